@@ -1,5 +1,5 @@
-// The module `_cpu`: the handlers as capsules, and what the host pass needs from C++, which is module_*.cc's; and, with
-// JAXDALI_CUDA, `_cuda` (and the tests' `_emulated`): the handlers that launch CUDA kernels.
+// The module `_cpu`: the handlers as capsules, and the functions for the host pass, which module_*.cc define. With
+// JAXDALI_CUDA it is `_cuda` (and the tests' `_emulated`): the handlers that launch CUDA kernels.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
@@ -23,7 +23,7 @@ extern "C" const char* jaxdali_load_kernels(int device);  // launch.h
 
 namespace nb = nanobind;
 
-// Every kernel of this module: the CUDA ones have a handler in all modules.
+// Every kernel of this module. The CUDA ones have a handler in all modules.
 #define JAXDALI_KERNEL_CUDA(name) JAXDALI_EACH(name)
 #ifdef JAXDALI_CUDA
 #define JAXDALI_KERNEL(name)

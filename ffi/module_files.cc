@@ -31,7 +31,7 @@ void CheckFiles(const FileTable& table, const Vector<const int64_t>& index) {
     if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("there is no such file");
 }
 
-// A view, as long as its owner lives and is not changed.
+// A view that is valid as long as its owner exists and does not change.
 nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
     const std::vector<TarSamples::Extent>& x) {
   const size_t shape[] = {x.size(), 2};
@@ -48,7 +48,7 @@ std::vector<std::pair<int, int32_t> > Failed(const std::vector<int32_t>& error) 
   return failed;
 }
 
-// Reads; which could not be read, and why.
+// Reads the parts, and returns which ones failed, and why.
 template <ReadParts* read>
 std::vector<std::pair<int, int32_t> > Read(const FileTable& table, Vector<const int64_t> files,
                                            Vector<const int64_t> offsets, Vector<uint8_t> data,
@@ -73,10 +73,10 @@ std::vector<std::pair<int, int32_t> > Read(const FileTable& table, Vector<const 
   return Failed(error);
 }
 
-// Whole numbers that are not negative, of any type.
+// Nonnegative integers of any type.
 using Column = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// x[index[i]] of each; what is beyond 63 bits is negative, and refused where it is used.
+// x[index[i]] for each i. Values beyond 63 bits become negative, and are refused where they are used.
 std::vector<int64_t> Taken(const Column& x, const Vector<const int64_t>& index) {
   const int bytes = x.dtype().bits / 8;
   const auto kind = static_cast<nb::dlpack::dtype_code>(x.dtype().code);
@@ -94,7 +94,7 @@ std::vector<int64_t> Taken(const Column& x, const Vector<const int64_t>& index) 
   return found;
 }
 
-// The same as `Read` of ranges index[i] of a list, whose places are those of packed samples from `first` on.
+// Like `Read` for ranges index[i] of a list. Their places are those of packed samples from `first` on.
 template <ReadParts* read>
 std::vector<std::pair<int, int32_t> > ReadPacked(const FileTable& table, const Column& file, const Column& start,
                                                  const Column& size, Vector<const int64_t> index,

@@ -19,7 +19,7 @@ namespace {
 
 using Rows = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// A packed batch of encoded images, all shards: what jaxdali._core.ragged.Packed has.
+// A packed batch of encoded images of all shards, from jaxdali._core.ragged.Packed.
 struct EncodedBatch {
   const uint8_t* bytes;
   const int32_t* offsets;
@@ -127,7 +127,7 @@ std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, R
 
 using Pixels = nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-// Of each image its file, or the status.
+// For each image its file, or the status.
 nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_h, int factor_v, bool bgr,
                      int pool_id) {
   if (quality < 1 || quality > 100) throw nb::value_error("encode_jpegs: quality");

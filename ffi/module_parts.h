@@ -11,17 +11,17 @@
 
 namespace jaxdali {
 
-void DefineTables(nanobind::module_& m);   // enums and constants, for Python: each is named once, in C++
-void DefineImages(nanobind::module_& m);   // headers and decoding
-void DefineFiles(nanobind::module_& m);    // reading
+void DefineTables(nanobind::module_& m);   // enums and constants for Python; each is named once, in C++
+void DefineImages(nanobind::module_& m);   // headers and decoding of images
+void DefineFiles(nanobind::module_& m);    // reading of files
 void DefineRecords(nanobind::module_& m);  // records of containers
-void DefineRandom(nanobind::module_& m);   // order and numbers
+void DefineRandom(nanobind::module_& m);   // shuffling and random numbers
 
 template <class T>
 using Vector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using AnyArray = nanobind::ndarray<nanobind::c_contig, nanobind::device::cpu>;
 
-// The pool of an id, or an exception: only called while the GIL is held.
+// The pool with this id, or an exception. Call it with the GIL held.
 inline std::shared_ptr<ThreadPool> Pool(int id) {
   auto pool = ThreadPool::Get(id);
   if (!pool) throw nanobind::value_error("unknown thread pool");

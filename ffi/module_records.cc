@@ -1,4 +1,4 @@
-// Records of containers, and where samples of different shapes lie.
+// Records of containers, and the offsets of samples of different shapes.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -83,7 +83,7 @@ std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
   return found;
 }
 
-// What lies beside each other in arrays of the whole batch, of which a RecordBatch may be a part: from sample `first`.
+// Rows of an array for the whole batch. A RecordBatch may be a part of it, from sample `first` on.
 using Shapes = nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void ShapeOutputs(RecordBatch& batch, const std::vector<std::optional<Shapes> >& shapes, int64_t first) {
@@ -102,7 +102,8 @@ void ShapeOutputs(RecordBatch& batch, const std::vector<std::optional<Shapes> >&
   batch.Shape(rows);
 }
 
-// Of an output of fixed shape offsets are None; of others data are [S, capacity], offsets in units of kAlignment.
+// An output of fixed shape has None for offsets. The data of other outputs are [S, capacity], with offsets in units of
+// kAlignment.
 void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
                  const std::vector<std::optional<Vector<const int32_t> > >& offsets, int64_t first, int pool_id) {
   const auto& outputs = batch.layout().outputs;
@@ -145,8 +146,8 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
   batch.Fill(targets, pool.get());
 }
 
-// Offsets of samples of these shapes, packed shard by shard, in blocks of kAlignment elements; the blocks of the
-// fullest shard, or INT64_MAX where these are more than can be counted.
+// Computes the offsets of samples of these shapes, packed shard by shard, in blocks of kAlignment elements. Returns the
+// number of blocks in the fullest shard, or INT64_MAX if it overflows.
 int64_t PlanOffsets(const int64_t* shapes, int64_t n, int ndim, int64_t shards, int32_t* offsets) {
   int64_t most = 0, end = 0;
   for (int64_t i = 0; i < n; i++) {

@@ -28,7 +28,7 @@ namespace nb = nanobind;
 namespace jaxdali {
 namespace {
 
-// kOutOfBounds, or region_y, as Python writes constants: OUT_OF_BOUNDS, REGION_Y.
+// Converts kOutOfBounds or region_y to the form of Python constants: OUT_OF_BOUNDS, REGION_Y.
 std::string Constant(const std::string& name) {
   std::string out;
   for (size_t i = name[0] == 'k' ? 1 : 0; i < name.size(); i++) {

@@ -1,4 +1,4 @@
-// Binding of the chain: the operands and attributes of each stage are those of its kernel.
+// Binding of the chain: each stage has the operands and attributes of its kernel.
 #include "ffi/chain/chain.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace jaxdali {
 
-// Of the kernels' own bindings.
+// Defined with the bindings of the kernels themselves.
 ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias);
 ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill);
 ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
@@ -20,20 +20,20 @@ ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 
 
 namespace {
 
-// What a chain is called with beside its batch: of each stage but the first what goes into it (data, which are empty,
-// offsets, shapes), then of each stage its operands; its attributes are called "<stage>_<name>".
+// What a call of the chain gets beside its batch. First come the inputs of all stages but the first (data, which are
+// empty, offsets, shapes), then the operands of each stage. The attributes of a stage are called "<stage>_<name>".
 class Given {
  public:
   Given(ffi::RemainingArgs args, ffi::Dictionary attrs) : args_(args), attrs_(attrs) {}
 
-  // To the attributes of a stage, which come in this order.
+  // Goes to the attributes of a stage, which `Next` takes in this order.
   void Begin(size_t stage, std::vector<std::string_view> names) {
     prefix_ = std::to_string(stage) + "_";
     names_ = std::move(names);
     next_name_ = 0;
   }
 
-  // The next operand of a stage, or, of a type that is no buffer, its next attribute.
+  // The next operand of the stage if T is a buffer, otherwise its next attribute.
   template <class T>
   ffi::ErrorOr<T> Next() {
     if constexpr (std::is_same_v<T, ffi::AnyBuffer> || std::is_same_v<T, I32> || std::is_same_v<T, F32> ||
@@ -48,7 +48,7 @@ class Given {
     return Apply<Params...>([&](Params... params) { return set_up(batch, params...); });
   }
 
-  // f(next ...), or why there is no such operand or attribute.
+  // Calls f(next ...). Returns an error if an operand or an attribute is missing.
   template <class... Params, class F>
   ffi::Error Apply(F f) {
     std::tuple<ffi::ErrorOr<Params>...> got{Next<Params>()...};
@@ -111,7 +111,7 @@ ffi::Error MakeStage(std::string_view kernel, size_t k, Given* given, Chain* cha
   }
   if (kernel == "warp") {
     given->Begin(k, {"dims", "first", "linear", "has_fill"});
-    ffi::Error (*set_up)(WarpBatch*, F64, F32, int32_t, int32_t, bool, bool) = SetUp;  // of three axes: dims is 2
+    ffi::Error (*set_up)(WarpBatch*, F64, F32, int32_t, int32_t, bool, bool) = SetUp;  // three axes, so `dims` is 2
     return Make<WarpStage>(given, set_up, in, out, chain);
   }
   if (kernel == "window") {
@@ -122,7 +122,7 @@ ffi::Error MakeStage(std::string_view kernel, size_t k, Given* given, Chain* cha
   return ffi::Error::InvalidArgument("chain: unknown kernel");
 }
 
-// What a call took, for each stage its part of it.
+// Divides the time of the call among the stages.
 ffi::Error Divide(int32_t passed, const std::vector<std::atomic<int64_t>>& spent, ffi::ResultBuffer<ffi::S32> times) {
   if (times->element_count() != spent.size()) return ffi::Error::InvalidArgument("chain: times");
   double all = 0;
@@ -176,11 +176,11 @@ ffi::Error ChainImpl(Device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 o
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_chain, ChainImpl,
                               JAXDALI_BIND_BATCH()
                                   .RemainingArgs()
-                                  .Attrs()                // and "kernels": those of the stages, between spaces
-                                  .Ret<ffi::AnyBuffer>()  // what the last stage makes
+                                  .Attrs()  // and "kernels": the names of the stages' kernels, separated by spaces
+                                  .Ret<ffi::AnyBuffer>()  // output of the last stage
                                   .Ret<I32>()             // status
-                                  .Ret<I32>()             // the stage whose it is
-                                  .Ret<I32>(),            // of each stage what it took, in 100 ns; or empty
+                                  .Ret<I32>()             // the stage that the status is from
+                                  .Ret<I32>(),            // time of each stage, in 100 ns; or empty
                               JAXDALI_HANDLER_TRAITS);
 
 }  // namespace jaxdali

@@ -1,7 +1,7 @@
-// Kernels in a row, sample by sample: what one makes of an image the next one gets from a buffer of the thread, which
-// stays in its cache, and no batch lies in between. A stage makes no more of its image than the next one reads: a crop
-// behind a resize decides which rows and columns are decoded. For CPUs alone; all values have three axes. See Note [The
-// chain] in jaxdali/_plan/passes.py.
+// Runs several kernels one after the other, sample by sample. A stage writes its image into a buffer of the thread,
+// which stays in the cache, and the next stage reads it there; no batch is stored in between. A stage computes only the
+// part of its image that the next one reads: a crop after a resize determines which rows and columns are decoded. For
+// CPUs only; all values have three axes. See Note [The chain] in jaxdali/_plan/passes.py.
 #ifndef JAXDALI_FFI_CHAIN_H_
 #define JAXDALI_FFI_CHAIN_H_
 
@@ -20,35 +20,35 @@
 
 namespace jaxdali {
 
-// Of a value: ranges of its first two axes, of an image rows and columns.
+// Ranges of the first two axes of a value; these are the rows and columns of an image.
 struct Part {
   Range axis[2];
 };
 
-// Writes the next row of a part. False: there is none to be had.
+// Writes the next row of a part. Returns false if there is none.
 using Rows = std::function<bool(uint8_t*)>;
 
 // Parts are packed in memory.
 class Stage {
  public:
   virtual ~Stage() = default;
-  // What sample i's `made` depends on of what comes in.
+  // The part of the input that `made` of sample i depends on.
   virtual Status Reads(int i, const Part& made, Part* read) const = 0;
-  // What is made where `wanted` is wanted: not less.
+  // The part that the stage makes if `wanted` is needed. It contains `wanted`.
   virtual Part Makes([[maybe_unused]] int i, const Part& wanted) const { return wanted; }
   virtual Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const = 0;
-  // Row by row, to the same bytes, where both of two stages can: of one that begins a chain its rows from the top, to
-  // be taken before another image is begun in this thread (empty: it makes no rows), or from a strip on that the part
-  // is cut into for several threads (empty: for one) ...
+  // Row by row, with the same bytes, if two neighbouring stages support it. The first stage of a chain makes the rows,
+  // from the top or, where several threads share the part, from strip `from` on. They must be taken before this thread
+  // begins another image. Empty: the stage makes no rows (MakeRows), or one thread makes them all (Cut).
   virtual Rows MakeRows(int, const Part& /*made*/, const jpeg::Strip* /*from*/ = nullptr) const { return {}; }
   virtual std::vector<jpeg::Strip> Cut(int, const Part& /*made*/) const { return {}; }
-  // ... and the second, which takes all of them. False: it can't, or a row was missing: then only Run tells why.
+  // The second stage takes all rows. False: it can't, or a row was missing; then only Run finds the reason.
   virtual bool RunOnRows(int, const Part& /*read*/, const Rows& /*next*/, const Part& /*made*/, void* /*to*/) const {
     return false;
   }
 };
 
-// The first of a chain.
+// The first stage of a chain.
 class DecodeStage : public Stage {
  public:
   Batch in, out;
@@ -62,7 +62,7 @@ class DecodeStage : public Stage {
   std::vector<jpeg::Strip> Cut(int i, const Part& made) const override;
 
  private:
-  // The region that `made` is.
+  // The region of the file that gives `made`.
   Status Of(int i, const Part& made, ImageInfo* part) const;
 };
 
@@ -77,7 +77,7 @@ class ResizeStage : public Stage {
 
  private:
   Status Of(int i, const Part& made, ResizeJob* job, ResizePart* part) const;
-  // What is made of what is there.
+  // Makes `made` from `read`.
   Status Of(int i, const Part& read, const Part& made, ResizeJob* job, ResizePart* part) const;
 };
 
@@ -101,9 +101,9 @@ class WindowStage : public Stage {
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
 
  private:
-  // The output's axes are the input's: none is dropped, none is new.
+  // Whether the output has the axes of the input: none is dropped, and none is new.
   bool KeepsAxes(int i) const;
-  // The window that makes a part of the output.
+  // The window that gives a part of the output.
   void Of(int i, const Part& made, int32_t start[3], int32_t extent[3]) const;
 };
 
@@ -111,21 +111,20 @@ inline constexpr int kMostStages = 16;
 
 struct Chain {
   std::vector<std::unique_ptr<Stage>> stages;
-  bool streams = true;  // a stage that makes rows gives them to one that takes rows, with no image in between
+  bool streams = true;  // a stage that makes rows gives them to one that takes rows, without an image in between
   jpeg::Helpers helpers;
-  // Where the stages' times are wanted: each one's sum over all samples, in ticks of some clock. Empty: they are not.
+  // Time of each stage, summed over all samples, in ticks of some clock. Empty: times are not measured.
   mutable std::vector<std::atomic<int64_t>> spent;
-  std::vector<Batch>
-      values;  // what goes into the first stage, and what comes out of each; those in between have no data
+  std::vector<Batch> values;  // input of the first stage, then the output of each stage; those in between have no data
 
-  // Sample i, which lies inside the first and the last. `failed`: the stage whose status it is, of several the first,
-  // as if they ran one after the other; but damage to a file goes unnoticed where nothing of the image is read.
+  // Runs sample i, which lies inside the first and the last value. `failed` is the first stage that failed, as if the
+  // stages ran one after the other. An exception: if no pixel of a file is needed, damage to it goes unnoticed.
   Status Run(int i, int* failed) const;
 
  private:
-  // What the first n stages read and make, for all of what comes out of them. `failed`: the stage that can't run.
+  // The parts that the first n stages read and make for their whole output. `failed`: the stage that can't run.
   Status Plan(int i, int n, Part* parts, int* failed) const;
-  // Stages k and k + 1 by rows, between their parts, or the part of one strip; false: they can't.
+  // Runs stages k and k + 1 by rows, for their whole parts or for one strip. False: they can't.
   bool RunRows(int i, int k, const Part& read, const jpeg::Strip* from, const Part& made, void* to) const;
   bool Stream(int i, int k, const Part* parts, void* to) const;
 };

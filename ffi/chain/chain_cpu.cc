@@ -13,12 +13,12 @@ namespace {
 
 Part Whole(const Batch& b, int i) { return {{{0, b.dim(i, 0)}, {0, b.dim(i, 1)}}}; }
 
-// Of a sample.
+// Number of elements in a part of a sample.
 int64_t Size(const Batch& b, int i, const Part& part) {
   return part.axis[0].size() * part.axis[1].size() * b.dim(i, 2);
 }
 
-// A part of a sample as a batch of its own.
+// A batch that consists of one part of one sample.
 Batch One(const Batch& b, int i, const Part& part, const void* data) {
   Batch one = b;
   one.data = const_cast<void*>(data);
@@ -31,7 +31,7 @@ Batch One(const Batch& b, int i, const Part& part, const void* data) {
   return one;
 }
 
-// A clock for parts of what was measured otherwise: read for each row of an image, so it must cost next to nothing.
+// A clock that divides a time that is measured elsewhere. It is read for each row of an image, so it must be cheap.
 int64_t Ticks() {
 #if defined(__x86_64__)
   return static_cast<int64_t>(__builtin_ia32_rdtsc());
@@ -40,7 +40,7 @@ int64_t Ticks() {
 #endif
 }
 
-// The data go on to the marker that ends them.
+// Whether the file ends with a marker. Otherwise data may be missing.
 bool EndsAsJpeg(const uint8_t* data, int64_t size) {
   return size >= 2 && data[size - 2] == 0xFF && data[size - 1] == 0xD9;
 }
@@ -55,7 +55,8 @@ Status DecodeStage::Reads(int, const Part&, Part* read) const {
 Part DecodeStage::Makes(int i, const Part& wanted) const {
   const Part whole = Whole(out, i);
   if (IsFinished(info[i]) || (options.adjust_orientation && info[i].orientation != 1)) return whole;
-  // Files that end early are to be found out as without a chain: that needs the rows below, unless the end is there.
+  // A file that ends early must be reported as it is without a chain. That needs all rows below, unless the file ends
+  // properly.
   const bool complete =
       info[i].format == static_cast<int32_t>(Format::kJpeg) && EndsAsJpeg(in.sample<uint8_t>(i), in.size(i));
   Part made = wanted;
@@ -65,7 +66,7 @@ Part DecodeStage::Makes(int i, const Part& wanted) const {
 
 Status DecodeStage::Of(int i, const Part& made, ImageInfo* part) const {
   *part = info[i];
-  if (part->status != kOk || IsFinished(*part)) return kOk;  // DecodeImage says what is to be said
+  if (part->status != kOk || IsFinished(*part)) return kOk;  // DecodeImage reports these
   if (!IsDecodable(*part)) return kInternal;
   if (!OutputFits(*part, options.type, options.adjust_orientation, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)))
     return kSizeMismatch;
@@ -97,17 +98,17 @@ Rows DecodeStage::MakeRows(int i, const Part& made, const jpeg::Strip* from) con
     };
   }
   if (static_cast<Format>(part.format) != Format::kJpeg) return {};
-  jpeg::BaselineDecoder* decoder = nullptr;  // it begins when it is known that the rows are taken
+  jpeg::BaselineDecoder* decoder = nullptr;  // created with the first row, when it is clear that rows are taken
   return [=, this](uint8_t* pixels) mutable {
     if (!decoder) decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options, from);
     return decoder && decoder->NextRow(pixels);
   };
 }
 
-// Rows of strips are those of what comes in, as the region's are.
+// The rows of the strips are counted as those of the sample, whose region may begin below the top of the file.
 std::vector<jpeg::Strip> DecodeStage::Cut(int i, const Part& made) const {
   ImageInfo part;
-  // What has to be decoded to its end, for that to be found, is by one thread.
+  // A file that may end early is decoded by one thread, which finds the end.
   if (!options.helpers.pool || !EndsAsJpeg(in.sample<uint8_t>(i), in.size(i)) || Of(i, made, &part) != kOk) return {};
   jpeg::BaselineDecoder* decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options);
   if (!decoder) return {};
@@ -117,7 +118,7 @@ std::vector<jpeg::Strip> DecodeStage::Cut(int i, const Part& made) const {
   return strips;
 }
 
-// Along axes that are not resized everything is made, of everything.
+// An axis that is not resized is made whole, from the whole input.
 Part ResizeStage::Makes(int i, const Part& wanted) const {
   Part made = Whole(batch.out, i);
   for (int d = 0; d < 2; d++)
@@ -145,7 +146,7 @@ Status ResizeStage::Reads(int i, const Part& made, Part* read) const {
   ResizePart part;
   if (Status s = Of(i, made, &job, &part); s != kOk) return s;
   *read = {};
-  if (batch.out.size(i) == 0) return kOk;  // which the kernel takes, whatever comes in
+  if (batch.out.size(i) == 0) return kOk;  // the kernel accepts any input then
   if (Status s = SourceOf(job, &part); s != kOk) return s;
   *read = Whole(batch.in, i);
   for (int a = 0; a < batch.num_axes; a++)
@@ -186,7 +187,7 @@ Status WarpStage::Of(int i, const Part& made, WarpArgs* a) const {
   return kOk;
 }
 
-// The box around what the corners of `made` are mapped to. A tap that lies outside of it is outside of the image.
+// The box around the points to which the corners of `made` are mapped. A tap outside this box is outside the image.
 Status WarpStage::Reads(int i, const Part& made, Part* read) const {
   WarpArgs a;
   if (Status s = Of(i, made, &a); s != kOk) return s;
@@ -238,14 +239,14 @@ void WindowStage::Of(int i, const Part& made, int32_t start[3], int32_t extent[3
 
 Status WindowStage::Reads(int i, const Part& made, Part* read) const {
   WindowArgs whole;
-  if (Status s = batch.Sample(i, &whole); s != kOk) return s;  // bounds hold for all of the window
+  if (Status s = batch.Sample(i, &whole); s != kOk) return s;  // the bounds are checked for the whole window
   int32_t start[3], extent[3];
   Of(i, made, start, extent);
   for (int d = 0; d < 2; d++) {
     const int64_t dim = batch.in.dim(i, d), a = start[d],
                   b = a + (int64_t{extent[d]} - 1) * batch.step[int64_t{3} * i + d];
     read->axis[d] = {std::max<int64_t>(std::min(a, b), 0), std::min(std::max(a, b) + 1, dim)};
-    if (read->axis[d].size() <= 0) read->axis[d] = {0, std::min<int64_t>(dim, 1)};  // nothing but fill
+    if (read->axis[d].size() <= 0) read->axis[d] = {0, std::min<int64_t>(dim, 1)};  // only fill
   }
   return kOk;
 }
@@ -272,11 +273,11 @@ Status Chain::Plan(int i, int n, Part* parts, int* failed) const {
     *failed = k;
     if (Status s = stages[k]->Reads(i, parts[k + 1], &parts[k]); s != kOk) return s;
     if (k == 0) break;
-    // What makes nothing finds out nothing, and its status is asked for.
+    // A stage that makes nothing would find no errors, but its status is needed: it makes the whole image.
     if (Size(values[k], i, parts[k]) == 0) parts[k] = Whole(values[k], i);
     parts[k] = stages[k - 1]->Makes(i, parts[k]);
   }
-  // The first stage gets what there is.
+  // The first stage reads its whole input.
   if (values[0].ndim == 3) parts[0] = Whole(values[0], i);
   return kOk;
 }
@@ -308,7 +309,7 @@ bool Chain::Stream(int i, int k, const Part* parts, void* to) const {
   if (!spent.empty()) spent[k] += Ticks() - start;
   if (strips.empty()) return RunRows(i, k, parts[k + 1], nullptr, parts[k + 2], to);
 
-  // Of a strip is made what needs no row above it.
+  // A strip makes the output rows that depend on no row above it.
   struct Piece {
     const jpeg::Strip* strip;
     Part read, made;
@@ -334,7 +335,7 @@ bool Chain::Stream(int i, int k, const Part* parts, void* to) const {
       Piece& above = pieces.back();
       above.made.axis[0].end = row;
       if (second.Reads(i, above.made, &above.read) != kOk) return false;
-      // All rows are decoded, to find what is wrong with them, also those that nothing is made of.
+      // All rows are decoded, even those that no output row depends on, because they may be damaged.
       above.read.axis[0].end = std::max<int64_t>(above.read.axis[0].end, strip.row);
     }
     pieces.push_back(p);
@@ -356,18 +357,18 @@ bool Chain::Stream(int i, int k, const Part* parts, void* to) const {
 
 Status Chain::Run(int i, int* failed) const {
   thread_local KeptMemory memory[2];
-  Part parts[kMostStages + 1];  // of the values
+  Part parts[kMostStages + 1];  // one for each value
   *failed = 0;
   for (const Batch& b : values)
     for (int d = 0; d < b.ndim; d++)
       if (b.dim(i, d) < 0) return kInternal;
   try {
-    // A stage that can't run leaves it to those before it to fail first.
+    // If a stage can't run, the stages before it run first: their failure comes first.
     int n = static_cast<int>(stages.size());
     Status status = kOk;
     for (Status s; n > 0 && (s = Plan(i, n, parts, failed)) != kOk; n = *failed) status = s;
     const void* from = values[0].bytes(i);
-    auto to = [&](int k) -> void* {  // what stage k makes
+    auto to = [&](int k) -> void* {  // memory for the output of stage k
       const Batch& made = values[k + 1];
       if (k + 1 == static_cast<int>(stages.size())) return made.bytes(i);
       return memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));

@@ -1,5 +1,6 @@
-// Fails where a sample failed, for programs that nobody looks at between: functions of values inside jax.jit. Its
-// results are its operands (the caller says so by aliases), so that nothing is read before it has run.
+// Fails if a sample failed. It serves programs whose status nobody checks while they run: functions of values inside
+// jax.jit. Its results are its operands (the caller declares them as aliases), so nothing reads them before the check
+// has run.
 #include <string>
 #include <string_view>
 
@@ -20,8 +21,8 @@ const char* TextOf(int32_t status) {
   }
 }
 
-// steps: the name of each column of `status`, a line each; samples: of the whole batch, of which a device may have a
-// part.
+// steps: one line for each column of `status`, its name. samples: the size of the whole batch, of which a device may
+// have a part.
 ffi::Error Check(I32 status, ffi::RemainingArgs, ffi::RemainingRets, std::string_view steps, int32_t samples) {
   const auto dims = status.dimensions();
   if (dims.size() != 2) return ffi::Error::InvalidArgument("check: status must be [N, steps]");

@@ -21,4 +21,4 @@ ffi::Error SetUp(ColorBatch* b, F32 matrix) {
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(color, jaxdali::SetUp, jaxdali::Color, jaxdali::LaunchColor,
-                      .Arg<jaxdali::F32>());  // matrix [N, channels of the output, of the input + 1]
+                      .Arg<jaxdali::F32>());  // matrix [N, output channels, input channels + 1]

@@ -1,4 +1,4 @@
-// The linear map of channels on CUDA: one thread per pixel.
+// The linear map of channels on CUDA, with one thread per pixel.
 #include "ffi/color/color.h"
 #include "ffi/common/launch.h"
 

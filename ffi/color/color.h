@@ -12,13 +12,14 @@ namespace jaxdali {
 
 inline constexpr int kMaxColors = 8;  // channels of a pixel
 
-// A batch, as the custom call gets it. Channels are innermost; with one channel a sample is any array.
+// The operands of the custom call. Channels are innermost; a sample with one channel may have any shape.
 struct ColorBatch {
   Batch in, out;
   const float* matrix;  // [n, out_channels, in_channels + 1]
   int in_channels, out_channels;
 
-  // Pixels of sample i, which lies inside both buffers; -1 when the sizes are no whole number of them, the same.
+  // Number of pixels of sample i, which lies inside both buffers. -1: the sizes are not multiples of the channels, or
+  // differ.
   JAXDALI_HD int64_t Pixels(int i) const {
     const int64_t n = in.size(i) / in_channels;
     return n * in_channels == in.size(i) && n * out_channels == out.size(i) ? n : -1;
@@ -31,7 +32,7 @@ struct ColorBatch {
 // The CPU kernel.
 Status Color(const ColorBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchColor(const ColorBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

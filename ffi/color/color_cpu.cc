@@ -1,4 +1,4 @@
-// CPU kernel of the linear map of channels: pixels in planes, a few hundred at a time.
+// CPU kernel of the linear map of channels. It converts a few hundred pixels at a time to planes.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,7 @@ JAXDALI_INLINE void Map(const float* matrix, int in_channels, int out_channels, 
     const float* m = matrix + c * (in_channels + 1);
     V* to = out_channels == 1 ? out : plane;
     const V first = m[0], offset = m[in_channels];
-    if (in_channels == 3) {  // one pass, the same order of operations
+    if (in_channels == 3) {  // one pass, with the same order of operations
       const V second = m[1], third = m[2];
       for (int64_t i = 0; i < n; i++) to[i] = in[0][i] * first + in[1][i] * second + in[2][i] * third + offset;
     } else {
@@ -42,7 +42,7 @@ JAXDALI_SIMD void MapSimd(const float* matrix, int in_channels, int out_channels
   Map(matrix, in_channels, out_channels, in, n, plane, out);
 }
 
-// Pixels of three bytes, sixteen at a time, by the same operations; returns how many.
+// Maps pixels of three bytes, sixteen at a time, with the same operations. Returns how many it did.
 JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pixels, uint8_t* out) {
   int64_t p = 0;
   for (; p + 16 <= pixels; p += 16) {
@@ -93,7 +93,7 @@ void Colors(const ColorBatch& b, int i, int64_t pixels) {
   }
 }
 
-// One channel of bytes: what becomes of each of their values.
+// Maps one channel of bytes through a table of all 256 values.
 void ByTable(const ColorBatch& b, int i, int64_t n) {
   const float factor = b.Matrix(i)[0], offset = b.Matrix(i)[1];
   const uint8_t* from = b.in.bytes(i);
@@ -105,7 +105,7 @@ void ByTable(const ColorBatch& b, int i, int64_t n) {
       table[v] = ConvertTo<T>(product + offset);
     }
     int64_t k = 0;
-    for (; k + 8 <= n; k += 8) {  // all are read before one is written: bytes might be the table's
+    for (; k + 8 <= n; k += 8) {  // reads all before writing one: uint8_t may alias the table
       T found[8];
       for (int e = 0; e < 8; e++) found[e] = table[from[k + e]];
       std::memcpy(to + k, found, sizeof found);

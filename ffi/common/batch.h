@@ -1,5 +1,5 @@
-// A batch of samples in a flat buffer, dense or ragged: what every kernel works on. No XLA headers here, so that
-// kernels compile fast and also stand alone in fuzzers and tests.
+// A batch of samples in a flat buffer, dense or ragged. Every kernel works on these. The file includes no XLA headers,
+// so that kernels compile fast and can be linked into fuzzers and tests alone.
 #ifndef JAXDALI_FFI_COMMON_BATCH_H_
 #define JAXDALI_FFI_COMMON_BATCH_H_
 
@@ -9,7 +9,7 @@
 
 namespace jaxdali {
 
-// Elements between possible starts of samples.
+// Samples start at multiples of this number of elements.
 inline constexpr int64_t kAlignment = 64;
 
 enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool, kBF16 };
@@ -42,7 +42,7 @@ struct Batch {
   void* data;
   int64_t capacity;        // elements in the whole buffer
   int n;                   // samples
-  int ndim;                // of one sample
+  int ndim;                // axes of one sample
   const int32_t* offsets;  // [n] in units of kAlignment elements; null: dense, all samples of shape `dense`
   const int32_t* shapes;   // [n, ndim]; unused when dense
   int64_t dense[8];
@@ -54,7 +54,7 @@ struct Batch {
     return s;
   }
   JAXDALI_HD int64_t start(int i) const { return offsets ? offsets[i] * kAlignment : i * size(i); }
-  // A sample that lies inside the buffer. Kernels check this once per sample: shapes are data.
+  // Whether sample i lies inside the buffer. Kernels check this once per sample, because shapes are data.
   JAXDALI_NOINLINE JAXDALI_HD bool valid(int i) const {
     for (int d = 0; d < ndim; d++)
       if (dim(i, d) < 0) return false;

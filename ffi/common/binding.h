@@ -1,7 +1,7 @@
-// What all FFI bindings share: buffers to batches, the control operand, the loop over samples or the launch.
+// What all FFI bindings share: buffers to batches, the control operand, and the loop over samples or the launch.
 //
-// Bindings are compiled for the CPU and, with JAXDALI_CUDA, for the module `_cuda`: there the data of all buffers are
-// on the device, and the handler launches a kernel instead of working itself.
+// Bindings are compiled for the CPU and, with JAXDALI_CUDA, for the module `_cuda`. There all buffers are on the
+// device, and the handler only launches a kernel.
 #ifndef JAXDALI_FFI_COMMON_BINDING_H_
 #define JAXDALI_FFI_COMMON_BINDING_H_
 
@@ -28,12 +28,12 @@ using I32 = ffi::Buffer<ffi::S32>;
 using F32 = ffi::Buffer<ffi::F32>;
 using F64 = ffi::Buffer<ffi::F64>;
 
-// Where a handler's work goes.
+// Where a handler runs.
 struct Device {
   void* stream;  // cudaStream_t; null on the CPU
 };
 
-// DType of an XLA type; false when no kernel takes it.
+// The DType of an XLA type. Returns false if no kernel supports it.
 inline bool ToDType(ffi::DataType t, DType* out) {
   switch (t) {
     case ffi::U8:
@@ -106,8 +106,8 @@ inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
   return ffi::Error::Success();
 }
 
-// control i32[1 + N]: the thread pool's id (of use on the CPU), then 1 for each sample that is present. An input may
-// have several times as many samples as the output: several inputs, one after the other.
+// control i32[1 + N]: the id of the thread pool (used on the CPU only), then 1 for each sample that is present. An
+// input may have several times as many samples as the output: these are several inputs, one after the other.
 inline bool SizesAgree(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32>& status) {
   return (out.n > 0 ? in.n % out.n == 0 : in.n == 0) && in.n >= out.n &&
          static_cast<int>(status->element_count()) == out.n && static_cast<int>(control.element_count()) == out.n + 1;
@@ -115,7 +115,7 @@ inline bool SizesAgree(I32 control, const Batch& in, const Batch& out, ffi::Resu
 
 #ifdef JAXDALI_CUDA
 
-// launch(batch, samples, stream) -> null or what went wrong.
+// launch(batch, samples, stream) returns null or an error message.
 template <class B>
 inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, void*), const B& batch, Device device,
                                I32 control, ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
@@ -128,11 +128,11 @@ inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, v
 
 #else
 
-// What a call takes: read by programs whose steps are measured, as the first word of its working memory, which nobody
-// else needs on the CPU.
+// The time that a call takes. Programs whose steps are measured read it from the first word of the call's working
+// memory, which is otherwise unused on the CPU.
 class CallTime {
  public:
-  // In units of 100 ns, of which an i32 holds three minutes.
+  // In units of 100 ns. An i32 holds up to three minutes.
   int32_t passed() const {
     const std::chrono::duration<double, std::ratio<1, 10'000'000>> units = std::chrono::steady_clock::now() - start_;
     return static_cast<int32_t>(std::min(units.count(), 2e9));
@@ -146,8 +146,8 @@ class CallTime {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Calls task(i) -> Status for each present sample whose input and output lie inside their buffers, largest output
-// first, and writes status[i].
+// Calls task(i) -> Status for each present sample whose input and output lie inside their buffers. It takes the largest
+// outputs first, and writes status[i].
 template <class Task>
 inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, ffi::ResultBuffer<ffi::S32> status,
                                 Task task) {
@@ -174,16 +174,16 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
 
 #endif  // JAXDALI_CUDA
 
-// The last argument of XLA_FFI_DEFINE_HANDLER_SYMBOL. Handlers on the GPU only launch kernels, which depend on nothing
-// the host reads from their buffers: XLA may record them into CUDA graphs. The emulated ones say the same, so that
-// programs with them are compiled for a GPU as the real ones are.
+// The last argument of XLA_FFI_DEFINE_HANDLER_SYMBOL. Handlers on the GPU only launch kernels, and never read buffers
+// on the host, so XLA may record them into CUDA graphs. The emulated handlers declare the same, so that programs
+// compile for a GPU as they would with the real ones.
 #ifdef JAXDALI_CUDA
 #define JAXDALI_HANDLER_TRAITS {::xla::ffi::Traits::kCmdBufferCompatible}
 #else
 #define JAXDALI_HANDLER_TRAITS std::initializer_list<::xla::ffi::Traits>()
 #endif
 
-// The parameters every kernel's binding begins with.
+// The parameters that each kernel's binding begins with:
 //   device, in data, in offsets, in shapes, out offsets, out shapes, control
 #define JAXDALI_BIND_BATCH()        \
   ::xla::ffi::Ffi::Bind()           \

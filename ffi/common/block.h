@@ -1,4 +1,4 @@
-// What the JPEG kernels need of the device, with what the host has instead, and sums along a block's threads.
+// Device functions that the JPEG kernels need, with a replacement on the host, and sums over the threads of a block.
 #ifndef JAXDALI_FFI_JPEG_DEVICE_H_
 #define JAXDALI_FFI_JPEG_DEVICE_H_
 
@@ -45,7 +45,7 @@ JAXDALI_HD inline uint32_t BigEndian(uint32_t v) {
 #endif
 }
 
-// The 32 bits from bit `shift` < 32 of high:low on.
+// 32 bits of high:low, from bit `shift` < 32 on.
 JAXDALI_HD inline uint32_t FunnelLeft(uint32_t high, uint32_t low, uint32_t shift) {
 #if defined(__CUDA_ARCH__)
   return __funnelshift_l(low, high, shift);
@@ -70,7 +70,7 @@ JAXDALI_HD inline int LowestBit(uint32_t v) {  // v is not 0
 #endif
 }
 
-// --- inclusive scans, as ScanBlock ----------------------------------------------------------------------------------
+// --- inclusive scans, like ScanBlock ---------------------------------------------------------------------------------
 
 template <class V>
 struct ScanRows {
@@ -78,12 +78,13 @@ struct ScanRows {
   V carry;
 };
 
-// Of get(0) to get(n - 1), by one block: calls put(i, sum before i, sum with i). Each get(i) is called again right
-// before its put, which may overwrite the value. Afterwards `carry` is the whole sum. kScanned at a time.
+// Sums up get(0) to get(n - 1) in one block, and calls put(i, sum before i, sum including i). Each get(i) is called
+// again right before its put, which may overwrite the value. Afterwards `carry` is the total. kScanned values are done
+// at a time.
 inline constexpr int kScanned = 8 * kThreads;
 template <class V, class Block, class Get, class Op, class Put>
 JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op op, Put put) {
-  constexpr int kEach = kScanned / kThreads;  // of a thread: fewer barriers
+  constexpr int kEach = kScanned / kThreads;  // values of a thread: several mean fewer barriers
   block.Phase([&](int thread) {
     if (thread == 0) s.carry = V{};
   });

@@ -1,4 +1,4 @@
-// What stands beyond the border of an image.
+// The values beyond the border of an image.
 #ifndef JAXDALI_FFI_COMMON_BORDER_H_
 #define JAXDALI_FFI_COMMON_BORDER_H_
 
@@ -9,7 +9,7 @@
 namespace jaxdali {
 
 enum class Border : int32_t {
-  kConstant,     // another value
+  kConstant,     // a constant value
   kReflect101,   // dcb|abcd|cba: mirrored at the centre of the outermost element ("reflect 101")
   kReflect1001,  // cba|abcd|dcb: mirrored at its edge ("reflect 1001")
   kWrap,         // bcd|abcd|abc
@@ -17,8 +17,8 @@ enum class Border : int32_t {
   kCount
 };
 
-// The element in [0, n) that stands for element i, mirrored at the centres (`twice` 0: at the edges) of the outermost
-// ones; n > 0. By division: a point may lie any number of images away.
+// The element in [0, n) that stands for element i if the array is mirrored at the centres (`twice` 0: at the outer
+// edges) of its outermost elements. n > 0. It divides, because a point may be any number of images away.
 JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int twice = 1) {
   if (i >= 0 && i < n) return i;
   if (n == 1) return 0;
@@ -27,7 +27,7 @@ JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int twice = 1) {
   return i < n ? i : period - i - (1 - twice);
 }
 
-// The same of any border; -1: none.
+// The same for any border. -1: no element.
 JAXDALI_HD inline int64_t Inside(Border border, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   switch (border) {

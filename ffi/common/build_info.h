@@ -6,7 +6,7 @@
 
 namespace jaxdali {
 
-// What this module was built with, and the SIMD level of the machine it runs on; for jaxdali.show_config().
+// How this module was built, and the SIMD level of this machine; for jaxdali.show_config().
 std::map<std::string, std::string> BuildInfo();
 
 }  // namespace jaxdali

@@ -1,4 +1,4 @@
-// Element types: the one rule by which a computed value becomes an element, and calls by type.
+// Element types: the one rule that converts a computed value to an element, and dispatch by type.
 #ifndef JAXDALI_FFI_COMMON_CONVERT_H_
 #define JAXDALI_FFI_COMMON_CONVERT_H_
 
@@ -12,8 +12,8 @@
 
 namespace jaxdali {
 
-// A float or double as an element. Integers: rounds half away from zero and saturates; NaN becomes 0, or the minimum of
-// int32 and int64; as `cast`, and DALI, have it.
+// Converts a float or double to an element as `cast` and DALI do. Integers are rounded half away from zero and
+// saturated. NaN becomes 0, or the minimum of int32 and int64.
 template <class Out, class V>
 JAXDALI_HD inline Out ConvertTo(V v) {
   static_assert(std::is_floating_point_v<V>);
@@ -23,18 +23,18 @@ JAXDALI_HD inline Out ConvertTo(V v) {
     return Out(static_cast<float>(v));
   } else if constexpr (std::is_same_v<Out, bool>) {
     return !(v > V(-0.5) && v < V(0.5));
-  } else if constexpr (sizeof(Out) <= 2) {  // without branches: loops over it become vectors
+  } else if constexpr (sizeof(Out) <= 2) {  // without branches, so that loops vectorize
     constexpr V kLow = std::numeric_limits<Out>::min(), kHigh = std::numeric_limits<Out>::max();
     v = v == v ? v : 0;
     v = v > kLow ? v : kLow;
     v = v < kHigh ? v : kHigh;
     const int32_t whole = static_cast<int32_t>(v);
-    const V rest = v - static_cast<V>(whole);  // not v + 0.5: that rounds 0.49999997 up
+    const V rest = v - static_cast<V>(whole);  // not v + 0.5, which rounds 0.49999997 up
     return static_cast<Out>(whole + (rest >= V(0.5)) - (rest <= V(-0.5)));
   } else {
     constexpr V kLow = static_cast<V>(std::numeric_limits<Out>::min());
     constexpr V kHigh = static_cast<V>(std::numeric_limits<Out>::max());
-    if (!(v > kLow)) return std::numeric_limits<Out>::min();  // NaN too
+    if (!(v > kLow)) return std::numeric_limits<Out>::min();  // also NaN
     if (v >= kHigh) return std::numeric_limits<Out>::max();
     const Out whole = static_cast<Out>(v);
     const V rest = v - static_cast<V>(whole);
@@ -42,13 +42,13 @@ JAXDALI_HD inline Out ConvertTo(V v) {
   }
 }
 
-// The same of a float or double with halves to the even integer, as DALI's resampling has it.
+// The same, but rounds half to even, as DALI's resampling does.
 template <class Out, class V>
 JAXDALI_HD inline Out ConvertEvenTo(V v) {
   if constexpr (sizeof(Out) <= 2 && std::is_integral_v<Out> && !std::is_same_v<Out, bool>) {
     constexpr V kLow = std::numeric_limits<Out>::min(), kHigh = std::numeric_limits<Out>::max();
     constexpr V kWhole =
-        sizeof(V) == 4 ? V(12582912) : V(6755399441055744);  // 1.5 * 2^23, 2^52: neighbours differ by 1
+        sizeof(V) == 4 ? V(12582912) : V(6755399441055744);  // 1.5 * 2^23, 2^52: the spacing of floats is 1 here
     v = v == v ? v : 0;
     v = v > kLow ? v : kLow;
     v = v < kHigh ? v : kHigh;
@@ -58,8 +58,8 @@ JAXDALI_HD inline Out ConvertEvenTo(V v) {
   }
 }
 
-// A float as an element, as DALI has it of fill values: C's cast on x86. Integers: the fraction is cut, and what the
-// type can't hold wraps around; what the wider signed type that this goes through can't hold becomes that type's
+// Converts a fill value to an element like DALI, which uses C's cast on x86. For integers the fraction is cut off, and
+// what the type can't hold wraps around. The cast goes through the wider signed type; what that can't hold becomes its
 // minimum first.
 template <class Out>
 JAXDALI_HD inline Out CutTo(float v) {
@@ -76,7 +76,7 @@ JAXDALI_HD inline Out CutTo(float v) {
   }
 }
 
-// f(T{}) with the C++ type of a DType.
+// Calls f(T{}) with the C++ type of a DType.
 template <class F>
 JAXDALI_HD inline auto WithType(DType type, F f) {
   switch (type) {
@@ -109,10 +109,10 @@ JAXDALI_HD inline auto WithType(DType type, F f) {
   }
 }
 
-// Whether every value of the type is a float's, so that a kernel need not compute in double.
+// Whether float represents every value of the type, so that a kernel need not compute in double.
 inline bool FitsFloat(DType type) { return SizeOf(type) <= 2 || type == DType::kF32; }
 
-// Element i of an array, whose type is known at run time only: what CUDA kernels that are bound by memory use.
+// Element i of an array whose type is only known at run time. For CUDA kernels that are bound by memory.
 template <class V>
 JAXDALI_HD inline V LoadElement(DType type, const void* from, int64_t i) {
   return WithType(type, [&](auto t) -> V {
@@ -127,11 +127,11 @@ template <class V>
 JAXDALI_HD inline void StoreElement(DType type, void* to, int64_t i, V v) {
   WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = ConvertTo<decltype(t)>(v); });
 }
-// The same of a fill value.
+// The same for a fill value.
 JAXDALI_HD inline void StoreFill(DType type, void* to, int64_t i, float v) {
   WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = CutTo<decltype(t)>(v); });
 }
-// A fill value of a type, among values that are converted to that later.
+// A fill value of a type, represented in the type V that is converted to it later.
 template <class V>
 JAXDALI_HD inline V FillAs(DType type, float v) {
   return WithType(type, [&](auto t) -> V {

@@ -12,7 +12,7 @@ std::map<std::string, std::string> CudaBuildInfo() {
 
 std::string DriverProblem() {
   int driver = 0;
-  // Opens the driver's library and asks; no context, so that importing costs no GPU memory and survives a fork.
+  // This loads the driver's library but makes no context, so importing costs no GPU memory and survives a fork.
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "";
   if (driver / 1000 >= CUDART_VERSION / 1000) return "";
   return "built with CUDA " + Version(CUDART_VERSION) + ", and this machine's driver has CUDA " + Version(driver);

@@ -6,10 +6,10 @@
 
 namespace jaxdali {
 
-// What the CUDA module was built with; for jaxdali.show_config().
+// How the CUDA module was built; for jaxdali.show_config().
 std::map<std::string, std::string> CudaBuildInfo();
 
-// Why the driver of this machine can't run what was built; empty when it can, or when there is no driver.
+// Why the driver of this machine can't run this build. Empty if it can, or if there is no driver.
 std::string DriverProblem();
 
 }  // namespace jaxdali

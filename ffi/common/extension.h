@@ -1,9 +1,10 @@
-// Kernels in a library of their own, beside jaxdali's module. Included first; then as ffi/common/kernel.h has it:
+// Kernels in a library outside jaxdali's module. Include this file first, then write the kernel as ffi/common/kernel.h
+// says, and compile:
 //
 //   c++ -std=c++20 -O3 -fPIC -shared $(python -m jaxdali.extend) threshold.cc -o libthreshold.so
 //
-// and in Python `jaxdali.extend.register_kernel("threshold", "libthreshold.so")`, which hands the library what it needs
-// of the module: the threads of the pipeline. With -DJAXDALI_CUDA the same binding is that of the CUDA kernel.
+// In Python, `jaxdali.extend.register_kernel("threshold", "libthreshold.so")` loads the library and gives it access to
+// the threads of the pipeline. With -DJAXDALI_CUDA the same binding is that of the CUDA kernel.
 #ifndef JAXDALI_FFI_COMMON_EXTENSION_H_
 #define JAXDALI_FFI_COMMON_EXTENSION_H_
 
@@ -16,7 +17,7 @@
 
 #include "ffi/common/kernel.h"
 
-// Returns what the library was built for: `register_kernel` refuses one of another version.
+// Returns the version that the library was built for. `register_kernel` refuses any other version.
 extern "C" __attribute__((weak, visibility("default"))) int jaxdali_connect(jaxdali::PoolRun* run) {
   jaxdali::RunOnPool = run;
   return jaxdali::kExtensionVersion;

@@ -1,5 +1,5 @@
-// Floats of 16 bits, IEEE 754 half precision and bfloat16, the same on the CPU and in CUDA kernels. Only storage:
-// arithmetic is float's.
+// 16-bit floats, IEEE 754 half precision and bfloat16, the same on the CPU and in CUDA kernels. They only store values;
+// arithmetic is done in float.
 #ifndef JAXDALI_FFI_COMMON_HALF_H_
 #define JAXDALI_FFI_COMMON_HALF_H_
 
@@ -39,7 +39,7 @@ struct Half {
   uint16_t bits;
 
   Half() = default;
-  // Rounds to nearest even; what is too large becomes infinite.
+  // Rounds to nearest even. Values that are too large become infinite.
   JAXDALI_HD explicit Half(float v) : bits(Round(v)) {}
 
   JAXDALI_HD explicit operator float() const {
@@ -47,9 +47,9 @@ struct Half {
     return __half2float(__ushort_as_half(bits));
 #else
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7FFF) << 13;
-    if (rest >= 0x0F800000) return AsFloat(sign | (rest + 0x70000000));  // infinite or not a number
+    if (rest >= 0x0F800000) return AsFloat(sign | (rest + 0x70000000));  // infinite or NaN
     if (rest >= 0x00800000) return AsFloat(sign | (rest + 0x38000000));
-    const float small = AsFloat(rest + 0x38800000) - AsFloat(0x38800000);  // 2^-14 is what subnormal numbers lack
+    const float small = AsFloat(rest + 0x38800000) - AsFloat(0x38800000);  // subnormal numbers lack the implicit 2^-14
     return AsFloat(sign | AsBits(small));
 #endif
   }
@@ -81,7 +81,8 @@ struct BFloat16 {
   uint16_t bits;
 
   BFloat16() = default;
-  // Rounds to nearest even; what is too large becomes infinite. All NaNs of a sign become one, as in ml_dtypes.
+  // Rounds to nearest even. Values that are too large become infinite. All NaNs of one sign become the same one, as in
+  // ml_dtypes.
   JAXDALI_HD explicit BFloat16(float v) : bits(Round(AsBits(v))) {}
 
   JAXDALI_HD explicit operator float() const { return AsFloat(static_cast<uint32_t>(bits) << 16); }
@@ -95,7 +96,7 @@ struct BFloat16 {
 
 static_assert(sizeof(BFloat16) == 2);
 
-// Whether T is one of the two.
+// Whether T is Half or BFloat16.
 template <class T>
 inline constexpr bool kIsSmallFloat = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 

@@ -5,7 +5,7 @@
 #ifdef __CUDACC__
 #define JAXDALI_HD __host__ __device__
 #define JAXDALI_NOINLINE __noinline__     // compiled once instead of into every kernel
-#define JAXDALI_UNROLL _Pragma("unroll")  // a loop over an array that has to live in registers
+#define JAXDALI_UNROLL _Pragma("unroll")  // for a loop over an array that has to stay in registers
 #define JAXDALI_UNROLL_BY(n) _Pragma(JAXDALI_TEXT(unroll n))
 #define JAXDALI_TEXT(x) #x
 #else

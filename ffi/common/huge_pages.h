@@ -10,15 +10,15 @@
 
 namespace jaxdali {
 
-// Asks for huge pages behind a large buffer that is about to be written. XLA's buffers of this size are fresh from mmap
-// for every batch, and faulting them in by 4 KiB took 0.5 ms of system time per image of 0.27 megapixels (measured).
+// Requests huge pages for a large buffer that is about to be written. XLA allocates buffers of this size with mmap for
+// every batch; faulting them in by 4 KiB took 0.5 ms of system time per image of 0.27 megapixels (measured).
 inline void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHuge = uintptr_t{2} << 20;
   uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kHuge - 1) & ~(kHuge - 1);
   uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kHuge - 1);
   if (begin < end)
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failing costs nothing
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // only a hint, so failing is harmless
 #endif
 }
 

@@ -1,4 +1,4 @@
-// The filters of resizing and warping.
+// The filters for resizing and warping.
 #ifndef JAXDALI_FFI_COMMON_INTERP_H_
 #define JAXDALI_FFI_COMMON_INTERP_H_
 

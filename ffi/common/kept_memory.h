@@ -1,4 +1,4 @@
-// Memory of a thread that is kept from one sample to the next.
+// Memory that a thread keeps from one sample to the next.
 #ifndef JAXDALI_FFI_COMMON_KEPT_MEMORY_H_
 #define JAXDALI_FFI_COMMON_KEPT_MEMORY_H_
 
@@ -8,7 +8,7 @@
 
 namespace jaxdali {
 
-// Kept unless it is much more than the next sample needs.
+// Released only if it is much more than the next sample needs.
 class KeptMemory {
  public:
   KeptMemory() = default;
@@ -16,7 +16,7 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
   ~KeptMemory() { std::free(data_); }
 
-  // What was in it is lost. 0 gives much memory back, before samples that need none.
+  // Discards the contents. 0 releases a large block before samples that need no memory.
   void* OfSize(int64_t bytes) {
     if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
       std::free(data_);

@@ -1,4 +1,4 @@
-// The binding of a kernel: what is the same for all of them stands here once. A kernel `x` has
+// The binding of a kernel. This file has what is the same for all kernels. A kernel `x` has
 //
 //   struct XBatch { Batch in, out; ... };                              x.h: what its custom call gets; with `float*
 //                                                                      scratch` and `int64_t scratch_size`, in floats,
@@ -58,7 +58,7 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
 #define JAXDALI_KERNEL_RUNS(cpu, cuda) cpu
 #endif
 
-// A library of kernels beside the module is asked for its handlers by name (extension.h).
+// A library of kernels outside the module is searched for its handlers by name (extension.h).
 #ifdef JAXDALI_EXTENSION
 #define JAXDALI_DECLARE_HANDLER(name) \
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* jaxdali_##name(XLA_FFI_CallFrame*);
@@ -66,7 +66,7 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
 #define JAXDALI_DECLARE_HANDLER(name)
 #endif
 
-// The parameters begin with JAXDALI_BIND_BATCH's and end with the results: data, status, working memory.
+// The parameters begin with those of JAXDALI_BIND_BATCH and end with the results: data, status, working memory.
 #define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                                 \
   JAXDALI_DECLARE_HANDLER(name)                                                                             \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_##name,                                                             \

@@ -1,5 +1,5 @@
-// The kernels that a library launches, known as soon as it is loaded: where LaunchBlocks<Kernel> is compiled, so is the
-// kernel's entry in this list (launch.h). None can be forgotten.
+// The kernels that a library launches, listed as soon as it is loaded. Compiling LaunchBlocks<Kernel> adds the kernel's
+// entry to this list (launch.h), so none can be forgotten.
 #ifndef JAXDALI_FFI_COMMON_KERNEL_LIST_H_
 #define JAXDALI_FFI_COMMON_KERNEL_LIST_H_
 
@@ -11,12 +11,11 @@ namespace jaxdali {
 
 struct ListedKernel {
   std::string name;      // its type
-  const void* function;  // of CUDA; null in the emulation
+  const void* function;  // the CUDA function; null in the emulation
   int64_t launches;      // counted by the emulation
 };
 
-// Hidden, as the entries are (launch.h): what is one symbol for a whole process would be one list for several
-// libraries.
+// Hidden, like the entries (launch.h): a visible symbol would be merged into one list for all libraries of a process.
 __attribute__((visibility("hidden"))) inline std::deque<ListedKernel>& ListedKernels() {
   static std::deque<ListedKernel> kernels;
   return kernels;

@@ -1,21 +1,21 @@
 // How CUDA kernels run. A kernel is a struct, passed by value:
 //
 //   struct Kernel {
-//     struct Shared;                                                       // of a block; without constructors
+//     struct Shared;                                                       // shared memory of a block; no constructors
 //     template <class Block>
 //     JAXDALI_HD void operator()(const Block& block, Shared& shared) const;
 //   };
 //
-// `block.index` says which block it is. `block.Phase(f)` calls f(thread) for each of the kThreads threads, with a
-// barrier after it. Between phases nothing of a thread lives on but what is in `shared` or in device memory, and
-// control flow depends on the kernel's members and on `shared` alone, so that all threads take it alike.
+// `block.index` is the number of the block. `block.Phase(f)` calls f(thread) for each of the kThreads threads, with a
+// barrier after it. Only `shared` and device memory keep values from one phase to the next. Control flow depends on the
+// kernel's members and on `shared` alone, so that all threads take the same path.
 //
-// Shapes, places and parameters of samples are in device memory, so the host does not know them: a launch depends on
-// the number of samples and the capacities alone, and a block finds its work itself.
+// Shapes, offsets and parameters of samples are in device memory, which the host does not read. So a launch depends
+// only on the number of samples and the capacities, and each block finds its own work.
 //
-// Included by the .cu files only. Compiled as C++ (the tests' module `_emulated`) the same blocks and threads run in a
-// loop on the host, in random order, with garbage in shared memory. With JAXDALI_REAL_THREADS (tests under
-// ThreadSanitizer) each thread of a block is a thread of the host, and neighbouring blocks run at once.
+// Only .cu files include this file. Compiled as C++ (the tests' module `_emulated`), the same blocks and threads run in
+// a loop on the host, in random order, with garbage in shared memory. With JAXDALI_REAL_THREADS (tests under
+// ThreadSanitizer), each thread of a block is a thread of the host, and neighbouring blocks run at the same time.
 #ifndef JAXDALI_FFI_COMMON_LAUNCH_H_
 #define JAXDALI_FFI_COMMON_LAUNCH_H_
 
@@ -48,8 +48,8 @@ namespace jaxdali {
 
 inline constexpr int kThreads = 256;
 
-// The inclusive scan of a row, with an associative operation, for which V{} is neutral on the left. It is the only
-// place where threads of a warp exchange values without a barrier, and the emulation's is another: a thread alone.
+// The inclusive scan of a row with an associative operation, for which V{} is neutral on the left. Only here threads of
+// a warp exchange values without a barrier. The emulation uses another implementation, which runs in one thread.
 template <class V, class Block, class Op>
 JAXDALI_HD void ScanBlock([[maybe_unused]] const Block& block, V (&row)[kThreads], Op op) {
 #if defined(__CUDA_ARCH__)
@@ -59,7 +59,7 @@ JAXDALI_HD void ScanBlock([[maybe_unused]] const Block& block, V (&row)[kThreads
     const V below = __shfl_up_sync(0xFFFFFFFFu, sum, d);
     if (lane >= d) sum = op(below, sum);
   }
-  if (lane == 31) row[thread] = sum;  // of the warp; all else is still in registers
+  if (lane == 31) row[thread] = sum;  // the total of the warp; the rest is still in registers
   __syncthreads();
   V before{};
   for (int w = 31; w < thread - lane; w += 32) before = op(before, row[w]);
@@ -73,7 +73,7 @@ JAXDALI_HD void ScanBlock([[maybe_unused]] const Block& block, V (&row)[kThreads
 #endif
 }
 
-// Divides by a 32-bit number where the numbers fit: 64-bit division is many instructions on a GPU.
+// Divides by a 32-bit number if the numbers fit: a 64-bit division takes many instructions on a GPU.
 struct Quotient {
   int64_t quotient, rest;
 };
@@ -87,9 +87,9 @@ JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
 }
 
 template <class Kernel>
-const void* FunctionOf();  // on CUDA; null in the emulation
+const void* FunctionOf();  // the CUDA function; null in the emulation
 
-// The kernel's entry in the list. It is made when the library is loaded, since LaunchBlocks mentions it.
+// The kernel's entry in the list. It is created when the library is loaded, because LaunchBlocks refers to it.
 template <class Kernel>
 inline ListedKernel& kListed = ListKernel(NameOfKernel<Kernel>(), FunctionOf<Kernel>());
 
@@ -105,7 +105,8 @@ struct DeviceBlock {
   }
 };
 
-// Blocks that shall run at a time on one multiprocessor: `Kernel::kBlocksPerSm`, if there is one. It limits registers.
+// How many blocks should run at a time on one multiprocessor: `Kernel::kBlocksPerSm`, if there is one. It limits
+// registers.
 template <class Kernel, class = void>
 struct BlocksPerSm {
   static constexpr int value = 1;
@@ -121,20 +122,20 @@ __global__ void __launch_bounds__(kThreads, BlocksPerSm<Kernel>::value) Run(cons
   kernel(DeviceBlock{static_cast<int>(blockIdx.x)}, shared);
 }
 
-// `what` with the kernel's type before it; until the thread's next error.
+// `what` with the kernel's type before it. The text is valid until the thread's next error.
 inline const char* LaunchError(const char* kernel, const char* what) {
   static thread_local char text[512];
   std::snprintf(text, sizeof text, "%s: %s", kernel, what);
   return text;
 }
 
-// Loads all kernels of this library into a GPU. Where kernels are loaded lazily, as is usual, the first launch of each
-// waits for all that runs there: beside NCCL's kernels, which wait for other GPUs, it would never return. Null, or what
-// went wrong.
+// Loads all kernels of this library into a GPU. Kernels are usually loaded lazily, and then the first launch of each
+// waits for everything that runs there. NCCL's kernels wait for other GPUs, so beside them the launch would never
+// return. Returns null or an error message.
 extern "C" __attribute__((weak, visibility("default"))) const char* jaxdali_load_kernels(int device) {
   static thread_local std::string problem;
   problem.clear();
-  std::thread([&problem = problem, device] {  // the current device is a thread's: that of the caller stays
+  std::thread([&problem = problem, device] {  // in a thread of its own, since it sets the current device of its thread
     cudaError_t error = cudaSetDevice(device);
     const ListedKernel* last = nullptr;
     for (const ListedKernel& kernel : ListedKernels()) {
@@ -154,18 +155,18 @@ const void* FunctionOf() {
   return reinterpret_cast<const void*>(&Run<Kernel>);
 }
 
-// How many blocks of a kernel a GPU, the current one, runs at a time.
+// How many blocks of a kernel the current GPU runs at a time.
 template <class Kernel>
 int64_t BlocksAtOnce() {
   int device = 0, of_one = 0, processors = 0;
   const bool known = cudaGetDevice(&device) == cudaSuccess &&
                      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
                      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, Run<Kernel>, kThreads, 0) == cudaSuccess;
-  if (!known) cudaGetLastError();  // nobody else's to report
+  if (!known) cudaGetLastError();  // clears the error, which no one else should report
   return known && of_one > 0 ? int64_t{of_one} * processors : 1024;
 }
 
-// Null, or what went wrong.
+// Returns null or an error message.
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void* stream) {
   if (blocks <= 0) return nullptr;
@@ -205,7 +206,7 @@ struct HostBlock {
   std::minstd_rand* random;
 
   template <class F>
-  void Phase(F f) const {  // an odd step visits every thread once, in an order that is not theirs
+  void Phase(F f) const {  // an odd step visits every thread once, but not in ascending order
     static_assert((kThreads & (kThreads - 1)) == 0);
     const unsigned start = (*random)(), step = (*random)() | 1;
     for (unsigned t = 0; t < kThreads; t++) f(static_cast<int>((start + t * step) & (kThreads - 1)));
@@ -229,11 +230,12 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 
 #endif
 
-// --- kernels that work on each sample of a batch on its own ----------------------------------------------------------
+// --- kernels that work on each sample of a batch separately ----------------------------------------------------------
 //
-// Two launches. The first is one block: a thread finds out what has to be known of a sample, its plan, and how many
-// pieces its work has. The second has as many blocks as run at once, or few times as many: all pieces of all samples
-// stand in a row, and each block has an equal part of it, of one sample or of several neighbours.
+// Two launches. The first has one block: each thread computes the plan of a sample, which is what the kernel has to
+// know of it, and the number of pieces of its work. The second has as many blocks as run at once, or a few times as
+// many. All pieces of all samples form one sequence, and each block gets an equal part of it, from one sample or from
+// several neighbouring ones.
 //
 //   struct Kernel {
 //     Batch in, out;
@@ -257,10 +259,10 @@ struct Parts {
     static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= kPlan && sizeof(Plan) % 4 == 0);
     return reinterpret_cast<Plan*>(samples.plans + i * kPlan);
   }
-  // [n + 1]: the first piece of each sample, and their number.
+  // [n + 1]: the first piece of each sample, then the total number.
   JAXDALI_HD int64_t* Firsts() const { return reinterpret_cast<int64_t*>(samples.plans + samples.n * kPlan); }
 
-  // Calls work(first, end) with the pieces of each sample that are the block's. Its plan is in `shared` then.
+  // Calls work(first, end) with the pieces of each sample that belong to the block, with the sample's plan in `shared`.
   template <class Block, class Shared, class Work>
   JAXDALI_HD void ForEach(const Block& block, Shared& s, Work work) const {
     const int64_t* first = Firsts();
@@ -272,7 +274,7 @@ struct Parts {
         if (first[i] <= at && at < first[i + 1]) s.slot = i;
     });
     for (;;) {
-      block.Phase([&](int thread) {  // by memcpy: a plan read as words is what compilers may reorder
+      block.Phase([&](int thread) {  // by memcpy: compilers may reorder a plan that is read as words
         const void* from = PlanOf<decltype(s.plan)>(s.slot);
         for (size_t k = 4 * static_cast<size_t>(thread); k < sizeof s.plan; k += 4 * kThreads)
           std::memcpy(__builtin_assume_aligned(reinterpret_cast<uint8_t*>(&s.plan) + k, 4),
@@ -292,7 +294,7 @@ struct Parts {
   }
 };
 
-// The first launch. It writes the status of the samples.
+// The first launch. It also writes the status of the samples.
 template <class Kernel>
 struct PlanSamples {
   Kernel kernel;
@@ -332,7 +334,7 @@ struct PlanSamples {
   }
 };
 
-// `pieces`: no more than this.
+// pieces: an upper bound.
 template <class Kernel>
 const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces, void* stream) {
   if (samples.n == 0) return nullptr;
@@ -342,7 +344,7 @@ const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces,
   return LaunchBlocks(kernel, grid, stream);
 }
 
-// A kernel whose threads need nothing of each other:
+// A kernel whose threads are independent of each other:
 //
 //   struct Kernel {
 //     Batch in, out;
@@ -353,7 +355,7 @@ const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces,
 template <class Kernel>
 struct SampleKernel : Kernel {
   using typename Kernel::Plan;
-  static constexpr int64_t kPiece = kThreads;  // units: fine, so that blocks get equal parts
+  static constexpr int64_t kPiece = kThreads;  // units: small, so that blocks get equal parts
 
   Parts parts;
 

@@ -1,8 +1,8 @@
-// The vectors of CPU kernels on aarch64. Kernels are written once, with the operations that AVX2 has, by the names that
-// <immintrin.h> gives them; here are those that kernels use, made of NEON's, with the same results to the bit. 256 bits
-// are two registers: nearly all of AVX2's operations treat both halves alike, and so are those of 128 bits done twice.
-// Two differ where no kernel goes: conversions of what is beyond int32, and -32768 times itself, saturate.
-// To be included by simd.h alone.
+// Vectors of CPU kernels on aarch64. Kernels are written once, with AVX2's operations by the names in <immintrin.h>.
+// This file implements those that kernels use with NEON, with the same results to the bit. 256 bits are two registers:
+// nearly all of AVX2's operations treat both halves alike, so they are the 128-bit operations done twice. Two
+// operations differ for inputs that no kernel has: conversions of values beyond int32, and -32768 times itself,
+// saturate. Only simd.h includes this file.
 #ifndef JAXDALI_FFI_COMMON_NEON_H_
 #define JAXDALI_FFI_COMMON_NEON_H_
 
@@ -55,8 +55,8 @@ JAXDALI_INLINE V Load(const T* elements) {
 
 }  // namespace neon
 
-// --- Of one and of two registers ----------------------------------------------------------------------------------
-// Operations of integers, floats and doubles: of a, of a and b, of a and a number n.
+// --- Operations on one and on two registers -----------------------------------------------------------------------
+// Operations of integers, floats and doubles: on a, on a and b, on a and a number n.
 
 #define JAXDALI_OF_A(one, two, vector, ...)                                   \
   JAXDALI_INLINE __m128##vector one(__m128##vector a) { return __VA_ARGS__; } \
@@ -104,7 +104,7 @@ JAXDALI_SHIFT(srli_epi16, neon::U16(a) >> vdupq_n_u16(static_cast<uint16_t>(n)))
 JAXDALI_SHIFT(srli_epi32, neon::U32(a) >> vdupq_n_u32(static_cast<uint32_t>(n)))
 JAXDALI_SHIFT(srai_epi32, neon::S32(a) >> vdupq_n_s32(n))
 
-// Narrowing, saturated, of each register: a's elements first.
+// Narrows each register with saturation. The elements of a come first.
 JAXDALI_INTEGERS(packs_epi16, vqmovn_high_s16(vqmovn_s16(neon::S16(a)), neon::S16(b)))
 JAXDALI_INTEGERS(packs_epi32, vqmovn_high_s32(vqmovn_s32(neon::S32(a)), neon::S32(b)))
 JAXDALI_INTEGERS(packus_epi16, vqmovun_high_s16(vqmovun_s16(neon::S16(a)), neon::S16(b)))
@@ -117,10 +117,11 @@ JAXDALI_INTEGERS(unpacklo_epi32, vzip1q_s32(neon::S32(a), neon::S32(b)))
 JAXDALI_INTEGERS(unpackhi_epi32, vzip2q_s32(neon::S32(a), neon::S32(b)))
 JAXDALI_INTEGERS(unpacklo_epi64, vzip1q_s64(a, b))
 JAXDALI_INTEGERS(unpackhi_epi64, vzip2q_s64(a, b))
-// An index with its highest bit gives 0, as one beyond the table does here; of the others the lowest four bits count.
+// An index with its highest bit set gives 0. Here an index beyond the table does that; otherwise the lowest four bits
+// count.
 JAXDALI_INTEGERS(shuffle_epi8, vqtbl1q_u8(neon::U8(a), neon::U8(b) & 0x8F))
 
-// Of two equal numbers, or where one is NaN, minimum and maximum are b.
+// The minimum and the maximum are b if both numbers are equal or one is NaN.
 JAXDALI_FLOATS(add, vaddq_f32(a, b))
 JAXDALI_FLOATS(sub, vsubq_f32(a, b))
 JAXDALI_FLOATS(mul, vmulq_f32(a, b))
@@ -151,7 +152,7 @@ JAXDALI_INLINE __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c) {
   return {vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)};
 }
 
-// By the highest bit of each byte of the mask.
+// The highest bit of each byte of the mask decides.
 JAXDALI_INLINE __m128i _mm_blendv_epi8(__m128i a, __m128i b, __m128i mask) {
   const uint8x16_t bits = vreinterpretq_u8_s8(vshrq_n_s8(neon::S8(mask), 7));
   return neon::Bits(vbslq_u8(bits, neon::U8(b), neon::U8(a)));
@@ -229,8 +230,8 @@ JAXDALI_INLINE __m128i _mm_cvtsi32_si128(int v) { return neon::Bits(vsetq_lane_s
 JAXDALI_INLINE int _mm_cvtsi128_si32(__m128i v) { return vgetq_lane_s32(neon::S32(v), 0); }
 JAXDALI_INLINE int64_t _mm_cvtsi128_si64(__m128i v) { return vgetq_lane_s64(v, 0); }
 
-// --- Halves, and elements that change places -------------------------------------------------------------------------
-// Templates are for operations that x86 has for constants alone: of these here are the constants that occur.
+// --- Halves, and permutations of elements ----------------------------------------------------------------------------
+// Templates implement operations that x86 has for constants only, for the constants that occur here.
 
 JAXDALI_INLINE __m128i _mm_castps_si128(__m128 v) { return vreinterpretq_s64_f32(v); }
 JAXDALI_INLINE __m128 _mm_castpd_ps(__m128d v) { return vreinterpretq_f32_f64(v); }
@@ -280,7 +281,7 @@ template <int kWhich>
 JAXDALI_INLINE __m256 EverySecond(__m256 a, __m256 b) {
   return {EverySecond<kWhich>(a.low, b.low), EverySecond<kWhich>(a.high, b.high)};
 }
-// Elements of 32 bits of both registers, by index.
+// 32-bit elements of both registers, by index.
 JAXDALI_INLINE __m128i Elements(__m256i v, __m128i which) {
   const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), U32(which), 0x04040404);
   return Bits(vqtbl2q_u8({{U8(v.low), U8(v.high)}}, vreinterpretq_u8_u32(bytes)));
@@ -332,7 +333,7 @@ JAXDALI_INLINE __m256 _mm256_cvtph_ps(__m128i v) {
   return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
 }
 inline constexpr int _MM_FROUND_TO_NEAREST_INT = 0;
-JAXDALI_INLINE __m128i _mm256_cvtps_ph(__m256 v, int) {  // halves to even, as all is rounded here
+JAXDALI_INLINE __m128i _mm256_cvtps_ph(__m256 v, int) {  // rounds half to even, the only mode used here
   return vreinterpretq_s64_f16(vcvt_high_f16_f32(vcvt_f16_f32(v.low), v.high));
 }
 

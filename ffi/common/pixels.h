@@ -1,4 +1,4 @@
-// Rows of pixels of three bytes, for machines with vectors: sixteen pixels to planes and back, pixels in reverse.
+// Rows of three-byte pixels on machines with vectors: converts sixteen pixels to planes and back, and reverses pixels.
 #ifndef JAXDALI_FFI_COMMON_PIXELS_H_
 #define JAXDALI_FFI_COMMON_PIXELS_H_
 
@@ -10,21 +10,21 @@
 
 namespace jaxdali {
 
-// Which byte of a vector each of another one's is; those of other vectors become 0.
+// Maps each byte of a result to a byte of a vector. Bytes from other vectors become 0.
 struct ByteOrder {
   alignas(16) int8_t from[16];
   JAXDALI_SIMD JAXDALI_INLINE __m128i operator()(__m128i bytes) const {
     return _mm_shuffle_epi8(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(from)));
   }
 };
-// Of a plane's bytes, those in 16 bytes of pixels from byte 16 * part on.
+// For the 16 bytes of pixels from byte 16 * part on: where the bytes of a plane are.
 constexpr ByteOrder SplitOrder(int part, int plane) {
   ByteOrder order{};
   for (int i = 0; i < 16; i++)
     order.from[i] = (3 * i + plane) / 16 == part ? static_cast<int8_t>((3 * i + plane) % 16) : int8_t{-1};
   return order;
 }
-// Of 16 bytes of pixels, those of a plane.
+// For 16 bytes of pixels: which of them come from a plane.
 constexpr ByteOrder JoinOrder(int part, int plane) {
   ByteOrder order{};
   for (int i = 0; i < 16; i++)
@@ -41,7 +41,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m128i SplitPlane(__m128i a, __m128i b, __m128i c) 
   static constexpr ByteOrder kOrder[3] = {SplitOrder(0, kPlane), SplitOrder(1, kPlane), SplitOrder(2, kPlane)};
   return _mm_or_si128(_mm_or_si128(kOrder[0](a), kOrder[1](b)), kOrder[2](c));
 }
-// Of sixteen pixels: 48 bytes.
+// Reads sixteen pixels, which are 48 bytes.
 JAXDALI_SIMD JAXDALI_INLINE Planes SplitPixels(const uint8_t* from) {
   const __m128i* p = reinterpret_cast<const __m128i*>(from);
   const __m128i a = _mm_loadu_si128(p), b = _mm_loadu_si128(p + 1), c = _mm_loadu_si128(p + 2);
@@ -65,11 +65,11 @@ JAXDALI_SIMD JAXDALI_INLINE __m128i Reversed(__m128i bytes) {
   return kOrder(bytes);
 }
 
-// The pixel at `last` and the n - 1 before it.
+// Copies the pixel at `last` and the n - 1 pixels before it, in reverse order.
 JAXDALI_SIMD inline void ReversePixels(const uint8_t* last, int64_t n, uint8_t* out) {
   static constexpr ByteOrder kOrder{{13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1}};
   int64_t i = 0;
-  for (; i + 6 <= n; i += 5) {  // five, and a byte of the sixth, which is written over
+  for (; i + 6 <= n; i += 5) {  // five, and a byte of the sixth, which is overwritten later
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(last - 3 * i - 13));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * i), kOrder(bytes));
   }
@@ -77,8 +77,8 @@ JAXDALI_SIMD inline void ReversePixels(const uint8_t* last, int64_t n, uint8_t* 
     for (int c = 0; c < 3; c++) out[3 * i + c] = last[c - 3 * i];
 }
 
-// Eight floats as bytes in words of 32 bits, as ConvertTo makes them: halves away from zero, saturated, NaN as 0. The
-// number added is the one before 0.5: with 0.5, 0.49999997 would become 1.
+// Converts eight floats to bytes in 32-bit words like ConvertTo: rounds half away from zero, saturates, and turns NaN
+// into 0. It adds the float just below 0.5, because with 0.5 the value 0.49999997 would become 1.
 JAXDALI_SIMD JAXDALI_INLINE __m256i RoundToBytes(__m256 v) {
   v = _mm256_min_ps(_mm256_max_ps(v, _mm256_setzero_ps()), _mm256_set1_ps(255));
   return _mm256_cvttps_epi32(_mm256_add_ps(v, _mm256_set1_ps(0x1.fffffep-2f)));

@@ -1,5 +1,5 @@
-// Threads of the host in the place of a GPU's, for the tests under ThreadSanitizer: what threads of a block read and
-// write without a barrier between, or neighbouring blocks of one launch, it reports.
+// Host threads in place of a GPU's threads, for the tests under ThreadSanitizer. It reports data races between threads
+// of a block without a barrier, and between neighbouring blocks of one launch.
 #ifndef JAXDALI_FFI_COMMON_REAL_THREADS_H_
 #define JAXDALI_FFI_COMMON_REAL_THREADS_H_
 
@@ -34,7 +34,7 @@ struct ThreadOfBlock {
   }
 };
 
-// Crews of `kThreads` threads, a block each at a time. They live as long as the process.
+// Groups of `kThreads` threads. Each group runs one block at a time, and lasts as long as the process.
 template <int kThreads>
 class Crews {
  public:
@@ -71,7 +71,7 @@ class Crews {
   Barrier barriers_[kCrews] = {Barrier(kThreads), Barrier(kThreads)};
 };
 
-// Blocks 2k and 2k + 1 at once, the shared memory of each filled with garbage.
+// Runs blocks 2k and 2k + 1 at the same time, with garbage in the shared memory of each.
 template <int kThreads, class Kernel>
 void RunOnThreads(const Kernel& kernel, int64_t blocks) {
   using Shared = typename Kernel::Shared;

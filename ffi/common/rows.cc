@@ -15,7 +15,7 @@ JAXDALI_INLINE V Number(T v) {
 
 template <class T, class V>
 JAXDALI_INLINE void Load(const T* from, int64_t step, int64_t n, V* to) {
-  switch (step) {  // steps that the compiler knows become shuffles
+  switch (step) {  // constant steps become shuffles
     case 1:
       for (int64_t i = 0; i < n; i++) to[i] = Number<T, V>(from[i]);
       return;
@@ -40,7 +40,7 @@ struct Portable {
 
 #if defined(JAXDALI_SIMD)
 
-// Every third byte of 24, from byte 0 on, as floats: planes of packed pixels.
+// Every third byte of 24, from byte 0 on, as floats. It splits packed pixels into planes.
 JAXDALI_SIMD JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step, int64_t n, float* to) {
   if (n < 16) return 0;
   const bool back = step < 0;
@@ -49,7 +49,7 @@ JAXDALI_SIMD JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step
   const __m128i high = back ? _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 5, 2, -1, -1, -1, -1, -1, -1, -1, -1)
                             : _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1);
   int64_t i = 0;
-  for (; i + 9 <= n; i += 8) {  // no byte is read that is not between elements
+  for (; i + 9 <= n; i += 8) {  // reads no byte beyond the last element
     const uint8_t* p = from + i * step;
     const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(back ? p - 15 : p));
     const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(back ? p - 23 : p + 8));
@@ -59,8 +59,8 @@ JAXDALI_SIMD JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step
   return i;
 }
 
-// ConvertTo<T> of eight floats, T an integer of at most 16 bits: compilers make no vectors of comparisons that may
-// trap.
+// ConvertTo<T> of eight floats, where T is an integer of at most 16 bits. Compilers do not vectorize it, because its
+// comparisons may trap.
 template <class T>
 JAXDALI_SIMD JAXDALI_INLINE void StoreEight(const float* from, T* to) {
   __m256 v = _mm256_loadu_ps(from);

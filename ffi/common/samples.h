@@ -11,8 +11,8 @@ inline constexpr int64_t kPlanBytes = 512;  // for each sample
 struct Samples {
   int n;
   const int32_t* present;  // [n]
-  int32_t* status;         // [n], a Status each, written by the kernel
-  uint8_t* plans;          // [n * kPlanBytes], working memory for what is found out about samples
+  int32_t* status;         // [n], a Status for each sample, written by the kernel
+  uint8_t* plans;          // [n * kPlanBytes], working memory for the plans of the samples
 };
 
 }  // namespace jaxdali

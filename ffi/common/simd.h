@@ -1,6 +1,6 @@
-// Functions of CPU kernels for machines with vectors (vectors.h): marked JAXDALI_SIMD they may be called where kHasSimd
-// is true; what they call and is marked JAXDALI_INLINE becomes part of them. On x86-64 that is found out at run time,
-// and such functions are for AVX2; aarch64 always has NEON.
+// Functions of CPU kernels for machines with vectors (vectors.h). Call functions marked JAXDALI_SIMD only if kHasSimd
+// is true; functions marked JAXDALI_INLINE that they call are inlined into them. On x86-64 kHasSimd is determined at
+// run time, and the functions use AVX2; aarch64 always has NEON.
 #ifndef JAXDALI_FFI_COMMON_SIMD_H_
 #define JAXDALI_FFI_COMMON_SIMD_H_
 
@@ -9,14 +9,14 @@
 
 #if defined(__x86_64__)
 
-// Without FMA: a product and a sum are rounded one by one, as they are without AVX2 and in CUDA kernels.
+// Without FMA: products and sums are rounded separately, as they are without AVX2 and in CUDA kernels.
 #define JAXDALI_SIMD __attribute__((target("avx2,f16c")))
 #define JAXDALI_SIMD_FMA __attribute__((target("avx2,f16c,fma")))
-// Where 512 bits gain much, a function more for kHasAvx512.
+// For an extra version of a function that gains much from 512 bits; call it only if kHasAvx512.
 #define JAXDALI_AVX512 __attribute__((target("avx512f,avx2,f16c,fma")))
 
 namespace jaxdali {
-inline constexpr int kSimdBytes = 32;  // of a register
+inline constexpr int kSimdBytes = 32;  // in a register
 inline const bool kHasSimd =
     __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma");
 inline const bool kHasAvx512 = kHasSimd && __builtin_cpu_supports("avx512f");
@@ -38,7 +38,7 @@ inline constexpr bool kHasSimd = true;
 
 namespace jaxdali {
 
-// Eight floats of 16 bits, from and to floats: the numbers of `Half` and `BFloat16`.
+// Converts between eight 16-bit floats (`Half` or `BFloat16`) and floats.
 JAXDALI_SIMD JAXDALI_INLINE __m256 LoadFloats(const Half* from) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }

@@ -1,5 +1,5 @@
-// Status codes of one sample. A native call returns i32[N] of them, the host pass uses the same. A sample's failure is
-// data, ffi::Error is for bugs of ours.
+// Status codes of one sample. A native call returns i32[N] of them, and the host pass uses the same codes. The failure
+// of a sample is data; ffi::Error reports bugs in jaxdali.
 #ifndef JAXDALI_FFI_COMMON_STATUS_H_
 #define JAXDALI_FFI_COMMON_STATUS_H_
 

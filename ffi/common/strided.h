@@ -1,4 +1,4 @@
-// Where the elements of a packed array come from in another one: per axis a count and a distance.
+// Where each element of a packed array is in another array: a count and a stride for each axis.
 #ifndef JAXDALI_FFI_COMMON_STRIDED_H_
 #define JAXDALI_FFI_COMMON_STRIDED_H_
 
@@ -18,7 +18,7 @@ struct Strided {
     size = 1;
     start = 0;
   }
-  // One more axis, inside all others. Axes that are one in memory become one here: fewer divisions.
+  // Adds an axis inside all others. Axes that are contiguous in memory become one, which saves divisions.
   JAXDALI_HD void Add(int64_t n, int64_t distance) {
     size *= n;
     if (n == 1) return;
@@ -41,7 +41,7 @@ struct Strided {
   }
 };
 
-// The places of elements i, i + 1, ...: counts along the two inner axes instead of dividing.
+// The offsets of elements i, i + 1, ... It counts along the two inner axes instead of dividing.
 class Walk {
  public:
   JAXDALI_HD Walk(const Strided& from, int64_t i) : from_(from), i_(i) { Find(); }
@@ -73,8 +73,8 @@ class Walk {
   int64_t i_, at_, left_[2];
 };
 
-// A kernel that copies elements of type T, one thread 16 bytes of the output at a time: Sources has `in`, `out` and
-// Find(i, Strided*).
+// A kernel that copies elements of type T. Each thread copies 16 bytes of the output at a time. Sources has `in`, `out`
+// and Find(i, Strided*).
 template <class Sources, class T>
 struct StridedKernel : Sources {
   static constexpr int kWords = 4, kEach = 4 * kWords / sizeof(T);  // words and elements of a unit
@@ -85,8 +85,8 @@ struct StridedKernel : Sources {
     Strided from;
     const T* in;
     T* out;
-    const uint8_t* end;  // of the buffer that `in` is in
-    int before;          // elements of the output's first unit that are before it
+    const uint8_t* end;  // end of the buffer that contains `in`
+    int before;          // elements of the output's first unit that are before the output
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
@@ -110,7 +110,7 @@ struct StridedKernel : Sources {
   }
 
  private:
-  // The word of output elements i, i + 1, ..., some of which may be outside.
+  // Writes the word of output elements i, i + 1, ..., some of which may be outside.
   JAXDALI_HD static void Word(const Plan& s, int64_t i) {
     if (kOfWord == 1 || i < 0 || i + kOfWord > s.from.size) {
       for (int64_t k = i; k < i + kOfWord; k++)
@@ -126,8 +126,8 @@ struct StridedKernel : Sources {
     WriteWord(reinterpret_cast<uint8_t*>(s.out + i), word);
   }
 
-  // The words of a unit whose elements are neighbours in the input, of one run or of two, as most are; false: they are
-  // not, some are outside, or words of the input would reach outside its buffer.
+  // Reads the words of a unit whose elements are contiguous in the input, in one run or two. Most units are. Returns
+  // false if they are not, if some are outside, or if words of the input would reach outside its buffer.
   JAXDALI_HD bool Runs(const Plan& s, int64_t i, uint32_t* words) const {
     const int inner = s.from.ndim - 1;
     if (inner < 0 || s.from.stride[inner] != 1 || i < 0 || i + kEach > s.from.size) return false;
@@ -140,14 +140,14 @@ struct StridedKernel : Sources {
     if (!Read(s, s.from.At(i + left / static_cast<int>(sizeof(T))), left, next)) return false;
     JAXDALI_UNROLL
     for (int w = 0; w < kWords; w++) {
-      const int here = left - 4 * w;  // bytes of the first run
+      const int here = left - 4 * w;  // bytes from the first run
       const uint32_t mask = here >= 4 ? ~0u : here <= 0 ? 0u : (1u << (8 * here)) - 1;
       words[w] = (words[w] & mask) | (next[w] & ~mask);
     }
     return true;
   }
 
-  // The words of which byte `first` is that of element `at` of the input.
+  // Reads the words in which byte `first` is that of element `at` of the input.
   JAXDALI_HD bool Read(const Plan& s, int64_t at, int first, uint32_t* words) const {
     const uint8_t* p = reinterpret_cast<const uint8_t*>(s.in + at) - first;
     const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);

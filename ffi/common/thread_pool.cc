@@ -15,7 +15,7 @@ namespace jaxdali {
 
 namespace {
 
-// One call of Run: a counter that the workers and the caller draw indices from.
+// One call of Run: a counter from which the workers and the caller draw indices.
 struct Job {
   int n;
   const std::function<void(int)>* task;
@@ -102,7 +102,7 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
     std::unique_lock<std::mutex> lock(job->mutex);
     job->finished.wait(lock, [&] { return job->done.load() == n; });
   }
-  // A worker that still holds the job only reads its counter, never the task: no index is left.
+  // A worker that still holds the job finds no index left: it reads the counter but not the task, which may be gone.
   std::lock_guard<std::mutex> lock(state_->mutex);
   auto it = std::find(state_->jobs.begin(), state_->jobs.end(), job);
   if (it != state_->jobs.end()) state_->jobs.erase(it);
@@ -128,14 +128,13 @@ int ThreadPool::Create(int num_threads) {
 }
 
 void ThreadPool::Share(int num_threads) {
-  auto pool =
-      std::make_shared<ThreadPool>(num_threads);  // in the end what was there before, which joins outside the lock
+  auto pool = std::make_shared<ThreadPool>(num_threads);  // then the old pool, joined outside the lock
   std::lock_guard<std::mutex> lock(g_mutex);
   std::swap(Pools()[0], pool);
 }
 
 void ThreadPool::Destroy(int id) {
-  std::shared_ptr<ThreadPool> pool;  // joins outside the lock
+  std::shared_ptr<ThreadPool> pool;  // joins its threads outside the lock
   std::lock_guard<std::mutex> lock(g_mutex);
   auto it = Pools().find(id);
   if (it == Pools().end()) return;

@@ -1,5 +1,5 @@
-// The threads of one pipeline. All its local shards share one pool; the thread that calls Run works too, so that
-// `num_threads` threads work on a call and nested use can't deadlock.
+// The threads of one pipeline. All its local shards share one pool. The thread that calls Run works too, so
+// `num_threads` threads work on a call, and nested calls can't deadlock.
 #ifndef JAXDALI_FFI_COMMON_THREAD_POOL_H_
 #define JAXDALI_FFI_COMMON_THREAD_POOL_H_
 
@@ -19,18 +19,18 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Calls task(i) for every i in [0, n), in the order given by `order` (largest first is best; empty: 0, 1, ...),
-  // handed out one by one. Returns when all are done. Tasks must not throw.
+  // Calls task(i) for every i in [0, n), handing out indices one by one in the order given by `order` (largest first is
+  // best; empty: 0, 1, ...). Returns when all are done. Tasks must not throw.
   void Run(int n, const std::function<void(int)>& task, const std::vector<int>& order = {});
 
-  // How many threads have nothing to do at present: a task that is large may be worth a Run of its own.
+  // How many threads are idle. If some are, a large task may gain from a Run of its own.
   int idle() const;
 
   // A process-wide register, so that compiled programs get a pool as an operand. Get returns null for an unknown id.
   static int Create(int num_threads);
   static void Destroy(int id);
-  // Gives the id 0 a new pool, which programs hold that belong to no pipeline: the id is the same in every process, as
-  // compiled programs may be kept on disk. Calls that are under way keep the pool before.
+  // Makes a new pool for the id 0, which programs use that belong to no pipeline. The id is the same in every process,
+  // because compiled programs may be cached on disk. Calls that are running keep the old pool.
   static void Share(int num_threads);
   static std::shared_ptr<ThreadPool> Get(int id);
 
@@ -47,8 +47,8 @@ inline std::vector<int> LargestFirst(const std::vector<int64_t>& cost) {
   return order;
 }
 
-// Calls task(of, i) for each of n indices, in this order, on the pool of an id; false: there is no such pool. Nothing
-// of C++ is in its signature: libraries of kernels beside this module call it, too.
+// Calls task(of, i) for each of n indices, in this order, on the pool of an id. False: there is no such pool. The
+// signature has no C++ types, because kernel libraries outside this module call it too.
 using PoolRun = bool(int id, int n, void (*task)(void* of, int i), void* of, const int* order);
 #ifdef JAXDALI_EXTENSION
 inline PoolRun* RunOnPool = [](int, int, void (*)(void*, int), void*, const int*) { return false; };  // see extension.h
@@ -56,8 +56,8 @@ inline PoolRun* RunOnPool = [](int, int, void (*)(void*, int), void*, const int*
 PoolRun RunOnPool;
 #endif
 
-// Of what such libraries and the module agree on: this function, the operands that every custom call begins with
-// (binding.h), the status codes, the time that a call writes. Another one whenever one of them changes.
+// The version of everything such libraries and the module agree on: this function, the operands that every custom call
+// begins with (binding.h), the status codes, and the time that a call writes. Increase it when one of them changes.
 inline constexpr int kExtensionVersion = 3;
 
 }  // namespace jaxdali

@@ -1,5 +1,4 @@
-// The vectors that kernels for newer CPUs are written with: AVX2's names, for aarch64 made of NEON (neon.h). Nothing
-// where there are neither.
+// Vectors for kernels on newer CPUs: AVX2's names, which neon.h implements for aarch64. Empty on other CPUs.
 #ifndef JAXDALI_FFI_COMMON_VECTORS_H_
 #define JAXDALI_FFI_COMMON_VECTORS_H_
 

@@ -1,4 +1,5 @@
-// Elements in memory as the 32-bit words that contain them: a GPU reads and writes words faster than bytes.
+// Accesses elements in memory by the 32-bit words that contain them, because a GPU reads and writes words faster than
+// bytes.
 #ifndef JAXDALI_FFI_COMMON_WORDS_H_
 #define JAXDALI_FFI_COMMON_WORDS_H_
 
@@ -47,7 +48,7 @@ JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, int shift) {
 #endif
 }
 
-// Four bytes, each chosen by a digit of `which` (from the lowest on) from the four of `a` (0 to 3) and of `b` (4 to 7).
+// Four bytes. Each hexadecimal digit of `which`, from the lowest on, selects a byte of `a` (0 to 3) or of `b` (4 to 7).
 JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t which) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(a, b, which);
@@ -84,8 +85,8 @@ JAXDALI_HD inline uint32_t BitsOf(T v) {
     return static_cast<std::make_unsigned_t<T>>(v);
 }
 
-// Word `q` of the words that contain the `n` elements at `to`, whose values are get(0) ... get(n - 1). There are at
-// most WordsOf<T>(n), wherever `to` is.
+// Writes word `q` of the words that contain the `n` elements at `to`, whose values are get(0) ... get(n - 1). There are
+// at most WordsOf<T>(n) words, for any alignment of `to`.
 template <class T>
 JAXDALI_HD inline int WordsOf(int n) {
   constexpr int kEach = 4 / sizeof(T);

@@ -1,4 +1,4 @@
-// Decoding an image on the CPU: checks, and which decoder does it.
+// Decodes an image on the CPU: checks it and selects the decoder.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -25,7 +25,7 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
                    void* out, int64_t height, int64_t width, int64_t channels) {
   if (info.status != kOk) return static_cast<Status>(info.status);
   if (dtype == DType::kU64 || dtype == DType::kI64 || dtype == DType::kBool) return kUnsupported;
-  if (info.host_decode) return kUnsupported;  // the host pass has replaced those by raw pixels
+  if (info.host_decode) return kUnsupported;  // the host pass replaces these images by raw pixels
   if (!IsDecodable(info)) return kInternal;
   if (!OutputFits(info, options.type, options.adjust_orientation, height, width, channels)) return kSizeMismatch;
   try {

@@ -1,4 +1,4 @@
-// JPEG on the CPU: by the decoder of ffi/jpeg, and what that leaves by libjpeg-turbo, to the same bits.
+// JPEG on the CPU: the decoder of ffi/jpeg, and libjpeg-turbo for what it does not support, with the same bits.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -13,8 +13,8 @@
 namespace jaxdali {
 namespace {
 
-// The decoder is quicker than libjpeg-turbo: the portable kernels take 1.7 times that one's time, which has SIMD code
-// for those CPUs.
+// Whether this decoder is faster than libjpeg-turbo. Its portable kernels are not: they take 1.7 times as long on CPUs
+// for which libjpeg-turbo has SIMD code.
 bool IsFaster() {
   static const bool is = &jpeg::BestKernels() != &jpeg::kPortableKernels;
   return is;
@@ -29,7 +29,7 @@ bool IsGray(const ImageInfo& info, const DecodeOptions& options) {
   return options.type == ImageType::kGray || (options.type == ImageType::kAny && info.channels == 1);
 }
 
-// Begins with the region of a file. False: not covered.
+// Starts decoding the region of a file. False: the file is not supported.
 bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
            jpeg::BaselineDecoder* decoder) {
   if (options.fast_idct) return false;
@@ -48,13 +48,13 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const Decod
 bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
                   int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out);
 
-// The rows that a decoder gives next, up to `end`; once other threads have nothing to do, by those, too.
+// Decodes the rows that a decoder gives next, up to `end`. As soon as other threads are idle, they help.
 bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end, jpeg::BaselineDecoder* decoder,
                 RasterOutput* out) {
   const bool ordered = options.type != ImageType::kYcbcr, in_place = ordered && out->in_place(8);
   const int channels = IsGray(info, options) ? 1 : 3;
   const int64_t stride = int64_t{info.width} * channels, left = int64_t{info.region_x} * channels;
-  thread_local std::vector<uint8_t> rows;  // kRows of them, the stored width each, of which the region's part is filled
+  thread_local std::vector<uint8_t> rows;  // kRows rows of the stored width; only the region's part is filled
   if (!in_place && static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
   out->Reserve(8);
   jpeg::Helpers helpers = options.helpers;
@@ -73,7 +73,7 @@ bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end
   return true;
 }
 
-// The first strip is the decoder's own.
+// The given decoder decodes the first strip.
 bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
                   int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out) {
   const int n = static_cast<int>(strips.size());

@@ -1,4 +1,4 @@
-// What of PNG is left to libpng (decode_png.cc).
+// PNG files that decode_png.cc leaves to libpng.
 #include <png.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class PngDecoder {
     if (!info_) return kOutOfMemory;
     Status s = Start(info, options, out);
     if (s != kOk) return s;
-    // Interlaced files need the whole raster. It is made here, where no longjmp passes.
+    // Interlaced files need the whole raster. It is allocated here, where no longjmp skips its destructor.
     const int64_t rows = passes_ > 1 ? info.height : kRows;
     if (!direct_ || out->first_row() > 0) rows_.resize(static_cast<size_t>(direct_ ? 1 : rows) * stride_);
     if (!direct_) out->Reserve(info.depth);
@@ -53,9 +53,9 @@ class PngDecoder {
   Status Start(const ImageInfo& info, const DecodeOptions& options, RasterOutput* out) {
     if (setjmp(jump_)) return past_end_ ? kTruncated : kCorrupt;
     png_set_read_fn(png_, this, &OnRead);
-    png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);  // ParseHeader has its own
+    png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);  // ParseHeader has its own limits
 #ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
-    // Nothing but pixels is wanted. Colour profiles are slow to check, and transparency is to be ignored.
+    // Only pixels are needed. Colour profiles are slow to check, and transparency is ignored.
     static const png_byte kSkip[] =
         "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0tRNS\0zTXt";
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kSkip, sizeof(kSkip) / 5);

@@ -1,4 +1,4 @@
-// PNG on the CPU: by the decoder of ffi/png, and what that leaves by libpng, to the same bits.
+// PNG on the CPU: the decoder of ffi/png, and libpng for what it does not support, with the same bits.
 #include <algorithm>
 #include <vector>
 
@@ -13,16 +13,16 @@ png::Decoder& DecoderOfThread() {
   return decoder;
 }
 
-// libpng is quicker where it can stop before so much of the rows: libdeflate can't.
+// libpng is faster for a region in the first third of the rows: it stops below the region, and libdeflate can't.
 constexpr int64_t kLibpngsShare = 3;
 
-// Pixels are in the output as the file has them.
+// Whether pixels are in the output as they are in the file.
 bool IsOrdered(const ImageInfo& info, const DecodeOptions& options) {
   return options.type == ImageType::kAny || (options.type == ImageType::kRgb && info.channels == 3) ||
          (options.type == ImageType::kGray && info.channels == 1);
 }
 
-// Begins with the region of a file. False: not covered.
+// Starts decoding the region of a file. False: the file is not supported.
 bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, png::Decoder* decoder) {
   const int64_t end = int64_t{info.region_y} + info.region_h;
   return kLibpngsShare * end >= info.height && decoder->Start(data, size, info.region_y, end) &&
@@ -30,7 +30,7 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, png::Decode
          decoder->depth() == info.depth;
 }
 
-// So much memory of the thread, for rows of a file's whole width.
+// Memory of this thread for rows of the file's whole width.
 uint8_t* Rows(int64_t bytes) {
   thread_local std::vector<uint8_t> rows;
   if (static_cast<int64_t>(rows.size()) < bytes) rows.resize(static_cast<size_t>(bytes));

@@ -32,8 +32,8 @@ struct JpegSource {
   bool past_end;
 };
 
-// One per thread, for its buffers. libjpeg's object is made anew for each image: a used one keeps the tables of the
-// image before, and a file without tables, which is to get the standard ones or to fail, would be decoded with those.
+// One per thread, for its buffers. libjpeg's object is created anew for each image: a used one keeps the tables of the
+// image before, and would decode a file without tables with those instead of the standard ones.
 class JpegDecoder {
  public:
   JpegDecoder() {
@@ -67,7 +67,8 @@ class JpegDecoder {
         c->src->bytes_in_buffer -= n;
       }
     };
-    // Each scan of a progressive file goes over the whole image: thousands of empty ones are a way to waste hours.
+    // Each scan of a progressive file goes over the whole image, so a file with thousands of empty scans could take
+    // hours.
     progress_.progress_monitor = [](j_common_ptr c) {
       if (c->is_decompressor && reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > kMaxScans) {
         reinterpret_cast<JpegError*>(c->err)->status = kUnsupported;
@@ -80,7 +81,7 @@ class JpegDecoder {
 
   Status Decode(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                 RasterOutput* out) {
-    // Whatever may throw is done before setjmp: longjmp must not skip destructors.
+    // Everything that may throw is done before setjmp: longjmp must not skip destructors.
     rows_.resize(static_cast<size_t>(kRows) * info.width * 4);
     out->Reserve(8);
     Status status = Run(data, size, info, options, out);
@@ -92,7 +93,7 @@ class JpegDecoder {
  private:
   static constexpr int kMaxScans = 500;
 
-  // No object with a destructor lives in this function or below it.
+  // No object with a destructor may exist in this function or in those it calls.
   Status Run(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
              RasterOutput* out) {
     jpeg_decompress_struct* c = &cinfo_;
@@ -117,7 +118,7 @@ class JpegDecoder {
       case JCS_GRAYSCALE:
       case JCS_YCbCr:
       case JCS_RGB:
-        // GRAY of YCbCr is its Y plane; any other type is made from RGB.
+        // The Y plane of YCbCr is GRAY; any other type is made from RGB.
         if (gray_out || (options.type == ImageType::kAny && c->num_components == 1)) {
           c->out_color_space = JCS_GRAYSCALE;
           channels = 1;
@@ -149,7 +150,8 @@ class JpegDecoder {
     const int64_t first = out->first_row(), end = out->end_row();
     JSAMPROW rows[kRows];
     while (c->output_scanline < end) {
-      // Rows above the region are decoded and dropped: libjpeg's own ways to leave out rows and columns change pixels.
+      // Rows above the region are decoded and dropped, because libjpeg's functions that skip rows and columns change
+      // pixels.
       const int64_t y = c->output_scanline;
       const bool dropped = y < first;
       int wanted = static_cast<int>(std::min<int64_t>(kRows, (dropped ? first : end) - y)), got = 0;
@@ -166,13 +168,13 @@ class JpegDecoder {
       else
         out->Put(y, wanted, rows_.data(), 3, 8);
     }
-    // As DALI: a file that ends before its EOI marker is truncated, even when no pixel is missing. Of a region that
-    // ends above the image's last row only what had to be read for it counts.
+    // As in DALI, a file that ends before its EOI marker is truncated, even if no pixel is missing. For a region that
+    // ends above the last row, only the bytes that had to be read for it count.
     if (source_.past_end) return kTruncated;
     return kOk;
   }
 
-  // In place. Adobe's files hold inverted values. Products as Pillow rounds them.
+  // Converts in place. Adobe's files hold inverted values. Products are rounded as in Pillow.
   static void CmykToRgb(uint8_t* p, int64_t pixels, bool inverted) {
     uint8_t* to = p;
     const int flip = inverted ? 0 : 255;  // afterwards each value is 255 - ink

@@ -18,7 +18,7 @@ struct Error {
   Status status;
 };
 
-// libjpeg's own destination in memory loses its buffer when it can't have a larger one.
+// libjpeg's own memory destination leaks its buffer if it can't allocate a larger one.
 struct Destination {
   jpeg_destination_mgr base;
   EncodedFile* file;
@@ -37,7 +37,7 @@ void Grow(j_compress_ptr c) {
   d->base.free_in_buffer = wanted - used;
 }
 
-// No object with a destructor lives in this function: longjmp skips them.
+// No object with a destructor may exist in this function: longjmp skips destructors.
 Status Run(jpeg_compress_struct* c, Error* error, Destination* to, const uint8_t* pixels, int64_t height, int64_t width,
            int channels, const EncodeOptions& options) {
   if (setjmp(error->jump)) return error->status;
@@ -56,7 +56,7 @@ Status Run(jpeg_compress_struct* c, Error* error, Destination* to, const uint8_t
   jpeg_start_compress(c, TRUE);
   const int64_t stride = width * channels;
   while (c->next_scanline < c->image_height) {
-    // libjpeg only reads them, though its types don't say so.
+    // libjpeg only reads the pixels, although its types are not const.
     JSAMPROW row = const_cast<uint8_t*>(pixels) + c->next_scanline * stride;
     jpeg_write_scanlines(c, &row, 1);
   }
@@ -70,7 +70,7 @@ Status EncodeJpeg(const uint8_t* pixels, int64_t height, int64_t width, int chan
                   EncodedFile* out) {
   Destination to{};
   to.file = out;
-  // Most files are smaller than that, and what is never written takes no memory.
+  // Most files are smaller than this, and memory that is never written costs nothing.
   to.capacity = static_cast<size_t>(std::max<int64_t>(height * width * channels / 2, 4096));
   out->data.reset(static_cast<uint8_t*>(std::malloc(to.capacity)));
   if (!out->data) return kOutOfMemory;

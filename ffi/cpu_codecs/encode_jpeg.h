@@ -1,4 +1,4 @@
-// Baseline JPEG files by libjpeg-turbo.
+// Encodes baseline JPEG files with libjpeg-turbo.
 #ifndef JAXDALI_FFI_CPU_CODECS_ENCODE_JPEG_H_
 #define JAXDALI_FFI_CPU_CODECS_ENCODE_JPEG_H_
 
@@ -14,11 +14,11 @@ inline constexpr int64_t kMaxJpegExtent = 65500;  // libjpeg's JPEG_MAX_DIMENSIO
 
 struct EncodeOptions {
   int quality;             // 1 to 100
-  int factor_h, factor_v;  // of luma, relative to chroma: 2 and 2 are 4:2:0
-  bool bgr;                // of three channels blue is the first
+  int factor_h, factor_v;  // subsampling of chroma: 2 and 2 are 4:2:0
+  bool bgr;                // the first of three channels is blue
 };
 
-// Bytes that libjpeg's C code makes larger.
+// A buffer that libjpeg's C code grows.
 struct EncodedFile {
   struct Free {
     void operator()(void* p) const { std::free(p); }
@@ -27,7 +27,7 @@ struct EncodedFile {
   size_t size = 0;
 };
 
-// `pixels` are [height, width, channels], 1 or 3 of these, which the caller has checked.
+// `pixels` are [height, width, channels] with 1 or 3 channels. The caller has checked them.
 Status EncodeJpeg(const uint8_t* pixels, int64_t height, int64_t width, int channels, const EncodeOptions& options,
                   EncodedFile* out);
 

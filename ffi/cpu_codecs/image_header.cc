@@ -44,14 +44,15 @@ void SetSize(ImageInfo* h, int64_t height, int64_t width, int channels, int dept
   h->channels = channels;
   h->depth = depth;
   if (height <= 0 || width <= 0) return Fail(h, kCorrupt);
-  // In this order: the product of two 32-bit numbers fits into 64 bits, that of three does not.
+  // In this order, because the product of two 32-bit numbers fits into 64 bits, and that of three does not.
   h->height = static_cast<int32_t>(std::min(height, kMaxElements));
   h->width = static_cast<int32_t>(std::min(width, kMaxElements));
   if (height > kMaxElements || width > kMaxElements || height * width > kMaxElements / channels)
     return Fail(h, kTooLarge);
 }
 
-// The orientation in an EXIF block (a TIFF structure of its own). Damaged metadata never make an image undecodable: 1.
+// The orientation in an EXIF block (which is a TIFF structure). 1 if the metadata are damaged: they never make an image
+// undecodable.
 int ExifOrientation(const uint8_t* data, int64_t size) {
   Bytes b{data, size};
   if (b.is(0, "II*\0", 4))
@@ -75,7 +76,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
   bool frame = false, oriented = false;
   int64_t at = 2;
   for (;;) {
-    // As libjpeg does: anything before the next FF is skipped, and so are fill bytes.
+    // As in libjpeg, everything before the next FF is skipped, and so are fill bytes.
     while (b.has(at, 1) && b.data[at] != 0xFF) at++;
     while (b.has(at, 1) && b.data[at] == 0xFF) at++;
     if (!b.has(at, 1)) break;
@@ -99,7 +100,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
       if (!b.has(at, 8)) break;
       int precision = b.u8(at + 2), components = b.u8(at + 7);
       if (components != 1 && components != 3 && components != 4) return Fail(h, components ? kUnsupported : kCorrupt);
-      if (b.u16(at + 3) == 0) return Fail(h, kUnsupported);  // the height comes in a DNL marker after the scan
+      if (b.u16(at + 3) == 0) return Fail(h, kUnsupported);  // a DNL marker after the scan has the height
       SetSize(h, b.u16(at + 3), b.u16(at + 5), components == 1 ? 1 : 3, std::max(precision, 8));
       if (h->status != kOk) return;
       bool arithmetic = marker >= 0xC9, sequential_or_progressive = (marker & 3) != 3 && (marker & 7) < 5;
@@ -110,7 +111,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
     }
     at = end;
   }
-  // The data end. Once the frame is known the decoder finds out for itself what is missing.
+  // The data end here. If there is a frame, the decoder finds out what is missing.
   if (!frame) Fail(h, kTruncated);
 }
 
@@ -146,7 +147,7 @@ void ParsePng(Bytes b, ImageInfo* h) {
   if (h->status != kOk) return;
   if (height * width >= kLargePixels && height * ((width * samples * bits + 7) / 8) / kDeflateExpansion > b.size)
     return Fail(h, kTooLarge);
-  // eXIf may stand before or after the image data; hopping over chunks costs one cache line each.
+  // eXIf may come before or after the image data. Skipping a chunk touches one cache line.
   for (int64_t at = 33; b.has(at, 8);) {
     int64_t length = b.u32(at);
     if (b.is(at + 4, "eXIf", 4) && b.has(at + 8, length)) {
@@ -322,7 +323,7 @@ void ParseJpeg2000(Bytes b, ImageInfo* h) {
     if (length == 1) length = b.u64(at + 8), header = 16;
     if (b.is(at + 4, "jp2c", 4)) return ParseCodestream(b, at + header, h);
     if (b.is(at + 4, "pclr", 4)) h->channels = 3;
-    if (b.is(at + 4, "jp2h", 4)) {  // a box of boxes: look into it for a palette
+    if (b.is(at + 4, "jp2h", 4)) {  // a box that contains boxes: it may hold a palette
       at += header;
       continue;
     }
@@ -361,7 +362,7 @@ ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
   } else {
     h.status = kUnknownFormat;
   }
-  if (h.status != kOk && h.status != kTooLarge) h.height = h.width = 0;  // of these the message tells the size
+  if (h.status != kOk && h.status != kTooLarge) h.height = h.width = 0;  // otherwise messages need the size
   h.region_h = h.status == kOk ? h.height : 0;
   h.region_w = h.status == kOk ? h.width : 0;
   return h;

@@ -1,5 +1,5 @@
-// What an encoded image's header says: format, size, channels, depth, orientation. Reads a few bytes, calls no codec,
-// and takes anything: every access is checked against the data's end.
+// Reads the header of an encoded image: format, size, channels, depth, orientation. It reads a few bytes, calls no
+// codec, and accepts any data: every access is checked against the end.
 #ifndef JAXDALI_FFI_IMAGE_HEADER_H_
 #define JAXDALI_FFI_IMAGE_HEADER_H_
 
@@ -28,16 +28,16 @@ enum class Format : int32_t {
 #undef JAXDALI_FORMAT_ENUM
 };
 
-// X(name) of the columns of the info operand of the decoder. Python has them as jaxdali._cpu.Info.
-//   status          Status: kOk, or why the header is no good
+// X(name) for the columns of the decoder's info operand. Python has them as jaxdali._cpu.Info.
+//   status          Status: kOk, or what is wrong with the header
 //   format          Format
 //   height, width   of the stored raster, before the orientation is applied
-//   channels        that output_type ANY_DATA gives: 1, 2 (gray and alpha), 3 or 4
-//   depth           bits of a value, at least 8; of what the kernel decodes 8 or 16
+//   channels        with output_type ANY_DATA: 1, 2 (gray and alpha), 3 or 4
+//   depth           bits of a value, at least 8; images that the kernel decodes have 8 or 16
 //   orientation     EXIF, 1 to 8
-//   host_decode     1: not for libjpeg or libpng; Pillow or imagecodecs decodes it in the host pass
-//   orientation_at  TIFF: where the tag's value is in the file (-1: nowhere), for readers not to see it
-//   region_*        the part of the stored raster to decode; of a header: all
+//   host_decode     1: libjpeg and libpng can't decode it; Pillow or imagecodecs does in the host pass
+//   orientation_at  TIFF: offset of the tag's value in the file, so that it can be hidden from readers; -1: none
+//   region_*        the part of the stored raster to decode; the header gives the whole raster
 #define JAXDALI_INFO_TABLE(X) \
   X(status)                   \
   X(format)                   \
@@ -53,7 +53,7 @@ enum class Format : int32_t {
   X(region_h)                 \
   X(region_w)
 
-// One row of it, i32[kInfoColumns].
+// One row of the info operand, i32[kInfoColumns].
 struct ImageInfo {
 #define JAXDALI_INFO_FIELD(name) int32_t name;
   JAXDALI_INFO_TABLE(JAXDALI_INFO_FIELD)
@@ -61,10 +61,10 @@ struct ImageInfo {
 };
 inline constexpr int kInfoColumns = sizeof(ImageInfo) / sizeof(int32_t);
 
-// Limits of what is decoded at all. An image of more elements than a 32-bit index reaches is kTooLarge, and so is a
-// large one (2^24 pixels and more) whose header promises more than its bytes can hold: a Huffman-coded JPEG needs at
-// least one bit for each block of 64 samples (512 pixels a byte; 2048 are let through), deflate expands at most 1032
-// times. Such a file is truncated or made to exhaust memory, and is refused before the output is allocated.
+// Limits of what is decoded. An image with more elements than a 32-bit index can count is kTooLarge. So is a large
+// image (2^24 pixels or more) whose header promises more than its bytes can hold: a Huffman-coded JPEG needs at least
+// one bit for each block of 64 samples (512 pixels a byte; 2048 are accepted), and deflate expands at most 1032 times.
+// Such a file is truncated or made to exhaust memory. It is refused before the output is allocated.
 inline constexpr int64_t kMaxElements = 2147483647;
 inline constexpr int64_t kLargePixels = int64_t{1} << 24;
 inline constexpr int64_t kJpegPixelsPerByte = 2048;

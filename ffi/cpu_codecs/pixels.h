@@ -1,5 +1,6 @@
-// Values of pixels and their places: scaling between element types, colour spaces, orientation. The CPU's decoders and
-// the CUDA kernels share it and give the same bits, so floating-point expressions have one order (and no contraction).
+// Values and positions of pixels: conversion between element types, colour spaces, orientation. The CPU's decoders and
+// the CUDA kernels share this file and give the same bits, so floating-point expressions have one order (and no
+// contraction).
 #ifndef JAXDALI_FFI_PIXELS_H_
 #define JAXDALI_FFI_PIXELS_H_
 
@@ -14,13 +15,13 @@ namespace jaxdali {
 
 // --- element types ------------------------------------------------------------------------------------------------
 
-// The value of T that stands for full intensity.
+// The value of T for full intensity.
 template <class T>
 JAXDALI_HD constexpr double FullIntensity() {
   return std::is_floating_point_v<T> ? 1.0 : static_cast<double>(std::numeric_limits<T>::max());
 }
 
-// A value of the source (uint8 or uint16, full range) in the full range of D.
+// Converts a value of the source (uint8 or uint16, full range) to the full range of D.
 template <class D, class S>
 JAXDALI_HD inline D Scale(S v) {
   if constexpr (std::is_same_v<D, S>) {
@@ -63,7 +64,7 @@ JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {
 
 // --- orientation --------------------------------------------------------------------------------------------------
 
-// An EXIF orientation: what has to be done to the stored raster, first the flips, then the transposition.
+// An EXIF orientation: how the stored raster is changed, first by flips, then by a transposition.
 struct Orientation {
   bool flip_y, flip_x, transpose;
 
@@ -73,7 +74,8 @@ struct Orientation {
         transpose(exif >= 5) {}
 };
 
-// Where it puts pixels: the stored pixel (y, x) is number start + y * step_y + x * step_x of the upright image.
+// Where the orientation puts pixels: the stored pixel (y, x) is number start + y * step_y + x * step_x of the upright
+// image.
 struct Placement {
   int64_t start, step_y, step_x;
 

@@ -5,7 +5,7 @@
 namespace jaxdali {
 namespace {
 
-// Colour space: src[pixels, channels] to dst[pixels, C], C by type. Alpha is dropped.
+// Converts the colour space of src[pixels, channels] to dst[pixels, C], where C depends on the type. Alpha is dropped.
 template <class S>
 void ConvertColor(const S* src, int64_t pixels, int channels, ImageType type, S* dst) {
   const bool gray = channels <= 2;
@@ -78,7 +78,7 @@ void RasterOutput::PutRows(int64_t y, int n, const S* rows, int channels) {
   if (!same) PlaceRows(y, n, converted, width_ * channels_);
 }
 
-// Rows in the output's colour space, `pitch` values from one to the next.
+// Writes rows that are in the output's colour space, with `pitch` values from one row to the next.
 template <class S>
 void RasterOutput::PlaceRows(int64_t y, int n, const S* rows, int64_t pitch) {
   switch (dtype_) {
@@ -103,7 +103,7 @@ void RasterOutput::PlaceRows(int64_t y, int n, const S* rows, int64_t pitch) {
     case DType::kF64:
       return PlaceAs<S, double>(y, n, rows, pitch);
     default:
-      return;  // DecodeImage has refused it
+      return;  // DecodeImage refuses this type
   }
 }
 
@@ -137,7 +137,7 @@ void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch)
       for (int64_t x = 0; x < width_; x++, to -= C, from += C)
         for (int c = 0; c < C; c++) to[c] = Scale<D>(from[c]);
     }
-  } else {  // transposed: n neighbours in one row of the output at a time, so that whole cache lines are written
+  } else {  // transposed: writes n neighbours in a row of the output at a time, so that it fills whole cache lines
     for (int64_t x = 0; x < width_; x++, rows += C) {
       D* to = out + x * step_x;
       for (int r = 0; r < n; r++, to += step_y)

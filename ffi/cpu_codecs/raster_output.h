@@ -1,5 +1,5 @@
-// What the CPU's decoders share: the way of a stored raster's rows into the output, with the region cut out, in the
-// right colour space, element type and orientation. And the decoders themselves.
+// What the CPU's decoders share: it moves the rows of a stored raster into the output, cuts out the region, and
+// converts colour space, element type and orientation. It also declares the decoders.
 #ifndef JAXDALI_FFI_RASTER_OUTPUT_H_
 #define JAXDALI_FFI_RASTER_OUTPUT_H_
 
@@ -15,32 +15,34 @@ namespace jpeg {
 class BaselineDecoder;  // ffi/jpeg/baseline.h
 }
 
-constexpr int kRows = 16;  // rows handed over at a time: they and their conversion stay in the cache
+constexpr int kRows = 16;  // rows handed over at a time; they and their conversion stay in the cache
 
-// Takes the stored raster from the top, some rows at a time, and writes them where the upright image has them.
+// Takes the stored raster from the top, some rows at a time, and writes them to their places in the upright image.
 class RasterOutput {
  public:
   RasterOutput(const ImageInfo& info, const DecodeOptions& options, DType dtype, void* out);
 
-  // The rows that are wanted: from first_row() to end_row() - 1 of the stored raster.
+  // The rows that are needed: first_row() to end_row() - 1 of the stored raster.
   int64_t first_row() const { return first_row_; }
   int64_t end_row() const { return first_row_ + height_; }
-  bool whole() const { return whole_; }  // all of the stored raster
+  bool whole() const { return whole_; }  // the region is the whole stored raster
 
-  // A row's place in the output, when pixels of `depth` bits decoded into it need nothing more than the right channels;
-  // in_place: and are the region's alone.
+  // row: the place of a row of the region in the output. direct: whether a decoder can write whole stored rows of
+  // `depth` bits there, if they have the right channels. in_place: whether it can write the region's part of them
+  // there.
   bool in_place(int depth) const { return place_.upright() && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8); }
   bool direct(int depth) const { return in_place(depth) && width_ == stored_width_; }
   uint8_t* row(int64_t y) const {
     return static_cast<uint8_t*>(out_) + (y - first_row_) * width_ * channels_ * SizeOf(dtype_);
   }
 
-  // To be called before Put, which does not allocate.
+  // Call this before Put, which does not allocate.
   void Reserve(int depth) { scratch_.resize(static_cast<size_t>(kRows) * width_ * channels_ * (depth / 8) + 8); }
 
-  // n <= kRows wanted rows from stored row y on, each the stored width of pixels of `channels` values of `depth` bits.
+  // Takes n <= kRows needed rows from stored row y on, each of the stored width, with pixels of `channels` values of
+  // `depth` bits.
   void Put(int64_t y, int n, const void* rows, int channels, int depth);
-  // The same for 8-bit pixels whose channels are those of the output already.
+  // The same for 8-bit pixels that already have the channels of the output.
   void PutOrdered(int64_t y, int n, const uint8_t* rows);
 
  private:
@@ -63,11 +65,11 @@ class RasterOutput {
   std::vector<uint8_t> scratch_;
 };
 
-// Pixels of so many channels of 8 bits in the colour space of a type. Alpha is dropped, but for kAny.
+// Converts 8-bit pixels with `channels` channels to the colour space of a type. Alpha is dropped, except for kAny.
 void ConvertPixels(const uint8_t* from, int64_t pixels, int channels, ImageType type, uint8_t* to);
 
-// 1, 2, 4 or 8: the raster that is wanted is that part of a JPEG file's, the largest of these that has its size; 0: it
-// is none of them.
+// 1, 2, 4 or 8: the raster in `info` is a JPEG file's scaled down by this factor (the largest one that gives its size).
+// 0: none of them does.
 inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) {
   for (unsigned scale = 1; scale <= 8; scale *= 2)
     if ((width + scale - 1) / scale == static_cast<unsigned>(info.width) &&
@@ -76,14 +78,14 @@ inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) 
   return 0;
 }
 
-// JPEG comes from one of two decoders. False: it is for libjpeg-turbo, from the first row on.
+// JPEG files have two decoders. False: libjpeg-turbo must decode the file, from the first row on.
 bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                           jpeg::BaselineDecoder* decoder, RasterOutput* out);
 Status DecodeJpegByTurbo(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                          RasterOutput* out);
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out);
-// And so does PNG.
+// PNG files have two decoders, too.
 bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                     RasterOutput* out);
 Status DecodePngByLibpng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,

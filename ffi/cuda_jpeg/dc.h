@@ -1,6 +1,6 @@
-// DC values from their differences, which entropy decoding wrote in the scan's order: sums modulo 2^16, that begin anew
-// in each segment, of each component for itself. Blocks sum up kDcValues of them each, in their places; another launch
-// adds up the blocks' sums; and who reads a value adds to it what came before its block.
+// DC values from their differences, which entropy decoding wrote in the scan's order. They are sums modulo 2^16 that
+// start again in each segment, separately for each component. Each block of threads sums up kDcValues of them in place,
+// another launch adds up the blocks' sums, and whoever reads a value adds the sum before its block.
 #ifndef JAXDALI_FFI_JPEG_DC_H_
 #define JAXDALI_FFI_JPEG_DC_H_
 
@@ -13,7 +13,7 @@ namespace jaxdali::jpeg {
 
 static_assert(kDcValues == kScanned);
 
-// The sums of three components, 16 bits each and 5 bits apart; kDcReset: since a segment began.
+// The sums of three components, 16 bits each and 5 bits apart. kDcReset: a segment began, so nothing before counts.
 inline constexpr uint64_t kDcReset = uint64_t{1} << 63,
                           kDcLanes = 0xFFFF | uint64_t{0xFFFF} << 21 | uint64_t{0xFFFF} << 42;
 
@@ -61,7 +61,7 @@ struct DcSums : Shard {
   }
 };
 
-// The sums of all blocks before each; a block for each scan.
+// The sum before each block. One block of threads per scan.
 struct DcPrefix : Shard {
   struct Shared {
     bool runs;
@@ -86,7 +86,7 @@ struct DcPrefix : Shard {
 JAXDALI_HD inline int16_t ReadDc(const Shard& shard, const ScanTable& scan, int component, int32_t i) {
   const int16_t value = shard.At<const int16_t>(scan.dc)[i];
   const int32_t number = i / kDcValues, segment = scan.restart_interval * scan.mcu_blocks;
-  if (i / segment * segment >= number * kDcValues) return value;  // the segment began in its block
+  if (i / segment * segment >= number * kDcValues) return value;  // the segment begins in the value's own block
   return static_cast<int16_t>(value + DcOf(shard.At<const uint64_t>(scan.dc_before)[number], component));
 }
 

@@ -1,12 +1,12 @@
-// Decoding entropy-coded data in parallel. The bits of a scan are cut into subsequences of the same length; the thread
-// in whose subsequence a symbol begins decodes it. Where the first one begins, and in which state, a thread does not
-// know, so it guesses, and decodes again from the state in which the subsequence before leaves, until nothing changes:
-// Huffman codes synchronise by themselves, mostly after a few dozen symbols. (A. Weissenberger, B. Schmidt,
+// Parallel decoding of entropy-coded data. The bits of a scan are cut into subsequences of equal length, and each
+// thread decodes the symbols that begin in its subsequence. It does not know where the first symbol begins, nor in
+// which state, so it guesses. Then it decodes again from the state in which the subsequence before ends, until nothing
+// changes. Huffman codes synchronise by themselves, mostly after a few dozen symbols. (A. Weissenberger, B. Schmidt,
 // "Accelerating JPEG Decompression on GPUs", HiPC 2021.)
 //
-// Nothing relies on that they do. The decoding that writes starts from the state that a subsequence's blocks were
-// counted from, and demands that the one before ends in it: by induction the result is that of one thread alone. What
-// does not synchronise within kMaxLookups is refused, as is every error in the data.
+// The result does not rely on this. The decoding that writes starts from the state from which the blocks of a
+// subsequence were counted, and checks that the subsequence before ends in this state. By induction the result is that
+// of one thread alone. Data that do not synchronise within kMaxLookups are refused, and so is every error in the data.
 #ifndef JAXDALI_FFI_JPEG_ENTROPY_H_
 #define JAXDALI_FFI_JPEG_ENTROPY_H_
 
@@ -21,13 +21,14 @@ namespace jaxdali::jpeg {
 
 static_assert(kBlockSubsequences == kThreads);
 
-// How long a block may guess in one launch, in look-ups one after the other: some 1.5 ms, for which other work on the
-// same stream waits. (Photos need up to 2,500, pages of text 3,000 to 10,000, noise of the highest quality 15,000;
-// areas of one colour, whose bits are periodic, can need 25,000 a block, and such images are quickly decoded on a CPU.)
+// How many look-ups, one after the other, a block may spend on guessing in one launch. This is about 1.5 ms, during
+// which other work on the same stream waits. Photos need up to 2,500, pages of text 3,000 to 10,000, and noise of the
+// highest quality 15,000. Areas of one colour, whose bits are periodic, can need 25,000 per block, but a CPU decodes
+// such images quickly.
 inline constexpr int kMaxLookups = 16000;
-inline constexpr int kRoundLookups = 4;  // what is between two rounds takes as long as these
+inline constexpr int kRoundLookups = 4;  // the work between two rounds takes as long as this many look-ups
 
-// Finding the part of the work that is a block's, and loading what its threads read all the time.
+// Finds the part of the work that belongs to a block, and loads what its threads read all the time.
 struct EntropyWork : Shard {
   int32_t grid;  // blocks of the launch
 
@@ -60,19 +61,18 @@ struct SyncShared {
   int32_t slot;
   bool runs;
   ScanView view;
-  uint16_t state[kThreads + 1];  // in which each subsequence is entered
+  uint16_t state[kThreads + 1];  // state at the start of each subsequence
   uint16_t todo[kThreads];
   Decoding last[kThreads], other[kThreads];
-  uint32_t changed, pending;  // subsequences entered otherwise, and of these those to be decoded
-  int32_t longest;            // look-ups of a round's longest decoding
+  uint32_t changed, pending;  // subsequences whose start state changed, and those of them that must be decoded
+  int32_t longest;            // look-ups in the longest decoding of a round
 };
 
 struct SyncWork : EntropyWork {
-  // Decodes a block's subsequences until each starts from the state in which the one before leaves. Those that are to
-  // be decoded again are gathered first, so that they fill whole warps. Where threads guess differently for long, the
-  // same states come by again and again: a decoding that was made before is taken instead. `number`: of the block
-  // within the scan; `fresh`: nothing is known of it yet. Returns how many look-ups came one after the other, `before`
-  // included.
+  // Decodes a block's subsequences until each starts from the state in which the one before ends. Subsequences that
+  // must be decoded again are gathered first, so that they fill whole warps. If threads guess wrong for long, the same
+  // states recur, so a decoding from an earlier round is reused. `number`: the block's number in the scan. `fresh`: no
+  // decoding exists yet. Returns how many look-ups came one after the other, including `before`.
   template <class Block>
   JAXDALI_HD int Settle(const Block& block, SyncShared& s, int32_t number, uint16_t first, bool fresh,
                         int before) const {
@@ -81,7 +81,7 @@ struct SyncWork : EntropyWork {
     Decoding* last = At<Decoding>(s.view.scan.last) + base;
     Decoding* other = At<Decoding>(s.view.scan.other) + base;
     block.Phase([&](int thread) {
-      constexpr Decoding kNone{0xFFFF, 0, 0};  // that is no state
+      constexpr Decoding kNone{0xFFFF, 0, 0};  // not a valid state
       if (thread == 0) s.state[0] = first;
       if (thread >= n) return;
       s.last[thread] = fresh ? kNone : last[thread];
@@ -133,8 +133,8 @@ struct SyncWork : EntropyWork {
   }
 };
 
-// Synchronises each block of subsequences on its own; in a second launch with the state in which the block before
-// leaves.
+// Synchronises the subsequences of each block; in a second launch it starts from the state in which the block before
+// ends.
 struct SyncBlocks : SyncWork {
   bool fresh;  // the first launch
 
@@ -155,7 +155,7 @@ struct SyncBlocks : SyncWork {
         if (!s.runs) return;
         Extent(image, scan, &s.view);
         s.runs = number * kThreads < s.view.subsequences();
-        if (s.runs && !fresh)  // something new from the left
+        if (s.runs && !fresh)  // the state from the left has changed
           s.runs =
               number > 0 && At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
       });
@@ -166,8 +166,8 @@ struct SyncBlocks : SyncWork {
   }
 };
 
-// What is left: a block for each scan goes through its blocks of subsequences in order. Mostly there is nothing to do.
-// Then it counts how many blocks of its segment have ended before each subsequence.
+// Synchronises the rest: one block per scan goes through the scan's blocks of subsequences in order. Usually there is
+// nothing left to do. Then it counts how many blocks of its segment end before each subsequence.
 struct SyncScans : SyncWork {
   struct Shared : SyncShared {
     ScanRows<uint32_t> rows;
@@ -204,7 +204,7 @@ struct SyncScans : SyncWork {
   }
 };
 
-// The decoding that counts.
+// The final decoding, which writes coefficients.
 struct DecodeWrite : EntropyWork {
   struct Shared {
     int32_t slot;

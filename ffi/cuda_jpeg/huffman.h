@@ -1,4 +1,4 @@
-// Huffman codes: look-up tables and the reading of bits.
+// Huffman codes: look-up tables and reading of bits.
 #ifndef JAXDALI_FFI_JPEG_HUFFMAN_H_
 #define JAXDALI_FFI_JPEG_HUFFMAN_H_
 
@@ -12,8 +12,8 @@ namespace jaxdali::jpeg {
 
 inline constexpr int kLookupBits = 10;  // 0.5 % of a photo's symbols have longer codes
 
-// What a code means. Bits 0-4: of the code and of the magnitude after it, together; 5-8: of the magnitude; 9-15: by how
-// much the coefficient's index advances, kEndOfBlock for the code that ends a block. Never 0.
+// The meaning of a code. Bits 0-4: length of the code and of the magnitude after it, together. Bits 5-8: length of the
+// magnitude. Bits 9-15: how far the coefficient's index advances; kEndOfBlock for the code that ends a block. Never 0.
 inline constexpr int kEndOfBlock = 127;
 
 JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
@@ -23,14 +23,14 @@ JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
          static_cast<uint32_t>(advance) << 9;
 }
 
-// A group: all symbols of a block whose codes lie within kLookupBits bits, where nothing counts but the state that they
-// leave. Bits 0-4: of their codes and magnitudes; 5-11: by how much the index advances; 12: the last one ends the
-// block. kNoGroup, where there is no such symbol, is too far for any index.
+// A group: all symbols of a block whose codes lie within kLookupBits bits. It is used where only the final state
+// counts. Bits 0-4: length of the codes and magnitudes. Bits 5-11: how far the index advances. Bit 12: the last symbol
+// ends the block. kNoGroup means that there is no such symbol; its advance is too large for any index.
 inline constexpr uint32_t kEndsBlock = 1u << 12, kNoGroup = 127u << 5;
 
-// Made on the device.
+// Built on the device.
 struct Lookup {
-  uint16_t symbol[1 << kLookupBits];  // 0: a longer code, or none
+  uint16_t symbol[1 << kLookupBits];  // 0: the code is longer, or there is none
   uint16_t group[1 << kLookupBits];
   uint32_t limit[17];  // codes of l bits are those below limit[l], left-aligned in 16 bits
   int32_t offset[17];  // such a code's value is value[code + offset[l]]
@@ -42,13 +42,13 @@ struct Lookup {
     return MakeSymbol(is_ac, code_bits, value[index & 255]);
   }
 
-  // The group that kLookupBits bits begin with; `follower`: the table of the codes behind this one's, or null.
+  // The group at the start of kLookupBits bits. `follower`: the table for the codes after this one's first, or null.
   JAXDALI_HD uint32_t Group(uint32_t bits, const Lookup* follower) const {
     uint32_t length = 0, advance = 0;
     for (const Lookup* table = this; table && length < kLookupBits; table = follower) {
       const uint32_t next = table->symbol[bits << length & ((1 << kLookupBits) - 1)], step = next >> 9;
       const uint32_t code_bits = (next & 31) - (next >> 5 & 15);
-      if (next == 0 || length + code_bits > kLookupBits) break;  // `symbol` may be of bits that are not there
+      if (next == 0 || length + code_bits > kLookupBits) break;  // `symbol` may depend on bits beyond the window
       if (step == kEndOfBlock) return (length + code_bits) | advance << 5 | kEndsBlock;
       if (advance + step > 63) break;
       length += next & 31;
@@ -57,7 +57,7 @@ struct Lookup {
     return length ? length | advance << 5 : kNoGroup;
   }
 
-  // What the upper bits of a window begin with; 0: no code.
+  // The meaning of the code at the start of a window. 0: there is no code.
   JAXDALI_HD uint32_t Read(uint32_t window) const {
     const uint32_t symbol10 = symbol[window >> (32 - kLookupBits)];
     return symbol10 ? symbol10 : ReadLong(window >> 16);
@@ -72,13 +72,13 @@ struct Lookup {
 };
 static_assert(sizeof(Lookup) % 4 == 0, "copied as words");
 
-// The place of the k-th coefficient of the zigzag order where blocks lie column by column.
+// The place of the k-th coefficient in zigzag order if blocks are stored column by column.
 JAXDALI_HD inline uint8_t ColumnOrder(int k) {
   const uint8_t place = NaturalOrder(k);
   return static_cast<uint8_t>(place % 8 * 8 + place / 8);
 }
 
-// Makes the look-up tables of an image, all threads of a block together.
+// Builds the look-up tables of an image with all threads of a block.
 template <class Block>
 JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup* lookups) {
   const HuffmanTable* tables = image.table;

@@ -1,4 +1,5 @@
-// The first kernel: checks, the directory of the work, look-up tables, cleared coefficients.
+// The first kernel: it checks the operands, writes the directory of the work, builds look-up tables, and clears
+// coefficients.
 #ifndef JAXDALI_FFI_JPEG_PREPARE_H_
 #define JAXDALI_FFI_JPEG_PREPARE_H_
 
@@ -12,12 +13,12 @@
 
 namespace jaxdali::jpeg {
 
-// Writes each sample's status: a block for each. The other blocks set all coefficients to zero: only others are
-// written.
+// Writes the status of each sample; one block per sample. The other blocks clear all coefficients, because only nonzero
+// ones are written later.
 struct Prepare {
   DecodeBatch batch;
   Shard shard;
-  int32_t clearing;  // these blocks
+  int32_t clearing;  // number of blocks that clear
 
   struct Shared {
     bool runs;
@@ -54,11 +55,11 @@ struct Prepare {
     if (info.format == static_cast<int32_t>(Format::kPixels))
       return batch.in.size(i) == out.size(i) * SizeOf(out.dtype) ? kOk : kSizeMismatch;
     if (!Fits(info, batch.tables[i], batch.in.size(i))) return kInternal;
-    // Bytes are read sixteen at a time. XLA's buffers are aligned, parts of others need not be.
+    // Bytes are read sixteen at a time. XLA's buffers are aligned, but samples inside them need not be.
     return reinterpret_cast<uintptr_t>(batch.in.bytes(i)) % kLoadBytes == 0 ? kOk : kRefused;
   }
 
-  // The row belongs to this sample, and its arrays are in the working memory.
+  // Whether the row describes this sample, and its arrays lie in the working memory.
   JAXDALI_HD bool Fits(const ImageInfo& info, const ImageTable& row, int64_t size) const {
     const int64_t units = batch.workspace_size / kPlaceUnit;
     if (info.format != static_cast<int32_t>(Format::kJpeg) || !row.kind || info.height != row.height ||
@@ -72,7 +73,7 @@ struct Prepare {
     return true;
   }
 
-  // Copies the numbers of an image's first blocks.
+  // Copies the first block number of each slot of an image.
   JAXDALI_HD void List(int i, Work work) const {
     const ImageTable& row = batch.tables[i];
     int32_t* first = shard.Firsts(work);

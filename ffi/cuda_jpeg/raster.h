@@ -1,6 +1,6 @@
-// The second half of decoding on a GPU: coefficients to planes, planes to pixels; and finished pixels, which are only
-// copied. Kernels as ffi/common/launch.h wants them. A block does every `grid`th unit of work, so that a launch depends
-// on capacities alone.
+// The second half of decoding on a GPU: coefficients to planes, planes to pixels, and copies of finished pixels. The
+// kernels follow ffi/common/launch.h. Each block does every `grid`th unit of work, so a launch depends only on
+// capacities.
 #ifndef JAXDALI_FFI_JPEG_RASTER_H_
 #define JAXDALI_FFI_JPEG_RASTER_H_
 
@@ -20,30 +20,30 @@ namespace jaxdali::jpeg {
 
 // --- coefficients to planes ---------------------------------------------------------------------------------------
 
-// A unit is up to kIdctBlocks blocks of one component. Eight threads transform a block: a column each, then a row each.
+// A unit is up to kIdctBlocks blocks of one component. Eight threads transform a block: each does a column, then a row.
 struct IdctKernel {
   Shard shard;
-  bool luminance_only;  // the output has no use for chroma
+  bool luminance_only;  // the output does not use chroma
   int32_t grid;         // blocks of the launch
 
   static constexpr int kBlocksPerSm = 6;
   static constexpr int kAtOnce = kThreads / 8;
-  // Of a block in shared memory: eight rows, and the one that all rows of a flat block are. 16-byte accesses to rows
-  // and 2-byte ones to columns meet no bank twice.
+  // Stride of a block in shared memory: eight rows, and a ninth that stands for all rows of a flat block. With it,
+  // 16-byte accesses to rows and 2-byte accesses to columns have no bank conflicts.
   static constexpr int kStride = 9 * 8;
 
   struct Shared {
-    int32_t slot, count;  // of the unit's blocks; 0: not to be done
+    int32_t slot, count;  // blocks in the unit; 0: skip it
     const Component* component;
     const ScanTable* scan;
     const int16_t* coefficients;
     uint8_t* plane;
-    int32_t first, columns;  // the unit's first block among the component's, which are `columns` across
+    int32_t first, columns;  // first block of the unit within the component, and blocks per row of the component
     int16_t block_dc[kIdctBlocks];
-    uint32_t place[kIdctBlocks];         // of a block's first sample in the plane, which may have more than 2^31
-    alignas(16) uint16_t quantizer[64];  // column by column, as coefficients are
+    uint32_t place[kIdctBlocks];         // first sample of a block in the plane, which may have more than 2^31
+    alignas(16) uint16_t quantizer[64];  // column by column, like coefficients
     alignas(16) int16_t values[kAtOnce * kStride];
-    alignas(8) uint8_t is_uneven[kAtOnce * 8];  // columns of which not all rows below the first are zero
+    alignas(8) uint8_t is_uneven[kAtOnce * 8];  // columns in which some row below the first is not zero
   };
 
   template <class Block>
@@ -95,7 +95,7 @@ struct IdctKernel {
     for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];
   }
 
-  // Eight threads for each of the blocks from `at` on.
+  // Transforms the columns; eight threads for each of the blocks from `at` on.
   JAXDALI_HD static void Column(int at, int thread, Shared* s) {
     const int i = at + thread / 8, column = thread % 8;
     int16_t* values = s->values + thread / 8 * kStride;
@@ -145,8 +145,8 @@ JAXDALI_HD inline Plane PlaneOf(const Shard& shard, const Component& c) {
   return p;
 }
 
-// Tile number `number` of image i, in kTileParts parts that different threads make: it is much of what a block does one
-// after the other. Parts 0 to 2 are the planes.
+// Fills part of tile number `number` of image i. Different threads make the kTileParts parts, because this is much of a
+// block's sequential work. Parts 0 to 2 are the planes.
 inline constexpr int kTileParts = 5;
 JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, const Shard& shard, int i,
                                 int32_t number, int part, Tile* t) {
@@ -154,7 +154,7 @@ JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, c
   const int channels = OutputChannels(b.info[i], b.type);
   const int planes = table.components == 1 || (is_ycc && channels == 1) ? 1 : 3;
   if (part < 3) {
-    // RGB wants Cr, then Cb, which are numbers 2 and 1; or the planes as they are; BGR the reverse.
+    // RGB takes the planes in the order Cr, Cb (numbers 2 and 1) for YCbCr, or as they are. BGR reverses the order.
     const int reversed = is_ycc ? 3 - part : 2 - part;
     const bool is_reversed = is_ycc ? part > 0 && !is_bgr : table.color == ColorTransform::kRgb && is_bgr;
     if (part < planes) t->plane[part] = PlaneOf(shard, table.component[is_reversed ? reversed : part]);
@@ -198,7 +198,7 @@ JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, c
   }
 }
 
-// A unit is a tile. Each thread makes a group of its pixels; then each warp stores lines of it.
+// A unit is a tile. Each thread makes one group of its pixels, then each warp stores lines of it.
 struct PixelKernel {
   DecodeBatch batch;
   Shard shard;
@@ -206,7 +206,7 @@ struct PixelKernel {
 
   static constexpr int kBlocksPerSm = 5;
   static constexpr int kGroupsAcross = kTileWidth / kGroupWidth;
-  // Multiples of 8 bytes that begin at different banks; what is read beyond a row's end is inside.
+  // Rows are multiples of 8 bytes and begin at different banks. Reads beyond a row's end stay inside the buffer.
   static constexpr int kRowBytes = 3 * kTileWidth + 8;
   static_assert(kGroupWidth == 8 && kGroupHeight == 2, "as FillGroup has them");
   static_assert(kGroupsAcross * (kTileHeight / kGroupHeight) == kThreads, "a group for each thread");
@@ -256,7 +256,7 @@ struct PixelKernel {
 
 // --- finished pixels ----------------------------------------------------------------------------------------------
 
-// Each sample is copied by `chunks` blocks, unless it is not to be copied.
+// `chunks` blocks copy each sample that is to be copied.
 struct CopyKernel {
   DecodeBatch batch;
   Samples samples;
@@ -265,7 +265,7 @@ struct CopyKernel {
   struct Shared {
     const uint8_t* from;
     uint8_t* to;
-    int64_t bytes, wide;  // in all, and those that 16-byte words hold
+    int64_t bytes, wide;  // all bytes, and those that fill 16-byte words
   };
 
   template <class Block>
@@ -293,11 +293,12 @@ struct CopyKernel {
   }
 };
 
-// All of it, after the coefficients have been decoded. Null, or what went wrong.
+// Launches all of this after the coefficients are decoded. Returns null or an error message.
 inline const char* LaunchRaster(const DecodeBatch& b, const Shard& shard, void* stream) {
   if (b.out.dtype == DType::kU64 || b.out.dtype == DType::kI64 || b.out.dtype == DType::kBool)
     return "decode: element type";
-  // As many blocks as the working memory and the output can hold units of; with more work than that each has several.
+  // As many blocks as there are units that fit the working memory and the output. If there is more work, each block
+  // does several units.
   constexpr int64_t kIdctBytes = kIdctBlocks * (64 + 128), kMost = 1 << 24;
   const int64_t n = b.out.n, tile = kTileWidth * kTileHeight * (b.type == ImageType::kGray ? 1 : 3);
   const int64_t units = std::min(b.workspace_size / kIdctBytes + kMaxComponents * n, kMost);

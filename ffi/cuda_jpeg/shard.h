@@ -1,4 +1,4 @@
-// What all kernels of the JPEG decoder share: the operands, places in the working memory, and how a CUDA block finds
+// What all kernels of the JPEG decoder share: the operands, offsets in the working memory, and how a CUDA block finds
 // its work.
 #ifndef JAXDALI_FFI_JPEG_SHARD_H_
 #define JAXDALI_FFI_JPEG_SHARD_H_
@@ -13,8 +13,9 @@
 
 namespace jaxdali::jpeg {
 
-// First CUDA blocks of each kernel's slots, in ascending order, and after them their total: the working memory begins
-// with it. A copy of numbers of the rows, side by side. Slots are (image, scan), (image, component) or images.
+// The first CUDA block of each kernel's slots, in ascending order, followed by their total. The working memory begins
+// with these arrays. They repeat numbers of the rows, side by side. Slots are (image, scan), (image, component) or
+// images.
 enum class Work { kChunks, kSequences, kDc, kIdct, kPixels };
 inline constexpr int kWorks = 5;
 
@@ -37,7 +38,7 @@ struct Shard {
   }
   JAXDALI_HD int32_t Total(Work w) const { return Firsts(w)[slots(w)]; }
 
-  // A phase: the slot whose work block number `index`, below the total, is.
+  // A phase that finds the slot for block number `index`, which must be below the total.
   template <class Block>
   JAXDALI_HD void FindSlot(const Block& block, Work w, int32_t index, int32_t* slot) const {
     const int32_t *first = Firsts(w), n = slots(w);
@@ -47,8 +48,8 @@ struct Shard {
     });
   }
 
-  // An image that is to be decoded, and no kernel has found fault with it so far. Other blocks may be about to: one
-  // thread of a block asks, and tells the others in shared memory.
+  // Whether the image is to be decoded and no kernel has found an error so far. Other blocks may find one at any time,
+  // so one thread of a block reads this and shares the answer in shared memory.
   JAXDALI_HD bool Active(int image) const {
     return samples.present[image] && tables[image].kind && samples.status[image] == kOk;
   }

@@ -1,4 +1,4 @@
-// Decoding the symbols of one subsequence of entropy-coded data, from whatever state: see entropy.h.
+// Decodes the symbols of one subsequence of entropy-coded data from any state; see entropy.h.
 #ifndef JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
 #define JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
 
@@ -11,7 +11,7 @@
 
 namespace jaxdali::jpeg {
 
-// A scan as the threads of a block see it, in shared memory: divergent reads are fast there.
+// A scan as the threads of a block see it, in shared memory, where divergent reads are fast.
 struct ScanView {
   ScanTable scan;
   Lookup lookup[kMaxTables];
@@ -24,13 +24,14 @@ struct ScanView {
   }
 };
 
-// The state in which a subsequence is entered: how far the last symbol of the one before reaches into it (0 to 30), the
-// zigzag index of the next coefficient (0 to 63), the block's index within the period of the MCU's tables (0 to 9).
+// The state at the start of a subsequence: how far the last symbol of the subsequence before reaches into it (0 to 30),
+// the zigzag index of the next coefficient (0 to 63), and the block's index within the period of the MCU's tables (0 to
+// 9).
 JAXDALI_HD inline uint16_t PackState(uint32_t overhang, int index, int block) {
   return static_cast<uint16_t>(overhang | static_cast<uint32_t>(index) << 5 | static_cast<uint32_t>(block) << 11);
 }
 
-// Two words of the data at a time. Words past the end are zeros.
+// Reads two words of the data at a time. Words past the end are zeros.
 class BitReader {
  public:
   JAXDALI_HD BitReader(const uint32_t* words, uint32_t bits)
@@ -50,7 +51,7 @@ class BitReader {
   JAXDALI_HD uint32_t Load(uint32_t i) const {
     if (i >= count_) return 0;
     const uint32_t word = BigEndian(ReadWord(reinterpret_cast<const uint8_t*>(words_ + i)));
-    return i == count_ - 1 && tail_ ? word & ~(0xFFFFFFFFu >> tail_) : word;  // what comes after was never written
+    return i == count_ - 1 && tail_ ? word & ~(0xFFFFFFFFu >> tail_) : word;  // bits beyond the tail were never written
   }
 
   const uint32_t* words_;
@@ -70,7 +71,7 @@ JAXDALI_HD inline int32_t FindSegment(const uint32_t* segment_end, int32_t n, ui
   return low;
 }
 
-// In Decoding::blocks: a segment begins in the subsequence, and only what ends after the last one that does is counted.
+// In Decoding::blocks: a segment begins in the subsequence, and only blocks after the last such beginning are counted.
 inline constexpr uint32_t kSinceSegment = 1u << 31;
 
 struct AddCounts {
@@ -79,22 +80,22 @@ struct AddCounts {
   }
 };
 
-// Where decoded values go: nowhere, when it is only about the state.
+// An output that drops decoded values, where only the state counts.
 struct NoOutput {
   static constexpr bool kWrites = false;
 };
 
-// Into the arrays of coefficients and DC values.
+// An output that writes to the arrays of coefficients and DC values.
 struct Output {
   static constexpr bool kWrites = true;
   const ScanTable* scan;
   const Component* component;  // of the image
-  const uint8_t* order;        // where in a block the coefficients of the zigzag order are
+  const uint8_t* order;        // where the coefficients of the zigzag order are in a block
   uint8_t* workspace;
-  uint32_t block, limit;  // the block within the segment, and how many of it the region needs
+  uint32_t block, limit;  // the block's number within the segment, and how many of its blocks the region needs
   bool bad;
 
-  // The block's place: of the MCU, within it, of its DC value.
+  // Where the block is: its MCU, its place in it, and its DC value's.
   int32_t mcu_x, mcu_y, part;
   int16_t* dc;
   int16_t* coefficients;  // null: the region does not need the block
@@ -135,7 +136,7 @@ struct Output {
   }
 };
 
-// Decodes the symbols that begin in a subsequence. `lookups`: how many that took.
+// Decodes the symbols that begin in a subsequence. `lookups`: how many look-ups it took.
 template <class Out>
 JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
   const ScanTable& scan = v.scan;
@@ -143,9 +144,9 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
   const uint32_t end = stop < v.bits ? stop : v.bits;
   uint32_t at = start + (entry & 31), count = 0, since = 0;
   *lookups = 0;
-  int index = entry >> 5 & 63, part = entry >> 11;  // of the coefficient in the block, of the block in the period
+  int index = entry >> 5 & 63, part = entry >> 11;  // coefficient in the block, block in the period
   if (part >= scan.period) part = 0;
-  // Not to be searched for at the beginning: the first segment may be empty.
+  // Without a search at the beginning: the first segment may be empty.
   int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, at);
   if (segment >= scan.segments || at >= end) return {entry, PackState(at > stop ? at - stop : 0, index, part), 0};
   uint32_t segment_end = v.segment_end[segment];
@@ -167,7 +168,7 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
       }
     }
     if (idle) {
-      at = segment_end;  // padding, or what nothing asks for
+      at = segment_end;  // padding, or data that no block needs
     } else if (!grouped) {
       const uint32_t symbol = lookup.Read(window);
       const uint32_t length = symbol ? symbol & 31 : 1;
@@ -178,7 +179,7 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
         if constexpr (Out::kWrites) {
           const int size = static_cast<int>(symbol >> 5 & 15), place = index + advance - 1;
           const uint32_t magnitude = size ? (window << (length - size)) >> (32 - size) : 0;
-          // Coefficients past the last one, which libjpeg drops without a word, are refused as well.
+          // Coefficients past the last one are refused, too. libjpeg drops them silently.
           if (symbol == 0 || (place > 63 && advance != kEndOfBlock))
             out->bad = true;
           else if (index == 0)
@@ -191,17 +192,17 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
       }
     }
     if (index >= 64) {
-      // With no such code, or coefficients past the last one, the guess was wrong: "here an MCU begins" is the next
-      // guess, which synchronises soonest.
+      // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
+      // MCU begins here, which synchronises soonest.
       part = (index > 64 && index < kEndOfBlock) || part + 1 == scan.period ? 0 : part + 1;
       index = 0;
       now = scan.block[part];
       count++;
       if constexpr (Out::kWrites) out->NextBlock();
     }
-    if (at >= segment_end) {  // the next segment starts afresh
+    if (at >= segment_end) {  // the next segment starts with a new state
       if constexpr (Out::kWrites) {
-        if (out->block < out->limit) out->bad = true;  // it ended early
+        if (out->block < out->limit) out->bad = true;  // the segment ended early
         out->block = 0;
       }
       index = part = 0;
@@ -209,7 +210,7 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
       since = kSinceSegment;
       if (++segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
       segment_end = v.segment_end[segment];
-      if (segment_end <= at) {  // an empty one, of what may be millions
+      if (segment_end <= at) {  // skips empty segments, of which there may be millions
         if constexpr (Out::kWrites) out->bad = true;
         segment = FindSegment(v.segment_end, scan.segments, at);
         if (segment >= scan.segments) return {entry, PackState(0, 0, 0), since};

@@ -15,7 +15,7 @@ constexpr int64_t kMaxBytes = int64_t{1} << 27;  // bits are counted in 31 bits
 int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageTable& image, Component* c) {
-  if (h_max % from.h || v_max % from.v) return false;  // fractional: libjpeg does not do it either
+  if (h_max % from.h || v_max % from.v) return false;  // fractional factors, which libjpeg refuses too
   c->h = from.h;
   c->v = from.v;
   c->expand_x = h_max / from.h;
@@ -24,7 +24,7 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   c->height = CeilDivide(int64_t{image.height} * from.v, v_max);
   c->upsampling = UpsamplingOf(c->expand_x, c->expand_y, c->width);
   std::copy_n(from.quantizer, 64, c->quantizer);
-  // Whole groups of pixels, and the samples next to theirs that upsampling looks at.
+  // Whole groups of pixels, and the neighbouring samples that upsampling reads.
   const int left = image.region_x / kGroupWidth * kGroupWidth, top = image.region_y / kGroupHeight * kGroupHeight;
   const int right = std::min(image.width, CeilDivide(image.region_x + image.region_w, kGroupWidth) * kGroupWidth);
   const int bottom = std::min(image.height, CeilDivide(image.region_y + image.region_h, kGroupHeight) * kGroupHeight);
@@ -38,7 +38,7 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
 }
 
 bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* image, ScanTable* s) {
-  const bool alone = from.components.size() == 1;  // such a scan has no MCUs of several blocks, and no padding
+  const bool alone = from.components.size() == 1;  // such a scan has one block per MCU and no padding
   s->components = static_cast<int32_t>(from.components.size());
   int rows = 0, needed_rows = 0;
   for (const ScanComponent& part : from.components) {
@@ -58,7 +58,7 @@ bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* ima
   }
   s->mcus = s->mcu_columns * rows;
   s->needed_mcus = s->mcu_columns * needed_rows;
-  // The shortest period of the tables' order: of blocks whose tables are the same the bits don't tell which is which.
+  // The shortest period of the tables' order. Blocks with equal tables can't be told apart by their bits.
   auto repeats = [&](int period) {
     for (int b = period; b < s->mcu_blocks; b++)
       if (s->block[b].dc != s->block[b - period].dc || s->block[b].ac != s->block[b - period].ac) return false;
@@ -70,7 +70,8 @@ bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* ima
   s->begin = static_cast<int32_t>(from.begin);
   s->end = static_cast<int32_t>(from.end);
   s->is_last = number == image->scans - 1;
-  // A restart marker is two bytes, a block at least two bits: what promises more takes no working memory of the GPU.
+  // A restart marker has two bytes and a block at least two bits. A file that promises more gets no working memory on
+  // the GPU.
   const int64_t bytes = s->end - s->begin;
   return s->segments <= bytes / 2 + 1 && int64_t{s->mcus} * s->mcu_blocks <= 4 * bytes;
 }
@@ -115,8 +116,8 @@ bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* 
   return true;
 }
 
-// Short subsequences make more threads, long ones less work in all: decoding a subsequence from a wrong guess is
-// wasted. Large GPUs hold some 200,000 threads of these kernels, which mostly wait for memory: to fill one comes first.
+// Short subsequences give more threads, long ones less work in total, since decoding from a wrong guess is wasted.
+// Large GPUs hold about 200,000 threads of these kernels, which mostly wait for memory, so filling the GPU comes first.
 // Below 512 bits the threads gain nothing: they wait for the longest stretch of bits that does not synchronise.
 int SubsequenceBits(int64_t bytes) {
   constexpr int64_t kMegabyte = 1 << 20;
@@ -124,7 +125,7 @@ int SubsequenceBits(int64_t bytes) {
 }
 
 struct Places {
-  int64_t next;  // units
+  int64_t next;  // in units
 
   template <class T>
   uint32_t Take(int64_t elements) {
@@ -165,7 +166,7 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
   }
   if (subsequence_bits == 0) subsequence_bits = SubsequenceBits(bytes);
 
-  // All coefficients lie side by side: one kernel clears them.
+  // All coefficients lie side by side, so that one kernel clears them.
   Places places{DirectoryUnits(n)};
   const int64_t coefficients = places.next;
   for (int i = 0; i < n; i++)

@@ -1,7 +1,7 @@
-// What CUDA kernels know of a JPEG file: the host pass parses the markers and makes a row of fixed size of them,
-// without pointers. The entropy-coded bytes stay as they are in the packed input.
+// Descriptions of JPEG files for CUDA kernels. The host pass parses the markers and makes a row of fixed size from
+// them, without pointers. The entropy-coded bytes stay in the packed input.
 //
-// Places of arrays in the working memory are in units of kPlaceUnit bytes, so that 32 bits reach far enough.
+// Offsets of arrays in the working memory are in units of kPlaceUnit bytes, so that they fit into 32 bits.
 #ifndef JAXDALI_FFI_JPEG_TABLE_H_
 #define JAXDALI_FFI_JPEG_TABLE_H_
 
@@ -18,28 +18,28 @@ namespace jaxdali::jpeg {
 inline constexpr int kMaxComponents = 3, kMaxScans = 3, kMaxTables = 6, kMaxMcuBlocks = 10;
 inline constexpr int64_t kPlaceUnit = 64;
 
-// Work of one CUDA block of each kernel.
-inline constexpr int kLoadBytes = 16;                    // that a thread unstuffs
+// Work of one CUDA block in each kernel.
+inline constexpr int kLoadBytes = 16;                    // bytes that a thread unstuffs
 inline constexpr int kChunkBytes = 4096;                 // unstuffing: bytes of a file, from multiples of kLoadBytes on
 inline constexpr int kBlockSubsequences = 256;           // entropy decoding
 inline constexpr int kDcValues = 2048;                   // DC sums: blocks of a scan
 inline constexpr int kIdctBlocks = 128;                  // inverse DCT: blocks of one component
-inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // pixels: a thread's group of them
-inline constexpr int kTileWidth = 128, kTileHeight = 32;  // a block's tile, from multiples of a group's size on
+inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // size in pixels of a thread's group
+inline constexpr int kTileWidth = 128, kTileHeight = 32;  // size in pixels of a block's tile
 
 struct Component {
   int32_t h, v;                // sampling factors
-  int32_t expand_x, expand_y;  // image's pixels per sample
+  int32_t expand_x, expand_y;  // pixels of the image per sample
   Upsampling upsampling;
   int32_t width, height;    // true size in samples
-  int32_t scan;             // which scan holds it
-  int32_t first_mcu_block;  // its first block within that scan's MCU
-  // Blocks that the region needs, [x0, x1) x [y0, y1). These alone have coefficients and samples, in raster order: the
+  int32_t scan;             // the scan that holds it
+  int32_t first_mcu_block;  // its first block in an MCU of that scan
+  // Blocks that the region needs, [x0, x1) x [y0, y1). Only these have coefficients and samples, in raster order: the
   // plane's rows are 8 * (x1 - x0) samples long, and its first sample is (8 * x0, 8 * y0) of the component.
   int32_t x0, y0, x1, y1;
-  uint32_t coefficients;   // place: i16[blocks, 64], each block column by column, DC left out
-  uint32_t plane;          // place: u8[rows, 8 * (x1 - x0)]
-  int32_t idct0;           // the shard's first CUDA block of the inverse DCT that works on it
+  uint32_t coefficients;   // offset: i16[blocks, 64], each block column by column, without DC
+  uint32_t plane;          // offset: u8[rows, 8 * (x1 - x0)]
+  int32_t idct0;           // first CUDA block of the shard's inverse DCT for this component
   uint16_t quantizer[64];  // natural order
 
   JAXDALI_HD int32_t columns() const { return x1 - x0; }
@@ -49,12 +49,12 @@ struct Component {
 
 // What the kernels find out about a scan.
 struct ScanExtent {
-  uint32_t marker;  // where the code of the first marker other than RST is in the file; 2^32 - 1: nowhere
-  uint32_t bits;    // of the data without stuffing and markers
+  uint32_t marker;  // offset in the file of the first marker other than RST; 2^32 - 1: none
+  uint32_t bits;    // bits of data, without stuffing and markers
 };
 
-// A decoding of a subsequence, where only the state counts: the states in which it begins and ends, see subsequence.h,
-// and how many blocks end in it.
+// A decoding of a subsequence where only the state counts: the states at its beginning and end (see subsequence.h), and
+// how many blocks end in it.
 struct alignas(8) Decoding {
   uint16_t entry, exit;
   uint32_t blocks;
@@ -63,41 +63,41 @@ struct alignas(8) Decoding {
 // One block of an MCU.
 struct McuBlock {
   uint8_t component;
-  uint8_t dx, dy;  // place among the component's blocks of the MCU
-  uint8_t dc, ac;  // Huffman tables, of the image's
+  uint8_t dx, dy;  // place among the component's blocks in the MCU
+  uint8_t dc, ac;  // numbers of the image's Huffman tables
 };
 
 struct ScanTable {
-  int32_t components;  // 0: no such scan
+  int32_t components;  // 0: there is no such scan
   int32_t mcu_blocks;  // blocks of an MCU
-  int32_t period;      // of the tables' order within the MCU, a divisor of mcu_blocks
+  int32_t period;      // of the tables' order in an MCU; divides mcu_blocks
   int32_t mcu_columns;
   int32_t mcus;
-  int32_t needed_mcus;       // the first ones, that the region needs
-  int32_t restart_interval;  // MCUs of a segment
+  int32_t needed_mcus;       // MCUs from the first one on that the region needs
+  int32_t restart_interval;  // MCUs in a segment
   int32_t segments;
   int32_t begin, end;            // entropy-coded bytes in the file; they end earlier at a marker other than RST
-  int32_t is_last;               // 1: the file's last scan, so that the marker has to be EOI
-  int32_t chunk0, chunks;        // the shard's first CUDA block of the unstuffing that works on it; how many do
-  int32_t sequence0, sequences;  // the same of the entropy decoding
-  int32_t dc0, dc_blocks;        // and of the DC sums
-  // Places.
+  int32_t is_last;               // 1: the last scan of the file, so the marker must be EOI
+  int32_t chunk0, chunks;        // first CUDA block of the shard's unstuffing for this scan, and how many
+  int32_t sequence0, sequences;  // the same for entropy decoding
+  int32_t dc0, dc_blocks;        // the same for the DC sums
+  // Offsets.
   uint32_t words;        // u32[(end - begin) / 4 rounded up]: the bytes without stuffing and markers
-  uint32_t segment_end;  // u32[segments]: bit at which each ends
+  uint32_t segment_end;  // u32[segments]: the bit at which each segment ends
   uint32_t chunk_kept;   // u32[chunks]: data bytes before each chunk
   uint32_t chunk_marks;  // u32[chunks]: RST markers before each chunk
   uint32_t extent;       // struct ScanExtent
   uint32_t last,
-      other;           // Decoding[sequences * kBlockSubsequences]: of each subsequence the one that counts, and another
+      other;           // Decoding[sequences * kBlockSubsequences]: the current one of each subsequence, and another
   uint32_t edge;       // u16[sequences]
   uint32_t dc;         // i16[needed_mcus * mcu_blocks]: DC values in the scan's order
-  uint32_t dc_before;  // u64[dc_blocks]: what to add to them, see dc.h
+  uint32_t dc_before;  // u64[dc_blocks]: sum to be added, see dc.h
   McuBlock block[kMaxMcuBlocks];
   uint8_t unused[2];
 
   JAXDALI_HD int32_t dc_values() const { return needed_mcus * mcu_blocks; }
 
-  // Where the DC value of a component's block (x, y) is.
+  // Index of the DC value of a component's block (x, y).
   JAXDALI_HD int32_t DcIndex(const Component& c, int32_t x, int32_t y) const {
     if (components == 1) return y * mcu_columns + x;
     return (y / c.v * mcu_columns + x / c.h) * mcu_blocks + c.first_mcu_block + y % c.v * c.h + x % c.h;
@@ -105,25 +105,25 @@ struct ScanTable {
 };
 
 struct ImageTable {
-  int32_t kind;  // 1: the kernels decode this JPEG file; 0: nothing to do for them
+  int32_t kind;  // 1: the kernels decode this JPEG file; 0: they do nothing
   int32_t width, height;
-  int32_t region_y, region_x, region_h, region_w;  // of the stored raster
+  int32_t region_y, region_x, region_h, region_w;  // region of the stored raster
   int32_t components;                              // 1 or 3
   ColorTransform color;
   int32_t scans, tables;
-  int8_t follower[kMaxTables];  // the table of the codes behind a table's: of AC the same; -1: it differs
+  int8_t follower[kMaxTables];  // the table for the codes after a table's: the same for AC; -1: it varies
   uint8_t unused[2];
-  int32_t pixel0;         // the shard's first CUDA block of the pixel kernel that works on it
-  uint32_t lookup;        // place: Lookup[tables]
-  uint32_t place, units;  // its part of the working memory, coefficients apart
-  // The same in all rows of a shard.
+  int32_t pixel0;         // first CUDA block of the shard's pixel kernel for this image
+  uint32_t lookup;        // offset: Lookup[tables]
+  uint32_t place, units;  // its part of the working memory, without coefficients
+  // Equal in all rows of a shard.
   int32_t subsequence_bits;
-  uint32_t coefficients, coefficient_units;  // place of all coefficients
+  uint32_t coefficients, coefficient_units;  // offset and size of all coefficients
   Component component[kMaxComponents];
   ScanTable scan[kMaxScans];
   HuffmanTable table[kMaxTables];
 
-  // Tiles: across, and in all.
+  // Number of tiles: per row, and in total.
   JAXDALI_HD int32_t tile_columns() const { return (region_x % kGroupWidth + region_w + kTileWidth - 1) / kTileWidth; }
   JAXDALI_HD int32_t tile_rows() const { return (region_y % kGroupHeight + region_h + kTileHeight - 1) / kTileHeight; }
   JAXDALI_HD int32_t pixel_blocks() const { return kind ? tile_columns() * tile_rows() : 0; }
@@ -131,11 +131,11 @@ struct ImageTable {
 static_assert(std::is_trivially_copyable_v<ImageTable> && sizeof(ImageTable) % 4 == 0 && alignof(ImageTable) == 4);
 inline constexpr int kTableWords = sizeof(ImageTable) / 4;
 
-// A JPEG file's row; the region is info's. False: not for the kernels.
+// Makes the row of a JPEG file, with the region of `info`. False: the kernels don't support the file.
 bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row);
 
-// Gives each array of a shard's images its place, and says how much working memory they need. `subsequence_bits`: 0
-// chooses by the size of the data.
+// Assigns an offset to each array of a shard's images. Returns how much working memory they need. `subsequence_bits` 0:
+// chosen by the size of the data.
 int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits = 0);
 
 }  // namespace jaxdali::jpeg

@@ -1,6 +1,6 @@
-// A tile of an image on its way from the planes to the output: its pixels' bytes, in the output's channels, are made in
-// memory that a block of threads shares; then they go to the output, in wide words where they can be copied, else one
-// by one in the element type and to the place that the orientation wants.
+// A tile of an image on its way from the planes to the output. A block of threads makes its pixels, with the output's
+// channels, in shared memory. Then it stores them: in wide words if bytes can be copied, otherwise one by one,
+// converted to the element type and moved to the place that the orientation gives.
 #ifndef JAXDALI_FFI_JPEG_TILE_H_
 #define JAXDALI_FFI_JPEG_TILE_H_
 
@@ -17,23 +17,23 @@
 
 namespace jaxdali::jpeg {
 
-// How the output's channels come from the planes, and what is done then.
+// How the output's channels are made from the planes.
 enum class Source : int32_t { kOnePlane, kGrayToThree, kYcc, kThreePlanes };
 enum class Finish : int32_t { kNone, kGray, kYcbcr };
 
 struct Tile {
-  // What the image is. The planes are those of the channels in the output's order; kYcc: luminance, then the chroma of
-  // the first and of the third channel.
+  // The image. The planes are in the order of the output's channels. kYcc: luminance, then the chroma for the first and
+  // the third channel.
   Plane plane[3];
   ColorWeights weights;
   Source source;
   Finish finish;
-  bool by_groups;  // FillGroup can do it
+  bool by_groups;  // FillGroup supports it
   int32_t channels;
-  // Where the tile is: pixel (y, x) of the stored raster is its first; rows [begin_y, end_y) and columns
-  // [begin_x, end_x), counted from there, belong to the region.
+  // Where the tile is. Its first pixel is (y, x) of the stored raster. Rows [begin_y, end_y) and columns [begin_x,
+  // end_x), counted from there, belong to the region.
   int32_t y, x, begin_y, end_y, begin_x, end_x;
-  // Where it goes: the first of those pixels is number `first` in the output.
+  // Where it goes. The first of those pixels is number `first` in the output.
   void* out;
   DType dtype;
   bool transpose, upright;
@@ -42,7 +42,7 @@ struct Tile {
 
 // --- making the pixels --------------------------------------------------------------------------------------------
 
-// Eight pixels of a YCbCr image, words i of the chroma being pixels i and i + 4.
+// Eight pixels of a YCbCr image. Words i of the chroma are pixels i and i + 4.
 JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& luminance, const uint32_t (&first)[4],
                                     const uint32_t (&third)[4], uint8_t* to) {
   uint32_t packed[6];
@@ -58,7 +58,7 @@ JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& l
   for (int i = 0; i < 3; i++) Store2(to + 8 * i, {{packed[2 * i], packed[2 * i + 1]}});
 }
 
-// 8 x 2 pixels from (y, x) on, y even, x a multiple of 8; each row to an address that is a multiple of 8.
+// 8 x 2 pixels from (y, x) on, where y is even and x a multiple of 8. Row addresses are multiples of 8.
 JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* to, int32_t row_bytes) {
   if (t.source == Source::kYcc) {
     uint32_t first[2][4], third[2][4];
@@ -102,10 +102,10 @@ JAXDALI_HD inline void FillPixel(const Tile& t, int32_t y, int32_t x, uint8_t* t
 
 // --- storing them -------------------------------------------------------------------------------------------------
 
-// n bytes by the `lanes` threads of a warp, in aligned words of 16 bytes but for the ends. `from` + `skip` is the first
-// byte; `from` is a multiple of 4, and up to 4 bytes after the last one may be read.
+// Stores n bytes with the `lanes` threads of a warp, in aligned 16-byte words except at the ends. The first byte is at
+// `from` + `skip`. `from` is a multiple of 4, and up to 4 bytes after the last one may be read.
 JAXDALI_HD inline void StoreBytes(uint8_t* to, const uint8_t* from, int32_t skip, int32_t n, int lane, int lanes) {
-  const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & 15);  // of `to` in its word
+  const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & 15);  // offset of `to` in its word
   for (int32_t at = 16 * lane - before; at < n; at += 16 * lanes) {
     if (at >= 0 && at + 16 <= n) {
       const int32_t start = skip + at;
@@ -119,7 +119,7 @@ JAXDALI_HD inline void StoreBytes(uint8_t* to, const uint8_t* from, int32_t skip
   }
 }
 
-// The tile in element type D, by warp number `warp` of `warps`: a line of neighbours in the output at a time.
+// Stores the tile in element type D by warp number `warp` of `warps`, one line of neighbours in the output at a time.
 template <class D>
 JAXDALI_HD inline void StoreScaled(const Tile& t, const uint8_t* rows, int32_t row_bytes, int warp, int warps, int lane,
                                    int lanes) {
@@ -173,7 +173,7 @@ JAXDALI_HD inline void StoreTile(const Tile& t, const uint8_t* rows, int32_t row
     case DType::kF64:
       return StoreScaled<double>(t, rows, row_bytes, warp, warps, lane, lanes);
     default:
-      return;  // LaunchRaster has refused it
+      return;  // LaunchRaster refuses this type
   }
 }
 

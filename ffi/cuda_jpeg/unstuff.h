@@ -1,9 +1,9 @@
-// Taking stuffed zeros and markers out of entropy-coded data, in chunks.
+// Removes stuffed zeros and markers from entropy-coded data, in chunks.
 //
-// What a byte is depends on its two neighbours alone: it is data if it is not FF and does not follow FF, or if it is an
-// FF that 00 follows. A scan ends at the first marker other than RST, wherever that is; after the file's last scan it
-// has to be EOI. Where restart markers stood, segments end. FF FF 00 counts as a marker, and is so refused: what stands
-// before data is no fill byte, and libjpeg-turbo, which decodes such an MCU twice, leaves some of both in it.
+// The meaning of a byte depends only on its two neighbours. It is data if it is not FF and does not follow FF, or if it
+// is FF and 00 follows. A scan ends at the first marker other than RST; after the file's last scan this must be EOI.
+// Segments end where restart markers were. FF FF 00 counts as a marker and is therefore refused: FF before data is not
+// a fill byte, and libjpeg-turbo, which decodes such an MCU twice, mixes the results.
 #ifndef JAXDALI_FFI_JPEG_UNSTUFF_H_
 #define JAXDALI_FFI_JPEG_UNSTUFF_H_
 
@@ -20,23 +20,24 @@ static_assert(kChunkBytes == kThreads * kLoadBytes && kLoadBytes == 16);
 
 // Bit i: byte i of a word is 0.
 JAXDALI_HD inline uint32_t ZeroBytes(uint32_t word) {
-  const uint32_t high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word | 0x7F7F7F7F);  // the upper bit of each such byte
+  const uint32_t high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word | 0x7F7F7F7F);  // the highest bit of each such byte
   return (high >> 7) * 0x01020408 >> 24 & 15;
 }
 
-// Sixteen bytes of a scan, and which of them are what: bit i is byte i.
+// Sixteen bytes of a scan and their kinds. Bit i stands for byte i.
 struct Sixteen {
   Words4 bytes;
-  uint32_t data;     // kept
+  uint32_t data;     // bytes that are kept
   uint32_t restart;  // the code of a restart marker
   uint32_t marker;   // the code of another marker
 
-  // Data bytes, restart markers in the upper half.
+  // Number of data bytes; the upper half counts restart markers.
   JAXDALI_HD uint32_t Counts() const { return static_cast<uint32_t>(CountBits(data) | CountBits(restart) << 16); }
 
   JAXDALI_HD uint32_t byte(int i) const { return bytes.word[i >> 2] >> (8 * (i & 3)) & 255; }
 
-  // Those at `at`, a multiple of 16, of a file's bytes; only [begin, end) count, and `begin` counts as not after FF.
+  // Loads the bytes at `at`, a multiple of 16. Only [begin, end) count, and the byte at `begin` never counts as
+  // following FF.
   JAXDALI_HD static Sixteen Load(const uint8_t* file, int32_t begin, int32_t end, int32_t at) {
     Sixteen s;
     if (at + kLoadBytes <= end) {
@@ -68,7 +69,7 @@ struct Sixteen {
     return s;
   }
 
-  // Leaves only what is before `end`; this begins at `at`.
+  // Keeps only what is before `end`. The sixteen bytes begin at `at`.
   JAXDALI_HD void Cut(int32_t at, uint32_t end) {
     const uint32_t start = static_cast<uint32_t>(at);
     const uint32_t mask = end >= start + kLoadBytes ? 0xFFFF : end > start ? (1u << (end - start)) - 1 : 0;
@@ -81,15 +82,15 @@ struct UnstuffWork : Shard {
   Batch in;
   int32_t grid;  // blocks of the launch
 
-  // Of the chunk that a block works on.
+  // The chunk that a block works on.
   struct Chunk {
     int32_t slot;
     bool runs;
     const uint8_t* file;
     const ScanTable* scan;
     ScanExtent* extent;
-    int32_t number;  // within the scan
-    int32_t at;      // in the file
+    int32_t number;  // in the scan
+    int32_t at;      // offset in the file
 
     JAXDALI_HD int32_t Place(int thread) const { return at + thread * kLoadBytes; }
     JAXDALI_HD Sixteen Load(int thread) const { return Sixteen::Load(file, scan->begin, scan->end, Place(thread)); }
@@ -116,7 +117,7 @@ struct UnstuffCount : UnstuffWork {
   struct Shared {
     Chunk chunk;
     uint32_t marker;
-    uint32_t row[kThreads];  // data bytes, restart markers in the upper half; at first bits of which byte is what
+    uint32_t row[kThreads];  // counts as of Counts(); before that the bits of the kinds
   };
 
   template <class Block>
@@ -151,11 +152,11 @@ struct UnstuffCount : UnstuffWork {
   }
 };
 
-// Sums up over a scan's chunks; a block for each scan.
+// Sums up over a scan's chunks; one block per scan.
 struct UnstuffPrefix : UnstuffWork {
   struct Shared {
     bool runs;
-    ScanRows<uint64_t> rows;  // data bytes, restart markers in the upper half
+    ScanRows<uint64_t> rows;  // counts of data bytes and, in the upper half, restart markers
   };
 
   template <class Block>
@@ -187,7 +188,7 @@ struct UnstuffPrefix : UnstuffWork {
       extent->bits = bits;
       At<uint32_t>(scan.segment_end)[scan.segments - 1] = bits;
       bool good = bits > 0 && s.rows.carry >> 32 == static_cast<uint64_t>(scan.segments - 1);
-      // Without EOI the file may be truncated: the CPU's decoder tells.
+      // Without EOI the file may be truncated. The CPU's decoder finds out.
       if (scan.is_last)
         good = good && marker < static_cast<uint32_t>(scan.end) && in.sample<const uint8_t>(image)[marker] == 0xD9;
       if (!good) AtomicMax(&samples.status[image], kRefused);
@@ -199,8 +200,8 @@ struct UnstuffPrefix : UnstuffWork {
 struct UnstuffWrite : UnstuffWork {
   struct Shared {
     Chunk chunk;
-    uint32_t row[kThreads];               // data bytes, restart markers in the upper half
-    uint32_t words[kChunkBytes / 4 + 1];  // the chunk's data, as they lie in words of the result
+    uint32_t row[kThreads];               // counts of data bytes and, in the upper half, restart markers
+    uint32_t words[kChunkBytes / 4 + 1];  // the chunk's data, aligned as in the words of the result
   };
 
   template <class Block>
@@ -234,7 +235,7 @@ struct UnstuffWrite : UnstuffWork {
           }
         }
       });
-      // Words of the result that belong to two chunks are written byte by byte.
+      // Words of the result that two chunks share are written byte by byte.
       block.Phase([&](int thread) {
         const int begin = static_cast<int>(kept & 3), end = begin + static_cast<int>(s.row[kThreads - 1] & 0xFFFF);
         uint32_t* to = At<uint32_t>(scan.words) + (kept >> 2);

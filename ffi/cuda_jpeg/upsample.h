@@ -1,6 +1,6 @@
-// Bringing a component to the image's size, to the bit as libjpeg does it: "fancy" upsampling, 3/4 of the nearer sample
-// and 1/4 of the farther one along an axis, or repetition. Neighbours are clamped to the component's true size, never
-// to the size of its blocks.
+// Upsamples a component to the image's size, to the bit as libjpeg does it: "fancy" upsampling, with 3/4 of the nearer
+// sample and 1/4 of the farther one along an axis, or repetition. Neighbours are clamped to the component's true size,
+// not to the size of its blocks.
 #ifndef JAXDALI_FFI_JPEG_UPSAMPLE_H_
 #define JAXDALI_FFI_JPEG_UPSAMPLE_H_
 
@@ -12,8 +12,8 @@
 
 namespace jaxdali::jpeg {
 
-// A component's samples, as far as the region needs them: those from (begin_y, begin_x), multiples of 8, on. They end
-// where these or the component do, so that neighbours are clamped as libjpeg does it, and no others are read.
+// The samples of a component that the region needs, from (begin_y, begin_x) on, which are multiples of 8. They end
+// where the needed samples or the component end, so neighbours are clamped as in libjpeg, and no others are read.
 struct Plane {
   const uint8_t* data;
   int32_t pitch;  // bytes from row to row, a multiple of 8, as is the number of rows
@@ -49,9 +49,9 @@ JAXDALI_HD inline int32_t Upsample(const Plane& p, int32_t y, int32_t x) {
 }
 
 // --- eight pixels at a time ---------------------------------------------------------------------------------------
-// Values of 16 bits, two in a word: sums of four bytes never carry from one half into the other.
+// Values of 16 bits, two in a word. Sums of four bytes never carry from one half into the other.
 
-// Four neighbouring samples or column sums s0 to s3, and the ones beside them.
+// Four neighbouring samples or column sums s0 to s3, and their neighbours.
 struct Columns {
   uint32_t even, odd, sides;  // low and high half: s0 and s2, s1 and s3, s-1 and s4
 };
@@ -64,7 +64,7 @@ JAXDALI_HD inline Columns LoadColumns(const Plane& p, int32_t y, int32_t x) {
     const uint32_t left = row[p.ClampX(x - 1)], right = row[p.ClampX(x + 4)];
     return {four & 0x00FF00FF, four >> 8 & 0x00FF00FF, left | right << 16};
   }
-  uint32_t s[6];  // the component ends between them: its last sample is repeated
+  uint32_t s[6];  // the component ends between them, so its last sample is repeated
   for (int i = 0; i < 6; i++) s[i] = row[p.ClampX(x - 1 + i)];
   return {s[1] | s[3] << 16, s[2] | s[4] << 16, s[0] | s[5] << 16};
 }
@@ -73,7 +73,7 @@ JAXDALI_HD inline Columns SumColumns(const Columns& near, const Columns& far) {
   return {3 * near.even + far.even, 3 * near.odd + far.odd, 3 * near.sides + far.sides};
 }
 
-// Eight pixels of four samples: word i holds pixels i and i + 4. `round` has what is added before the shift for even
+// Makes eight pixels from four samples. Word i holds pixels i and i + 4. `round` is added before the shift, for even
 // and for odd pixels.
 JAXDALI_HD inline void ExpandColumns(const Columns& s, uint32_t round_even, uint32_t round_odd, int shift,
                                      uint32_t (&out)[4]) {
@@ -85,12 +85,12 @@ JAXDALI_HD inline void ExpandColumns(const Columns& s, uint32_t round_even, uint
   out[3] = (3 * s.odd + right + odd) >> shift & 0x00FF00FF;
 }
 
-// UpsampleGroup can do it.
+// Whether UpsampleGroup supports it.
 JAXDALI_HD inline bool HasGroups(Upsampling mode) {
   return mode == Upsampling::kFull || mode == Upsampling::kH2V1 || mode == Upsampling::kH2V2;
 }
 
-// Pixels (y, x) to (y + 1, x + 7) of a component; x a multiple of 8, y even.
+// Pixels (y, x) to (y + 1, x + 7) of a component, where x is a multiple of 8 and y is even.
 JAXDALI_HD inline void UpsampleGroup(const Plane& p, int32_t y, int32_t x, uint32_t (&out)[2][4]) {
   if (p.mode == Upsampling::kH2V2) {
     const int32_t row = y >> 1, column = x >> 1;

@@ -1,4 +1,4 @@
-// decode: encoded images (or raw pixels, see image_header.h) u8[size] to pixels HWC.
+// decode: converts encoded images (or raw pixels, see image_header.h) u8[size] to pixels HWC.
 #include "ffi/decode/decode.h"
 
 #include "ffi/common/binding.h"
@@ -19,7 +19,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
     return ffi::Error::InvalidArgument("decode: info must be i32[N, 13]");
   const auto* rows = reinterpret_cast<const ImageInfo*>(info.typed_data());
 #ifdef JAXDALI_CUDA
-  (void)fast_idct;  // the kernels have the accurate IDCT alone
+  (void)fast_idct;  // the kernels only have the accurate IDCT
   if (tables.dimensions().size() != 2 || tables.dimensions()[0] != out.n || tables.dimensions()[1] != jpeg::kTableWords)
     return ffi::Error::InvalidArgument("decode: tables must be i32[N, TABLE_WORDS]");
   const DecodeBatch batch{.in = in,

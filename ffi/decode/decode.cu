@@ -1,7 +1,7 @@
-// Decoding on CUDA: JPEG by parallel Huffman decoding, and copies of finished pixels.
+// Decoding on CUDA: JPEG with parallel Huffman decoding, and copies of finished pixels.
 //
-// Nothing is known on the host of the samples in a batch, so every launch is for capacities: blocks find their work in
-// the rows that the host pass made, and those without any leave at once.
+// The host does not know the samples of a batch, so every launch is sized by capacities. Blocks find their work in the
+// rows that the host pass made, and return at once if there is none.
 #include <algorithm>
 
 #include "ffi/common/launch.h"
@@ -15,7 +15,7 @@
 namespace jaxdali {
 namespace {
 
-// Blocks enough to fill any GPU, where each may do more than one part of the work.
+// Enough blocks to fill any GPU. Each may do several parts of the work.
 #if defined(JAXDALI_REAL_THREADS)
 constexpr int64_t kEnough = 3;
 #else
@@ -26,7 +26,7 @@ int32_t Grid(int64_t parts, int64_t slots) {
   return static_cast<int32_t>(std::min<int64_t>(parts + slots, int64_t{1} << 30));
 }
 
-// Launches kernels one after the other, up to the first error.
+// Launches kernels one after the other until one fails.
 class Launcher {
  public:
   explicit Launcher(void* stream) : stream_(stream) {}
@@ -46,7 +46,7 @@ class Launcher {
 
 const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* stream) {
   using namespace jpeg;
-  const int64_t n = samples.n, slots = 3 * n;  // of scans or components
+  const int64_t n = samples.n, slots = 3 * n;  // slots of scans or components
   if (n == 0) return nullptr;
   if (b.workspace_size < DirectoryUnits(samples.n) * kPlaceUnit) return "decode: too little working memory";
   if (b.in.dtype != DType::kU8) return "decode: element type";

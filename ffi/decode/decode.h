@@ -1,6 +1,6 @@
-// Decoding images. On the CPU one at a time: JPEG as libjpeg-turbo does it, PNG as libpng, raw pixels by a copy; colour
-// space, orientation and element type in the same pass over the rows. On CUDA a batch: the JPEG files that
-// ffi/cuda_jpeg/table.h takes, and finished pixels. No XLA headers: fuzzers link this alone.
+// Decoding of images. The CPU decodes one at a time: JPEG like libjpeg-turbo, PNG like libpng, and raw pixels by a
+// copy, with colour space, orientation and element type in the same pass over the rows. CUDA decodes a batch: the JPEG
+// files that ffi/cuda_jpeg/table.h supports, and finished pixels. No XLA headers, so that fuzzers can link it alone.
 #ifndef JAXDALI_FFI_DECODE_H_
 #define JAXDALI_FFI_DECODE_H_
 
@@ -30,12 +30,12 @@ struct DecodeOptions {
   ImageType type;
   bool adjust_orientation;  // apply info.orientation
   bool fast_idct;           // JPEG: the fast integer IDCT instead of the accurate one
-  jpeg::Helpers helpers{};  // threads for parts of a large image
+  jpeg::Helpers helpers{};  // threads that share a large image
 };
 
-extern const bool kJpegArithmetic;  // this libjpeg-turbo decodes arithmetic-coded files
+extern const bool kJpegArithmetic;  // whether this libjpeg-turbo decodes arithmetic-coded files
 
-// Width and height of the result are swapped.
+// Whether width and height of the result are swapped.
 JAXDALI_HD inline bool Transposes(const ImageInfo& info, bool adjust_orientation) {
   return adjust_orientation && info.orientation >= 5;
 }
@@ -44,18 +44,18 @@ JAXDALI_HD inline int OutputChannels(const ImageInfo& info, ImageType type) {
   return type == ImageType::kAny ? info.channels : type == ImageType::kGray ? 1 : 3;
 }
 
-// A row of the info operand that makes sense; its region is not empty and lies in the image.
+// Whether a row of the info operand is valid: its region is not empty and lies in the image.
 JAXDALI_HD inline bool IsDecodable(const ImageInfo& i) {
   return i.channels >= 1 && i.channels <= 4 && (i.depth == 8 || i.depth == 16) && i.region_y >= 0 && i.region_h > 0 &&
          i.region_h <= i.height - i.region_y && i.region_x >= 0 && i.region_w > 0 && i.region_w <= i.width - i.region_x;
 }
 
-// The data are the output.
+// Whether the data are the output.
 JAXDALI_HD inline bool IsFinished(const ImageInfo& info) {
   return info.format == static_cast<int32_t>(Format::kPixels);
 }
 
-// The output has the shape that the info row promises.
+// Whether the output has the shape that the info row promises.
 JAXDALI_HD inline bool OutputFits(const ImageInfo& info, ImageType type, bool adjust_orientation, int64_t height,
                                   int64_t width, int64_t channels) {
   const bool transposed = Transposes(info, adjust_orientation);
@@ -63,25 +63,25 @@ JAXDALI_HD inline bool OutputFits(const ImageInfo& info, ImageType type, bool ad
          width == (transposed ? info.region_h : info.region_w) && channels == OutputChannels(info, type);
 }
 
-// Decodes the region of an image of `size` bytes into out[height, width, channels] of `dtype`, values scaled to the
-// type's full range (floats: 0 to 1): the same pixels as cut out of the whole image. The caller's height, width and
-// channels must be what `info` and `options` say, else kSizeMismatch.
-//   kTruncated: the data end before the region does, or before a whole image's end. Other damage inside the data of a
-//   JPEG gives what can be had, as libjpeg does it; kCorrupt is what no pixels come from. What `out` holds after a
-//   failure is undefined.
+// Decodes the region of an image of `size` bytes into out[height, width, channels] of `dtype`, with values scaled to
+// the type's full range (floats: 0 to 1). The pixels are those of the whole image, cropped. The caller's height, width
+// and channels must agree with `info` and `options`; otherwise the status is kSizeMismatch.
+//   kTruncated: the data end before the region does, or before the end of a whole image. Other damage inside a JPEG
+//   gives the pixels that libjpeg gives; kCorrupt means that there are none. After a failure the contents of `out` are
+//   undefined.
 Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
                    void* out, int64_t height, int64_t width, int64_t channels);
 
-// The thread's own decoder, begun with the region of an image, whose rows it gives from the top as DecodeImage writes
-// them into uint8. Null, and false by a row: by DecodeImage alone, from the first row on. `strip`: of those that the
-// image was cut into the one that the region begins in, or null.
+// The decoder of this thread, started with the region of an image. It gives the rows from the top as DecodeImage writes
+// them into uint8. If it returns null, or NextRow returns false, use DecodeImage, from the first row on. `strip`: the
+// strip of the image in which the region begins, or null.
 jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                                  const jpeg::Strip* strip = nullptr);
-// The same for PNG, all of whose rows are there once it has begun.
+// The same for PNG. All rows exist once it has started.
 png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options);
 void NextPngRow(png::Decoder* decoder, const ImageInfo& info, const DecodeOptions& options, uint8_t* pixels);
 
-// The batch on CUDA; all pointers are on the device.
+// The batch on CUDA. All pointers are on the device.
 struct DecodeBatch {
   Batch in, out;
   const ImageInfo* info;           // [n]
@@ -92,7 +92,7 @@ struct DecodeBatch {
   bool adjust_orientation;
 };
 
-// Null, or what went wrong.
+// Returns null or an error message.
 const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

@@ -1,4 +1,4 @@
-// Memory that nothing has been written to, for results of programs (jaxdali/_program/output_reuse.py).
+// Uninitialised memory for results of programs (jaxdali/_program/output_reuse.py).
 #include "ffi/common/binding.h"
 
 namespace jaxdali {

@@ -29,9 +29,9 @@ ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab, int32_t 
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(equalize, jaxdali::SetUp, jaxdali::Equalize, jaxdali::LaunchEqualize,
-                      .Arg<jaxdali::F32>()      // limits of the histograms [N]
-                          .Arg<jaxdali::I32>()  // a sample's first table [N]
-                          .Arg<jaxdali::I32>()  // tables of L*a*b*, or none
+                      .Arg<jaxdali::F32>()      // clip limits of the histograms [N]
+                          .Arg<jaxdali::I32>()  // first table of each sample [N]
+                          .Arg<jaxdali::I32>()  // tables of L*a*b*, or empty
                           .Attr<int32_t>("height_axis")
                           .Attr<int32_t>("tiles_y")
                           .Attr<int32_t>("tiles_x")

@@ -1,4 +1,4 @@
-// Histogram equalization on CUDA: first the tables, a block for each tile, then the pixels, a thread for each.
+// Histogram equalization on CUDA: first the tables, with one block per tile, then the pixels, with one thread each.
 #include "ffi/common/block.h"
 #include "ffi/common/border.h"
 #include "ffi/common/launch.h"
@@ -9,7 +9,7 @@ namespace {
 
 struct Tables : EqualizeBatch {
   struct Plan {
-    int64_t tables;  // of all planes
+    int64_t tables;  // number of tables, in all planes
     EqualizeArgs args;
     uint8_t* out;
   };
@@ -71,7 +71,7 @@ struct Pixels : EqualizeBatch {
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
     const int64_t each = a.inner / a.channels;
-    for (int64_t i = first; i < end; i += kThreads) {  // as they lie in memory
+    for (int64_t i = first; i < end; i += kThreads) {  // in the order of memory
       const Quotient place = Divide(i, each), column = Divide(place.quotient, a.width);
       const Quotient row = Divide(column.quotient, a.height);
       const int64_t plane = row.quotient * each + place.rest;

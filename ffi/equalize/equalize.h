@@ -1,5 +1,6 @@
-// Histogram equalization of uint8 images: a histogram of each tile of a plane, a table of each histogram, and every
-// pixel looked up in the tables of the tiles around it, blended. With one tile: equalization of whole planes.
+// Histogram equalization of uint8 images. Each tile of a plane gets a histogram, and each histogram a table. Every
+// pixel is looked up in the tables of the tiles around it, and the results are blended. One tile equalizes a whole
+// plane.
 #ifndef JAXDALI_FFI_EQUALIZE_H_
 #define JAXDALI_FFI_EQUALIZE_H_
 
@@ -14,17 +15,17 @@ namespace jaxdali {
 
 inline constexpr int kBins = 256;
 
-// The lightness of sRGB pixels (CIE L*a*b* in 8 bits), and back, in the whole numbers that OpenCV defines. The tables
-// are made by jaxdali/fn/_image/clahe.py.
+// Converts sRGB pixels to lightness (CIE L*a*b* in 8 bits) and back, in OpenCV's integer arithmetic.
+// jaxdali/fn/_image/clahe.py makes the tables.
 struct Lab {
   static constexpr int kLinear = 256, kRoot = 3072, kLightness = 256, kGamma = 4096;  // lengths of the tables
   static constexpr int kTables = kLinear + kRoot + 2 * kLightness + kGamma;
 
-  const int32_t* linear;     // linear light of a channel, 8 + 3 bits
+  const int32_t* linear;     // linear light of a channel value, 8 + 3 bits
   const int32_t* root;       // f(t), 15 bits, for t of 8 + 3 bits
-  const int32_t* lightness;  // Y of L, 14 bits
-  const int32_t* root_of;    // f(Y) of L, 14 bits
-  const int32_t* gamma;      // a channel, for linear light of 12 bits
+  const int32_t* lightness;  // Y for each L, 14 bits
+  const int32_t* root_of;    // f(Y) for each L, 14 bits
+  const int32_t* gamma;      // channel value for each linear light of 12 bits
 
   JAXDALI_HD explicit Lab(const int32_t* tables)
       : linear(tables),
@@ -61,31 +62,31 @@ struct Lab {
   JAXDALI_HD uint8_t Channel(int v) const { return static_cast<uint8_t>(gamma[Limited(Scaled(v, 14), kGamma - 1)]); }
 };
 
-// One sample: [outer, height, width, inner], and its planes, for each (outer, inner) or for each outer.
+// One sample, [outer, height, width, inner]. It has one plane for each (outer, inner), or one for each outer.
 struct EqualizeArgs {
   const uint8_t* in;
   uint8_t* out;
   int64_t height, width, inner, planes;
-  int channels;                     // 3: a plane is the lightness of all; 1: it is a channel
-  int64_t tile_height, tile_width;  // those at the lower and right border reach beyond, into the mirrored image
+  int channels;                     // 3: a plane is the lightness of three channels; 1: it is a channel
+  int64_t tile_height, tile_width;  // tiles at the lower and right border extend into the mirrored image
   float limit;
 
-  // The first channel of a pixel of a plane.
+  // Index of the first channel of a plane's pixel.
   JAXDALI_HD int64_t At(int64_t plane, int64_t y, int64_t x) const {
     const int64_t each = inner / channels;
     return ((plane / each * height + y) * width + x) * inner + plane % each;
   }
 };
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct EqualizeBatch {
-  Batch in, out;               // of one shape
-  const float* limit;          // [n] the most pixels of one value in a tile, in units of their mean; 0: any number
-  const int32_t* first_table;  // [n] a sample's, among those in the working memory
-  const int32_t* lab;          // Lab::kTables numbers: three channels are one plane; null: each is a plane
+  Batch in, out;               // of equal shape
+  const float* limit;          // [n] most pixels of one value in a tile, relative to their mean; 0: no limit
+  const int32_t* first_table;  // [n] number of the sample's first table in the working memory
+  const int32_t* lab;          // Lab::kTables numbers: three channels are one plane; null: each channel is one
   int height_axis, tiles_y, tiles_x;
-  bool stretch;    // of a table: its first value becomes 0, as in equalization of planes; else its share of the tile
-  float* scratch;  // CUDA only: tables, kBins bytes each
+  bool stretch;    // true: a table's first value becomes 0, as in equalization of planes; false: its share of the tile
+  float* scratch;  // CUDA only: the tables, kBins bytes each
   int64_t scratch_size;
 
   JAXDALI_HD int Tiles() const { return tiles_y * tiles_x; }
@@ -111,7 +112,7 @@ struct EqualizeBatch {
     return kOk;
   }
 
-  // The same, and where its tables are in the working memory.
+  // The same, and where the sample's tables are in the working memory.
   JAXDALI_HD Status Sample(int i, EqualizeArgs* a, uint8_t** tables) const {
     const int64_t first = first_table[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float));
     *tables = reinterpret_cast<uint8_t*>(scratch) + first * kBins;
@@ -119,19 +120,19 @@ struct EqualizeBatch {
     return s != kOk || (first >= 0 && (first + a->planes * Tiles()) * kBins <= bytes) ? s : kInternal;
   }
 
-  // The value of a plane at a pixel.
+  // The value of a pixel in a plane.
   JAXDALI_HD int Value(const EqualizeArgs& a, int64_t at) const {
     return a.channels == 3 ? Lab(lab).FromRgb(a.in + at).l : a.in[at];
   }
 
-  // The table of a histogram, which is changed.
+  // Makes the table of a histogram, and changes the histogram.
   JAXDALI_HD void Table(const EqualizeArgs& a, uint32_t* histogram, uint8_t* table) const {
     const uint32_t area = static_cast<uint32_t>(a.tile_height * a.tile_width);
     uint32_t skipped = 0;
     if (stretch) {
       int first = 0;
       while (histogram[first] == 0) first++;
-      if (histogram[first] == area) {  // one value, which stays
+      if (histogram[first] == area) {  // a single value, which is kept
         for (int k = 0; k < kBins; k++) table[k] = static_cast<uint8_t>(k);
         return;
       }
@@ -147,7 +148,7 @@ struct EqualizeBatch {
     }
   }
 
-  // The tiles whose centres are around a coordinate, and how near the second is.
+  // The two tiles whose centres are around a coordinate, and the weight of the second one.
   struct Between {
     int before, after;
     float weight;
@@ -158,7 +159,7 @@ struct EqualizeBatch {
     return {before > 0 ? before : 0, before + 1 < tiles ? before + 1 : tiles - 1, place - floor};
   }
 
-  // Writes the pixel whose first channel is `at`, whose value in its plane becomes another by the tables of the plane.
+  // Writes the pixel whose first channel is at `at`, with the value that the tables of its plane give.
   JAXDALI_HD void Put(const EqualizeArgs& a, const uint8_t* tables, int64_t at, Between v, Between h) const {
     if (a.channels == 1) {
       a.out[at] = Blend(tables + a.in[at], v, h);
@@ -177,11 +178,11 @@ struct EqualizeBatch {
     const float bottom = below[h.before * kBins] * (1 - h.weight) + below[h.after * kBins] * h.weight;
     return Rounded(top * (1 - v.weight) + bottom * v.weight);
   }
-  JAXDALI_HD static uint8_t Rounded(float v) {  // halves to even
+  JAXDALI_HD static uint8_t Rounded(float v) {  // rounds half to even
     const float r = std::rint(v);
     return static_cast<uint8_t>(r > 255 ? 255 : r);
   }
-  // Cuts off what is above the limit, and spreads it over all bins.
+  // Clips the histogram at the limit, and spreads the excess over all bins.
   JAXDALI_HD static void Clip(uint32_t limit, uint32_t* histogram) {
     if (limit < 1) limit = 1;
     uint32_t cut = 0;
@@ -198,7 +199,7 @@ struct EqualizeBatch {
 // The CPU kernel.
 Status Equalize(const EqualizeBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchEqualize(const EqualizeBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

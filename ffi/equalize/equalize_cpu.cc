@@ -9,9 +9,9 @@
 namespace jaxdali {
 namespace {
 
-// Of the tile (row, column) of a plane.
+// Counts the values of the tile (row, column) of a plane.
 void Count(const EqualizeBatch& b, const EqualizeArgs& a, int64_t plane, int row, int column, uint32_t* histogram) {
-  uint32_t parts[4][kBins] = {};  // neighbours are often equal: they are counted apart
+  uint32_t parts[4][kBins] = {};  // four, since neighbours are often equal and would wait
   const int64_t first = column * a.tile_width, most = first + a.tile_width;
   const int64_t inside = most < a.width ? most : a.width;
   for (int64_t y = row * a.tile_height; y < (row + 1) * a.tile_height; y++) {

@@ -1,4 +1,4 @@
-// Broadcasting on CUDA: one thread per 16 bytes of the output.
+// Broadcasting on CUDA, with one thread per 16 bytes of the output.
 #include "ffi/common/strided.h"
 #include "ffi/expand/expand.h"
 

@@ -1,4 +1,4 @@
-// NumPy broadcasting of one sample to a larger shape: operands of arithmetic between ragged batches.
+// NumPy broadcasting of one sample to a larger shape, for operands of arithmetic between ragged batches.
 #ifndef JAXDALI_FFI_EXPAND_H_
 #define JAXDALI_FFI_EXPAND_H_
 
@@ -16,18 +16,18 @@ namespace jaxdali {
 struct ExpandArgs {
   const uint8_t* in;
   uint8_t* out;
-  int ndim;          // of the output
-  int64_t element;   // bytes
-  int64_t dims[8];   // of the input, aligned right: 1 where it has no axis
-  int64_t shape[8];  // of the output
+  int ndim;          // axes of the output
+  int64_t element;   // size in bytes
+  int64_t dims[8];   // shape of the input, aligned right, with 1 where it has no axis
+  int64_t shape[8];  // shape of the output
 };
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct ExpandBatch {
-  Batch in, out;  // of one type; the input has no more axes than the output
+  Batch in, out;  // of equal type; the input has no more axes than the output
 
-  // Sample i, which lies inside both buffers. kSizeMismatch when an axis of the input is neither 1 nor as long as the
-  // output's.
+  // Describes sample i, which lies inside both buffers. kSizeMismatch: an axis of the input is neither 1 nor as long as
+  // the output's.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ExpandArgs* a) const {
     a->in = in.bytes(i);
     a->out = out.bytes(i);
@@ -43,18 +43,18 @@ struct ExpandBatch {
   }
 };
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchExpand(const ExpandBatch& batch, const Samples& samples, void* stream);
 
-// Repeats the first `block` bytes until there are n blocks, each copy as long as all before it.
+// Repeats the first `block` bytes until there are n blocks. Each copy doubles what exists.
 inline void Repeat(uint8_t* out, int64_t block, int64_t n) {
   for (int64_t done = 1; done < n; done *= 2) std::memcpy(out + done * block, out, std::min(done, n - done) * block);
 }
 
-// Writes the sub-array of axes d..., whose input starts at `in`. Returns the bytes of input it has used.
+// Writes the sub-array of axes d..., whose input starts at `in`. Returns how many bytes of input it used.
 inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64_t* out_stride, const uint8_t* in,
                           uint8_t* out) {
-  if (d == a.ndim) {  // axes from here on are copied as they are
+  if (d == a.ndim) {  // copies the remaining axes as they are
     std::memcpy(out, in, block);
     return block;
   }
@@ -69,7 +69,8 @@ inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64
   return used;
 }
 
-// Elements that each repeat k times along the last axis, e.g. a mask [H, W, 1] for an image: worth a loop of its own.
+// Repeats each element k times along the last axis, for example a mask [H, W, 1] for an image. This case is common.
+// own loop.
 template <class T>
 inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
   for (int64_t i = 0; i < n; i++) {

@@ -25,6 +25,6 @@ ffi::Error SetUp(FilterBatch* b, F32 window, I32 taps, int32_t first, int32_t ax
 
 JAXDALI_DEFINE_KERNEL(filter, jaxdali::SetUp, jaxdali::Filter, jaxdali::LaunchFilter,
                       .Arg<jaxdali::F32>()         // windows [N, axes, taps]
-                          .Arg<jaxdali::I32>()     // how many of these taps [N, axes]
+                          .Arg<jaxdali::I32>()     // number of taps [N, axes]
                           .Attr<int32_t>("first")  // axis
                           .Attr<int32_t>("axes"));

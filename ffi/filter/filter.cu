@@ -1,5 +1,5 @@
-// Separable filters on CUDA: a launch for each axis, innermost first, one thread per element. What is between two axes
-// is in floats, in the working memory.
+// Separable filters on CUDA: one launch per axis, innermost first, and one thread per element. Intermediate results are
+// floats in the working memory.
 #include "ffi/common/launch.h"
 #include "ffi/filter/filter.h"
 
@@ -7,9 +7,9 @@ namespace jaxdali {
 namespace {
 
 struct AlongAxis : FilterBatch {
-  int axis;           // of the three
-  const float* from;  // null: the input itself
-  float* to;          // null: the output itself
+  int axis;           // one of the three
+  const float* from;  // null: the input
+  float* to;          // null: the output
   struct Plan : FilterArgs {
     int64_t units;  // elements
   };

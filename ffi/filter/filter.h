@@ -1,5 +1,5 @@
-// Separable filters: one window for each of up to three neighbouring axes. Beyond the border the data are mirrored at
-// the centre of the outermost element (reflect-101). Gaussian blur.
+// Separable filters, such as Gaussian blur, with one window for each of up to three neighbouring axes. Beyond the
+// border the data are mirrored at the centre of the outermost element (reflect-101).
 #ifndef JAXDALI_FFI_FILTER_H_
 #define JAXDALI_FFI_FILTER_H_
 
@@ -12,19 +12,19 @@
 
 namespace jaxdali {
 
-// One sample: [outer, n[0], n[1], n[2], inner]; axes that are not filtered have a window of one tap, of weight 1.
+// One sample, [outer, n[0], n[1], n[2], inner]. An axis that is not filtered has a window of one tap of weight 1.
 struct FilterArgs {
   DType in_type, out_type;
   const void* in;
   void* out;
   int64_t outer, n[3], inner;
   const float* window[3];
-  int taps[3];  // the centre is tap taps / 2
+  int taps[3];  // tap taps / 2 is the centre
 };
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct FilterBatch {
-  Batch in, out;        // of one shape
+  Batch in, out;        // of equal shape
   const float* window;  // [n, axes, most]
   const int32_t* taps;  // [n, axes]
   int first, axes, most;
@@ -64,7 +64,7 @@ struct FilterBatch {
 // The CPU kernel.
 Status Filter(const FilterBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchFilter(const FilterBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

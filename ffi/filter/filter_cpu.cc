@@ -1,4 +1,4 @@
-// CPU kernel of separable filters: along the rows first, then over the last few rows, all in floats.
+// CPU kernel of separable filters. It filters along the rows first, then over the last few rows, all in float.
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -21,7 +21,8 @@ void Weigh(const float* const* from, const float* weights, int taps, int64_t n, 
 }
 
 #if defined(JAXDALI_SIMD)
-// From element i on. Sums of 32 elements at a time stay in registers: compilers keep arrays of vectors in memory.
+// Starts at element i. Sums of 32 elements at a time stay in registers, because compilers keep arrays of vectors in
+// memory.
 JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float* weights, int taps, int64_t n,
                                 float* out) {
   for (; i + 32 <= n; i += 32) {
@@ -96,7 +97,7 @@ class Slices {
         from_(static_cast<size_t>(std::max(a.taps[1], a.taps[2]))),
         held_(static_cast<size_t>(a.taps[1])) {}
 
-  // Of the slice that begins at element `first`; calls put(y, row).
+  // Filters the slice that begins at element `first`, and calls put(y, row).
   template <class Put>
   void Filter(int64_t first, Put put) {
     std::vector<float> out(static_cast<size_t>(row_));
@@ -115,7 +116,7 @@ class Slices {
   void Prepare() { from_y_.resize(static_cast<size_t>(a_.taps[1])); }
 
  private:
-  // Row y, filtered along itself. The rows that one y needs are at most taps[1] neighbours.
+  // Row y, filtered along itself. One output row needs at most taps[1] neighbouring rows.
   const float* Row(int64_t first, int64_t y) {
     const size_t slot = static_cast<size_t>(y % a_.taps[1]);
     float* to = ring_.data() + static_cast<int64_t>(slot) * row_;

@@ -1,6 +1,6 @@
-// Kernels as stages of one call (ffi/chain), by one thread or several, beside the same kernels one after the other on
-// whole images, under the sanitizers: random stages on random images and on files, good and damaged. Status, the stage
-// whose it is and the output have to be one.
+// Compares the chain (ffi/chain), with one thread and with several, to the same kernels run one after the other on
+// whole images, under the sanitizers. It runs random stages on random images and on files, good and damaged. The
+// status, the failed stage and the output must be equal.
 //
 //   check_chain FOLDER [ROUNDS [SEED]]
 //
@@ -18,7 +18,7 @@ namespace {
 
 using Shape = std::vector<int>;
 
-// What comes out of a resize of a part differs by rounding where the order of its two passes does.
+// Resizing a part may run its two passes in another order than resizing the whole, which changes the rounding.
 constexpr double kLevels = 4;
 
 bool IsExact(const ResizeJob& job) {
@@ -29,14 +29,14 @@ bool IsExact(const ResizeJob& job) {
          (job.inner == 1 || job.inner == 3 || job.inner == 4);
 }
 
-// One sample's way through a chain.
+// One sample and the stages that it runs through.
 class Way {
  public:
   Way(Random& random, Mutator& mutate, ThreadPool* pool) : random_(random), mutate_(mutate) {
     if (random_(2)) helpers_ = {pool, int64_t{32} << random_(8)};
   }
 
-  // Returns false for a file that is not to be decoded.
+  // Returns false for a file that can't be decoded.
   bool BeginWithFile(const Data& seed) {
     damaged_ = random_(3) == 0;
     const Data file = damaged_ ? mutate_(seed) : seed;
@@ -79,7 +79,7 @@ class Way {
     }
   }
 
-  // Exits with 1 when they differ. Returns the chain's status.
+  // Exits with 1 if they differ. Returns the chain's status.
   Status Compare() {
     const int n = static_cast<int>(chain_.stages.size());
     Memory result(values_.back()->batch.dtype, {shape_}, false, -1, random_);
@@ -99,7 +99,7 @@ class Way {
     const auto bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
     const int first = bad == whole_.end() ? 0 : static_cast<int>(bad - whole_.begin());
     const Status want = bad == whole_.end() ? kOk : *bad;
-    // Of a damaged file a part may be good.
+    // A part of a damaged file may be good.
     if (damaged_ && want != kOk && first == 0 && (got == kOk || failed > 0)) return got;
     if (got != want) Fail("chain", 0, "status", got, want);
     if (got != kOk) {
@@ -121,7 +121,7 @@ class Way {
     values_.push_back(std::make_unique<Memory>(type, Shapes{shape}, false, -1, random_));
   }
 
-  // The stage gets the chain's values, which have no data in between.
+  // Gives a stage the chain's values, which have no data in between.
   void Place(Stage* stage, int k) {
     const Batch &in = chain_.values[static_cast<size_t>(k)], &out = chain_.values[static_cast<size_t>(k) + 1];
     auto set = [&](auto* of) {
@@ -133,7 +133,7 @@ class Way {
     if (auto* decode = dynamic_cast<DecodeStage*>(stage)) decode->in = in, decode->out = out;
   }
 
-  // The stage for what its kernel is called with on whole images.
+  // Makes the stage that corresponds to a kernel's call on whole images.
   template <class S, class B, class Kernel>
   void Append(B batch, DType type, const Shape& shape, Kernel kernel) {
     batch.in = values_.back()->batch;
@@ -222,7 +222,7 @@ class Way {
       if (shape.size() < 3) shape.push_back(extent[static_cast<size_t>(d)]);
     }
     const auto one = std::find(shape.begin(), shape.end(), 1);
-    if (one != shape.end() && random_(2)) {  // an axis that goes, and another that comes
+    if (one != shape.end() && random_(2)) {  // drops an axis and adds another
       shape.erase(one);
       shape.push_back(1);
     }
@@ -245,9 +245,9 @@ class Way {
   ImageInfo info_{};
   Shape shape_;  // of the last value
   std::vector<std::unique_ptr<Memory>> values_;
-  std::vector<Status> whole_;  // of each stage
+  std::vector<Status> whole_;  // status of each stage
   Chain chain_;
-  // What stages point to.
+  // Memory that the stages point to.
   std::vector<std::vector<float>> numbers_, floats_;
   std::vector<std::vector<int32_t>> integers_;
   std::vector<std::vector<double>> maps_;
@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
   jaxdali::ThreadPool pool(3);
   int good = 0, decoded = 0;
   for (int k = 0; k < rounds; k++) {
-    jaxdali::Random random(static_cast<unsigned>(seed * 1000003 + k));  // each round can be repeated alone
+    jaxdali::Random random(static_cast<unsigned>(seed * 1000003 + k));  // so that each round can be repeated alone
     jaxdali::Mutator mutate(static_cast<uint64_t>(seed) * 1000003 + static_cast<uint64_t>(k));
     jaxdali::Way way(random, mutate, &pool);
     const bool file = random(3) > 0;

@@ -26,7 +26,7 @@ void TryEqualize(Random& random) {
     first_table.push_back(places);
     places += planes * tiles_y * tiles_x;
   }
-  for (int k = 0; k < Lab::kTables; k++)  // of the tables' ranges
+  for (int k = 0; k < Lab::kTables; k++)  // values in the tables' ranges
     tables.push_back(random(k < Lab::kLinear                 ? 2041
                             : k < Lab::kLinear + Lab::kRoot  ? 37000
                             : k < Lab::kTables - Lab::kGamma ? 16384

@@ -1,6 +1,6 @@
-// Runs the CUDA kernels, emulated, over random batches, whose buffers are on the heap and exactly as long as they say:
-// with AddressSanitizer and UBSan nothing outside is touched unnoticed. The status of every sample and its elements are
-// compared with the CPU kernels'. (Kernel `decode` has fuzz_jpeg.)
+// Runs the emulated CUDA kernels on random batches. Buffers are on the heap and have exactly the stated length, so
+// AddressSanitizer and UBSan find every access outside. The status of each sample and its elements are compared with
+// the CPU kernels'. (fuzz_jpeg checks kernel `decode`.)
 //
 //   check_kernels [ROUNDS] [SEED] [KERNEL]
 #include "ffi/fuzz/check_kernels.h"

@@ -1,4 +1,4 @@
-// Random batches for a kernel: what the files check_<kernel>.cc share.
+// Random batches for a kernel. All check_<kernel>.cc use them.
 #ifndef JAXDALI_FFI_FUZZ_CHECK_KERNELS_H_
 #define JAXDALI_FFI_FUZZ_CHECK_KERNELS_H_
 
@@ -26,7 +26,7 @@ class Random {
   explicit Random(unsigned seed) : engine_(seed) {}
   int operator()(int below) { return static_cast<int>(engine_() % static_cast<unsigned>(below)); }
   double Uniform(double low, double high) { return std::uniform_real_distribution<double>(low, high)(engine_); }
-  // Mostly small, at times 0 or many.
+  // Mostly small, sometimes 0 or large.
   int Extent(int most) {
     return (*this)(40) == 0 ? 0 : (*this)(4) == 0 ? 1 + (*this)(most) : 1 + (*this)(std::min(most, 12));
   }
@@ -37,13 +37,13 @@ class Random {
 
 using Shapes = std::vector<std::vector<int>>;
 
-// The memory of a batch: nothing before it, nothing after it.
+// The memory of a batch, with nothing before or after it.
 struct Memory {
   Batch batch{};
   std::unique_ptr<uint8_t[]> data;
   std::vector<int32_t> offsets, shapes;
 
-  // Dense when all samples have one shape and it is asked for. `broken`: a sample whose shape or place is wrong, or -1.
+  // Dense if all samples have one shape and `dense` is true. `broken`: a sample whose shape or offset is wrong, or -1.
   Memory(DType dtype, const Shapes& each, bool dense, int broken, Random& random) {
     batch.dtype = dtype;
     batch.n = static_cast<int>(each.size());
@@ -121,20 +121,20 @@ inline double Value(const Batch& b, int64_t i) {
   std::exit(1);
 }
 
-// Of what the CPU's kernels have made, integers and floats of each kernel.
+// Checksums of the CPU kernels' results, by kernel: integers and floats.
 inline std::map<std::string, Checksum>& Checksums() {
   static std::map<std::string, Checksum> checksums;
   return checksums;
 }
 
-// Fails unless the outputs of both are one, up to rounding unless `exact`.
+// Fails unless both outputs are equal, up to rounding unless `exact`.
 inline void Compare(const char* kernel, const Batch& got, const Batch& want, const std::vector<int32_t>& got_status,
                     const std::vector<int32_t>& want_status, const std::vector<int32_t>& present, bool exact) {
   for (int i = 0; i < got.n; i++) {
     const size_t k = static_cast<size_t>(i);
     if (got_status[k] != want_status[k]) Fail(kernel, i, "status", got_status[k], want_status[k]);
     if (!present[k] || want_status[k] != kOk) continue;
-    double largest = 10;  // of the elements; less is what cancelled of inputs up to 300
+    double largest = 10;  // largest element; smaller results come from inputs up to 300 that cancel
     for (int64_t e = 0; e < want.size(i); e++) {
       const double v = Value(want, want.start(i) + e);
       if (std::isfinite(v) && std::fabs(v) > largest) largest = std::fabs(v);
@@ -144,7 +144,7 @@ inline void Compare(const char* kernel, const Batch& got, const Batch& want, con
     const double tolerance = exact ? 0 : is_float ? bits * largest : std::max(1.0, 1e-6 * largest);
     for (int64_t e = 0; e < want.size(i); e++) {
       const double a = Value(got, got.start(i) + e), b = Value(want, want.start(i) + e);
-      const bool same = a == b || (std::isnan(a) && std::isnan(b));  // infinite ones too
+      const bool same = a == b || (std::isnan(a) && std::isnan(b));  // infinite values, too
       if (!same && !(std::fabs(a - b) <= tolerance)) Fail(kernel, i, "value", a, b);
     }
     const int64_t element = SizeOf(want.dtype);
@@ -153,7 +153,7 @@ inline void Compare(const char* kernel, const Batch& got, const Batch& want, con
   }
 }
 
-// `launch` on `batch`, and `cpu` sample by sample on one with an output of its own.
+// Runs `launch` on `batch`, and `cpu` sample by sample on a batch with another output.
 template <class B, class Launch, class Cpu>
 void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, bool dense, int broken, Random& random,
          Launch launch, Cpu cpu, bool exact = false) {
@@ -177,7 +177,7 @@ void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, 
 
 inline constexpr DType kAllTypes[] = {DType::kU8, DType::kI16, DType::kF32, DType::kI64};
 
-// The checks by kernel; a file check_<kernel>.cc adds its own.
+// The checks by kernel. Each file check_<kernel>.cc adds its own.
 using Check = void (*)(Random&);
 inline std::map<std::string, Check>& Checks() {
   static std::map<std::string, Check> checks;

@@ -4,7 +4,7 @@
 namespace jaxdali {
 namespace {
 
-// Whole numbers and quarters, so that nearest pixels are the same wherever the point is computed.
+// Integers and quarters, so that rounding never changes which pixel is nearest.
 double Quarter(Random& random, int most) { return (random(8 * most) - 4 * most) / 4.0 + 0.125; }
 
 void TryRemap(Random& random) {

@@ -21,7 +21,7 @@ void TryStencil(Random& random) {
     }
     int taps = 1;
     for (int k = 0; k < axes; k++) {
-      // Some are far too large, of which no two together: a median takes time by the square of its taps.
+      // Some extents are far too large, but only one per window: a median takes time quadratic in its taps.
       window.push_back(random(50) || taps > 1 ? 1 + random(std::max(1, std::min(most / taps, 12))) : random(3) * 40);
       taps *= std::max(window.back(), 1);
       anchor.push_back(random(window.back() + 2) - 1);

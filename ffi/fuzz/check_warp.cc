@@ -26,7 +26,7 @@ void TryWarp(Random& random) {
     }
     in.push_back(dense && i > 0 ? in[0] : shape);
     out.push_back(dense && i > 0 ? out[0] : result);
-    const double most = random(3) ? 1 : 3;  // where pixels are next to each other the kernel works by tiles
+    const double most = random(3) ? 1 : 3;  // the kernel works by tiles where neighbouring pixels stay close
     for (int s = 0; s < dims; s++) {
       for (int k = 0; k < dims; k++) map.push_back(random(3) ? random.Uniform(-most, most) : random(3) - 1);
       map.push_back(random.Uniform(-20, 60));

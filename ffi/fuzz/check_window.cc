@@ -20,7 +20,7 @@ void TryWindow(Random& random) {
       int begin = size == 0 || whole ? 0 : random(size - (take - 1) * by);
       const bool mirrored = take > 0 && random(4) == 0;
       if (mirrored) begin += (take - 1) * by;
-      if (random(60) == 0) begin += 2;  // may be outside
+      if (random(60) == 0) begin += 2;  // may reach outside
       shape.push_back(size);
       result.push_back(take);
       start.push_back(begin);
@@ -37,7 +37,7 @@ void TryWindow(Random& random) {
   for (int d = 0; d < rank; d++) b.permutation[d] = d;
   DType result = type;
   std::vector<float> fill, scale;
-  if (random(2)) {  // not only moved
+  if (random(2)) {  // not a mere copy
     result = kAllTypes[random(3)];
     b.fills = random(3);
     b.scales = type == DType::kI64 || type != result ? 1 + random(3) : random(3);

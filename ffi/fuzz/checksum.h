@@ -1,4 +1,4 @@
-// What programs for the sanitizers print of results, which are the same on every machine, whatever its vectors.
+// Checksums of results that the sanitizer programs print. They are equal on every machine, whatever its vectors.
 #ifndef JAXDALI_FFI_FUZZ_CHECKSUM_H_
 #define JAXDALI_FFI_FUZZ_CHECKSUM_H_
 

@@ -1,13 +1,13 @@
-// The CPU's own decoder of JPEG files: where it takes a file, its pixels are libjpeg-turbo's and libjpeg-turbo has no
-// complaint; and no mutation leads it outside the data, its buffers or the output. With the kernels for all CPUs, with
-// those for this one, and with those by several threads. As threads_baseline under ThreadSanitizer.
+// Fuzzes the CPU's own JPEG decoder. If it accepts a file, its pixels must be libjpeg-turbo's and libjpeg-turbo must
+// not warn. No mutation may make it read or write outside the data, its buffers or the output. It runs the portable
+// kernels, those for this CPU, and several threads. The program threads_baseline does this under ThreadSanitizer.
 //
 //   fuzz_baseline FOLDER [MUTATIONS [SEED]]
 //
-// Every *.jpg and *.jpeg of FOLDER is a seed file, and so is what it becomes as a progressive one of random scans;
-// first they are decoded as they are, whole, in parts and at 1/2, 1/4 and 1/8 of their size, to all image types and
-// several element types. Input and output are heap blocks of exactly the right size. Exits with 1 when results differ,
-// or when hardly any mutation is decoded.
+// Every *.jpg and *.jpeg of FOLDER is a seed file, and so is a progressive file with random scans that is made from it.
+// The seeds are decoded first: whole, in parts, and at 1/2, 1/4 and 1/8 of their size, to all image types and several
+// element types. Input and output are heap blocks of exactly the right size. Exits with 1 if results differ, or if
+// hardly any mutation is decoded.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,8 +40,9 @@ class Fuzzer {
     const Data progressive = AsProgressive(seed.data, &mutate_);
     Check(k % 8 < 4 ? progressive : mutate_(progressive), k % 2 == 0, k % 3 == 0, name + ", progressive");
   }
-  // What became of the files since the last call. How threads share a file depends on when they have time, and so does
-  // what they leave to libjpeg-turbo: that is apart from what each run and machine has to have alike.
+  // What happened to the files since the last call. Threads share a file when they are idle, so the number of files
+  // left to libjpeg-turbo varies. It is printed apart from the numbers that must be equal in each run and on each
+  // machine.
   void Print(const char* what) {
     std::printf("%s: %d decoded and equal, %d left to libjpeg-turbo, of which it decodes %d\n", what, equal_, left_,
                 left_good_);
@@ -55,15 +56,15 @@ class Fuzzer {
   int failures() const { return failures_; }
 
  private:
-  // Coefficients that no picture has overflow in libjpeg-turbo's NEON code in another way than in its code for x86-64,
-  // which is what ours is equal to everywhere. Elsewhere than there, the kernels are compared with each other, and the
-  // checksum with that of x86-64.
+  // Coefficients that no real image has overflow in libjpeg-turbo's NEON code in another way than in its x86-64 code,
+  // which this decoder reproduces everywhere. On other CPUs the kernels are compared with each other, and the checksum
+  // with that of x86-64.
 #if defined(__x86_64__)
   static constexpr bool kHasReference = true;
 #else
   static constexpr bool kHasReference = false;
 #endif
-  static constexpr int64_t kMaxPixels = 1 << 17;  // larger ones cost time and find nothing else
+  static constexpr int64_t kMaxPixels = 1 << 17;  // larger images cost time and find nothing else
   static constexpr int kHelpers = 2;
 
   enum Way { kBest, kOther, kThreads };
@@ -76,7 +77,7 @@ class Fuzzer {
     if (info.status != kOk || info.format != static_cast<int32_t>(Format::kJpeg) || info.host_decode ||
         int64_t{info.height} * info.width > kMaxPixels)
       return;
-    if (mutate_.below(2) == 0) {  // made smaller
+    if (mutate_.below(2) == 0) {  // scaled down
       const int by = 2 << mutate_.below(3);
       info.height = info.region_h = (info.height + by - 1) / by;
       info.width = info.region_w = (info.width + by - 1) / by;
@@ -140,7 +141,7 @@ class Fuzzer {
     jpeg::BaselineDecoder decoder;
   };
 #if defined(JAXDALI_VECTORS)
-  // On a CPU that has no SIMD the best are the portable ones. With AVX-512 there are better ones than the SIMD kernels.
+  // The SIMD kernels. The best ones are the portable ones on a CPU without SIMD, and others with AVX-512.
   static const jpeg::Kernels& Simd() {
     return &jpeg::BestKernels() == &jpeg::kPortableKernels ? jpeg::kPortableKernels : jpeg::kSimdKernels;
   }

@@ -1,11 +1,11 @@
-// Mutates JPEG and PNG files and decodes them under the sanitizers: no mutation may lead outside the data or the
-// output.
+// Mutates JPEG and PNG files and decodes them under the sanitizers. No mutation may cause an access outside the data or
+// the output.
 //
 //   fuzz_decode FOLDER [MUTATIONS [SEED]]
 //
-// Every *.jpg, *.jpeg and *.png of FOLDER is a seed file. The sequence of mutations depends on SEED alone. Input and
-// output are heap blocks of exactly the right size, so that AddressSanitizer sees one byte too many. Exits with 1 when
-// fewer than a fifth of the mutations still decode: then the mutations are too coarse to reach the decoders.
+// Every *.jpg, *.jpeg and *.png of FOLDER is a seed file. SEED alone determines the sequence of mutations. Input and
+// output are heap blocks of exactly the right size, so that AddressSanitizer sees an access one byte too far. Exits
+// with 1 if fewer than a fifth of the mutations decode, because such mutations are too coarse to reach the decoders.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     return 2;
   }
 
-  // A mutation that makes a small file claim a gigantic image says nothing about memory errors and costs seconds.
+  // A small file that claims a huge image finds no memory errors and takes seconds.
   constexpr int64_t kMaxPixels = 1 << 20;
   constexpr DType kTypes[] = {DType::kU8, DType::kU16, DType::kF32, DType::kI16, DType::kF16, DType::kBF16};
   std::map<std::string, int> outcome;
@@ -50,9 +50,10 @@ int main(int argc, char** argv) {
       }
       for (int type = 0; type < 5; type++) {
         const jaxdali::DecodeOptions options{static_cast<jaxdali::ImageType>(type), (k + type) % 3 != 0, type == 1};
-        // RGB is the usual case and goes straight to the output; each other type also takes another element type.
+        // RGB is the usual case and goes straight to the output. Each other type is also tested with another element
+        // type.
         const DType dtype = type == 0 ? DType::kU8 : kTypes[(k / 7 + type) % 6];
-        if (type == 2) {  // from here on a part of the image
+        if (type == 2) {  // from this type on a part of the image
           info.region_y = mutate.below(info.height);
           info.region_x = mutate.below(info.width);
           info.region_h = 1 + mutate.below(info.height - info.region_y);

@@ -1,12 +1,12 @@
-// The CUDA decoder of JPEG files, emulated: its pixels are those of the CPU's decoder, and no mutation of a file leads
-// it outside the data, the working memory or the output.
+// Fuzzes the CUDA decoder of JPEG files in the emulation. Its pixels must be those of the CPU's decoder, and no
+// mutation of a file may cause an access outside the data, the working memory or the output.
 //
 //   fuzz_jpeg FOLDER [MUTATIONS [SEED [DECODINGS]]]
 //
-// Every *.jpg and *.jpeg of FOLDER is a seed file. Those that the kernels take are decoded first, DECODINGS times (12):
-// whole and in parts, with short and long subsequences, to all image types and several element types. Then come
-// mutations. All arrays are heap blocks of exactly the right size. Exits with 1 when pixels differ from
-// libjpeg-turbo's, or when a seed is refused.
+// Every *.jpg and *.jpeg of FOLDER is a seed file. The seeds that the kernels support are decoded first, DECODINGS
+// times (default 12): whole and in parts, with short and long subsequences, to all image types and several element
+// types. Mutations follow. All arrays are heap blocks of exactly the right size. Exits with 1 if pixels differ from
+// libjpeg-turbo's, or if a seed is refused.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ffi/cuda_jpeg/table.h"
-#include "ffi/decode/decode.cu"  // as C++: a loop instead of launches
+#include "ffi/decode/decode.cu"  // compiled as C++, with a loop instead of launches
 #include "ffi/decode/decode.h"
 #include "ffi/fuzz/mutator.h"
 
@@ -62,13 +62,13 @@ Result ByCpu(const Sample& sample, const Settings& settings) {
 
 int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The batch by the kernels; their rows are given.
+// Decodes the batch with the kernels; its rows are given.
 std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vector<jpeg::ImageTable>& rows,
                               const Settings& settings) {
   const int n = static_cast<int>(samples.size());
   std::vector<int32_t> in_offsets, in_shapes, out_offsets, out_shapes, present(n, 1);
   std::vector<ImageInfo> info;
-  int64_t in_end = 0, out_end = 0;  // of the last sample
+  int64_t in_end = 0, out_end = 0;  // end of the last sample
   for (const Sample& s : samples) {
     const auto shape = OutputShape(s.info, settings);
     in_offsets.push_back(static_cast<int32_t>(Aligned(in_end) / kAlignment));
@@ -115,7 +115,7 @@ class Fuzzer {
  public:
   Fuzzer(std::vector<SeedFile> seeds, uint64_t seed) : seeds_(std::move(seeds)), mutate_(seed) {}
 
-  // Every seed whole and in parts.
+  // Decodes every seed, whole and in parts.
   void CheckSeeds(int decodings) {
     int taken = 0, decoded = 0, refused = 0;
     for (const SeedFile& seed : seeds_) {
@@ -127,7 +127,7 @@ class Fuzzer {
       for (int k = 0; k < decodings; k++) {
         if (k > decodings / 3) ChooseRegion(&sample.info);
         MakeTable(sample, &row);
-        // A finished image beside it, which is copied.
+        // A finished image beside it, which is only copied.
         Settings settings = ChooseSettings(k == 0);
         Result expected = ByCpu(sample, settings);
         Sample copied{&expected.pixels, sample.info};
@@ -183,11 +183,11 @@ class Fuzzer {
   int failures() const { return failures_; }
 
  private:
-  static constexpr int64_t kMaxPixels = 1 << 16;  // larger ones cost time and find nothing else
+  static constexpr int64_t kMaxPixels = 1 << 16;  // larger images cost time and find nothing else
 
   static ImageInfo Parse(const Data& data) { return ParseHeader(data.data(), static_cast<int64_t>(data.size())); }
 
-  // From a heap block without a byte more than the file has.
+  // Reads from a heap block of exactly the file's size.
   static bool MakeTable(const Sample& s, jpeg::ImageTable* row) {
     auto exact = Exact<uint8_t>(s.data->size());
     std::copy(s.data->begin(), s.data->end(), exact.get());

@@ -1,12 +1,12 @@
-// The CPU's own decoder of PNG files: where it takes a file, its pixels are libpng's and libpng has no complaint; and
-// no mutation leads it outside the data, its buffers or the output.
+// Fuzzes the CPU's own PNG decoder. If it accepts a file, its pixels must be libpng's and libpng must not warn. No
+// mutation may cause an access outside the data, its buffers or the output.
 //
 //   fuzz_png FOLDER [MUTATIONS [SEED]]
 //
-// Every *.png of FOLDER is a seed file, and random images are more: of all colour types, depths and filters, interlaced
-// or not, with random chunks. Half of the mutations are of bytes of the file, with or without correct checksums; the
-// others are of rows before they are packed. Input and output are heap blocks of exactly the right size. Exits with 1
-// when results differ, or when hardly any file is decoded.
+// Every *.png of FOLDER is a seed file. More seeds are random images of all colour types, depths and filters,
+// interlaced or not, with random chunks. Half of the mutations change bytes of the file, with or without correct
+// checksums; the others change rows before compression. Input and output are heap blocks of exactly the right size.
+// Exits with 1 if results differ, or if hardly any file is decoded.
 #include <zlib.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void PutChunk(Data* to, const char* type, const uint8_t* data, size_t size) {
   Put32(to, static_cast<uint32_t>(crc32(0, to->data() + at, static_cast<uInt>(size + 4))));
 }
 
-// Makes the checksums of a damaged file's chunks right, as far as its structure is.
+// Corrects the checksums of a damaged file's chunks, as far as its structure is intact.
 void MendChecksums(Data* file) {
   for (size_t at = 8; at + 12 <= file->size();) {
     uint8_t* chunk = file->data() + at;
@@ -75,11 +75,11 @@ class Fuzzer {
   int failures() const { return failures_; }
 
  private:
-  static constexpr int64_t kMaxPixels = 1 << 17;  // larger ones cost time and find nothing else
+  static constexpr int64_t kMaxPixels = 1 << 17;  // larger images cost time and find nothing else
 
   int below(size_t n) { return mutate_.below(n); }
 
-  // A file of random kind.
+  // A random file of a random kind.
   Data Image() {
     static constexpr int kKinds[][2] = {{0, 1}, {0, 2}, {0, 4}, {0, 8}, {0, 16}, {2, 8}, {2, 8},  {2, 16},
                                         {3, 1}, {3, 2}, {3, 4}, {3, 8}, {4, 8},  {6, 8}, {4, 16}, {6, 16}};
@@ -110,10 +110,10 @@ class Fuzzer {
     if (below(40) == 0) rows.resize(rows.size() - below(std::min<size_t>(rows.size(), 50)));  // too few
     if (below(40) == 0) rows.push_back(0);                                                    // too many
 
-    // Packed as encoders do, or with a window that may be too small for what the header says.
+    // Compressed as encoders do it, or with a window that may be too small for what the header declares.
     Data packed(rows.size() + rows.size() / 100 + 1000);
     z_stream z{};
-    // In statements of their own: the order of arguments is the compiler's.
+    // In separate statements, because the order in which arguments are evaluated is unspecified.
     const int window = below(4) ? 15 : 9 + below(7), level = below(10), strategy = below(5);
     deflateInit2(&z, level, Z_DEFLATED, window, 8, strategy);
     z.next_in = rows.data(), z.avail_in = static_cast<uInt>(rows.size());
@@ -121,7 +121,7 @@ class Fuzzer {
     deflate(&z, Z_FINISH);
     packed.resize(z.total_out);
     deflateEnd(&z);
-    if (below(20) == 0 && packed.size() > 2) {  // a window of another size
+    if (below(20) == 0 && packed.size() > 2) {  // declares another window size
       packed[0] = static_cast<uint8_t>(8 | below(8) << 4);
       packed[1] = static_cast<uint8_t>(31 - packed[0] * 256 % 31);
     }

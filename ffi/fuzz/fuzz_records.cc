@@ -1,13 +1,13 @@
-// Mutates what native code parses of containers, under the sanitizers: records of TFRecord and RecordIO files, Caffe's
-// and Caffe2's messages, the headers of tar archives, and the text of indices. No mutation may lead outside of a record
-// or of a value's place. (Zip, Riegeli's blocks, and LMDB's pages are parsed elsewhere.)
+// Mutates the container formats that native code parses, under the sanitizers: records of TFRecord and RecordIO files,
+// Caffe's and Caffe2's messages, the headers of tar archives, and the text of indices. No mutation may cause an access
+// outside a record or the memory for its values. (Other code parses Zip, Riegeli's blocks, and LMDB's pages.)
 //
 //   fuzz_records [MUTATIONS [SEED]]
 //
-// The seeds are written here. Each mutation is read from memory, a heap block of exactly the right size; every fourth
-// one, and each archive, also from a file, where a record lies between other bytes: both must find the same, and values
-// that are what their sizes say. Exits with 1 when they differ, or when fewer than a fifth of the mutations of records,
-// or a tenth of those of archives, can still be read.
+// This program writes the seeds itself. Each mutation is read from memory, from a heap block of exactly the right size.
+// Every fourth one, and each archive, is also read from a file, where the record lies between other bytes. Both must
+// find the same, and the values must have the stated sizes. Exits with 1 if they differ, or if fewer than a fifth of
+// the mutated records, or a tenth of the mutated archives, can be read.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ Data Feature(const char* name, int kind, const Data& list) {
   return Bytes(1, Bytes(1, Text(name)) + Bytes(2, Bytes(kind, list)));
 }
 
-// Around a message, as TFRecord files have it; right checksums are what a mutation must not need.
+// Frames a message as in a TFRecord file, with correct checksums, so that mutations get past them.
 Data Framed(const Data& message) {
   const auto masked = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };
   Data d;
@@ -127,7 +127,7 @@ std::vector<Seed> Seeds() {
           {{RecordFormat::kTarMember, {}, 1}, TarPart("a.jpg", '0', Data(1024, 6))}};
 }
 
-// What was read of a record: the error, or all values.
+// The result of reading a record: the error, or all values.
 struct Result {
   std::string error;
   std::vector<Data> values;
@@ -139,7 +139,7 @@ Result Filled(RecordBatch* batch, ThreadPool* pool) {
   Result r;
   for (int k = 0; k < batch->layout().fields && batch->error(0).empty(); k++) {
     const FieldInfo& info = batch->info(0, k);
-    // Integers once as 64 and once as 32 bits; the block ends where the values do.
+    // Reads integers once as 64 and once as 32 bits. The block ends where the values end.
     for (const int bytes :
          info.type == ValueType::kInts ? std::vector{8, 4} : std::vector{info.type == ValueType::kFloats ? 4 : 1}) {
       auto place = Exact<uint8_t>(static_cast<size_t>(info.count) * bytes);
@@ -187,7 +187,7 @@ void Index(Mutator* mutate) {
   if (n > room || bad >= static_cast<int64_t>(text.size())) std::abort();
 }
 
-// A table of chunks, whole and in two parts, which must give the same.
+// Reads a table of chunks whole and in two parts, which must give the same.
 void TableOfChunks(Mutator* mutate) {
   static const Data kTable = {8,  64, 16, 5,    24,   1,    8,    0x80, 0x81, 0x80, 0x10,
                               24, 3,  8,  0xff, 0xff, 0xff, 0x7f, 16,   9,    24,   1};
@@ -233,7 +233,8 @@ Data Archive() {
          TarPart(".hidden.jpg", '0', Data(1, 5)) + TarPart("folder/third.jpg", '\0', {}) + Data(2 * kTarBlock);
 }
 
-// A mutation of an archive: mostly of its headers, whose sums are right again, else few get beyond these.
+// A mutated archive. Mostly headers are mutated and their checksums corrected, since few archives get past a wrong
+// checksum.
 Data MutatedArchive(Mutator* mutate) {
   static const Data kArchive = Archive();
   if (mutate->below(4) == 0) return (*mutate)(kArchive);
@@ -260,7 +261,7 @@ std::string Members(const RecordPlace& place, RecordBytes::Window* window) {
   return all + reader.error();
 }
 
-// Whether an archive could be read; -1: not the same from memory and from a file.
+// Whether an archive could be read. -1: the results from memory and from a file differ.
 int ReadArchive(const Data& data, const std::string& path) {
   auto input = Exact<uint8_t>(data.size());
   std::copy(data.begin(), data.end(), input.get());
@@ -296,7 +297,7 @@ int main(int argc, char** argv) {
     const Seed& seed = seeds[static_cast<size_t>(k) % seeds.size()];
     Data data = k < static_cast<int>(seeds.size()) ? seed.data : mutate(seed.data);
     if (seed.layout.format == RecordFormat::kExample && data.size() >= 16 && mutate.below(8))
-      data = Framed(Data(data.begin() + 12, data.end() - 4));  // else few get beyond the checksums
+      data = Framed(Data(data.begin() + 12, data.end() - 4));  // corrects the checksums
     const Result result = FromMemory(seed.layout, data, &pool);
     if (k % 4 == 0 || k < static_cast<int>(seeds.size()))
       differ += !(FromFile(seed.layout, data, folder / "x", &pool) == result);

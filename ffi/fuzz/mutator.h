@@ -37,7 +37,7 @@ class Mutator {
       case 1:
         v[below(v.size())] ^= static_cast<uint8_t>(1 << below(8));
         break;  // one bit anywhere
-      case 2:   // some bits, mostly of the scan
+      case 2:   // some bits, mostly in the scan
         for (int i = 0, n = 1 + below(16); i < n; i++)
           v[v.size() / 2 + below(v.size() - v.size() / 2)] ^= static_cast<uint8_t>(1 << below(8));
         break;
@@ -49,29 +49,29 @@ class Mutator {
         if (at < v.size()) v[at] = static_cast<uint8_t>(below(4) ? random_() : "\x00\xFF\xC0\xDA"[below(4)]);
         break;
       }
-      case 5: {  // a field inside a segment: sizes, sampling factors, table numbers
+      case 5: {  // a field in a segment: sizes, sampling factors, table numbers
         size_t at = Structure(v) + below(24);
         if (at < v.size()) v[at] = static_cast<uint8_t>(below(2) ? random_() : v[at] + (below(2) ? 1 : -1));
         break;
       }
-      case 6: {  // a marker planted in the data
+      case 6: {  // a marker inserted into the data
         static const uint8_t kMarkers[] = {0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xC4, 0xDB, 0xDD, 0xC0, 0xC2, 0x00, 0xFF};
         size_t at = below(v.size());
         if (at + 1 < v.size()) v[at] = 0xFF, v[at + 1] = kMarkers[below(sizeof(kMarkers))];
         break;
       }
-      case 7: {  // a piece copied to another place
+      case 7: {  // a piece copied elsewhere
         size_t n = 1 + below(std::min<size_t>(v.size(), 64)), from = below(v.size() - n + 1),
                to = below(v.size() - n + 1);
         std::memmove(&v[to], &v[from], n);
         break;
       }
-      case 8: {  // a piece left out: everything after it moves
+      case 8: {  // a piece removed: everything after it moves
         size_t n = 1 + below(std::min<size_t>(v.size(), 32)), from = below(v.size() - n + 1);
         v.erase(v.begin() + from, v.begin() + from + n);
         break;
       }
-      case 9: {  // a piece twice
+      case 9: {  // a piece repeated
         size_t n = 1 + below(std::min<size_t>(v.size(), 256)), from = below(v.size() - n + 1);
         Data piece(v.begin() + from, v.begin() + from + n);
         v.insert(v.begin() + from, piece.begin(), piece.end());
@@ -80,7 +80,7 @@ class Mutator {
     }
   }
 
-  // Offset of a byte of one of the markers (JPEG) or chunk heads (PNG) of a file: markers, lengths, types.
+  // Offset of a byte in one of the file's markers (JPEG) or chunk headers (PNG): markers, lengths, types.
   size_t Structure(const Data& v) {
     std::vector<size_t> places;
     if (v.size() > 8 && v[0] == 0x89) {
@@ -100,10 +100,10 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-// A heap block of exactly this size, so that AddressSanitizer sees one byte too many.
+// A heap block of exactly this size, so that AddressSanitizer sees an access one byte too far.
 template <class T>
 std::unique_ptr<T[]> Exact(size_t n) {
-  return std::unique_ptr<T[]>(new T[n]);  // not make_unique: uninitialised, and never larger than n
+  return std::unique_ptr<T[]>(new T[n]);  // not make_unique: uninitialised, and no byte larger than n
 }
 
 struct SeedFile {
@@ -111,7 +111,7 @@ struct SeedFile {
   Data data;
 };
 
-// The files of a folder that are not empty and whose names end so, in the order of their names.
+// The nonempty files of a folder with these extensions, sorted by name.
 inline std::vector<SeedFile> ReadSeeds(const char* folder, std::initializer_list<const char*> extensions) {
   std::vector<std::filesystem::path> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))

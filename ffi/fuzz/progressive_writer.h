@@ -1,4 +1,4 @@
-// JPEG files written anew as progressive ones, with the same coefficients and random scans, by libjpeg-turbo.
+// Rewrites JPEG files as progressive ones with libjpeg-turbo, with the same coefficients and random scans.
 #ifndef JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
 #define JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
 
@@ -15,7 +15,7 @@
 
 namespace jaxdali {
 
-// Scans that give all bits of n components' coefficients, in a random order of those that are allowed.
+// Scans that transmit all bits of n components' coefficients, in a random order of those that the standard allows.
 inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutator* random) {
   auto below = [&](int most) { return random->below(static_cast<size_t>(most)); };
   std::vector<jpeg_scan_info> scans;
@@ -29,7 +29,7 @@ inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutat
   };
   int dc_low = below(3);
   dc(0, dc_low);
-  // Of each component its scans of AC, in order: for each further bit the band is divided anew.
+  // The AC scans of each component, in order. Each further bit divides the band into new ranges.
   std::vector<std::vector<jpeg_scan_info>> ac(static_cast<size_t>(n));
   for (int c = 0; c < n; c++) {
     const int most = below(4);
@@ -58,11 +58,11 @@ inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutat
     }
   }
   if (below(5) == 0)
-    scans.resize(1 + static_cast<size_t>(below(static_cast<int>(scans.size()))));  // the last ones are missing
+    scans.resize(1 + static_cast<size_t>(below(static_cast<int>(scans.size()))));  // drops the last scans
   return scans;
 }
 
-// Empty: a file that libjpeg-turbo does not read, or one of its scans it does not write.
+// Returns an empty file if libjpeg-turbo can't read the file or can't write one of its scans.
 inline Data AsProgressive(const Data& file, Mutator* random) {
   struct Error {
     jpeg_error_mgr base;
@@ -73,10 +73,10 @@ inline Data AsProgressive(const Data& file, Mutator* random) {
   from.err = to.err = jpeg_std_error(&error.base);
   error.base.error_exit = [](j_common_ptr c) { std::longjmp(reinterpret_cast<Error*>(c->err)->jump, 1); };
   error.base.emit_message = [](j_common_ptr, int) {};
-  // Static: no destructor is left out by longjmp.
+  // Static, so that longjmp skips no destructor.
   static std::vector<jpeg_scan_info> scans;
   static Data result;
-  // jpeg_mem_dest's buffer can't be given back after an error.
+  // Not jpeg_mem_dest: its buffer can't be released after an error.
   jpeg_destination_mgr into{};
   into.init_destination = [](j_compress_ptr c) {
     result.resize(1 << 16);

@@ -32,7 +32,7 @@ bool Tensor(FoundFields* found, int k, int64_t begin, int64_t end) {
     if (f.number == 5 && type == 3 && f.wire == 2)
       found->Clear(k), found->Add(k, ValueType::kBytes, f.offset, f.size, f.size);
     if (f.number == 6 && type == 4 && f.wire == 2 && found->info(k).type == ValueType::kNone)
-      found->Add(k, ValueType::kBytes, f.offset, f.size, f.size);  // of several texts the first
+      found->Add(k, ValueType::kBytes, f.offset, f.size, f.size);  // only the first of several strings
   }
   if (type == 3 && (ndim == 2 || ndim == 3)) {
     if (ndim == 2) dims[2] = 1;

@@ -33,9 +33,9 @@ void CopyPast(uint8_t* to, const uint8_t* from, int64_t n) {
 }
 
 void CopyAll(const std::vector<Copied>& pieces, ThreadPool* pool) {
-  constexpr int64_t kMuch = 4 << 20;      // of all, which is more than a core's cache
-  constexpr int64_t kAtOnce = 256 << 10;  // of a thread
-  std::vector<size_t> parts;              // where each begins
+  constexpr int64_t kMuch = 4 << 20;      // total bytes, more than a core's cache
+  constexpr int64_t kAtOnce = 256 << 10;  // bytes per thread
+  std::vector<size_t> parts;              // where each part begins
   int64_t total = 0, part = kAtOnce;
   for (size_t k = 0; k < pieces.size(); k++) {
     if (part >= kAtOnce) parts.push_back(k), part = 0;

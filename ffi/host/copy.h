@@ -1,4 +1,4 @@
-// Copies of what nobody reads soon.
+// Copies memory that is not read soon.
 #ifndef JAXDALI_FFI_HOST_COPY_H_
 #define JAXDALI_FFI_HOST_COPY_H_
 
@@ -9,8 +9,8 @@
 
 namespace jaxdali {
 
-// memcpy, past the caches: for batches larger than these, of which the first part has left them when the last one is
-// there. The memory that is written then needs not be read before, which takes a third off the time.
+// memcpy past the caches, for batches larger than these, whose first part would leave the cache before it is read. The
+// destination then need not be read first, which takes a third off the time.
 void CopyPast(uint8_t* to, const uint8_t* from, int64_t n);
 
 // Bytes to be copied.
@@ -20,7 +20,7 @@ struct Copied {
   uint8_t* to;
 };
 
-// Copies in the pool's threads, past the caches where it is much.
+// Copies with the pool's threads, past the caches if the pieces are large.
 void CopyAll(const std::vector<Copied>& pieces, ThreadPool* pool);
 
 }  // namespace jaxdali

@@ -12,8 +12,9 @@ namespace jaxdali {
 #if defined(__x86_64__)
 namespace {
 
-// The instruction gives a result after three cycles, and takes new data in each: three parts of this size go side by
-// side. What zeros behind a part make of its checksum is linear, so a table has it for each byte of the checksum.
+// The instruction has a latency of three cycles and a throughput of one, so three parts of this size are computed side
+// by side. The effect of appending a part of zeros to a checksum is linear, so a table has it for each byte of the
+// checksum.
 constexpr int64_t kPart = 1024;
 
 __attribute__((target("sse4.2"))) uint32_t Words(uint32_t crc, const uint8_t* p, int64_t n) {

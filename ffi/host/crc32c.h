@@ -5,7 +5,7 @@
 
 namespace jaxdali {
 
-// CRC-32C (Castagnoli) of more bytes after those whose checksum is `crc` (at first 0).
+// CRC-32C (Castagnoli) of bytes that follow those with the checksum `crc` (0 for the first ones).
 uint32_t Crc32c(uint32_t crc, const uint8_t* data, int64_t size);
 
 }  // namespace jaxdali

@@ -16,12 +16,12 @@
 namespace jaxdali {
 namespace {
 
-// Linux transfers at most this much in one read().
+// Linux transfers at most about this much in one read().
 constexpr int64_t kMostAtOnce = int64_t{1} << 30;
 
-// A file that is open, or the reason why it is not.
+// An open file, or the error that prevented opening it.
 struct OpenFile {
-  // size: what it must have.
+  // size: the file must have this size.
   OpenFile(const std::string& path, int64_t size) {
     fd = OpenToRead(path);
     struct stat st;
@@ -40,14 +40,14 @@ struct OpenFile {
   int32_t error = 0;
 };
 
-// Reads a file of `size` bytes: with the byte behind them, which shows that there are more.
+// Reads a file that should have `size` bytes. It asks for one byte more, which shows that the file has grown.
 int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
   uint8_t more;
   const iovec places[] = {{to, static_cast<size_t>(size)}, {&more, 1}};
   const ssize_t got = preadv(fd, places, 2, 0);
   if (got == size) return 0;
   if (got > size) return kSizeChanged;
-  if (int32_t e = ReadAt(fd, 0, to, size)) return e;  // interrupted, or more than is read at once
+  if (int32_t e = ReadAt(fd, 0, to, size)) return e;  // interrupted, or too large for one read
   return ReadAt(fd, size, &more, 1) == kSizeChanged ? 0 : kSizeChanged;
 }
 
@@ -70,14 +70,14 @@ int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
 
 void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
                  const std::function<void(FileRange* begin, FileRange* end)>& read) {
-  constexpr size_t kMostRanges = 64;         // of a part,
-  constexpr int64_t kMostBytes = 256 << 10;  // so that few files keep all threads busy, too
+  constexpr size_t kMostRanges = 64;         // of a part
+  constexpr int64_t kMostBytes = 256 << 10;  // so that few files still keep all threads busy
   const auto before = [](const FileRange& a, const FileRange& b) {
     return a.file != b.file ? a.file < b.file : a.offset != b.offset ? a.offset < b.offset : a.id < b.id;
   };
   std::vector<FileRange>& r = *ranges;
   if (!std::is_sorted(r.begin(), r.end(), before)) std::sort(r.begin(), r.end(), before);
-  std::vector<size_t> parts;  // where each begins
+  std::vector<size_t> parts;  // where each part begins
   int64_t bytes = 0;
   for (size_t k = 0; k < r.size(); k++) {
     if (k == 0 || r[k].file != r[k - 1].file || k - parts.back() == kMostRanges || bytes >= kMostBytes) {
@@ -91,7 +91,7 @@ void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
 }
 
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end) {
-  constexpr int64_t kMostBetween = 4096;  // bytes between two ranges that are read with them: cheaper than a call
+  constexpr int64_t kMostBetween = 4096;  // reading these bytes between ranges costs less than a call
   constexpr int kMostPlaces = 128;
   uint8_t between[kMostBetween];
   for (FileRange *first = begin, *next; first < end; first = next) {
@@ -223,7 +223,7 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
         }
       },
       LargestFirst(cost));
-  for (int i = 0; i < n; i++)  // now that all of the batch are closed
+  for (int i = 0; i < n; i++)  // now that all other files of the batch are closed
     if (error[i] == EMFILE || error[i] == ENFILE) read(i);
 }
 
@@ -243,7 +243,7 @@ void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const 
         const iovec places[] = {{found.data(), head.size()}, {data + starts[i], static_cast<size_t>(sizes[i])}};
         const ssize_t got = preadv(file.fd, places, 2, 0);
         error[i] = 0;
-        if (got != before + sizes[i]) {  // interrupted, or more than is read at once
+        if (got != before + sizes[i]) {  // interrupted, or too large for one read
           error[i] = ReadAt(file.fd, 0, reinterpret_cast<uint8_t*>(found.data()), before);
           if (error[i] == 0) error[i] = ReadAt(file.fd, before, data + starts[i], sizes[i]);
         }
@@ -253,7 +253,7 @@ void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const 
 }
 
 void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool) {
-  // Threads share an open file; the last part of it closes it, so that few are open at once.
+  // Threads share an open file. The last part of a file closes it, so that few files are open at once.
   struct Shared {
     std::once_flag once;
     std::optional<OpenFile> file;

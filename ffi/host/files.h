@@ -1,4 +1,4 @@
-// Reading files and ranges of files, many at once, without the GIL.
+// Reads files and ranges of files, many at once, without the GIL.
 #ifndef JAXDALI_FFI_COMMON_FILES_H_
 #define JAXDALI_FFI_COMMON_FILES_H_
 
@@ -11,10 +11,10 @@
 
 namespace jaxdali {
 
-// The paths of a data set, kept on this side so that a batch is named by integers.
+// The paths of a data set. They are stored here so that Python names the files of a batch by integers.
 class FileTable {
  public:
-  // names: all paths one after another, the i-th ends at ends[i]. A path that is not absolute is relative to `root`.
+  // names: all paths, one after another; the i-th ends at ends[i]. A relative path is relative to `root`.
   FileTable(std::string root, std::string names, std::vector<int64_t> ends);
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }
   std::string path(int64_t i) const;
@@ -24,21 +24,21 @@ class FileTable {
   std::vector<int64_t> ends_;
 };
 
-// A descriptor, or -1 and errno. Waits for no pipe.
+// Returns a descriptor, or -1 and errno. Does not wait for a pipe.
 int OpenToRead(const std::string& path);
 
-// Whether one more file may stay open for a batch: all batches of the process keep 256, of 1024 that it may have, as a
-// rule. Each yes is given back.
+// Whether one more file may stay open for a batch. All batches of the process together keep at most 256 open, since a
+// process may usually have 1024. Call KeepsNoLonger for each true.
 bool KeepsOpen();
 void KeepsNoLonger();
 
 inline constexpr int32_t kSizeChanged = -1;
 inline constexpr int32_t kOtherHead = -2;
 
-// Reads exactly n bytes; 0, errno, or kSizeChanged where the file ends before.
+// Reads exactly n bytes. Returns 0, errno, or kSizeChanged if the file ends before.
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n);
 
-// A range of a file, and where it goes. error: as of `ReadAt`.
+// A range of a file, and where it goes. error: see `ReadAt`.
 struct FileRange {
   int64_t file, offset, size;
   uint8_t* to;
@@ -46,14 +46,15 @@ struct FileRange {
   int32_t error = 0;
 };
 
-// Sorts ranges by file and offset, and hands them to the pool's threads in parts of one file each, which `read` reads.
+// Sorts ranges by file and offset, and divides them into parts of one file each. The pool's threads call `read` for
+// each part.
 void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
                  const std::function<void(FileRange* begin, FileRange* end)>& read);
 
-// Reads ranges of an open file, which are sorted; those that lie close together with one call.
+// Reads sorted ranges of an open file. Ranges that lie close together are read with one call.
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end);
 
-// The files of a batch between `FileSizes` and `ReadFiles`: some stay open, so that these are found once.
+// The files of a batch between `FileSizes` and `ReadFiles`. Some stay open, so that they are opened only once.
 class OpenFiles {
  public:
   OpenFiles() = default;
@@ -66,37 +67,38 @@ class OpenFiles {
   friend void ReadFiles(const FileTable&, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*, int32_t*,
                         OpenFiles*, ThreadPool*);
   void Keep(int i, int fd);
-  int Take(int i);  // -1: it is not open
+  int Take(int i);  // -1: not open
 
   std::vector<int> descriptors_;
 };
 
-// sizes[i]: bytes of file index[i], 0 when it can't be read; error[i]: 0 or errno.
+// sizes[i]: bytes of file index[i], 0 if it can't be read. error[i]: 0 or errno.
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
                ThreadPool* pool);
 
-// The same, and the first bytes of each file: `head` of them to heads + i*head, zeros where it has fewer.
+// The same, and also reads the first `head` bytes of each file to heads + i*head, with zeros after the end of a shorter
+// file.
 void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* heads, int64_t head, int64_t* sizes,
                int32_t* error, ThreadPool* pool);
 
-// Reads file index[i] to data + starts[i]; error[i]: 0, errno, or kSizeChanged when the file has not sizes[i] bytes any
-// more. Samples whose error is set already are skipped. opened: by `FileSizes` of the same files, or empty.
+// Reads file index[i] to data + starts[i]. error[i]: 0, errno, or kSizeChanged if the file does not have sizes[i]
+// bytes. Samples whose error is already set are skipped. opened: from `FileSizes` of the same files, or empty.
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, OpenFiles* opened, ThreadPool* pool);
 
-// Reads files that have the same first bytes, `head`, and sizes[i] more, which go to data + starts[i]. error[i]: 0,
-// errno, or kOtherHead where a file begins differently or has another size.
+// Reads files that begin with the bytes `head`, followed by sizes[i] bytes, which go to data + starts[i]. error[i]: 0,
+// errno, or kOtherHead if a file begins differently or has another size.
 void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,
                      const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool);
 
-// Reads sizes[i] bytes from offsets[i] on of file files[i] to data + starts[i]; file_sizes[f]: what file f had when its
-// list was made. error[i] as above; kSizeChanged also where a range lies outside of its file. None stays open: data
-// sets have more files than a process may open.
+// Reads sizes[i] bytes at offsets[i] of file files[i] to data + starts[i]. file_sizes[f]: the size of file f when its
+// list was made. error[i] as above; kSizeChanged also if a range lies outside its file. No file stays open: data sets
+// have more files than a process may open.
 void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool);
 
-// The same; sorts the ranges and sets their errors.
+// The same. It sorts the ranges and sets their errors.
 void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool);
 
 }  // namespace jaxdali

@@ -20,7 +20,7 @@ uint64_t Word(const uint8_t* p) {
 
 uint64_t SwapHalves(uint64_t x) { return x << 32 | x >> 32; }
 
-// Which bytes of two neighbouring lanes go where.
+// A permutation of the bytes of two neighbouring lanes.
 constexpr uint8_t kZipper[16] = {3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7};
 
 // to += the bytes of `from`, permuted within both pairs of lanes.

@@ -1,5 +1,5 @@
 // HighwayHash of 64 bits (Alakuijala, Cox, Wassenberg: "Fast keyed hash/pseudo-random function using SIMD multiply and
-// permute", 2016), which Riegeli's files have as checksums.
+// permute", 2016), which Riegeli's files use as checksums.
 #ifndef JAXDALI_FFI_HOST_HIGHWAY_HASH_H_
 #define JAXDALI_FFI_HOST_HIGHWAY_HASH_H_
 
@@ -10,12 +10,12 @@ namespace jaxdali {
 
 using HashKey = std::array<uint64_t, 4>;
 
-// Of bytes that come in parts.
+// Hashes bytes that are given in several parts.
 class HighwayHash {
  public:
   explicit HighwayHash(const HashKey& key);
   void Append(const uint8_t* data, int64_t size);
-  uint64_t Finish();  // once
+  uint64_t Finish();  // call once
 
   struct State {
     alignas(32) uint64_t v0[4], v1[4], mul0[4], mul1[4];
@@ -23,7 +23,7 @@ class HighwayHash {
 
  private:
   State state_;
-  uint8_t rest_[32];  // bytes that are less than a packet
+  uint8_t rest_[32];  // bytes that do not fill a packet yet
   int held_ = 0;
 };
 

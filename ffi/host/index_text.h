@@ -1,4 +1,4 @@
-// The text files that say where records are.
+// Parses text files that list the offsets of records.
 #ifndef JAXDALI_FFI_HOST_INDEX_TEXT_H_
 #define JAXDALI_FFI_HOST_INDEX_TEXT_H_
 
@@ -7,7 +7,8 @@
 
 namespace jaxdali {
 
-// Whole numbers >= 0 between white space. Returns how many were read; `*bad`: offset of what is none, or -1.
+// Parses nonnegative integers that white space separates. Returns how many were read. `*bad`: offset of the first text
+// that is not an integer, or -1.
 int64_t ParseIntegers(std::string_view text, int64_t* out, int64_t room, int64_t* bad);
 
 }  // namespace jaxdali

@@ -6,12 +6,12 @@
 namespace jaxdali {
 namespace {
 
-// Samples with fewer numbers than this in all are not worth waking other threads for.
+// Batches with fewer random numbers are not worth waking other threads for.
 constexpr int64_t kWorthThreads = 1 << 14;
 
 void FillSample(uint64_t key, Distribution distribution, uint64_t epoch, uint64_t position, int64_t size, double* out) {
-  // A counter has 128 bits: 64 for the pair of elements within the sample, 64 for the position. The epoch goes into the
-  // key.
+  // A counter has 128 bits: 64 for the pair of elements within the sample, 64 for the position. The epoch is hashed
+  // into the key.
   uint64_t k = StreamKey(key, epoch);
   for (int64_t j = 0; j < size; j += 2) {
     uint64_t c = static_cast<uint64_t>(j) / 2;
@@ -32,7 +32,7 @@ void FillSample(uint64_t key, Distribution distribution, uint64_t epoch, uint64_
 }  // namespace
 
 uint64_t StreamKey(uint64_t seed, uint64_t stream) {
-  // Philox itself is the hash, with a constant in the upper half of the counter that no sample's position reaches.
+  // Philox itself is the hash. The constant in the upper half of the counter is beyond any sample's position.
   Philox4 r =
       Philox({static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32), 0x6A617864, 0xFFFFFFFF}, seed);
   return uint64_t{r[0]} << 32 | r[1];

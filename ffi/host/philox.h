@@ -1,5 +1,5 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random numbers as a function of
-// (key, counter), and the distributions of random.* on top of it.
+// (key, counter), and the distributions of random.*.
 #ifndef JAXDALI_FFI_COMMON_PHILOX_H_
 #define JAXDALI_FFI_COMMON_PHILOX_H_
 
@@ -31,12 +31,12 @@ inline double ToUnit(uint32_t hi, uint32_t lo) {
 
 enum class Distribution : int32_t { kUnit = 0, kNormal = 1 };
 
-// The key of an operator's stream: of (seed, stream), so that the streams of one seed and the seeds of one stream
-// differ.
+// The key of an operator's stream, a hash of (seed, stream). Streams of one seed and seeds of one stream give different
+// keys.
 uint64_t StreamKey(uint64_t seed, uint64_t stream);
 
-// out[starts[i] + j], j < sizes[i]: numbers of sample (epoch[i], position[i]), as doubles: uniform in [0, 1), or normal
-// with mean 0 and deviation 1. Element j is a function of (key, epoch, position, j) alone.
+// Writes the numbers of sample (epoch[i], position[i]) to out[starts[i] + j], j < sizes[i], as doubles: uniform in [0,
+// 1), or normal with mean 0 and standard deviation 1. Element j is a function of (key, epoch, position, j) alone.
 void Fill(uint64_t key, Distribution distribution, const int64_t* epoch, const int64_t* position, const int64_t* starts,
           const int64_t* sizes, int n, double* out, ThreadPool* pool);
 

@@ -20,7 +20,7 @@ const uint8_t* RecordBytes::Held(int64_t at, int64_t n) const {
 }
 
 const uint8_t* RecordBytes::Peek(int64_t at, int64_t n) {
-  constexpr int64_t kAhead = 512;  // bytes that are read at least: the keys and lengths of messages lie close together
+  constexpr int64_t kAhead = 512;  // bytes to read at least; the keys and lengths of messages lie close together
   if (const uint8_t* held = Held(at, n)) return held;
   if (place_.data != nullptr || at < 0 || n < 0 || at > size() || n > size() - at) return nullptr;
   if (n > kWindow || window_ == nullptr) return nullptr;

@@ -1,4 +1,4 @@
-// What the parsers of records have in common, and the parsers, one for each format. Nothing in a record is trusted.
+// The parsers of records, one for each format, and what they share. They accept any bytes.
 #ifndef JAXDALI_FFI_HOST_RECORD_PARSER_H_
 #define JAXDALI_FFI_HOST_RECORD_PARSER_H_
 
@@ -19,47 +19,48 @@ enum class RecordFormat : int32_t {
   kImageRecord,   // MXNet's RecordIO: image, label
   kDatum,         // caffe.Datum: image, label
   kTensorProtos,  // caffe2.TensorProtos: its tensors
-  kTarMember,     // one field: what is behind the header of a tar archive, which is checked once
+  kTarMember,     // one field: the data after the header of a tar archive, which is checked once
 };
 
 enum class ValueType : int32_t { kNone, kBytes, kFloats, kInts };
 
-// Values of one field, as they lie in the record: bytes or floats as they are, or protobuf's varints.
+// Values of one field, as they are stored in the record: bytes, floats, or protobuf's varints.
 struct Piece {
   static constexpr int64_t kMostKept = 16;
   int32_t field;
   ValueType type;
   int64_t offset, size;
-  bool kept = false;  // in `bytes`: of few bytes that were looked at, reading them again would cost more
+  bool kept = false;  // the values are in `bytes`; reading a few bytes again would cost more
   std::array<uint8_t, kMostKept> bytes = {};
 };
 
-// What became of one field of one record. dims: what the record says of the shape, or zeros.
+// What the parser found for one field of a record. dims: the shape that the record states, or zeros.
 struct FieldInfo {
   ValueType type = ValueType::kNone;
   int64_t count = 0;
   int64_t dims[3] = {0, 0, 0};
 };
 
-// What an output is made of: the values of one field.
+// How an output is made from the values of one field.
 struct RecordOutput {
-  // Its shape: the number of values; `dims` behind as many as make that number; what the record says; `dims`.
+  // Its shape. kCount: the number of values. kRows: `dims`, after the axis that results. kStated: what the record
+  // states. kFixed: `dims`.
   enum class Shape : int32_t { kCount, kRows, kStated, kFixed };
 
-  std::string name, dtype;  // of the field, and of the output, for messages
-  int field;                // its number: part * layout.fields + field
-  ValueType type;           // what it must consist of; of bytes an element takes several where it is larger
-  int bytes;                // of an element
+  std::string name, dtype;  // of the field and of the output, for messages
+  int field;                // part * layout.fields + field
+  ValueType type;           // the required type; a large element of bytes consists of several values
+  int bytes;                // bytes of an element
   Shape shape;
   std::vector<int64_t> dims;
-  std::string missing;  // of records that lack the field: kFixed: an element (empty: none may); kCount: all of them
+  std::string missing;  // for records without the field. kFixed: one element (empty: an error); kCount: all elements
 };
 
 struct RecordLayout {
   RecordFormat format;
-  std::vector<std::string> names;  // kExample: of the features
-  int fields;                      // of a part
-  int parts = 1;                   // that a record has, each in a place of its own
+  std::vector<std::string> names;  // kExample: names of the features
+  int fields;                      // fields of a part
+  int parts = 1;                   // parts of a record, each stored separately
   std::vector<RecordOutput> outputs = {};
 };
 
@@ -74,7 +75,7 @@ struct WireField {
   uint32_t number = 0;
   int wire = 0;                  // 0: varint, 1: 8 bytes, 2: bytes, 5: 4 bytes
   uint64_t value = 0;            // of a varint
-  int64_t offset = 0, size = 0;  // of its contents
+  int64_t offset = 0, size = 0;  // of the contents
 };
 
 // The fields of a message that is part of a record.
@@ -139,10 +140,10 @@ class Message {
 
 inline constexpr const char* kMalformed = "it is damaged: it can't be parsed";
 
-// Where the fields of a record are, as its parser finds them.
+// Collects the fields of a record as its parser finds them.
 class FoundFields {
  public:
-  // info: has layout.fields entries. pieces: to which this record's are added.
+  // info: has layout.fields entries. pieces: those of this record are appended.
   FoundFields(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces)
       : layout(layout), record(*record), info_(info), pieces_(*pieces), first_(pieces->size()) {}
 
@@ -164,9 +165,9 @@ class FoundFields {
                   pieces_.end());
   }
 
-  // Floats: one, or a packed list of them.
+  // One float, or a packed list of them.
   bool AddFloats(int field, const WireField& f) {
-    if (f.wire != 2 && f.wire != 5) return true;  // another type: as an unknown field
+    if (f.wire != 2 && f.wire != 5) return true;  // another type is treated like an unknown field
     if (f.size % 4) return false;
     Add(field, ValueType::kFloats, f.offset, f.size, f.size / 4);
     return true;
@@ -196,13 +197,13 @@ class FoundFields {
   const size_t first_;
 };
 
-// Each finds the fields of a record; returns why it can't, or an empty text.
+// Each finds the fields of a record. Returns an error message, or an empty text.
 std::string ParseExample(FoundFields* found);
 std::string ParseImageRecord(FoundFields* found);
 std::string ParseDatum(FoundFields* found);
 std::string ParseTensorProtos(FoundFields* found);
 
-// What is wrong with the two checksums of a record of a TFRecord file, or an empty text.
+// Checks the two checksums of a record of a TFRecord file. Returns an error message, or an empty text.
 std::string CheckSums(RecordBytes* record);
 
 }  // namespace jaxdali

@@ -13,9 +13,9 @@ class ImageRecordParser {
  public:
   explicit ImageRecordParser(FoundFields* found) : found_(*found) {}
 
-  // RecordIO: parts of a magic word, a word of kind (3 bits) and length (29 bits), and the bytes, filled up to 4. The
-  // magic word is left out where a payload is split because it contains it. Payload: u32 number of labels, f32 label,
-  // u64[2], that many f32, and the image.
+  // RecordIO stores parts. Each part has a magic word, a word of kind (3 bits) and length (29 bits), and bytes that are
+  // padded to 4. A payload that contains the magic word is split there, and the word is left out. Payload: u32 number
+  // of labels, f32 label, u64[2], that many f32, and the image.
   std::string Parse() {
     constexpr uint32_t kMagic = 0xCED7230A;
     constexpr int64_t kHead = 24;
@@ -29,7 +29,7 @@ class ImageRecordParser {
       const int64_t length = word & ((1u << 29) - 1);
       const uint32_t kind = word >> 29;  // 0: whole, 1: first, 2: middle, 3: last part
       if (at == 0 ? kind > 1 : kind < 2 || kind > 3) return kMalformed;
-      if (at) parts.push_back({1, ValueType::kBytes, at, 4}), total += 4;  // the magic word itself
+      if (at) parts.push_back({1, ValueType::kBytes, at, 4}), total += 4;  // the magic word that was left out
       if (length > found_.record.size() - at - 8)
         return "it ends early: its header says " + std::to_string(length) + " bytes";
       parts.push_back({1, ValueType::kBytes, at + 8, length});

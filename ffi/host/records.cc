@@ -18,10 +18,10 @@ namespace jaxdali {
 namespace {
 
 constexpr int64_t kSmall = 16384;       // records up to this size are read whole,
-constexpr int64_t kAtOnce = 256 << 10;  // and as many of them together
+constexpr int64_t kAtOnce = 256 << 10;  // and up to this many bytes of them together
 constexpr int kTogether = 8;            // reads, or records in memory, that a thread takes at once
 
-// Replaces a parser's complaint, which counts only where the bytes are those that were written.
+// Checks the checksums or the header. A wrong checksum replaces the parser's error, which is only its consequence.
 void CheckIfFramed(const RecordLayout& layout, RecordBytes* record, std::string* error) {
   if (layout.format == RecordFormat::kTarMember && error->empty()) *error = CheckTarMember(record);
   if (layout.format != RecordFormat::kExample || !(error->empty() || *error == kMalformed)) return;
@@ -44,14 +44,14 @@ bool CopyInts(const uint8_t* p, int64_t size, T*& to) {
   return shift == 0;
 }
 
-// Whether there is nothing where a part of a record would be.
+// Whether the part of a record is missing.
 bool Absent(const RecordLayout& layout, int64_t size) { return layout.format == RecordFormat::kTarMember && size == 0; }
 
 int64_t Product(const std::vector<int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-// Whether three extents, which a record states, make so many values.
+// Whether the three extents that a record states give this number of values.
 bool Makes(const int64_t* dims, int64_t count) {
   int64_t product = 1;
   for (int k = 0; k < 3; k++) {
@@ -61,7 +61,7 @@ bool Makes(const int64_t* dims, int64_t count) {
   return product == count;
 }
 
-// Why an output can't be made of what a record has of its field, or an empty text.
+// Why an output can't be made from the field of a record, or an empty text.
 std::string WhyNot(const RecordOutput& o, const FieldInfo& f) {
   static constexpr const char* kTypes[] = {"nothing", "bytes", "floats", "integers"};
   if (f.type != ValueType::kNone && f.type != o.type)
@@ -177,17 +177,17 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
       *error = "the file has changed since the pipeline was built";
     return fd;
   };
-  std::map<int64_t, File> files;  // each is opened once a batch: so that what changed or went away is seen
+  std::map<int64_t, File> files;  // each file is opened once per batch, to notice that it has changed or is gone
   const int all = static_cast<int>(parts_.size());
   const bool is_tar = layout_.format == RecordFormat::kTarMember;
   const bool parsed = layout_.format != RecordFormat::kBytes && !is_tar;
-  const auto small = [&](int r) {  // is held; so are those whose file does not stay open
+  const auto small = [&](int r) {  // is kept in memory, as is a record whose file does not stay open
     const Part& s = parts_[static_cast<size_t>(r)];
     return s.file >= 0 || (parsed && s.place.size <= kSmall);
   };
   const auto good = [&](int r) { return parts_[static_cast<size_t>(r)].error.empty(); };
-  std::vector<int> runs;  // where each begins: of small records one behind the other, which are read at once
-  std::vector<int> jobs;  // where each begins in `runs`: large records share a window, all a list of pieces
+  std::vector<int> runs;  // where each run begins: consecutive small records, which are read at once
+  std::vector<int> jobs;  // where each begins in `runs`; those of a job share a window and a list of pieces
   int64_t room = 0, bytes = 0, of_job = 0, number = -1;
   const File* file = nullptr;
   for (int r = 0; r < all; r++) {
@@ -217,7 +217,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     } else if (s.place.offset < 0 || s.place.size < 0 || s.place.size > end - s.place.offset) {
       s.error = "it lies outside of the file, which has " + std::to_string(end) +
                 " bytes: the index is of another file, or the file is truncated";
-      if (is_tar && file->is_open)  // an index may have the size of the file that was archived
+      if (is_tar && file->is_open)  // an index may state the size of the file that was archived
         if (std::string why = CheckSparse(file->fd, s.place.offset); !why.empty()) s.error = std::move(why);
     }
     const Part* before = r > 0 && good(r) && small(r) && good(r - 1) && small(r - 1) ? &s - 1 : nullptr;
@@ -253,7 +253,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
       for (int r = first; r <= last; r++) {
         Part& s = parts_[static_cast<size_t>(r)];
         if (!s.error.empty() || Absent(layout_, s.place.size)) continue;
-        // Of the list: other threads and batches may have the same record.
+        // Belongs to the whole list: other threads and batches may write it for the same record.
         uint8_t* const checked = parts[static_cast<size_t>(r % layout_.parts)].checked + index[r / layout_.parts];
         const bool was_checked = __atomic_load_n(checked, __ATOMIC_RELAXED);
         if (is_tar && !was_checked && s.file < 0) s.error = CheckSparse(s.place.fd, s.place.offset);
@@ -302,14 +302,14 @@ void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
 }
 
 void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
-  std::vector<FileRange> ranges;  // what goes from a file to its place as it is
-  std::vector<Copied> copies;     // and from memory
+  std::vector<FileRange> ranges;  // pieces that go from a file to their places unchanged
+  std::vector<Copied> copies;     // pieces that go from memory to theirs
   struct Other {
     int part, field;
     uint8_t* to;
     int bytes;
   };
-  std::vector<Other> others;  // of which something does neither
+  std::vector<Other> others;  // fields with pieces that need conversion
   ranges.reserve(parts_.size());
   copies.reserve(parts_.size());
   for (int i = 0; i < n(); i++) {
@@ -343,7 +343,7 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   CopyAll(copies, pool);
   for (const FileRange& r : ranges)
     if (r.error) parts_[static_cast<size_t>(r.id)].error = Why(r.error);
-  std::vector<size_t> jobs;  // those of one part, which share its error, are in one
+  std::vector<size_t> jobs;  // all fields of one part are in one job, because they share its error
   for (size_t k = 0; k < others.size(); k++)
     if (k == 0 || (k - jobs.back() >= kTogether && others[k].part != others[k - 1].part)) jobs.push_back(k);
   jobs.push_back(others.size());
@@ -366,7 +366,7 @@ void RecordBatch::Convert(int r, int field, uint8_t* to, int bytes_per_element) 
       if (p.kept)
         std::copy_n(p.bytes.begin(), p.size, to);
       else if (!s.Direct(p))
-        good = bytes.Held(p.offset, p.size) != nullptr;  // it has been copied
+        good = bytes.Held(p.offset, p.size) != nullptr;  // copied before
       to += p.size;
     } else {
       const uint8_t* varints = p.bytes.data();
@@ -375,7 +375,7 @@ void RecordBatch::Convert(int r, int field, uint8_t* to, int bytes_per_element) 
         good = bytes.Copy(p.offset, p.size, read.data());
         varints = read.data();
       }
-      // What the file holds now may be another thing than what was counted: it must not have more values.
+      // The file may have changed since its values were counted: it must not have more of them.
       room -= std::count_if(varints, varints + p.size, [](uint8_t b) { return b < 0x80; });
       good = good && room >= 0;
       if (good && bytes_per_element == 8) {

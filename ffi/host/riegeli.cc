@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kInside = kBlock - kBlockHeader;
 
-// A number of at most 63 bits. Returns the position behind it; 0: it is cut off; -1: it is none.
+// A number of at most 63 bits. Returns the offset after it. 0: it is cut off; -1: it is invalid.
 int64_t Varint(const uint8_t* data, int64_t size, int64_t at, int64_t* x) {
   uint64_t value = 0;
   for (int shift = 0; at < size; shift += 7, at++) {
@@ -52,12 +52,12 @@ int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool end, int64_t* ro
     for (bool first = true;; first = false) {
       const int64_t value = at == size ? 0 : Varint(data, size, at, &tag);
       if (value < 0) return -1;
-      if (value == 0) {  // nothing, or a part of a number
+      if (value == 0) {  // the end, or a part of a number
         if (!end) return n;
         if (at < size || first) return -1;
         break;
       }
-      if (first != (tag == 8)) {  // each begins with its place, which is never 0
+      if (first != (tag == 8)) {  // each entry begins with its place, which is never 0
         if (first) return -1;
         break;
       }

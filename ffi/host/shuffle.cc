@@ -8,7 +8,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// A number below n (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+// A random number below n (Lemire, "Fast Random Integer Generation in an Interval", 2019).
 uint64_t Below(uint64_t n, std::mt19937_64& bits) {
   Wide product = Wide{bits()} * n;
   if (static_cast<uint64_t>(product) < n) {

@@ -1,4 +1,4 @@
-// Shuffling as DALI does it: std::shuffle of GCC's library over std::mt19937_64. Written out, because the standard
+// Shuffles like DALI: std::shuffle of GCC's library with std::mt19937_64. It is implemented here because the standard
 // leaves the draws and the order of the swaps to each library.
 #ifndef JAXDALI_FFI_HOST_SHUFFLE_H_
 #define JAXDALI_FFI_HOST_SHUFFLE_H_
@@ -7,8 +7,8 @@
 
 namespace jaxdali {
 
-// Shuffles order[0 .. n) once for each of the epochs first .. last, each with a generator of its own, of seed and
-// epoch.
+// Shuffles order[0 .. n) once for each of the epochs first .. last. Each epoch has its own generator, seeded by seed
+// and epoch.
 void ShuffleEpochs(int64_t* order, int64_t n, uint64_t seed, int64_t first, int64_t last);
 
 }  // namespace jaxdali

@@ -15,16 +15,16 @@
 namespace jaxdali {
 namespace {
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // of a size or an offset
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // largest size or offset
 constexpr char kSparse[] = "is a sparse file, which is not read: write the archive without --sparse";
 
-// Up to the first zero.
+// The text up to the first zero.
 std::string_view Text(const uint8_t* p, size_t n) {
   const auto* text = reinterpret_cast<const char*>(p);
   return {text, strnlen(text, n)};
 }
 
-// A number of a header: octal digits between spaces, or (GNU) big-endian; -1: it is none, or too large.
+// A number in a header: octal digits between spaces, or (GNU) big-endian. -1: it is invalid or too large.
 int64_t Number(const uint8_t* p, int n) {
   int64_t x = 0;
   if (p[0] & 0x80) {
@@ -44,7 +44,7 @@ int64_t Number(const uint8_t* p, int n) {
   return x;
 }
 
-// The sum of a header's bytes, its own field taken as spaces. There were programs that added signed ones.
+// Checks the sum of a header's bytes, in which its own field counts as spaces. Some old programs added signed bytes.
 bool SumIsRight(const uint8_t* p) {
   int64_t sum = 0, signed_sum = 0;
   for (int i = 0; i < kTarBlock; i++) {
@@ -56,7 +56,7 @@ bool SumIsRight(const uint8_t* p) {
   return written == sum || written == signed_sum;
 }
 
-// Decimal digits and nothing else; -1: no such number.
+// Decimal digits and nothing else. -1: not such a number.
 int64_t Decimal(std::string_view text) {
   if (text.empty() || text.size() > 18) return -1;
   int64_t x = 0;
@@ -74,7 +74,7 @@ std::vector<std::pair<std::string, int>> Pairs(const std::vector<std::vector<std
   return found;
 }
 
-// Whether a member's header by itself says that it is a sparse file: GNU's old form, PAX 0.1 and 1.0.
+// Whether the member's own header marks a sparse file: GNU's old form, PAX 0.1 and 1.0.
 bool SaysSparse(const uint8_t* p) {
   return p[156] == 'S' || Text(p, 100).find("GNUSparseFile.") != std::string_view::npos;
 }
@@ -88,19 +88,19 @@ std::string CheckTarMember(RecordBytes* record) {
     return "no member of the archive begins there: the index is of another file, or the file is damaged";
   if (SaysSparse(p)) return std::string("it ") + kSparse;
   const int64_t size = Number(p + 124, 12), expected = record->size() - kTarBlock;
-  if (size == expected || expected >= int64_t{1} << 33) return {};  // sizes of more than 11 digits stand elsewhere
+  if (size == expected || expected >= int64_t{1} << 33) return {};  // larger sizes are stored elsewhere
   return "its header says " + std::to_string(size) + " bytes, the index " + std::to_string(expected) +
          ": the index is of another file, the file is damaged, or it is a sparse file";
 }
 
 std::string CheckSparse(int fd, int64_t offset) {
-  constexpr int64_t kMostBlocks = RecordBytes::kWindow / kTarBlock;  // of a PAX header
+  constexpr int64_t kMostBlocks = RecordBytes::kWindow / kTarBlock;  // blocks of a PAX header
   uint8_t blocks[2 * kTarBlock];
   const int64_t before = offset >= kTarBlock ? kTarBlock : 0;
   if (offset < 0 || ReadAt(fd, offset - before, blocks, before + kTarBlock) != 0) return {};
   if (!SumIsRight(blocks + before)) return {};
   if (SaysSparse(blocks + before)) return std::string("it ") + kSparse;
-  // PAX 0.0 says it in a PAX header alone. That ends with a line feed and zeros, which few members do.
+  // PAX 0.0 marks a sparse file only in a PAX header. That ends with a line feed and zeros, as few members do.
   int64_t end = before;
   while (end > 0 && blocks[end - 1] == 0) end--;
   if (end == 0 || blocks[end - 1] != '\n') return {};
@@ -125,11 +125,11 @@ std::string CheckSparse(std::string_view before, bool* more) {
   for (int64_t n = 1, at = static_cast<int64_t>(before.size()) - 2 * kTarBlock; at >= 0; n++, at -= kTarBlock) {
     const uint8_t* p = bytes + at;
     if ((Number(p + 124, 12) + kTarBlock - 1) / kTarBlock != n || !SumIsRight(p)) continue;
-    if (p[156] != 'x' && p[156] != 'X') return {};  // another member that ends there
+    if (p[156] != 'x' && p[156] != 'X') return {};  // a member that happens to end this way
     RecordBytes header({p, -1, 0, (n + 1) * kTarBlock, 0});
     return TarReader(&header).PaxSaysSparse() ? std::string("it ") + kSparse : std::string();
   }
-  // Of other text that ends so the last line does not say how long it is.
+  // In another text that ends this way, the last line does not begin with its own length.
   const size_t begin = text.find_last_of('\n', text.size() - 2) + 1;  // npos + 1 is 0
   const std::string_view line = text.substr(begin);
   *more = Decimal(line.substr(0, std::min(line.find(' '), line.size()))) == static_cast<int64_t>(line.size());
@@ -140,7 +140,7 @@ struct TarReader::Extended {
   std::string name;
   int64_t size = -1;
   bool sparse = false;
-  std::string sparse_name;  // where the other one is of how it is stored
+  std::string sparse_name;  // name of a sparse file, where `name` is that of its storage
 };
 
 bool TarReader::Fail(std::string why) {
@@ -157,7 +157,7 @@ bool TarReader::Long(int64_t offset, int64_t size, std::string* text) {
   return true;
 }
 
-// Lines "length keyword=value\n"; the length counts its own digits, too.
+// Lines "length keyword=value\n". The length includes its own digits.
 bool TarReader::Pax(int64_t offset, int64_t size, Extended* extended) {
   std::string all;
   if (!Long(offset, size, &all)) return false;
@@ -209,7 +209,7 @@ bool TarReader::Next(TarMember* member) {
     const std::string_view prefix = std::memcmp(p + 257, "ustar", 6) == 0 ? Text(p + 345, 155) : std::string_view();
     if (!prefix.empty()) name = std::string(prefix) + "/" + name;
     at_ = begin + kTarBlock;
-    if (type == 'S')  // more headers say where its pieces are
+    if (type == 'S')  // further headers give the positions of its pieces
       for (bool more = p[482]; more; at_ += kTarBlock) {
         p = bytes_.Peek(at_, kTarBlock);
         if (p == nullptr) return Fail(" ends within a header: it is truncated");
@@ -218,7 +218,7 @@ bool TarReader::Next(TarMember* member) {
     const bool is_header = type == 'L' || type == 'K' || type == 'x' || type == 'X' || type == 'g';
     if (!is_header && extended.size >= 0) size = extended.size;
     if (!is_header && !extended.name.empty()) name = extended.name;
-    const bool empty = type >= '1' && type <= '6';  // links, devices, folders: whatever their size says
+    const bool empty = type >= '1' && type <= '6';  // links, devices, folders: they have no data
     const int64_t data = at_;
     if (!empty && size > bytes_.size() - data)
       return Fail(": " + name + " at index " + std::to_string(data) + " has " + std::to_string(size) +
@@ -233,7 +233,7 @@ bool TarReader::Next(TarMember* member) {
       if (type == 'S' || extended.sparse)
         return Fail(": " + (extended.sparse_name.empty() ? name : extended.sparse_name) + " at index " +
                     std::to_string(begin) + " " + kSparse);
-      const bool folder = type == '\0' && !name.empty() && name.back() == '/';  // as before POSIX
+      const bool folder = type == '\0' && !name.empty() && name.back() == '/';  // how folders were stored before POSIX
       if ((type == '0' || type == '\0' || type == '7') && !folder) {
         *member = {std::move(name), data, size};
         return true;
@@ -400,7 +400,7 @@ std::string TarSamples::Parse(std::string_view lines, int width, int64_t at) {
     }
     p += p < end;  // the end of the line
     if (!EndSample()) return ": " + error_;
-    if (size() == samples) continue;  // left out
+    if (size() == samples) continue;  // a sample that was skipped
     if (samples == file_begin_ || samples - blocks_.back()[0] >= kBlockSamples) blocks_.push_back({samples, line});
   }
   return {};

@@ -1,8 +1,8 @@
-// One row of MCUs: entropy decoding, and right behind it the inverse DCT. Compiled once for each kind of CPU.
+// One row of MCUs: entropy decoding, directly followed by the inverse DCT. Compiled once for each kind of CPU.
 //
-// Blocks are transformed two at a time, as a 256-bit register has room for a row of both. So that all pairs lie side by
-// side in one component, whatever its sampling factors, two MCUs make a group. The pairs of a group are transformed
-// while the next group is decoded: what was just stored in pieces can't be loaded as a whole without waiting.
+// Two blocks are transformed at a time, because a 256-bit register holds a row of both. A group is two MCUs, so that
+// the blocks of a pair always lie side by side in one component, for all sampling factors. The pairs of a group are
+// transformed while the next group is decoded: loading as a whole what was just stored in pieces would stall.
 #ifndef JAXDALI_FFI_JPEG_BAND_H_
 #define JAXDALI_FFI_JPEG_BAND_H_
 
@@ -16,62 +16,62 @@
 namespace jaxdali::jpeg {
 
 inline constexpr int kMostBlocks = 10;  // of an MCU: T.81, B.2.3
-// A block has at most 64 codes of 16 bits with magnitudes of 11 or 10: 209 bytes. It is checked once a group that they
-// are there.
+// A block has at most 64 codes of 16 bits with magnitudes of 11 or 10 bits: 209 bytes. Once per group the decoder
+// checks that enough bytes are there.
 static_assert(ScanBytes::kAhead >= 2 * kMostBlocks * 210 + 64 + 16);
 
-// A block of a group; they come in the order of the scan.
+// A block of a group, in the order of the scan.
 struct GroupBlock {
   const DcTable* dc_table;
   const AcTable* ac_table;
-  const SkipTable* skip_table;  // instead of that one where blocks are skipped, once it is made
-  uint32_t* dc;                 // prediction
-  int place;                    // of its coefficients in the group's
+  const SkipTable* skip_table;  // used instead of that one where blocks are skipped, once it is made
+  uint32_t* dc;                 // DC prediction
+  int place;                    // its coefficients' index in those of the group
   int pair;
-  bool wanted;  // its component is
+  bool wanted;  // whether its component is needed
 };
 
 // Two blocks of a group, side by side.
 struct GroupPair {
-  const int16_t* quantizer;  // of both, in the order of the pair's coefficients
-  uint8_t* samples;          // of the first group, in the present band
+  const int16_t* quantizer;  // for both blocks, in the order of the pair's coefficients
+  uint8_t* samples;          // of the first group, in the current band
   int64_t pitch;             // bytes from row to row
   int width;                 // samples from group to group
-  int size;                  // samples of a block, in each direction; 0: none is wanted
+  int size;                  // width and height of a block in samples; 0: it is not needed
 };
 
-// Where an MCU begins, and what else its decoding depends on.
+// The start of an MCU and the state that its decoding depends on.
 struct Checkpoint {
-  int mcu;              // its number in the scan; a multiple of the restart interval: its restart marker is yet to come
-  const uint8_t* byte;  // of the file
-  int bit;              // of that byte
-  uint32_t dc[3];       // predictions
+  int mcu;  // number of the MCU in the scan; for a multiple of the restart interval, the restart marker is not yet read
+  const uint8_t* byte;  // in the file
+  int bit;              // in that byte
+  uint32_t dc[3];       // DC predictions
 };
 
 struct BandScan {
   ScanBytes bytes;
   Bits bits;
-  uint32_t dc[3];  // predictions
+  uint32_t dc[3];  // DC predictions
   int restart_interval, until_restart, restarts;
   int mcu_blocks, mcu_columns;
-  int first_group, end_group;  // that the region needs
+  int first_group, end_group;  // groups that the region needs
   GroupBlock block[2 * kMostBlocks];
   GroupPair pair[kMostBlocks];
-  alignas(64) int16_t coefficients[2][kMostBlocks * kPairSize];  // zero, between bands
+  alignas(64) int16_t coefficients[2][kMostBlocks * kPairSize];  // zero between bands
 
   JAXDALI_INLINE void Restart(const uint8_t* at) {
     bits = Bits::At(at);
     dc[0] = dc[1] = dc[2] = 0;
     until_restart = restart_interval;
   }
-  // The data have to end where a marker stands: no byte is missing or left over.
+  // Whether the data end at this marker, with no byte missing or left over.
   JAXDALI_INLINE bool EndsAt(int marker) const {
     return bytes.complete() && bits.position() == bytes.filled() && bytes.marker() == marker;
   }
 };
 
-// An MCU's blocks, of which `lasts` gets the largest index of a coefficient in each pair. Negative: damaged. A function
-// of its own, so that decoding has the registers.
+// Decodes the blocks of an MCU. `lasts` gets the largest index of a coefficient in each pair. Negative: the data are
+// damaged. This is a separate function so that the decoding loop gets the registers.
 template <class Isa, bool kSkip>
 __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t* coefficients, int* lasts,
                                         Bits* state) {
@@ -99,7 +99,7 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
   return damaged;
 }
 
-// Two blocks' coefficients, zero afterwards, to samples. `last`: the largest index of one.
+// Transforms two blocks' coefficients to samples and clears them. `last`: the largest index of a coefficient.
 template <class Isa>
 JAXDALI_INLINE bool TransformPair(const GroupPair& pair, int16_t* coefficients, int last, uint8_t* samples) {
   if (pair.size == 8) return Isa::Transform(coefficients, pair.quantizer, last, samples, pair.pitch);
@@ -108,8 +108,8 @@ JAXDALI_INLINE bool TransformPair(const GroupPair& pair, int16_t* coefficients, 
   return pair.size != 1 || Isa::ToOne(coefficients, pair.quantizer, samples);
 }
 
-// False: damaged, or to be left to libjpeg-turbo. With `wanted` false, or outside the groups that are needed, blocks
-// are skipped over.
+// Returns false if the data are damaged or need libjpeg-turbo. Blocks are skipped if `wanted` is false, and outside the
+// groups that are needed.
 template <class Isa>
 bool DecodeBand(BandScan* scan, bool wanted) {
   BandScan& s = *scan;
@@ -149,15 +149,15 @@ bool DecodeBand(BandScan* scan, bool wanted) {
   return sane;
 }
 
-// Where a progressive file's coefficients are of a pair in the first group of a band, and how many pairs come before
-// the next group's.
+// Where the coefficients of a pair in the first group of a band are in a progressive file, and how many pairs come
+// before those of the next group.
 struct StoredGroupPair {
   int16_t* coefficients;
-  const uint64_t* present;  // of both blocks
+  const uint64_t* present;  // for both blocks
   int step;
 };
 
-// The groups of a band that the region needs, of coefficients that are there.
+// Transforms the groups of a band that the region needs, whose coefficients are already decoded.
 template <class Isa>
 bool TransformBand(const BandScan& s, const StoredGroupPair* stored) {
   const int groups = (s.mcu_columns + 1) / 2, end = s.end_group < groups ? s.end_group : groups;

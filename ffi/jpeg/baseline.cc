@@ -8,12 +8,13 @@ namespace jaxdali::jpeg {
 namespace {
 
 constexpr int kEndOfImage = 0xD9;
-constexpr size_t kKeptBytes = size_t{4} << 20;  // of buffers, from image to image
-// libjpeg reads bits ahead: whether it meets the end of data that end so soon behind a region is for it to say.
+constexpr size_t kKeptBytes = size_t{4} << 20;  // size of buffers that are kept from image to image
+// libjpeg reads ahead. If the data end within this many bytes after a region, only libjpeg can tell whether it sees the
+// end.
 constexpr int64_t kLookAhead = 64;
-// libjpeg refuses DC values whose sums leave 32 bits. One band adds less than this.
+// libjpeg refuses sums of DC values that exceed 32 bits. One band adds less than this.
 constexpr uint32_t kMostDc = 1u << 30;
-// Skipping over so many blocks gains what it takes to make a table for it: 2 us.
+// Skipping this many blocks saves the time of building a table for it, 2 us.
 constexpr int kBlocksPerSkipTable = 256;
 
 int CeilDivide(int a, int b) { return (a + b - 1) / b; }
@@ -39,7 +40,7 @@ bool BaselineDecoder::PlanComponents() {
   h_max_ = v_max_ = 1;
   size_ = 8;
   scan_.mcu_blocks = 0;
-  const bool alone = components() == 1;  // then an MCU is a block, whatever the factors
+  const bool alone = components() == 1;  // then an MCU is one block, for all sampling factors
   for (const FrameComponent& c : header_.components)
     if (!alone) h_max_ = std::max(h_max_, c.h), v_max_ = std::max(v_max_, c.v);
   for (int i = 0; i < components(); i++) {
@@ -47,7 +48,7 @@ bool BaselineDecoder::PlanComponents() {
     Plane& p = plane_[i];
     p.h = alone ? 1 : c.h;
     p.v = alone ? 1 : c.v;
-    if (h_max_ % p.h || v_max_ % p.v) return false;  // libjpeg doesn't do fractions either
+    if (h_max_ % p.h || v_max_ % p.v) return false;  // libjpeg does not support fractions either
     p.wanted = i == 0 || format_ != PixelFormat::kGray;
     for (int k = 0; k < 128; k++) p.quantizer[k] = static_cast<int16_t>(c.quantizer[k / 16 * 8 + k % 8]);
     scan_.mcu_blocks += p.h * p.v;
@@ -69,7 +70,7 @@ void BaselineDecoder::PlanSizes() {
     p.width = CeilDivide(width() * p.h * p.size, h_max_ * 8);
     p.height = CeilDivide(height() * p.v * p.size, v_max_ * 8);
     p.upsampling = UpsamplingOf(p.expand_x, p.expand_y, p.width);
-    if (size_ == 1 && p.upsampling != Upsampling::kFull) p.upsampling = Upsampling::kRepeat;  // nothing fancy then
+    if (size_ == 1 && p.upsampling != Upsampling::kFull) p.upsampling = Upsampling::kRepeat;  // as libjpeg does
     needs_context_ |= p.wanted && (p.upsampling == Upsampling::kH1V2 || p.upsampling == Upsampling::kH2V2);
   }
 }
@@ -85,7 +86,7 @@ void BaselineDecoder::Select(const Region& region) {
   region_ = region;
   next_row_ = region.y;
   has_coefficients_ = false;
-  // The samples beside the region's are at most v_max_ rows and h_max_ columns away.
+  // Upsampling reads at most v_max_ rows and h_max_ columns beside the region.
   first_band_ = std::max(0, region.y - v_max_) / band_height();
   next_band_ = 0;
   const int group_width = 2 * size_ * h_max_;
@@ -117,7 +118,7 @@ void BaselineDecoder::Follow(const BaselineDecoder& other, const Region& region)
 
 Checkpoint BaselineDecoder::Here() {
   const Bits& bits = scan_.bits;
-  const int left = bits.valid & 7;  // of a byte of which some were dropped
+  const int left = bits.valid & 7;  // bits left of a byte that is partly read
   return {next_mcu_,
           scan_.bytes.Place(bits.position() - (left ? 1 : 0)),
           left ? 8 - left : 0,
@@ -151,7 +152,7 @@ bool BaselineDecoder::Enter(const Checkpoint& place) {
   return Skip(band * mcu_columns() - place.mcu);
 }
 
-// Most files have the same few tables: those of the file before are kept.
+// Most files share a few tables, so those of the file before are kept.
 void BaselineDecoder::PlanTables() {
   for (int i = 0; i < components(); i++) {
     const ScanComponent& c = header_.scans[0].components[i];
@@ -172,8 +173,8 @@ void BaselineDecoder::PlanTables() {
   }
 }
 
-// Called before so many MCUs are decoded. Of those that are skipped over it counts the blocks, from file to file as
-// long as the tables are the same, and makes the tables for skipping when they would have paid by then.
+// Called before `mcus` MCUs are decoded. It counts the blocks that are skipped, also over several files as long as the
+// tables are equal. Once the tables for skipping would have paid off, it builds them.
 void BaselineDecoder::PlanSkipping(int mcus, bool wanted) {
   const int inside = std::min(2 * scan_.end_group, mcu_columns()) - 2 * scan_.first_group;
   for (int i = 0; i < components(); i++) {
@@ -225,7 +226,7 @@ void BaselineDecoder::PlanGroups() {
   }
 }
 
-// The next one's samples go where those of the one before the last were.
+// Samples of consecutive bands alternate between two buffers.
 void BaselineDecoder::SwapBands() {
   for (int i = 0, pair = 0; i < components(); i++) {
     const Plane& p = plane_[i];
@@ -234,7 +235,7 @@ void BaselineDecoder::SwapBands() {
   }
 }
 
-// All of the image's coefficients.
+// Decodes all coefficients of the image.
 bool BaselineDecoder::DecodeScans() {
   const int groups = CeilDivide(mcu_columns(), 2);
   int64_t pairs = 0;
@@ -260,7 +261,8 @@ bool BaselineDecoder::DecodeScans() {
   }
   if (!scan_tables_) scan_tables_ = std::make_unique<CodeTable[]>(3);
   for (const Scan& scan : header_.scans) {
-    // What nobody looks at is not decoded. Damage there makes no difference: libjpeg only warns of it.
+    // Coefficients that the result does not need are not decoded. Damage there does not matter, because libjpeg only
+    // warns of it.
     const Plane& first = plane_[scan.components[0].component];
     if (scan.first > 0 && (!first.wanted || first.size == 1)) continue;
     StoredScan s{};
@@ -316,7 +318,7 @@ bool BaselineDecoder::DecodeNextBand() {
   for (int i = 0; i < components(); i++) {
     const Plane& p = plane_[i];
     if (!progressive() && scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
-    // Beyond its ends a row repeats its last sample.
+    // A row repeats its last sample beyond each end.
     const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
     if (!wanted || !p.wanted || !has_neighbours) continue;
     for (int y = 0; y < p.band_rows(); y++) {
@@ -331,7 +333,7 @@ bool BaselineDecoder::DecodeNextBand() {
   return progressive() || scan_.bits.position() <= scan_.bytes.filled();
 }
 
-// A component's values at row y of the image, for the region's columns.
+// The values of a component at row y of the image, for the region's columns.
 const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
   const Plane& p = plane_[component];
   uint8_t* to = upsampled_[component];
@@ -360,7 +362,7 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
 
 bool BaselineDecoder::NextRow(uint8_t* pixels) {
   const int y = next_row_++;
-  // As libjpeg does it: with context, the last row of each component waits for the next band.
+  // As in libjpeg, if rows depend on the band below, the last row of each component waits for that band.
   auto is_there = [&] {
     return next_band_ == bands_ || y < next_band_ * band_height() - (needs_context_ ? v_max_ : 0);
   };
@@ -386,12 +388,12 @@ bool BaselineDecoder::NextRow(uint8_t* pixels) {
   return next_row_ < region_.y + region_.height || EndsWell();
 }
 
-// After the region's last row.
+// Checks the data after the region's last row.
 bool BaselineDecoder::EndsWell() {
-  if (progressive()) return true;  // all of it has been looked at
+  if (progressive()) return true;  // all data were checked
   const ScanBytes& bytes = scan_.bytes;
-  // What libjpeg reads at a time are the rows of an MCU of all components, also where there is but one, of factors that
-  // mean nothing: it notices damage in all of them.
+  // libjpeg always reads the rows of an MCU of all components together, even if a single component makes the sampling
+  // factors meaningless. It notices damage in all of these rows.
   const int at_a_time = components() == 1 ? header_.components[0].v : 1;
   while (next_band_ < bands_ && next_band_ % at_a_time != 0)
     if (!DecodeNextBand()) return false;

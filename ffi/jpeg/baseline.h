@@ -1,18 +1,18 @@
-// Decodes baseline and progressive JPEG files on the CPU, row by row, to the bit as libjpeg-turbo does ("islow", fancy
-// upsampling), in less than half its time.
+// Decodes baseline and progressive JPEG files on the CPU, row by row, with the same bits as libjpeg-turbo ("islow",
+// fancy upsampling) in less than half the time.
 //
-// Covered are Huffman-coded files of 8 bits, gray or of three components, with any sampling factors that libjpeg-turbo
-// accepts: sequential ones of one scan, and progressive ones whose scans leave no bit out of the coefficients that
-// matter most. Everything else, and whatever looks damaged in the least, is for libjpeg-turbo:
-// what it makes of damage then stays what it is.
+// It supports Huffman-coded files of 8 bits, gray or with three components, with all sampling factors that
+// libjpeg-turbo accepts: sequential files of one scan, and progressive files whose scans transmit all bits of the most
+// important coefficients. It leaves everything else, and every file that shows any damage, to libjpeg-turbo, so that
+// the results for damaged files are exactly libjpeg-turbo's.
 //
 //   markers (header.h) -> bytes without stuffing (scan_bytes.h) -> coefficients (pair_table.h, block.h) -> samples
 //   (band.h, idct.h, scaled_idct.h), one row of MCUs at a time -> pixels (upsampling.h, color.h)
 //
-// The scans of a progressive file give the whole image's coefficients first (progressive.h).
+// In a progressive file the scans give the coefficients of the whole image first (progressive.h).
 //
-// An image that is made smaller has smaller blocks, at an eighth of its size one sample of each, their mean. As in
-// libjpeg-turbo subsampled chroma gets larger ones instead of being upsampled, where it is subsampled both ways.
+// A scaled-down image has smaller blocks. At 1/8 of the size a block has one sample, its mean. As in libjpeg-turbo,
+// chroma that is subsampled in both directions gets larger blocks instead of being upsampled.
 #ifndef JAXDALI_FFI_JPEG_BASELINE_H_
 #define JAXDALI_FFI_JPEG_BASELINE_H_
 
@@ -35,48 +35,49 @@ struct Region {
   int y, x, height, width;
 };
 
-// One per thread: it keeps its buffers, and the tables of the file before.
+// One per thread. It keeps its buffers and the tables of the file before.
 class BaselineDecoder {
  public:
   explicit BaselineDecoder(const Kernels& kernels = BestKernels()) : kernels_(kernels) {}
   BaselineDecoder(const BaselineDecoder&) = delete;
   BaselineDecoder& operator=(const BaselineDecoder&) = delete;
 
-  // Begins with a file; its data have to stay. False: not covered.
+  // Begins with a file, whose data must stay valid. False: the file is not supported.
   bool Start(const uint8_t* data, int64_t size, PixelFormat format);
   int width() const { return header_.width; }
   int height() const { return header_.height; }
   int components() const { return static_cast<int>(header_.components.size()); }
 
-  // Makes the image smaller by 2, 4 or 8, rounded up, as libjpeg-turbo does. False: not covered.
+  // Scales the image down by 2, 4 or 8, rounding up, as libjpeg-turbo does. False: not supported.
   bool Scale(int by);
 
-  // Then the part of the image that is wanted; not empty, and inside. Rows above it are skipped over, blocks beside it
-  // are not transformed.
+  // Call this next, with the part of the image that is needed, which is not empty and inside. Rows above it are
+  // skipped, and blocks beside it are not transformed.
   void Select(const Region& region);
 
-  // Then each of its rows, once: the region's width of pixels, and no byte more. False: libjpeg-turbo has to do it all.
+  // Then get each of its rows, once: the pixels of the region's width, and no byte more. False: libjpeg-turbo must
+  // decode the whole image.
   bool NextRow(uint8_t* pixels);
 
-  // Of several decoders on one image (strips.h):
+  // For several decoders on one image (strips.h):
   const Kernels& kernels() const { return kernels_; }
-  // Begins with the file of another one, for a part that is wanted of the same raster.
+  // Begins with the file of another decoder, for another region of the same raster.
   void Follow(const BaselineDecoder& other, const Region& region);
   const Region& region() const { return region_; }
-  // What is decoded next. Its `byte` is found by going over what was read ahead; IsBefore says quickly whether it comes
-  // before a place in the file, or else it may be anywhere.
+  // What is decoded next. Finding its `byte` takes a search through the bytes that were read ahead. IsBefore is quick:
+  // if it is true the position is before `place` in the file; if not, it may be anywhere.
   Checkpoint Here();
   bool IsBefore(const uint8_t* place) const { return scan_.bytes.IsBefore(scan_.bits.position(), place); }
   const uint8_t* end() const { return end_; }  // of the file
-  // Goes on from there.
+  // Continues from `place`.
   void MoveTo(const Checkpoint& place);
-  // Skips over so many MCUs. False: damaged.
+  // Skips this many MCUs. False: the data are damaged.
   bool Skip(int mcus);
-  // Goes on from the first row of MCUs that begins there or behind it, which is not below FirstBand().
+  // Continues from the first row of MCUs that begins at or after `place`, which must not be before FirstBand().
   bool Enter(const Checkpoint& place);
 
-  // Rows of MCUs: how many MCUs each has, how many there are, the first one that the region needs, the first row of
-  // pixels that is had from one and those below, the one that is decoded next.
+  // Rows of MCUs: the number of MCUs in each, the number of rows, the first row that the region needs, the first row of
+  // pixels that is available from a row on, and the row that is decoded next.
   int mcu_columns() const { return scan_.mcu_columns; }
   int bands() const { return bands_; }
   int first_band() const { return first_band_; }
@@ -84,15 +85,15 @@ class BaselineDecoder {
   int next_band() const { return next_band_; }
   int next_row() const { return next_row_; }
   bool progressive() const { return header_.progressive; }
-  int restart_interval() const { return header_.scans[0].restart_interval; }  // in MCUs; 0: none
+  int restart_interval() const { return header_.scans[0].restart_interval; }  // in MCUs; 0: no restarts
 
  private:
-  // A component's samples of two bands, which take turns: upsampling looks at the rows above and below.
+  // A component's samples of two bands, which alternate, because upsampling reads the rows above and below.
   struct Plane {
     Upsampling upsampling;
     int expand_x, expand_y;  // pixels per sample
     int h, v;                // sampling factors
-    int size;                // samples of a block, in each direction
+    int size;                // width and height of a block in samples
     int width, height;       // in samples
     bool wanted;
     int64_t pitch;
@@ -102,14 +103,14 @@ class BaselineDecoder {
     int band_rows() const { return size * v; }
     uint8_t* row(int y) const { return samples + y % (2 * band_rows()) * pitch; }
   };
-  // Of a component, and for which Huffman tables it was made.
+  // Tables of a component, and the Huffman tables that they are made from.
   struct Tables {
     bool made = false;
     HuffmanTable dc_source, ac_source;
     DcTable dc;
     AcTable ac;
     SkipTable skip;
-    int skipped = 0;  // blocks, until that is made
+    int skipped = 0;  // blocks skipped until it is made
   };
 
   int band_height() const { return size_ * v_max_; }  // in pixels
@@ -133,19 +134,19 @@ class BaselineDecoder {
   ColorTransform color_ = ColorTransform::kGray;
   int h_max_ = 1, v_max_ = 1, bands_ = 0;
   bool needs_context_ = false;  // rows depend on the band below
-  int size_ = 8;                // of the largest component's blocks
+  int size_ = 8;                // size of a block in the largest component
   Region region_{};
   int next_row_ = 0, next_band_ = 0, first_band_ = 0, next_mcu_ = 0;
   Plane plane_[3];
   Tables tables_[3];
   int table_of_[3];
   BandScan scan_;
-  // Of a progressive file:
+  // For progressive files:
   KeptMemory stored_memory_;
   StoredPlane stored_[3];
   std::unique_ptr<CodeTable[]> scan_tables_;
   bool has_coefficients_ = false;
-  std::vector<uint8_t> rows_;  // all planes' and three of pixels
+  std::vector<uint8_t> rows_;  // rows of all planes, and three rows of upsampled samples
   uint8_t* upsampled_[3];
 };
 

@@ -1,19 +1,19 @@
 // Entropy decoding of a block: T.81, F.2.2. Compiled once for each kind of CPU, which `Isa` names.
 //
-// Note [Decoding loop]. Each turn of the loop takes one or two symbols from a table (pair_table.h). What it lasts is
-// its critical path: shift, load, shift, six cycles on Zen 4. So the numbers of bits are bytes by themselves: there a
-// load whose index is multiplied takes a cycle more, and one that waits for an address added up before it, too (6 to
-// 8 % of all decoding each). The rest, about 23 instructions, fits in beside that. What was tried and is slower: larger
-// tables; values computed with arithmetic or a branch for those that stick out of the window; two images in lock step
-// (registers run out); no branch at the end of a block; bits filled up every third turn.
+// Note [Decoding loop]. Each iteration of the loop takes one or two symbols from a table (pair_table.h). Its time is
+// its critical path: shift, load, shift, which are six cycles on Zen 4. Therefore the numbers of bits are in byte
+// arrays: a load with a scaled index takes one cycle more, and so does one whose address is added up first (6 to 8 % of
+// all decoding each). The remaining 23 or so instructions run in parallel with that. Slower alternatives, all measured:
+// larger tables; computing the values that extend beyond the window with arithmetic or a branch; two images in lockstep
+// (not enough registers); no branch at the end of a block; a refill of bits in every third iteration.
 //
-// Blocks that are skipped over have a table of their own, whose look-ups take all symbols of a window: a fifth less
-// time. What was tried: selecting the next block's table without a branch gains another twentieth, and takes a loop of
-// its own; the next window's index by BEXTR, of a control in the entry, gains nothing.
+// Blocks that are skipped have their own table, whose look-ups take all symbols of a window. This saves a fifth of the
+// time. Alternatives, measured: selecting the next block's table without a branch saves another twentieth, but needs a
+// second loop; computing the next window's index by BEXTR with a control in the entry saves nothing.
 //
-// A refill leaves 56 bits and more. A look-up takes 20 at most, since its code has fewer bits than the window and its
-// magnitude no more than kMaxAcSize; when skipping 22, as the code may fill the window. That is enough for two of them
-// and the window of a third, which is looked up before the bits are filled up again.
+// A refill leaves at least 56 bits. A look-up takes at most 20, because its code is shorter than the window and its
+// magnitude has at most kMaxAcSize bits; when skipping it takes at most 22, because the code may fill the window. So 56
+// bits are enough for two look-ups and the window of a third, which is read before the refill.
 #ifndef JAXDALI_FFI_JPEG_BLOCK_H_
 #define JAXDALI_FFI_JPEG_BLOCK_H_
 
@@ -26,12 +26,12 @@
 
 namespace jaxdali::jpeg {
 
-// Two blocks, side by side in their component, lie row by row: eight coefficients of the one, eight of the other. Then
-// comes a place that nobody reads, for what damaged data, and entries that end a block, put beyond index 63.
+// The coefficients of two blocks that lie side by side in their component, row by row: eight of the first block, eight
+// of the second. After them comes a place that is never read. Damaged data, and entries that end a block, write beyond
+// index 63, which goes there.
 inline constexpr int kPairDump = 128, kPairSize = 144;
 
-// Where the coefficient at an index of the zigzag order goes in its pair. A step leads at most from index 63 over
-// kAdvanceToSlow.
+// Where the coefficient at a zigzag index goes in its pair. A step leads at most from index 63 over kAdvanceToSlow.
 struct PairOrder {
   uint8_t place[256];
 
@@ -40,7 +40,7 @@ struct PairOrder {
     for (int k = 64; k < 256; k++) place[k] = kPairDump;
   }
 };
-alignas(64) constexpr PairOrder kPairOrder;  // not inline: its address is then known without a look-up
+alignas(64) constexpr PairOrder kPairOrder;  // not inline, so that its address is known without a look-up
 
 // 64 bits of the data, the next one uppermost. At least 56 are valid after a refill.
 struct Bits {
@@ -68,8 +68,8 @@ struct Bits {
   JAXDALI_INLINE const uint8_t* position() const { return next - (valid >> 3); }
 };
 
-// What the next look-up waits for, loaded ahead of the coefficients' stores: loads behind those may have to wait for
-// them.
+// The values that the next look-up waits for. They are loaded before the coefficients are stored, because a load after
+// a store may have to wait for it.
 struct Step {
   uint32_t bits, advance;
 
@@ -79,18 +79,18 @@ struct Step {
   }
 };
 
-// Bits of a window: where they begin in the lower byte, how many there are in the upper one.
+// Extracts bits of a window. `which` has their position in the lower byte and their number in the upper one.
 JAXDALI_INLINE uint32_t CutBits(uint64_t window, uint32_t which) {
   return static_cast<uint32_t>(window >> (which & 255)) & ((1u << (which >> 8)) - 1);
 }
 
-// The entry's coefficients to their places; `window` is what it was looked up by.
+// Stores the coefficients of an entry, which was found by `window`.
 template <class Isa>
 JAXDALI_INLINE void Write(const PairEntry& entry, uint64_t window, const uint8_t* order, const uint8_t* next,
                           int16_t* block) {
   uint32_t tail = Isa::Cut(window, entry.tail);
   int32_t first = entry.first, second = entry.second;
-  // As registers of 32 bits: writing 16 bits of one depends on what the rest of it was.
+  // As 32-bit registers, because writing only 16 bits of a register depends on its old contents.
   asm("" : "+r"(second));
   first += static_cast<int32_t>(tail);
   asm("" : "+r"(first));
@@ -98,10 +98,11 @@ JAXDALI_INLINE void Write(const PairEntry& entry, uint64_t window, const uint8_t
   block[order[entry.run]] = static_cast<int16_t>(first);
 }
 
-// Neither within the block, 1 to 64, nor at a regular end: what Meaning's advances lead to from indices 1 to 63.
+// Whether the index is neither in the block, 1 to 64, nor at a regular end, which is where Meaning's advances lead from
+// 1 to 63.
 JAXDALI_INLINE bool IsOdd(int64_t index) { return !((index + 63) & 64); }
 
-// One symbol, whichever it is. Returns what the pointer into the order becomes.
+// Takes one symbol of any kind. Returns the new pointer into the order.
 template <class Isa, class Table>
 __attribute__((noinline, cold)) const uint8_t* OneSymbol(const Table& table, const uint8_t* order, int16_t* block,
                                                          Bits* bits) {
@@ -115,16 +116,16 @@ __attribute__((noinline, cold)) const uint8_t* OneSymbol(const Table& table, con
 
 static_assert(2 * (kSkipBits + kMaxAcSize) + kSkipBits <= 56);
 
-// Decodes a block whose coefficients are zero, and its DC value's difference onto `dc`. Returns the index of the last
-// coefficient, or one before the code that ended the block; -1: damaged. `table` is the AC table; with kSkip, when
-// nothing is written, it may be the one for skipping.
+// Decodes a block whose coefficients are zero, and adds the difference of its DC value to `dc`. Returns the index of
+// the last coefficient, or one before the code that ended the block; -1: damaged. `table` is the AC table; with kSkip,
+// which writes nothing, it may be the one for skipping.
 template <class Isa, bool kSkip, class Table>
 JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table, const Table& table, uint32_t* dc,
                                int16_t* block, Bits* state) {
-  // `order` points at the place of coefficient k: advancing it advances k.
+  // `order` points at the place of coefficient k. Advancing the pointer advances k.
   const uint8_t *order = kPairOrder.place, *const end = order + 64, *next;
   Bits bits = *state;
-  int16_t first[kSkip ? kPairSize : 1];  // where DC goes when nothing else is wanted
+  int16_t first[kSkip ? kPairSize : 1];  // DC goes here if the block is skipped
   int16_t* const to = kSkip ? first : block;
   const PairEntry* entry = dc_table.At(bits.window);
   Step step = Step::At(dc_table, bits.window);
@@ -165,8 +166,8 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
         order = next;
       }
       if (__builtin_expect(!IsOdd(next - kPairOrder.place), 1)) break;
-      // Back to before the look-up, and one symbol by itself: its code is long, or it fills the block and the further
-      // symbols of the entry were the next block's.
+      // Back to before the look-up, to take one symbol alone. Either its code is long, or it fills the block and the
+      // further symbols of the entry belong to the next block.
       bits.window = window;
       bits.valid += step.bits;
       Bits rare = bits;

@@ -1,4 +1,4 @@
-// Order and values of coefficients.
+// The order and the values of coefficients.
 #ifndef JAXDALI_FFI_JPEG_COEFFICIENTS_H_
 #define JAXDALI_FFI_JPEG_COEFFICIENTS_H_
 
@@ -8,9 +8,9 @@
 
 namespace jaxdali::jpeg {
 
-// The place in natural order of the k-th coefficient of the zigzag order.
+// The place in natural order of the k-th coefficient in zigzag order.
 JAXDALI_HD constexpr uint8_t NaturalOrder(int k) {
-  // The diagonals of a block are 0 to 14; even ones go upwards.
+  // The diagonals of a block are numbered 0 to 14; even ones go upwards.
   int diagonal = 0, first = 0;
   for (; k - first >= (diagonal < 8 ? diagonal + 1 : 15 - diagonal); diagonal++)
     first += diagonal < 8 ? diagonal + 1 : 15 - diagonal;
@@ -20,7 +20,7 @@ JAXDALI_HD constexpr uint8_t NaturalOrder(int k) {
   return static_cast<uint8_t>(y * 8 + x);
 }
 
-// The value of a magnitude's bits: T.81, F.2.2.1.
+// The value that a magnitude's bits encode: T.81, F.2.2.1.
 JAXDALI_HD constexpr int32_t Extend(uint32_t magnitude, int size) {
   const int32_t v = static_cast<int32_t>(magnitude);
   return size && magnitude < 1u << (size - 1) ? v - (1 << size) + 1 : v;

@@ -1,5 +1,5 @@
-// YCbCr to RGB, to the bit as libjpeg-turbo does it: 16.16 fixed point. The luminance goes into the sum before it is
-// shifted, which changes nothing, and clamping comes before shifting, so that a byte is picked instead.
+// YCbCr to RGB in 16.16 fixed point, with the same bits as libjpeg-turbo. It adds the luminance before the shift, which
+// changes nothing, and clamps before the shift, so that a byte can be picked instead of shifted.
 #ifndef JAXDALI_FFI_JPEG_COLOR_H_
 #define JAXDALI_FFI_JPEG_COLOR_H_
 
@@ -10,12 +10,12 @@
 
 namespace jaxdali::jpeg {
 
-// How the first, second and third channel of RGB or BGR come from luminance and two chroma planes: that of the first
-// channel (Cr for RGB, Cb for BGR) and that of the third.
+// How the three channels of RGB or BGR are computed from luminance and two chroma planes: the one for the first channel
+// (Cr for RGB, Cb for BGR) and the one for the third.
 struct ColorWeights {
-  int32_t first, third;                // the chroma planes' factors in their own channels
-  int32_t second_first, second_third;  // and in green
-  int32_t offset, offset2, offset3;    // of the three channels: rounding, and chroma's zero at 128
+  int32_t first, third;                // factors of the chroma planes in these channels
+  int32_t second_first, second_third;  // and in the second channel, green
+  int32_t offset, offset2, offset3;    // for rounding and the chroma zero of 128, in each channel
 
   JAXDALI_HD static ColorWeights Make(bool bgr) {
     constexpr int32_t kRed = 91881, kBlue = 116130, kGreenRed = -46802, kGreenBlue = -22554, kHalf = 32768;
@@ -43,7 +43,7 @@ JAXDALI_HD inline void YccToChannels(const ColorWeights& w, int32_t y, int32_t c
   out[2] = Clamp24(y + w.offset3 + w.third * chroma_third);
 }
 
-// Four channels' bytes, the first one lowest.
+// The bytes of four channels, the first one lowest.
 JAXDALI_HD inline uint32_t PackChannels(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return Permute(Permute(a, b, 0x62), Permute(c, d, 0x62), 0x5410);
 }

@@ -9,9 +9,9 @@
 namespace jaxdali::jpeg {
 namespace {
 
-constexpr int kMaxSide = 65500;  // libjpeg's
+constexpr int kMaxSide = 65500;  // libjpeg's limit
 
-// The tables of T.81, Annex K.3, for files that leave them out, as the frames of Motion JPEG do.
+// The tables of T.81, Annex K.3, for files without tables, such as the frames of Motion JPEG.
 HuffmanTable Standard(bool is_ac, std::initializer_list<uint8_t> count, std::initializer_list<uint8_t> value) {
   HuffmanTable table{};
   table.is_ac = is_ac;
@@ -59,11 +59,11 @@ class Reader {
     if (size_ < 4 || data_[0] != 0xFF || data_[1] != 0xD8) return false;
     at_ = 2;
     while (header_.components.empty() || header_.progressive || coded_ < header_.components.size()) {
-      if (at_ >= size_ || data_[at_] != 0xFF) return false;  // libjpeg skips what is between markers, with a warning
+      if (at_ >= size_ || data_[at_] != 0xFF) return false;  // libjpeg skips bytes between markers with a warning
       while (at_ < size_ && data_[at_] == 0xFF) at_++;
       if (at_ >= size_) return false;
       const int marker = data_[at_++];
-      if (marker == 0x01 || (marker & 0xF8) == 0xD0) continue;  // TEM, RST: no segment
+      if (marker == 0x01 || (marker & 0xF8) == 0xD0) continue;  // TEM and RST have no segment
       if (marker == 0xD9 && header_.progressive) return IsComplete();
       if (marker == 0xD8 || marker == 0xD9 || size_ - at_ < 2) return false;
       const int length = data_[at_] << 8 | data_[at_ + 1];
@@ -100,7 +100,7 @@ class Reader {
       case 0xEE:
         if (end - p >= 12 && std::memcmp(p, "Adobe", 5) == 0) header_.adobe = true, header_.adobe_transform = p[11];
         return true;
-      default:  // not application data or a comment: other frames, arithmetic coding, what nobody knows
+      default:  // neither application data nor a comment: other frames, arithmetic coding, unknown markers
         return (marker & 0xF0) == 0xE0 || marker == 0xFE;
     }
   }
@@ -148,7 +148,7 @@ class Reader {
         table.count[l] = p[l];
         sum += p[l];
         code += p[l];
-        if (p[l] && code >= 2 << l) return false;  // more codes than there are; the one of ones alone is none
+        if (p[l] && code >= 2 << l) return false;  // more codes than exist; the code of all ones is not valid
       }
       p += 16;
       if (sum > 256 || end - p < sum) return false;
@@ -223,7 +223,7 @@ class Reader {
         if (!HasTable(1, ac)) return false;
         component.ac = Table(huffman_[1][ac]);
       }
-      // What libjpeg warns of is left to it.
+      // Left to libjpeg, which warns of it.
       if (!is_dc && bits_left_[c][0] < 0) return false;
       for (int k = scan.first; k <= scan.last; k++) {
         if (bits_left_[c][k] != (scan.high ? scan.high : -1)) return false;
@@ -245,7 +245,7 @@ class Reader {
     return static_cast<int>(header_.scans.size()) <= kMostScans;
   }
 
-  // libjpeg makes pictures smooth whose first coefficients are not all there.
+  // libjpeg smooths images in which some of the first coefficients are incomplete.
   bool IsComplete() const {
     for (size_t c = 0; c < header_.components.size(); c++)
       for (int k = 0; k < kLooked; k++)
@@ -253,7 +253,8 @@ class Reader {
     return true;
   }
 
-  // A sequential file without tables gets the standard ones, as frames of Motion JPEG do; a progressive one does not.
+  // A sequential file without tables, such as a frame of Motion JPEG, gets the standard ones; a progressive one does
+  // not.
   bool HasTable(int is_ac, int slot) const { return has_huffman_[is_ac][slot] || (!header_.progressive && slot < 2); }
 
   static bool EndsScan(const uint8_t* p) { return p[0] == 0xFF && p[1] != 0 && p[1] != 0xFF && (p[1] & 0xF8) != 0xD0; }
@@ -271,12 +272,12 @@ class Reader {
   Header& header_;
   const bool may_be_progressive_;
   static constexpr int kMostScans = 100, kLooked = 10;
-  int8_t bits_left_[4][64];  // of a progressive file's coefficients; -1: all
-  size_t coded_ = 0;         // components whose scan has come
+  int8_t bits_left_[4][64];  // of the coefficients of a progressive file; -1: all bits are missing
+  size_t coded_ = 0;         // components that have a scan
   std::vector<bool> is_coded_;
   uint16_t quantizer_[4][64];
   bool has_quantizer_[4] = {};
-  HuffmanTable huffman_[2][4];  // DC, AC
+  HuffmanTable huffman_[2][4];  // by DC and AC
   bool has_huffman_[2][4] = {};
   int restart_interval_ = 0;
 };

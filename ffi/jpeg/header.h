@@ -1,4 +1,4 @@
-// The markers of a JPEG file: ITU-T T.81, Annex B, read as libjpeg does.
+// Reads the markers of a JPEG file like libjpeg: ITU-T T.81, Annex B.
 #ifndef JAXDALI_FFI_JPEG_HEADER_H_
 #define JAXDALI_FFI_JPEG_HEADER_H_
 
@@ -7,10 +7,10 @@
 
 namespace jaxdali::jpeg {
 
-// A Huffman table as the file has it.
+// A Huffman table as stored in the file.
 struct HuffmanTable {
   uint8_t is_ac;
-  uint8_t count[16];  // of codes of 1 to 16 bits
+  uint8_t count[16];  // numbers of codes of 1 to 16 bits
   uint8_t value[256];
   uint8_t unused[3];
 };
@@ -20,37 +20,38 @@ enum class ColorTransform : int32_t { kYcc, kRgb, kGray };
 struct FrameComponent {
   int id, h, v;  // sampling factors
   int quantizer_slot;
-  uint16_t quantizer[64];  // natural order; as the slot was when the component's scan began
+  uint16_t quantizer[64];  // natural order; the slot's contents when the component's scan began
 };
 
 struct ScanComponent {
-  int component;  // of the frame
-  int dc, ac;     // of Header::tables; of a progressive file -1 where the scan has none
+  int component;  // index in the frame
+  int dc, ac;     // indices of Header::tables; -1 where a scan of a progressive file has none
 };
 
 struct Scan {
   std::vector<ScanComponent> components;
-  int restart_interval;        // MCUs; 0: none
-  int64_t begin, end;          // entropy-coded bytes; the last scan's end is the data's, wherever its last marker is
-  int first, last, high, low;  // of a progressive file: spectral selection, successive approximation
+  int restart_interval;  // MCUs; 0: none
+  int64_t begin, end;  // entropy-coded bytes; the end of the last scan is that of the data, wherever its last marker is
+  int first, last, high, low;  // spectral selection and successive approximation of a progressive file
 };
 
-// A baseline or extended sequential frame, Huffman coded, 8 bits a sample, each component in one scan. Or a progressive
-// one whose scans, in an order that the standard allows, give all bits of the coefficients that matter most.
+// A baseline or extended sequential frame, Huffman-coded, 8 bits per sample, with each component in one scan. Or a
+// progressive frame whose scans, in an order that the standard allows, transmit all bits of the most important
+// coefficients.
 struct Header {
   bool progressive;
   int width, height;
   std::vector<FrameComponent> components;
   std::vector<Scan> scans;
-  std::vector<HuffmanTable> tables;  // that scans use, different ones
+  std::vector<HuffmanTable> tables;  // the distinct tables that scans use
   bool jfif, adobe;
   int adobe_transform;
 };
 
-// What the components of a file with one or three are.
+// The colour space of a file with one or three components.
 ColorTransform TransformOf(const Header& header);
 
-// False: another kind of file, or something is wrong with it.
+// False: a file of another kind, or a damaged one.
 bool ReadHeader(const uint8_t* data, int64_t size, Header* header, bool may_be_progressive = false);
 
 }  // namespace jaxdali::jpeg

@@ -9,12 +9,13 @@ class ThreadPool;
 
 namespace jpeg {
 
-// Of data that are worth a thread: what it gains is several times what it costs to begin in the middle.
+// The least number of bytes for each thread: what the thread gains is several times the cost of beginning in the
+// middle.
 inline constexpr int64_t kBytesPerThread = int64_t{128} << 10;
 
-// Threads for parts of an image.
+// Threads that share an image.
 struct Helpers {
-  ThreadPool* pool = nullptr;  // null: none
+  ThreadPool* pool = nullptr;  // null: no helpers
   int64_t least = kBytesPerThread;
 };
 

@@ -1,5 +1,5 @@
-// The accurate inverse DCT ("islow") of 8 x 8 blocks, to the bit as libjpeg-turbo's x86 SIMD code computes it. That
-// code wraps and saturates 16-bit values where its C code does not; encoders make no coefficients for which it matters.
+// The accurate inverse DCT ("islow") of 8 x 8 blocks, with the same bits as libjpeg-turbo's x86 SIMD code. That code
+// wraps and saturates 16-bit values where its C code does not, but no encoder makes coefficients for which it matters.
 #ifndef JAXDALI_FFI_JPEG_IDCT_H_
 #define JAXDALI_FFI_JPEG_IDCT_H_
 
@@ -16,7 +16,7 @@ JAXDALI_HD inline int32_t Dequantize(int16_t coefficient, uint16_t quantizer) {
   return Wrap16(coefficient * quantizer);
 }
 
-// One dimension of the transform; inputs are 16-bit values. kShift: 11 for columns, which come first, 18 for rows.
+// One dimension of the transform. Inputs are 16-bit values. kShift: 11 for columns, which come first, and 18 for rows.
 template <int kShift>
 JAXDALI_HD inline void IdctPass(const int32_t (&v)[8], int32_t (&out)[8]) {
   const int32_t a = Wrap16(v[0] + v[4]) * 8192, b = Wrap16(v[0] - v[4]) * 8192;
@@ -26,20 +26,20 @@ JAXDALI_HD inline void IdctPass(const int32_t (&v)[8], int32_t (&out)[8]) {
   const int32_t even[4] = {a + e3, b + e2, b - e2, a - e3};
   const int32_t odd[4] = {v[1] * 4926 - v[7] * 7373 + o4, v[3] * 4177 - v[5] * 20995 + o3,
                           o4 - v[5] * 4176 - v[3] * 20995, o3 - v[7] * 4927 - v[1] * 7373};
-  for (int i = 0; i < 4; i++) {  // unsigned: sums are taken modulo 2^32
+  for (int i = 0; i < 4; i++) {  // unsigned, because sums are taken modulo 2^32
     const uint32_t e = static_cast<uint32_t>(even[i]) + (1u << (kShift - 1)), o = static_cast<uint32_t>(odd[i]);
     out[i] = Saturate16(static_cast<int32_t>(e + o) >> kShift);
     out[7 - i] = Saturate16(static_cast<int32_t>(e - o) >> kShift);
   }
 }
 
-// A column, dequantized, gives a column for the second pass.
+// Turns a dequantized column into a column for the second pass.
 JAXDALI_HD inline void IdctColumn(const int32_t (&v)[8], int32_t (&out)[8]) { IdctPass<11>(v, out); }
 
-// What all of a column becomes in a block whose rows 1 to 7 are zero: a shift that wraps, without saturation.
+// The value of a whole column in a block whose rows 1 to 7 are zero. The shift wraps without saturation.
 JAXDALI_HD inline int32_t IdctFlatColumn(int32_t v0) { return Wrap16(v0 * 4); }
 
-// A row of the first pass gives samples.
+// Turns a row of the first pass into samples.
 JAXDALI_HD inline void IdctRow(const int32_t (&v)[8], int32_t (&out)[8]) {
   IdctPass<18>(v, out);
   for (int i = 0; i < 8; i++) out[i] = (out[i] < -128 ? -128 : out[i] > 127 ? 127 : out[i]) + 128;

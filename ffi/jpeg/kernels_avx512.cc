@@ -1,8 +1,8 @@
-// For CPUs with AVX-512 and its permutations of bytes (VBMI): what of kernels_simd.cc gains from them.
+// For CPUs with AVX-512 and its byte permutations (VBMI): the kernels that are faster than those of kernels_simd.cc.
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of operands that GCC's own intrinsics leave undefined
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // for operands that GCC's own intrinsics leave undefined
 #endif
 
 #include "ffi/common/vectors.h"
@@ -19,10 +19,10 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
 JAXDALI_VBMI JAXDALI_INLINE __m512i Set16(int v) { return _mm512_set1_epi16(static_cast<int16_t>(v)); }
 JAXDALI_VBMI JAXDALI_INLINE __m512i Triple(__m512i v) { return _mm512_add_epi16(v, _mm512_add_epi16(v, v)); }
 
-// As kernels_simd.cc does it, with registers of twice the size.
+// Like kernels_simd.cc, with registers of twice the size.
 JAXDALI_VBMI void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   constexpr int kPiece = 512;
-  alignas(64) uint16_t sums[kPiece + 96];  // of the piece and one column on each side
+  alignas(64) uint16_t sums[kPiece + 96];  // for the piece and one column on each side
   for (int x = begin; x < end; x += kPiece) {
     const int n = end - x < kPiece ? end - x : kPiece;
     for (int i = 0; i < n + 2; i += 32)
@@ -41,7 +41,7 @@ struct Channels {
   __m512i r, g, b;
 };
 
-// Thirty-two pixels, as kernels_simd.cc has it.
+// Thirty-two pixels, as in kernels_simd.cc.
 JAXDALI_VBMI JAXDALI_INLINE Channels YccToRgb(__m512i y, __m512i cb, __m512i cr) {
   const __m512i red = _mm512_add_epi16(_mm512_add_epi16(cr, cr), _mm512_mulhrs_epi16(cr, Set16(-19596)));
   const __m512i blue = _mm512_add_epi16(_mm512_add_epi16(cb, cb), _mm512_mulhrs_epi16(cb, Set16(-7471)));
@@ -53,7 +53,8 @@ JAXDALI_VBMI JAXDALI_INLINE Channels YccToRgb(__m512i y, __m512i cb, __m512i cr)
   return {_mm512_add_epi16(y, red), _mm512_add_epi16(y, _mm512_sub_epi16(green, cr)), _mm512_add_epi16(y, blue)};
 }
 
-// Where the pixel is that byte j of 192 is of, in 64 of a channel that come as eight even and eight odd ones in turn.
+// Maps byte j of 192 to its pixel, as an index into 64 values of a channel that alternate between eight even and eight
+// odd pixels.
 struct PixelOf {
   alignas(64) uint8_t at[192];
   constexpr PixelOf() : at{} {
@@ -61,7 +62,7 @@ struct PixelOf {
   }
 };
 constexpr PixelOf kPixelOf;
-// Of 64 bytes those whose number leaves 0, 1 or 2 when it is divided by 3.
+// The bytes of 64 whose number is 0, 1 or 2 modulo 3.
 constexpr uint64_t kThird[3] = {0x9249249249249249, 0x2492492492492492, 0x4924924924924924};
 
 template <int kPart>
@@ -72,7 +73,7 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Interleave(__m512i first, __m512i second, __
   return _mm512_mask_permutexvar_epi8(two, kThird[(5 - kPart) % 3], from, third);
 }
 
-// The first n of 64 bytes.
+// Stores the first n of 64 bytes.
 JAXDALI_VBMI JAXDALI_INLINE void Store(uint8_t* to, int n, __m512i v) {
   if (n >= 64)
     _mm512_storeu_si512(to, v);

@@ -1,4 +1,4 @@
-// For CPUs of any kind.
+// For all kinds of CPUs.
 #include "ffi/jpeg/color.h"
 #include "ffi/jpeg/idct.h"
 #include "ffi/jpeg/kernels.h"
@@ -10,8 +10,9 @@ struct Portable {
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) { return CutBits(window, which); }
   static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t which) { return DepositBits(bits, which); }
 
-  // Note [Large values]. False: a value of the first row is so large that libjpeg-turbo's result depends on a case of
-  // its code, which shifts the values of a block of one row without saturation. Only damaged files have such.
+  // Note [Large values]. Returns false if a value of the first row is so large that libjpeg-turbo's result depends on a
+  // special case of its code, which shifts the values of a block of one row without saturation. Only damaged files have
+  // such values.
   static bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples, int64_t pitch) {
     bool sane = true;
     for (int half = 0; half < 2; half++)

@@ -1,5 +1,5 @@
-// For CPUs with AVX2, BMI and BMI2, compiled with those switched on (ffi/codecs.cmake), and for aarch64. Nothing here
-// may be an inline function of others: the linker could take this version of it for all CPUs.
+// For CPUs with AVX2, BMI and BMI2, compiled with those enabled (ffi/codecs.cmake), and for aarch64. Do not use inline
+// functions of other files here: the linker could keep this version of them for all CPUs.
 #include "ffi/common/vectors.h"
 #include "ffi/jpeg/kernels.h"
 
@@ -15,26 +15,25 @@ JAXDALI_INLINE __m256i Widen(const uint8_t* from) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 JAXDALI_INLINE __m256i Set16(int v) { return _mm256_set1_epi16(static_cast<int16_t>(v)); }
-// Of pairs of 16-bit values: a times the first, b times the second.
+// For pairs of 16-bit values: a times the first plus b times the second.
 JAXDALI_INLINE __m256i Madd(__m256i pairs, int a, int b) {
   const uint32_t both = static_cast<uint16_t>(a) | static_cast<uint32_t>(static_cast<uint16_t>(b)) << 16;
   return _mm256_madd_epi16(pairs, _mm256_set1_epi32(static_cast<int32_t>(both)));
 }
 
 // --- the inverse DCT of idct.h ------------------------------------------------------------------------------------
-// A register holds a row of two blocks: eight values of 16 bits of the one, eight of the other.
+// A register holds a row of two blocks: eight 16-bit values of the first, eight of the second.
 
 template <bool kHigh>
 JAXDALI_INLINE __m256i Unpack(__m256i a, __m256i b) {
   return kHigh ? _mm256_unpackhi_epi16(a, b) : _mm256_unpacklo_epi16(a, b);
 }
 
-// One dimension of the transform for four of the columns of each block, widened to 32 bits. kQuarter: rows 4 to 7 are
-// 0.
+// One dimension of the transform for four columns of each block, widened to 32 bits. kQuarter: rows 4 to 7 are 0.
 template <int kShift, bool kHigh, bool kQuarter>
 JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << (kShift - 1));
-  // Times 8192: into the upper half of 32 bits, and three bits down.
+  // Times 8192: moved to the upper half of 32 bits, then shifted down by three.
   auto scale = [&](__m256i x) __attribute__((always_inline)) {
     return _mm256_add_epi32(_mm256_srai_epi32(Unpack<kHigh>(zero, x), 3), round);
   };
@@ -69,7 +68,7 @@ JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   }
 }
 
-// Both dimensions; the result's columns are in the registers. kQuarter: only the upper left quarter is not 0.
+// Both dimensions. The result's columns are in the registers. kQuarter: only the upper left quarter is nonzero.
 template <bool kQuarter>
 JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
   __m256i low[8], high[8], t[8];
@@ -80,7 +79,7 @@ JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
     HalfPass<11, true, false>(v, high);
     for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
   }
-  for (int i = 0; i < 4; i++) {  // each block is transposed
+  for (int i = 0; i < 4; i++) {  // transposes each block
     t[i] = _mm256_unpacklo_epi16(v[2 * i], v[2 * i + 1]);
     if (!kQuarter) t[i + 4] = _mm256_unpackhi_epi16(v[2 * i], v[2 * i + 1]);
   }
@@ -97,7 +96,7 @@ JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
   for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
 }
 
-// The columns of scaled_idct.h, for half of those of each block: four rows, or two.
+// The columns of scaled_idct.h, for half of the columns of each block: four rows, or two.
 template <bool kHigh>
 JAXDALI_INLINE void HalfPass4(const __m256i (&v)[8], __m256i (&out)[4]) {
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << 11);
@@ -122,7 +121,7 @@ JAXDALI_INLINE void HalfPass2(const __m256i (&v)[8], __m256i (&out)[2]) {
   out[1] = _mm256_srai_epi32(_mm256_sub_epi32(even, odd), 13);
 }
 
-// Columns of two blocks to rows of bytes, side by side.
+// Converts the columns of two blocks to rows of bytes, side by side.
 JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_t pitch) {
   const __m256i p0 = _mm256_packs_epi16(v[0], v[4]), p1 = _mm256_packs_epi16(v[1], v[5]);
   const __m256i p2 = _mm256_packs_epi16(v[2], v[6]), p3 = _mm256_packs_epi16(v[3], v[7]);
@@ -156,14 +155,14 @@ struct Simd {
 #endif
   }
 
-  // Of an image that is made smaller (scaled_idct.h).
+  // For scaled-down images (scaled_idct.h).
   static JAXDALI_INLINE bool ToSixteen(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
                                        int64_t pitch) {
     __m256i v[8], low[4], high[4], sums[4], all = _mm256_setzero_si256();
     bool sane = Dequantize(coefficients, quantizer, v);
     HalfPass4<false>(v, low);
     HalfPass4<true>(v, high);
-    // A sample is a sum over the columns.
+    // A sample is a weighted sum over the columns.
     const __m256i weights[4] = {
         Weights(16384, 20995, 15137, 7373, 0, -4926, -6270, -4176),
         Weights(16384, 8697, -15137, -17799, 0, 11893, 6270, -1730),
@@ -178,7 +177,7 @@ struct Simd {
     }
     const __m256i a = _mm256_packs_epi32(sums[0], sums[1]), b = _mm256_packs_epi32(sums[2], sums[3]);
     sane &= AreBelow<14>(all) & AreBelow<9>(_mm256_or_si256(_mm256_abs_epi16(a), _mm256_abs_epi16(b)));
-    const __m256i bytes = ToBytes(a, b);  // four rows of the one, four of the other
+    const __m256i bytes = ToBytes(a, b);  // four rows of the first block, four of the second
     const __m128i one = _mm256_castsi256_si128(bytes), other = _mm256_extracti128_si256(bytes, 1);
     const __m128i rows[2] = {_mm_unpacklo_epi32(one, other), _mm_unpackhi_epi32(one, other)};
     for (int y = 0; y < 4; y += 2) {
@@ -194,7 +193,7 @@ struct Simd {
     bool sane = Dequantize(coefficients, quantizer, v);
     HalfPass2<false>(v, low);
     HalfPass2<true>(v, high);
-    // The first column, which counts 32768 times, comes in place of the fifth, too.
+    // The first column, with the weight 32768, also replaces the fifth.
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15));
     for (int y = 0; y < 2; y++) rows[y] = _mm256_packs_epi32(low[y], high[y]);
@@ -206,7 +205,7 @@ struct Simd {
                                                _mm256_madd_epi16(rows[1], left), _mm256_madd_epi16(rows[1], right)));
     const __m256i words = _mm256_packs_epi32(sums, sums);
     sane &= AreBelow<9>(_mm256_abs_epi16(words));
-    const __m256i bytes = ToBytes(words, words);  // two rows of the one, two of the other
+    const __m256i bytes = ToBytes(words, words);  // two rows of the first block, two of the second
     const auto one = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_castsi256_si128(bytes))),
                other = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1)));
     const uint32_t both[2] = {(one & 0xFFFF) | other << 16, one >> 16 | (other & 0xFFFF0000)};
@@ -222,13 +221,13 @@ struct Simd {
     return sane;
   }
 
-  // Note [Large values] in kernels_portable.cc. Coefficients are zero afterwards.
+  // Note [Large values] in kernels_portable.cc. The coefficients are cleared.
   static JAXDALI_INLINE bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples,
                                        int64_t pitch) {
     if (last == 0) {
       __m128i both[2];
       for (int half = 0; half < 2; half++) {
-        // Both products wrap, as libjpeg-turbo's do.
+        // Both products wrap, as in libjpeg-turbo.
         const int32_t dc = static_cast<int16_t>(coefficients[8 * half] * quantizer[8 * half] * 4);
         const int32_t level = ((dc + 16) >> 5) + 128;
         both[half] = _mm_set1_epi8(static_cast<char>(level < 0 ? 0 : level > 255 ? 255 : level));
@@ -244,7 +243,7 @@ struct Simd {
   }
 
  private:
-  // Eight rows of a pair, and zeros where they were. False: values so large that the sums of scaled_idct.h may
+  // Dequantizes eight rows of a pair and clears them. False: the values are so large that the sums of scaled_idct.h may
   // overflow.
   static JAXDALI_INLINE bool Dequantize(int16_t* coefficients, const int16_t* quantizer, __m256i (&v)[8]) {
     __m256i all = _mm256_setzero_si256();
@@ -255,17 +254,17 @@ struct Simd {
     }
     return AreBelow<13>(all);
   }
-  // Of values that are not negative.
+  // For values that are not negative.
   template <int kBits>
   static JAXDALI_INLINE bool AreBelow(__m256i v) {
     return _mm256_testz_si256(v, Set16(-(1 << kBits)));
   }
-  // Of the columns, in both blocks.
+  // Weights of the columns, in both blocks.
   static JAXDALI_INLINE __m256i Weights(int a, int b, int c, int d, int e, int f, int g, int h) {
     auto two = [](int x, int y) { return (x & 0xFFFF) | static_cast<int>(static_cast<uint32_t>(y) << 16); };
     return _mm256_setr_epi32(two(a, b), two(c, d), two(e, f), two(g, h), two(a, b), two(c, d), two(e, f), two(g, h));
   }
-  // Four sums of the four values in a lane of each.
+  // In each lane, the sums of the four values of a, b, c and d.
   static JAXDALI_INLINE __m256i SumOfEach(__m256i a, __m256i b, __m256i c, __m256i d) {
     return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
   }
@@ -293,9 +292,9 @@ struct Simd {
 };
 
 // --- upsampling ---------------------------------------------------------------------------------------------------
-// Sixteen samples at a time; what is written behind the end lies in the row's margin.
+// Sixteen samples at a time. Writes beyond the end go to the row's margin.
 
-// Pixels left and right of the middle of sixteen samples, whose neighbours come shifted by one.
+// Makes the pixels left and right of the centres of sixteen samples. Their neighbours are given as shifted copies.
 template <int kShift, int kEven, int kOdd>
 JAXDALI_INLINE void Expand(__m256i before, __m256i here, __m256i after, uint8_t* pixels) {
   const __m256i three = _mm256_add_epi16(here, _mm256_add_epi16(here, here));
@@ -324,7 +323,8 @@ void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int be
   }
 }
 
-// The sums of rows of a piece come first: widening bytes and moving them by one column would cost more.
+// The sums of rows are computed first for a whole piece, because widening bytes and shifting them by one column would
+// cost more.
 void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   constexpr int kPiece = 512;
   alignas(32) uint16_t sums[kPiece + 48];  // of the piece and one column on each side
@@ -342,12 +342,12 @@ struct Channels {
   __m256i r, g, b;
 };
 
-// Sixteen pixels: luminance from 0 to 255, chroma from -128 to 127.
+// Sixteen pixels. Luminance is 0 to 255, chroma -128 to 127.
 JAXDALI_INLINE Channels YccToRgb(__m256i y, __m256i cb, __m256i cr) {
-  // 1.402 and 1.772 as 2 - x: multiplied with rounding, that gives for each of the 256 values what color.h does.
+  // 1.402 and 1.772 as 2 - x: a rounding multiplication gives the same as color.h for each of the 256 values.
   const __m256i red = _mm256_add_epi16(_mm256_add_epi16(cr, cr), _mm256_mulhrs_epi16(cr, Set16(-19596)));
   const __m256i blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), _mm256_mulhrs_epi16(cb, Set16(-7471)));
-  // A factor that does not fit into 16 bits: -46802 as 18734 - 65536.
+  // A factor that does not fit into 16 bits: -46802 is 18734 - 65536.
   const __m256i half = _mm256_set1_epi32(32768);
   const __m256i low = Madd(_mm256_unpacklo_epi16(cb, cr), -22554, 65536 - 46802);
   const __m256i high = Madd(_mm256_unpackhi_epi16(cb, cr), -22554, 65536 - 46802);
@@ -356,8 +356,8 @@ JAXDALI_INLINE Channels YccToRgb(__m256i y, __m256i cb, __m256i cr) {
   return {_mm256_add_epi16(y, red), _mm256_add_epi16(y, _mm256_sub_epi16(green, cr)), _mm256_add_epi16(y, blue)};
 }
 
-// Bytes kAt to kAt + 15 of sixteen pixels, as far as they are a channel's, which comes as eight even pixels and then
-// eight odd ones, in each half.
+// Bytes kAt to kAt + 15 of sixteen pixels, as far as they belong to a channel. In each half the channel has eight even
+// pixels, then eight odd ones.
 template <int kAt, int kChannel>
 JAXDALI_INLINE __m256i Pick(__m256i bytes) {
   struct Order {
@@ -376,7 +376,7 @@ JAXDALI_INLINE __m256i Interleave(__m256i first, __m256i second, __m256i third) 
   return _mm256_or_si256(_mm256_or_si256(Pick<kAt, 0>(first), Pick<kAt, 1>(second)), Pick<kAt, 2>(third));
 }
 
-// 32 pixels to 96 bytes.
+// Stores 32 pixels as 96 bytes.
 JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, uint8_t* out) {
   const __m256i part[3] = {Interleave<0>(first, second, third), Interleave<16>(first, second, third),
                            Interleave<32>(first, second, third)};

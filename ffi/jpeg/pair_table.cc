@@ -18,7 +18,7 @@ PairEntry MakeEntry(int bits, int advance, int run, int tail, int first, int sec
 
 uint64_t AsWord(const PairEntry& entry) { return std::bit_cast<uint64_t>(entry); }
 
-// What a code stands for.
+// The meaning of a code.
 struct Meaning {
   int run, size, advance;
 
@@ -27,8 +27,8 @@ struct Meaning {
   }
 };
 
-// Calls each(first window, how many, code's bits, value) for the windows of `bits` bits that begin with a code, code by
-// code; returns how many there are.
+// Calls each(first window, number of windows, code's bits, value) for the windows of `bits` bits that begin with a
+// code, code by code. Returns the number of windows that do.
 template <class Each>
 int ForEachCode(const HuffmanTable& table, int bits, Each each) {
   int window = 0, number = 0;
@@ -68,8 +68,8 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
   is_ac_ = table.is_ac;
   codes_.Make(table);
 
-  // What a second symbol adds to an entry: those that windows of n bits begin with are at 1 << n. 0: none that is
-  // whole, or its value has more than a byte.
+  // What a second symbol adds to an entry. Windows of n bits are at 1 << n. 0: there is no complete second symbol, or
+  // its value exceeds a byte.
   uint64_t second[1 << kBits];
   for (int bits = 0; bits < kBits; bits++) {
     uint64_t* const entries = second + (1 << bits);
@@ -102,7 +102,7 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
         const uint64_t first = AsWord(MakeEntry(bits, m.advance, m.run, 0, Extend(k, m.size), 0));
         for (int j = 0; j < each; j++) to[j] = std::bit_cast<PairEntry>(first + second[each + j]);
       }
-    } else if (rest > 0) {  // the magnitude's upper bit is there, which tells the sign
+    } else if (rest > 0) {  // the highest bit of the magnitude is in the window and gives the sign
       const int tail = m.size - rest;
       for (int k = 0; k < windows; k++) {
         const int high = k << tail;
@@ -127,11 +127,11 @@ PairEntry PairTable<kBits>::One(uint64_t window) const {
 }
 
 void SkipTable::Make(const HuffmanTable& ac) {
-  // What a symbol leaves of a window is a shorter window, whose entry is added to the symbol's: the advance in the
-  // upper byte, the bits in the lower one. Entries of windows of n bits begin at 1 << n; 0: no code.
+  // After a symbol, the rest of a window is a shorter window, whose entry is added to the symbol's: the advance in the
+  // upper byte, the number of bits in the lower one. Windows of n bits are at 1 << n. 0: there is no code.
   uint16_t made[2 << kSkipBits];
-  // Symbols that advance by 64 or more, before the code that ends the block, don't fit into a block: then the entry has
-  // the first one only, and IsOdd tells all that the others lead to from a regular end.
+  // Symbols that advance by 64 or more before the end-of-block code do not fit into a block. Then the entry contains
+  // only the first symbol, and IsOdd finds everything else that does not lead to a regular end.
   constexpr uint16_t kFar = 64 << 8;
   for (int bits = 0; bits <= kSkipBits; bits++) {
     uint16_t* const entries = made + (1 << bits);

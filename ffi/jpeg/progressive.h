@@ -1,8 +1,8 @@
-// Progressive files: the scans' coefficients (T.81, Annex G), of the whole image, from which bands are then
+// Progressive files: scans give the coefficients (T.81, Annex G) of the whole image, from which bands are then
 // transformed. Compiled once for each kind of CPU, which `Isa` names.
 //
-// Blocks lie in pairs, as the transforms take them. Beside them is which of a block's coefficients are not zero: a scan
-// that refines them goes from one to the next without looking at the others.
+// Blocks are stored in pairs, as the transforms need them, with a bit mask of each block's nonzero coefficients. A
+// refining scan uses it to go from one to the next without reading the others.
 #ifndef JAXDALI_FFI_JPEG_PROGRESSIVE_H_
 #define JAXDALI_FFI_JPEG_PROGRESSIVE_H_
 
@@ -16,35 +16,35 @@ namespace jaxdali::jpeg {
 
 inline constexpr int kStoredPair = 128;  // coefficients
 
-// A component's coefficients.
+// The coefficients of a component.
 struct StoredPlane {
   int16_t* pairs;     // [rows][pair columns][kStoredPair]
   uint64_t* present;  // [rows][2 * pair columns], the first one in zigzag order uppermost
   int pair_columns;
-  int columns, rows;  // of blocks, without those that fill up MCUs
+  int columns, rows;  // of blocks, without those that pad MCUs
 
   JAXDALI_INLINE int64_t Number(int row, int column) const { return int64_t{row} * 2 * pair_columns + column; }
-  // Of the block's first coefficient.
+  // The block's first coefficient.
   JAXDALI_INLINE int16_t* Block(int64_t number) const { return pairs + number / 2 * kStoredPair + number % 2 * 8; }
 };
 
-// What a window of bits begins with, in a first scan: a code, and the magnitude behind it as far as it is in the
-// window.
+// The meaning of the start of a window in a first scan: a code, and as much of the magnitude after it as the window
+// holds.
 class alignas(64) CodeTable {
  public:
   enum Kind : uint8_t { kValue, kMagnitude, kRun, kZeros, kOther };
   struct Entry {
-    int16_t value;  // kValue: the coefficient; kMagnitude: how many bits it has
+    int16_t value;  // kValue: the coefficient; kMagnitude: its number of bits
     uint8_t bits;
     uint8_t run : 4, kind : 4;
   };
   static constexpr int kWindow = 10;
 
-  // For DC, for AC's first scans, or for those that refine it: then a value is 1, -1, or 0 for a run of zeros.
+  // For DC, for AC's first scans, or for those that refine it, where a value is 1, -1, or 0 for a run of zeros.
   enum Use { kDc, kFirst, kRefine };
   void Make(const HuffmanTable& table, Use use);
   JAXDALI_INLINE Entry At(uint64_t window) const { return entry_[window >> (64 - kWindow)]; }
-  // Of a code that no window holds. Bits are 0 where there is none.
+  // Finds a code that is longer than the window. Bits are 0 if there is none.
   Entry Find(uint64_t window) const;
 
  private:
@@ -62,14 +62,14 @@ struct StoredScan {
   struct Component {
     StoredPlane* plane;
     const CodeTable* table;
-    int h, v;  // blocks of an MCU
+    int h, v;  // blocks in an MCU
   } component[4];
   int components;
   int mcu_columns, mcu_rows, restart_interval;
   int first, last, high, low;  // spectral selection, successive approximation
 };
 
-// The lowest bits to the places of those that are set in `which`, as x86's PDEP has it.
+// Moves the lowest bits to the places of the bits set in `which`, like x86's PDEP.
 JAXDALI_INLINE uint64_t DepositBits(uint64_t bits, uint64_t which) {
   uint64_t result = 0;
   for (; bits; bits >>= 1, which &= which - 1) result |= bits & 1 ? which & -which : 0;
@@ -78,7 +78,7 @@ JAXDALI_INLINE uint64_t DepositBits(uint64_t bits, uint64_t which) {
 
 JAXDALI_INLINE uint64_t Upper(uint64_t window, int n) { return window >> 1 >> (63 - n); }
 
-// A coefficient's bits behind its code; -1: not of a size that encoders make. Drops the code, too.
+// The bits of a coefficient after its code; -1: of a size that no encoder makes. Also drops the code.
 JAXDALI_INLINE int Magnitude(Bits* bits, CodeTable::Entry e) {
   bits->Drop(e.bits);
   const int size = e.value, v = static_cast<int>(Upper(bits->window, size));
@@ -100,7 +100,7 @@ JAXDALI_INLINE bool DecodeDcFirst(const CodeTable& table, int low, int32_t* dc, 
   return v == block[0];
 }
 
-// Returns the number of further blocks that have no more; -1: damaged.
+// Returns the number of following blocks without further coefficients; -1: damaged.
 JAXDALI_INLINE int DecodeAcFirst(const StoredScan& s, const CodeTable& table, int16_t* block, uint64_t* present,
                                  Bits* state) {
   Bits bits = *state;
@@ -143,8 +143,8 @@ JAXDALI_INLINE int DecodeAcFirst(const StoredScan& s, const CodeTable& table, in
   return run;
 }
 
-// A further bit of each of the coefficients, of which there are at most 32, from the first to the last: those that have
-// it.
+// Reads one more bit of each coefficient from the first to the last, of which there are at most 32. Returns those whose
+// bit is set.
 template <class Isa>
 JAXDALI_INLINE uint64_t FewCorrections(uint64_t which, Bits* bits) {
   const int n = __builtin_popcountll(which);
@@ -160,13 +160,13 @@ JAXDALI_INLINE uint64_t Corrections(uint64_t which, Bits* bits) {
   return found | FewCorrections<Isa>(which ^ upper, bits);
 }
 
-// As DecodeAcFirst; `run`: of blocks without new coefficients, of which this is one.
+// Like DecodeAcFirst. `run`: number of blocks without new coefficients, including this one.
 template <class Isa>
 JAXDALI_INLINE int DecodeAcRefine(const StoredScan& s, const CodeTable& table, int run, int16_t* block,
                                   uint64_t* present, Bits* state) {
   Bits bits = *state;
   const uint64_t band = ~uint64_t{0} >> s.first & ~uint64_t{0} << (63 - s.last), known = *present & band;
-  uint64_t zeros = band ^ known, rest = band, corrected = 0, added = 0;  // rest: not gone over yet
+  uint64_t zeros = band ^ known, rest = band, corrected = 0, added = 0;  // rest: not processed yet
   while (run == 0 && rest) {
     bits.Refill();
     CodeTable::Entry e = table.At(bits.window);
@@ -182,14 +182,14 @@ JAXDALI_INLINE int DecodeAcRefine(const StoredScan& s, const CodeTable& table, i
         break;
       }
       if (e.kind == CodeTable::kMagnitude) {
-        if (e.value != 1) return -1;  // a new one has one bit, its sign
+        if (e.value != 1) return -1;  // a new coefficient has one bit, its sign
         e.value = static_cast<int64_t>(bits.window) < 0 ? 1 : -1;
         bits.Drop(1);
       }
     } else {
       bits.Drop(e.bits);
     }
-    // The one behind so many that stay zero.
+    // The coefficient after that many that stay zero.
     const int count = __builtin_popcountll(zeros) - 1 - e.run;
     if (__builtin_expect(count < 0, 0)) return -1;
     const uint64_t place = Isa::Deposit(uint64_t{1} << count, zeros), behind = place - 1;
@@ -214,7 +214,7 @@ JAXDALI_INLINE int DecodeAcRefine(const StoredScan& s, const CodeTable& table, i
   return run;
 }
 
-// False: damaged.
+// False: the data are damaged.
 template <class Isa>
 bool DecodeScan(StoredScan* scan) {
   StoredScan& s = *scan;

@@ -1,5 +1,5 @@
-// The inverse DCTs of an image that is made smaller: 4 x 4, 2 x 2 samples or one of a block. To the bit as
-// libjpeg-turbo, for what does not overflow in its SIMD code.
+// The inverse DCTs for scaled-down images: a block becomes 4 x 4 or 2 x 2 samples or one. They give the same bits as
+// libjpeg-turbo for everything that does not overflow in its SIMD code.
 #ifndef JAXDALI_FFI_JPEG_SCALED_IDCT_H_
 #define JAXDALI_FFI_JPEG_SCALED_IDCT_H_
 
@@ -10,19 +10,19 @@
 
 namespace jaxdali::jpeg {
 
-// 0 to 255 of what is a sample less 128. False: so large that libjpeg-turbo's table goes round.
+// Converts a sample less 128 to 0 to 255. False: it is so large that libjpeg-turbo's table wraps around.
 JAXDALI_INLINE bool ToSample(int32_t v, uint8_t* sample) {
   *sample = static_cast<uint8_t>(v < -128 ? 0 : v > 127 ? 255 : v + 128);
   return v >= -512 && v < 512;
 }
 
-// A block's mean, as libjpeg-turbo's jpeg_idct_1x1 has it.
+// A block's mean, like libjpeg-turbo's jpeg_idct_1x1.
 JAXDALI_INLINE bool ToOneOfOne(const int16_t* c, const int16_t* quantizer, uint8_t* sample) {
   return ToSample((c[0] * static_cast<uint16_t>(quantizer[0]) + 4) >> 3, sample);
 }
 
-// As libjpeg-turbo's jpeg_idct_2x2: of columns and rows 0 and the odd ones. Leaves the coefficients zero. False: so
-// large that sums could leave 32 bits, or 16 in its SIMD code.
+// Like libjpeg-turbo's jpeg_idct_2x2: uses columns and rows 0 and the odd ones. Clears the coefficients. False: they
+// are so large that sums could exceed 32 bits, or 16 in its SIMD code.
 JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
   auto pass = [](int32_t v0, int32_t v1, int32_t v3, int32_t v5, int32_t v7, int shift, int32_t* out, int to) {
     const int32_t even = v0 * 32768, odd = v1 * 29692 - v3 * 10426 + v5 * 6967 - v7 * 5906, half = 1 << (shift - 1);
@@ -51,7 +51,7 @@ JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* s
   return sane;
 }
 
-// As libjpeg-turbo's jpeg_idct_4x4: of all columns and rows but number 4. Otherwise as ToFourOfOne.
+// Like libjpeg-turbo's jpeg_idct_4x4: uses all columns and rows except number 4. Otherwise like ToFourOfOne.
 JAXDALI_INLINE bool ToSixteenOfOne(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
   auto pass = [](const int32_t (&v)[8], int shift, int32_t (&out)[4]) {
     const int32_t even0 = v[0] * 16384, even2 = v[2] * 15137 - v[6] * 6270, half = 1 << (shift - 1);

@@ -13,7 +13,7 @@ const uint8_t* ScanBytes::Start(const uint8_t* from, const uint8_t* end) {
 }
 
 const uint8_t* ScanBytes::Continue(const uint8_t* at) {
-  const int64_t kept = filled_ - at;  // at most kAhead: this is called beyond limit(), or before anything is there
+  const int64_t kept = filled_ - at;  // at most kAhead: Continue is called beyond limit(), or before any data are there
   uint8_t* const begin = buffer_.get() + kBehind;
   std::memmove(begin - kBehind, at - kBehind, static_cast<size_t>(kBehind + kept));
   uint8_t* to = begin + kept;
@@ -21,8 +21,7 @@ const uint8_t* ScanBytes::Continue(const uint8_t* at) {
   known_place_ = from_;
   const uint8_t* stop = from_ + std::min(kPiece, end_ - from_);
   complete_ = false;
-  // By vectors, or AVX-512's compression of bytes, this takes as long: half of it is reading the file's bytes for the
-  // first time.
+  // Vectors, or AVX-512's byte compression, take as long: half of the time is the first read of the file's bytes.
   while (from_ < stop) {
     const auto* ff = static_cast<const uint8_t*>(std::memchr(from_, 0xFF, static_cast<size_t>(stop - from_)));
     const int64_t n = (ff ? ff : stop) - from_;
@@ -35,12 +34,12 @@ const uint8_t* ScanBytes::Continue(const uint8_t* at) {
       break;
     }
     *to++ = 0xFF;
-    from_ += 2;  // one byte beyond `stop`, where that lies between the two
+    from_ += 2;  // one byte beyond `stop` if that lies between the two
   }
   complete_ = complete_ || from_ == end_;
   filled_ = to;
   std::memset(to, 0, kAhead);
-  // Of complete data no more than their zeros are read: the reader may look eight bytes ahead.
+  // At the end of the data only a few of the zeros may be read: the reader may look eight bytes ahead.
   limit_ = complete_ ? to + 8 : to - kAhead + 64;
   return begin;
 }

@@ -1,5 +1,5 @@
-// The entropy-coded bytes of a scan without their stuffing (T.81, B.1.1.5), some 16 KB at a time, so that they stay in
-// the cache: looking for stuffing while bits are read would cost a tenth of the decoding time.
+// The entropy-coded bytes of a scan without their stuffing (T.81, B.1.1.5), about 16 KB at a time, so that they stay in
+// the cache. Looking for stuffing while bits are read would cost a tenth of the decoding time.
 #ifndef JAXDALI_FFI_JPEG_SCAN_BYTES_H_
 #define JAXDALI_FFI_JPEG_SCAN_BYTES_H_
 
@@ -10,39 +10,39 @@ namespace jaxdali::jpeg {
 
 class ScanBytes {
  public:
-  // Bytes that can be read past limit() without a look at it: zeros where the data end.
+  // Bytes after limit() that can be read without a check. They are zeros after the end of the data.
   static constexpr int kAhead = 4608;
 
   ScanBytes() : buffer_(new uint8_t[kBehind + 2 * kPiece + 2 * kAhead]) {}
 
-  // Begins with the data from `from` on; returns where they are read.
+  // Begins with the data at `from`. Returns where to read them.
   const uint8_t* Start(const uint8_t* from, const uint8_t* end);
-  // Begins behind the two bytes of the marker.
+  // Begins after the two bytes of the marker.
   const uint8_t* StartBehindMarker() { return Start(from_ + 2, end_); }
-  // Gets more; `at` is what comes next, and is returned anew.
+  // Gets more bytes. `at` is the next one; its new place is returned.
   const uint8_t* Continue(const uint8_t* at);
 
-  // When the next byte to read is beyond this one, Continue has to be called; if complete(), the data have ended.
+  // If the next byte to read is beyond this one, call Continue; if complete(), the data have ended.
   const uint8_t* limit() const { return limit_; }
-  // A marker or the end of the data comes after what is there.
+  // Whether a marker or the end of the data follows the bytes that are there.
   bool complete() const { return complete_; }
   const uint8_t* filled() const { return filled_; }
-  // Of data that are complete: the marker's code after them; 0: none.
+  // If the data are complete: the code of the marker after them; 0: none.
   int marker() const { return end_ - from_ >= 2 && from_[0] == 0xFF ? from_[1] : 0; }
   // Bytes of the file from that marker on.
   int64_t behind() const { return end_ - from_; }
 
-  // Where the file has the byte `at`, which lies at most kBehind before what was given to Continue. Quickest for one
-  // place after the other.
+  // The place in the file of the byte `at`, which is at most kBehind before what was given to Continue. Fastest for
+  // ascending places.
   const uint8_t* Place(const uint8_t* at);
-  // That is before `place`, or else it may be anywhere.
+  // True: `at` comes before `place` in the file. False: it may be anywhere.
   bool IsBefore(const uint8_t* at, const uint8_t* place) const { return from_ - (filled_ - at) < place; }
 
  private:
   static constexpr int64_t kPiece = 16384, kBehind = 16;
 
   std::unique_ptr<uint8_t[]> buffer_;
-  const uint8_t *from_ = nullptr, *end_ = nullptr;  // of the file, not copied yet
+  const uint8_t *from_ = nullptr, *end_ = nullptr;  // in the file, not copied yet
   uint8_t* filled_ = nullptr;                       // end of the data in the buffer
   const uint8_t* limit_ = nullptr;
   bool complete_ = false;

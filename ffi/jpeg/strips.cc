@@ -12,14 +12,14 @@
 namespace jaxdali::jpeg {
 namespace {
 
-constexpr int kSegments = 4;        // for each strip, so that threads have as much to do where some come late
-constexpr int64_t kMeeting = 4096;  // bytes of a segment in which its decoder is to be met
-constexpr int kGuesses = 100;       // where its first MCU may begin
+constexpr int kSegments = 4;        // per strip, so that threads get equal work even if some begin late
+constexpr int64_t kMeeting = 4096;  // bytes of a segment in which another decoder may meet the segment's own
+constexpr int kGuesses = 100;       // tries to find its first MCU
 
 bool IsBefore(const Checkpoint& a, const Checkpoint& b) { return a.byte != b.byte ? a.byte < b.byte : a.bit < b.bit; }
 
-// Where the scan ends that goes on at `from`: at a marker that is not a restart marker. Calls restart(marker) for
-// those.
+// Where the scan that contains `from` ends: at a marker that is not a restart marker. Calls restart(marker) for restart
+// markers.
 template <class Restart>
 const uint8_t* EndOfScan(const uint8_t* from, const uint8_t* end, Restart restart) {
   while (end - from >= 2) {
@@ -34,16 +34,16 @@ const uint8_t* EndOfScan(const uint8_t* from, const uint8_t* end, Restart restar
   return end;
 }
 
-// Of the data between two strips' beginnings.
+// Data between the beginnings of two strips.
 struct Segment {
   const uint8_t* begin;
   const uint8_t* end;
-  std::vector<Checkpoint> seen;  // MCUs of the beginning, counted from 0
-  Checkpoint last;               // the first one behind the end
-  bool complete = false;         // whether there is one
+  std::vector<Checkpoint> seen;  // MCUs near its beginning, counted from 0
+  Checkpoint last;               // the first MCU after its end
+  bool complete = false;         // whether that was found
 };
 
-// `first`: where the first MCU of the first segment begins; null: that is to be guessed.
+// Skips the MCUs of a segment. `first`: where the first MCU of the first segment begins; null: guess.
 void SkipOver(Segment* s, const Checkpoint* first, BaselineDecoder* decoder) {
   Checkpoint at = first ? *first : Checkpoint{0, s->begin, 0, {}};
   decoder->MoveTo(at);
@@ -67,8 +67,8 @@ void SkipOver(Segment* s, const Checkpoint* first, BaselineDecoder* decoder) {
   }
 }
 
-// The second of two segments, which one decoder has skipped over from `at` in its beginning on, while the other was at
-// `seen` there.
+// The end of segment `s`, whose decoder counted from a guess. Another decoder met it at the MCU that is `seen` in its
+// count and `at` in the true one.
 Checkpoint EndOf(const Segment& s, const Checkpoint& seen, const Checkpoint& at) {
   Checkpoint end = s.last;
   end.mcu += at.mcu - seen.mcu;
@@ -76,7 +76,7 @@ Checkpoint EndOf(const Segment& s, const Checkpoint& seen, const Checkpoint& at)
   return end;
 }
 
-// The first MCU behind each segment: of as many as can be had.
+// The first MCU after each segment, for as many segments as possible.
 std::vector<Checkpoint> Connect(const std::vector<Segment>& segments, BaselineDecoder* decoder) {
   std::vector<Checkpoint> ends;
   if (!segments[0].complete) return ends;
@@ -100,7 +100,7 @@ std::vector<Checkpoint> Connect(const std::vector<Segment>& segments, BaselineDe
   return ends;
 }
 
-// Checkpoints about `step` bytes apart between two places, found by all threads that have nothing to do.
+// Checkpoints about `step` bytes apart between two places. All idle threads search for them.
 std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkpoint& here, const uint8_t* last,
                                     int64_t step, int threads, ThreadPool* pool) {
   std::vector<Segment> segments;
@@ -138,7 +138,7 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   const int first_band = std::max(decoder->next_band(), decoder->first_band());
   const int end_band = std::min(bands, (end_row - 1) / (decoder->FirstRowFrom(1) - decoder->FirstRowFrom(0)) + 1);
   if (end_band <= first_band) return {};
-  // About as many bytes for each row of MCUs.
+  // Assumes that each row of MCUs has about as many bytes.
   const Checkpoint here = decoder->Here();
   auto place_of = [&](int band, const uint8_t* end) {
     return here.byte + (end - here.byte) * (band - decoder->next_band()) / (bands - decoder->next_band());
@@ -150,7 +150,7 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
 
   std::vector<Checkpoint> starts;
   const int interval = decoder->restart_interval();
-  int next_mcu = interval ? (std::max(here.mcu - 1, 0) / interval + 1) * interval : 0;  // behind a restart marker
+  int next_mcu = interval ? (std::max(here.mcu - 1, 0) / interval + 1) * interval : 0;  // after a restart marker
   const uint8_t* end = EndOfScan(here.byte, decoder->end(), [&](const uint8_t* marker) {
     if (!interval || next_mcu >= bands * columns) return;
     if (starts.empty() || starts.back().mcu / columns != next_mcu / columns)

@@ -1,4 +1,4 @@
-// Which way libjpeg brings a component to the image's size, with fancy upsampling.
+// The kind of upsampling that libjpeg uses for a component, with fancy upsampling on.
 #ifndef JAXDALI_FFI_JPEG_UPSAMPLING_H_
 #define JAXDALI_FFI_JPEG_UPSAMPLING_H_
 
@@ -8,7 +8,7 @@ namespace jaxdali::jpeg {
 
 enum class Upsampling : int32_t { kFull, kH2V1, kH1V2, kH2V2, kRepeat };
 
-// Of a component of `width` samples a row, each of which stands for so many pixels.
+// For a component with `width` samples per row, each of which covers expand_x x expand_y pixels.
 inline Upsampling UpsamplingOf(int expand_x, int expand_y, int width) {
   if (expand_x == 1 && expand_y == 1) return Upsampling::kFull;
   if (expand_x == 2 && expand_y == 1 && width > 2) return Upsampling::kH2V1;

@@ -1,4 +1,4 @@
-// Binding of what JPEG does to images.
+// Binding of JPEG compression and decompression.
 #include "ffi/jpeg_distortion/jpeg_distortion.h"
 
 #include "ffi/common/kernel.h"
@@ -22,4 +22,4 @@ ffi::Error SetUp(JpegDistortionBatch* b, I32 tables, I32 first_unit) {
 
 JAXDALI_DEFINE_KERNEL(jpeg_distortion, jaxdali::SetUp, jaxdali::JpegDistortion, jaxdali::LaunchJpegDistortion,
                       .Arg<jaxdali::I32>()        // quantizers [N, 2, 64]
-                          .Arg<jaxdali::I32>());  // a sample's first unit [N]
+                          .Arg<jaxdali::I32>());  // first unit of each sample [N]

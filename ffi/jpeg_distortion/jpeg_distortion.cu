@@ -1,4 +1,4 @@
-// What JPEG does to images, on CUDA: a thread for each block of 8 x 8 samples, then one for each pixel.
+// JPEG compression and decompression on CUDA: one thread per block of 8 x 8 samples, then one per pixel.
 #include "ffi/common/launch.h"
 #include "ffi/jpeg_distortion/jpeg_distortion.h"
 

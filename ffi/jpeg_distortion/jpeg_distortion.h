@@ -1,5 +1,6 @@
-// What JPEG does to RGB images: compression by baseline JPEG with chroma of half the size, and decompression, to the
-// bit as libjpeg-turbo does both with its defaults; without the entropy coding, which loses nothing.
+// JPEG compression artefacts of RGB images: compression by baseline JPEG with chroma of half the size, then
+// decompression, with the same bits as libjpeg-turbo with its defaults. Entropy coding is left out, because it loses
+// nothing.
 #ifndef JAXDALI_FFI_JPEG_DISTORTION_H_
 #define JAXDALI_FFI_JPEG_DISTORTION_H_
 
@@ -13,23 +14,23 @@
 namespace jaxdali {
 
 inline constexpr int64_t kMcuSide = 16;    // of a minimum coded unit, in pixels
-inline constexpr int64_t kMcuBytes = 384;  // of its luminance, Cb, Cr
+inline constexpr int64_t kMcuBytes = 384;  // luminance, Cb and Cr of a unit
 
 // One sample: frames of height x width RGB pixels.
 struct JpegDistortionArgs {
   const uint8_t* in;
   uint8_t* out;
-  int64_t frames, height, width, down, across;  // the last two: how many units
+  int64_t frames, height, width, down, across;  // down, across: number of units
   const int32_t* tables;
 
   JAXDALI_HD int64_t Units() const { return frames * down * across; }
 };
 
 struct JpegDistortionBatch {
-  Batch in, out;              // of one shape
+  Batch in, out;              // of equal shape
   const int32_t* tables;      // [n, 2, 64] quantizers of luminance and of chroma, row by row
-  const int32_t* first_unit;  // [n] a sample's, among those in the working memory
-  float* scratch;             // CUDA only: units
+  const int32_t* first_unit;  // [n] first unit of the sample in the working memory
+  float* scratch;             // CUDA only: the units
   int64_t scratch_size;
 
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, JpegDistortionArgs* a) const {
@@ -47,7 +48,7 @@ struct JpegDistortionBatch {
     return kOk;
   }
 
-  // The same, and where its units are in the working memory.
+  // The same, and where the sample's units are in the working memory.
   JAXDALI_HD Status Sample(int i, JpegDistortionArgs* a, uint8_t** units) const {
     const Status s = Sample(i, a);
     const int64_t first = first_unit[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float));
@@ -58,8 +59,8 @@ struct JpegDistortionBatch {
 
 namespace jpeg {
 
-// One dimension of the accurate forward DCT. kShift: what the even terms are shifted by (to the left when it is
-// negative), after which 8 samples are scaled by 8 in two passes: -2 for rows, which come first, then 2.
+// One dimension of the accurate forward DCT. kShift: the shift of the even terms, to the left if it is negative: -2 for
+// rows, which come first, then 2 for columns. The two passes together scale the samples by 8.
 template <int kShift>
 JAXDALI_HD inline void ForwardPass(int32_t (&v)[8]) {
   constexpr int kBits = 13 + kShift, kHalf = 1 << (kBits - 1);
@@ -114,8 +115,8 @@ JAXDALI_HD inline int32_t Component(int which, const uint8_t* rgb) {
   return (32768 * r - 27439 * g - 5329 * b + (128 << 16) + 32767) >> 16;
 }
 
-// Block `which` of a unit: four of luminance, one of Cb, one of Cr. Images go on with their outermost pixels, but
-// downwards with the last row of chroma.
+// Compresses block `which` of a unit: four blocks of luminance, one of Cb, one of Cr. Beyond the image its outermost
+// pixels repeat; at the bottom the last row of chroma does.
 JAXDALI_HD inline void DistortBlock(const JpegDistortionArgs& a, int64_t unit, int which, uint8_t* units) {
   const int64_t frame = unit / (a.down * a.across), row = unit / a.across % a.down, column = unit % a.across;
   const uint8_t* image = a.in + frame * a.height * a.width * 3;
@@ -146,7 +147,7 @@ JAXDALI_HD inline void DistortBlock(const JpegDistortionArgs& a, int64_t unit, i
     Distort(block, a.tables + 64, to + 256 + (which - 4) * 64, 8);
 }
 
-// A pixel of the result.
+// Writes a pixel of the result.
 JAXDALI_HD inline void PutPixel(const JpegDistortionArgs& a, const uint8_t* units, int64_t frame, int64_t y,
                                 int64_t x) {
   const int64_t columns = (a.width + 1) / 2, rows = (a.height + 1) / 2;
@@ -157,7 +158,7 @@ JAXDALI_HD inline void PutPixel(const JpegDistortionArgs& a, const uint8_t* unit
   const int64_t cy = y / 2, cx = x / 2;
   int32_t c[2];
   for (int which = 0; which < 2; which++) {
-    if (columns <= 2) {  // libjpeg repeats samples of so narrow images
+    if (columns <= 2) {  // libjpeg repeats the samples of images as narrow as this
       c[which] = chroma(which, cy, cx);
       continue;
     }
@@ -179,7 +180,7 @@ JAXDALI_HD inline void PutPixel(const JpegDistortionArgs& a, const uint8_t* unit
 // The CPU kernel.
 Status JpegDistortion(const JpegDistortionBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchJpegDistortion(const JpegDistortionBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

@@ -1,4 +1,4 @@
-// CPU kernel of what JPEG does to images.
+// CPU kernel of JPEG compression and decompression.
 #include <new>
 #include <vector>
 

@@ -16,4 +16,4 @@ ffi::Error SetUp(MergeBatch* b, ffi::AnyBuffer) {
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(merge, jaxdali::SetUp, jaxdali::Merge, jaxdali::LaunchMerge,
-                      .Arg<xla::ffi::AnyBuffer>());  // what the output holds already, the same memory; or empty
+                      .Arg<xla::ffi::AnyBuffer>());  // the output so far, in the same memory; or empty

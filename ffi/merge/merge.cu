@@ -1,4 +1,4 @@
-// Merging on CUDA: one thread per 16 bytes.
+// Merging on CUDA, with one thread per 16 bytes.
 #include "ffi/common/strided.h"
 #include "ffi/merge/merge.h"
 

@@ -1,5 +1,5 @@
-// Samples copied as they are into an output that holds others already: what the branches of an `if` made becomes one
-// batch, one call for each branch, of which each sample is in one.
+// Copies samples unchanged into an output that already holds others. The values that the branches of an `if` make
+// become one batch: one call for each branch, and each sample belongs to one branch.
 #ifndef JAXDALI_FFI_MERGE_H_
 #define JAXDALI_FFI_MERGE_H_
 
@@ -12,9 +12,9 @@
 
 namespace jaxdali {
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct MergeBatch {
-  Batch in, out;  // of one type and rank
+  Batch in, out;  // of equal type and rank
 
   JAXDALI_HD Status Check(int i) const {
     for (int d = 0; d < out.ndim; d++)
@@ -23,7 +23,7 @@ struct MergeBatch {
   }
 };
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchMerge(const MergeBatch& batch, const Samples& samples, void* stream);
 
 // The CPU kernel.

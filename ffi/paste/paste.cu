@@ -1,4 +1,4 @@
-// The canvases on CUDA: one thread per element, which looks for the uppermost region that it lies in.
+// The canvases on CUDA. One thread per element looks for the topmost region that contains it.
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/paste/paste.h"

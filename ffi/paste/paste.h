@@ -1,4 +1,4 @@
-// Canvases on which regions of images are pasted, one over the other.
+// Canvases onto which regions of images are pasted, one over the other.
 #ifndef JAXDALI_FFI_PASTE_H_
 #define JAXDALI_FFI_PASTE_H_
 
@@ -12,17 +12,17 @@
 
 namespace jaxdali {
 
-// A region of a sample's row of operands. Extents are as large as both images have them.
+// A region, from a sample's row of operands. Its extents fit into both images.
 struct PasteRegion {
-  int32_t source;  // sample of the input; negative: there is no region
+  int32_t source;  // sample of the input; negative: no region
   int32_t in_y, in_x, height, width, out_y, out_x;
 };
 
-// A batch, as the custom call gets it. The input has `out.n` samples, or several times as many.
+// The operands of the custom call. The input has `out.n` samples, or a multiple of that.
 struct PasteBatch {
   Batch in, out;               // [frames, H, W, C]
   const PasteRegion* regions;  // [n, most], later ones above earlier ones
-  int most, first;             // the axis H
+  int most, first;             // number of regions; the axis H
 
   struct Sample {
     int64_t frames, height, width, channels;
@@ -55,7 +55,7 @@ struct PasteBatch {
 // The CPU kernel.
 Status Paste(const PasteBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchPaste(const PasteBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

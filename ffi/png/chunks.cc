@@ -12,7 +12,7 @@ namespace jaxdali::png {
 
 namespace {
 
-// libpng refuses chunks of 8,000,000 bytes and more, but not all.
+// libpng refuses most chunks of 8,000,000 bytes or more. Large chunks are left to it.
 constexpr int64_t kMostChunk = 4000000;
 
 uint32_t U32(const uint8_t* at) {
@@ -27,7 +27,7 @@ struct Chunk {
 
   bool Is(const char* name) const { return std::memcmp(type, name, 4) == 0; }
   bool IsWhole() const { return libdeflate_crc32(0, type, static_cast<size_t>(size) + 4) == U32(data + size); }
-  // Letters; the case of the first says whether decoders may leave it out.
+  // Four letters. The case of the first says whether decoders may ignore the chunk.
   bool IsNamed() const {
     for (int i = 0; i < 4; i++)
       if ((type[i] | 32) < 'a' || (type[i] | 32) > 'z') return false;
@@ -43,7 +43,7 @@ bool ReadHeader(const Chunk& c, File* file) {
   file->bits = c.data[8];
   file->color = c.data[9];
   file->interlaced = c.data[12] == 1;
-  // ParseHeader has looked at the rest.
+  // ParseHeader has checked the rest.
   return file->width > 0 && file->height > 0 && c.data[10] == 0 && c.data[11] == 0 && c.data[12] <= 1;
 }
 
@@ -73,7 +73,7 @@ bool ReadChunks(const uint8_t* data, int64_t size, File* file) {
       file->idat.push_back({c.data, c.size});
       file->idat_size += c.size;
     } else if (!file->idat.empty()) {
-      break;  // what follows is not read, as libpng doesn't
+      break;  // as in libpng, the rest is not read
     } else if (c.Is("PLTE")) {
       if (palette || !ReadPalette(c, file)) return false;
       palette = true;

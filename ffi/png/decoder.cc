@@ -14,10 +14,10 @@
 namespace jaxdali::png {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{64} << 20;  // of an image
-constexpr int64_t kMostExpansion = 1040;           // more than deflate is able to
+constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a decompressed image
+constexpr int64_t kMostExpansion = 1040;           // deflate can't expand more
 
-// Every pass of an interlaced file is an image of its own: of pixels from (y, x) on, at such distances.
+// Every pass of an interlaced file is a separate image: the pixels from (y, x) on, at these distances.
 struct Pass {
   int y, x, step_y, step_x;
 };
@@ -26,7 +26,7 @@ constexpr Pass kPasses[7] = {{0, 0, 8, 8}, {0, 4, 8, 8}, {4, 0, 8, 4}, {0, 2, 4,
 
 int64_t Steps(int64_t size, int first, int step) { return size > first ? (size - first + step - 1) / step : 0; }
 
-// Calls image(pass, rows, pixels of a row) for all images that aren't empty.
+// Calls image(pass, rows, pixels of a row) for all images that are not empty.
 template <class F>
 void ForEachImage(const File& file, F image) {
   if (!file.interlaced) {
@@ -39,7 +39,7 @@ void ForEachImage(const File& file, F image) {
   }
 }
 
-// A byte's samples of 1, 2 or 4 bits, one byte each: as they are, or gray in full range.
+// The samples of 1, 2 or 4 bits in each byte, one byte each: unchanged, or gray scaled to full range.
 struct Samples {
   int many;
   uint8_t of[256][8];
@@ -93,7 +93,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   if (bytes > kMostBytes || bytes / kMostExpansion > file_.idat_size || !Inflate(bytes)) return false;
   pixel_bytes_ = std::max(file_.bits_per_pixel() / 8, 1);
 
-  // Filters that there aren't are for libpng to find, in rows that it would have come to.
+  // A file with an unknown filter, in a row that libpng would read, is left to libpng.
   const uint8_t* at = filtered_;
   bool known = true;
   ForEachImage(file_, [&](const Pass&, int64_t rows, int64_t pixels) {
@@ -109,7 +109,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
     return true;
   }
   raster_memory_.OfSize(0);
-  // Rows from one on that does not look above.
+  // Starts at the nearest row at or above the region that does not depend on the row above it.
   const int64_t pitch = 1 + file_.row_bytes(file_.width);
   int64_t y = first_row;
   while (y > 0 && filtered_[y * pitch] > kSub) y--;
@@ -127,7 +127,7 @@ bool Decoder::Inflate(int64_t bytes) {
     packed = to;
     for (const Piece& p : file_.idat) to = std::copy_n(p.data, p.size, to);
   }
-  // zlib keeps so many bytes to copy from; libdeflate doesn't look.
+  // zlib refuses distances beyond the declared window; libdeflate does not check. A smaller window is left to libpng.
   if (file_.idat_size < 2 || packed[0] >> 4 > 7 || int64_t{256} << (packed[0] >> 4) < std::min<int64_t>(bytes, 32768))
     return false;
   if (!inflate_) inflate_ = libdeflate_alloc_decompressor();
@@ -143,7 +143,7 @@ bool Decoder::Inflate(int64_t bytes) {
 #endif
 }
 
-// Of an image, or of a pass.
+// Begins with the rows of an image or of a pass.
 void Decoder::BeginRows(int64_t rows, int64_t pixels) {
   row_bytes_ = file_.row_bytes(pixels);
   rows_left_ = rows;
@@ -205,7 +205,7 @@ void Decoder::NextRow(uint8_t* values) {
 void Decoder::Deinterlace() {
   const int bytes = channels() * (depth() / 8);
   const int64_t pitch = file_.width * bytes;
-  // Behind the raster a row of a pass.
+  // The raster, and after it a row of a pass.
   auto* raster = static_cast<uint8_t*>(raster_memory_.OfSize((file_.height + 1) * pitch));
   uint8_t* row = raster + file_.height * pitch;
   ForEachImage(file_, [&](const Pass& p, int64_t rows, int64_t pixels) {

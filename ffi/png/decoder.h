@@ -1,8 +1,8 @@
-// Decodes PNG files on the CPU, row by row, to the bit as libpng does, in less than half its time.
+// Decodes PNG files on the CPU, row by row, with the same bits as libpng in less than half the time.
 //
-// Covered are whole files of all colour types, depths and filters, interlaced or not. What looks damaged in the least
-// is for libpng, which sees it from the first byte on: what it makes of damage then stays what it is. So is what is so
-// large that it is better not in memory at once, as libdeflate needs it.
+// It supports complete files of all colour types, depths and filters, interlaced or not. It leaves every file that
+// shows any damage to libpng, from the first byte on, so that the results for damaged files are exactly libpng's. It
+// also leaves images to libpng that are too large to decompress into memory at once, as libdeflate does.
 //
 //   chunks (chunks.h) -> bytes of filtered rows, by libdeflate -> rows (unfilter.h) -> values of pixels
 #ifndef JAXDALI_FFI_PNG_DECODER_H_
@@ -17,7 +17,7 @@ struct libdeflate_decompressor;
 
 namespace jaxdali::png {
 
-// One per thread: it keeps its buffers.
+// One per thread. It keeps its buffers.
 class Decoder {
  public:
   Decoder() = default;
@@ -25,15 +25,16 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Begins with a file and the first of its rows that is wanted; those behind end_row are not. False: not covered.
+  // Begins with a file. The first needed row is first_row; rows from end_row on are not needed. False: the file is not
+  // supported.
   bool Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row);
   int64_t width() const { return file_.width; }
   int64_t height() const { return file_.height; }
-  // Of the values that rows have: transparency of palettes and of a colour is left out, as ours is.
+  // Channels of the values in rows. Transparency, of palettes and of a colour, is left out.
   int channels() const { return file_.color == kPalette ? 3 : file_.samples(); }
   int depth() const { return file_.bits == 16 ? 16 : 8; }
 
-  // The next row, from the first one that is wanted on: its whole width, and no byte more.
+  // The next row, beginning with the first needed one: its whole width, and no byte more.
   void NextRow(uint8_t* values);
 
  private:
@@ -48,10 +49,10 @@ class Decoder {
   KeptMemory packed_memory_, filtered_memory_, rows_memory_, raster_memory_;
   const uint8_t* filtered_ = nullptr;  // the next row, with the byte of its filter
   uint8_t* rows_[3] = {};              // the row above, this one, the one below
-  int64_t rows_left_ = 0;              // of the image, or of a pass
-  bool has_below_ = false;             // that row is unfiltered, too
+  int64_t rows_left_ = 0;              // in the image, or in a pass
+  bool has_below_ = false;             // the row below is already unfiltered
   int64_t row_bytes_ = 0, pixel_bytes_ = 0;
-  const uint8_t* raster_ = nullptr;  // of an interlaced file: the next row
+  const uint8_t* raster_ = nullptr;  // interlaced files: the next row
 };
 
 }  // namespace jaxdali::png

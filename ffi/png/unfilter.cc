@@ -11,8 +11,8 @@
 namespace jaxdali::png {
 namespace {
 
-// A pixel's values: a number where it is one byte, or a vector for up to eight, whose elements behind the pixel hold
-// what doesn't matter.
+// The values of a pixel: a number if it has one byte, otherwise a vector of eight, whose elements after the pixel are
+// arbitrary.
 using Bytes = uint8_t __attribute__((vector_size(8)));
 using Pixel = int16_t __attribute__((vector_size(16)));
 template <int kPixel>
@@ -33,7 +33,7 @@ JAXDALI_INLINE void Store(uint8_t* to, Pixel v) {
   const Bytes bytes = __builtin_convertvector(v, Bytes);
   std::memcpy(to, &bytes, sizeof bytes);
 }
-// Without a branch: nobody can tell what pixels of photos will be.
+// Without a branch, because the pixels of photos are unpredictable.
 JAXDALI_INLINE int Choose(bool which, int a, int b) { return __builtin_expect_with_probability(which, 1, 0.5) ? a : b; }
 JAXDALI_INLINE Pixel Choose(Pixel which, Pixel a, Pixel b) { return which ? a : b; }
 
@@ -49,9 +49,9 @@ struct Average {
     return (left + up) >> 1;
   }
 };
-// The one of the three that is nearest to left + up - corner; of equal ones the first. It is the smaller one of left
-// and up where the corner is so large, the larger one where it is so small, and else the corner: with few steps after
-// that left is known.
+// The one of left, up and corner that is nearest to left + up - corner; if several are, the first. That is the smaller
+// of left and up if the corner is large enough, the larger one if it is small enough, and otherwise the corner.
+// Computed this way, few steps depend on `left`, which is known last.
 struct Paeth {
   template <class V>
   JAXDALI_INLINE V operator()(V left, V up, V corner) const {
@@ -60,7 +60,7 @@ struct Paeth {
   }
 };
 
-// A row; each pixel has to wait for the one before.
+// Unfilters a row. Each pixel has to wait for the one before.
 template <int kPixel, class Prediction>
 JAXDALI_INLINE void Sums(const Prediction predict, int64_t n, const uint8_t* stored, const uint8_t* above,
                          uint8_t* row) {
@@ -73,7 +73,7 @@ JAXDALI_INLINE void Sums(const Prediction predict, int64_t n, const uint8_t* sto
   }
 }
 
-// Two rows with the same filter, in little more time than one: the second is one pixel behind.
+// Unfilters two rows with the same filter in little more time than one. The second row is one pixel behind.
 template <int kPixel, class Prediction>
 JAXDALI_INLINE void SumsOfTwo(const Prediction predict, int64_t n, const uint8_t* stored, const uint8_t* stored_below,
                               const uint8_t* above, uint8_t* row, uint8_t* below) {

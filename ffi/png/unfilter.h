@@ -1,5 +1,5 @@
-// Undoing the filters of PNG's rows: each byte is what is stored plus a prediction from the bytes to the left, above
-// and above to the left, of the pixels there.
+// Reverses the filters of PNG's rows: each byte is the stored one plus a prediction from the corresponding bytes of the
+// pixels to the left, above, and above left.
 #ifndef JAXDALI_FFI_PNG_UNFILTER_H_
 #define JAXDALI_FFI_PNG_UNFILTER_H_
 
@@ -9,15 +9,15 @@ namespace jaxdali::png {
 
 enum Filter { kNone, kSub, kUp, kAverage, kPaeth, kFilters };
 
-// That many bytes behind what is stored and behind the row above may be read, and behind the row be written.
+// This many bytes after `stored` and `above` may be read, and after `row` written.
 inline constexpr int kMargin = 8;
 
-// A row of n bytes; a pixel has `pixel` of them, at least 1. `above` holds zeros for the first row. No two of the three
-// overlap.
+// Unfilters a row of n bytes. A pixel has `pixel` bytes, at least 1. `above` is zero for the first row. The three
+// buffers do not overlap.
 void Unfilter(int filter, int pixel, int64_t n, const uint8_t* stored, const uint8_t* above, uint8_t* row);
 
-// Two rows, one below the other, that both have that filter: kAverage or kPaeth. That is quicker, as each pixel waits
-// for the one before it.
+// Unfilters two consecutive rows that both have this filter, kAverage or kPaeth. This is faster, because each pixel
+// waits for the one before it.
 void UnfilterTwo(int filter, int pixel, int64_t n, const uint8_t* const* stored, const uint8_t* above,
                  uint8_t* const* rows);
 

@@ -25,6 +25,6 @@ ffi::Error SetUp(ReduceBatch* b, F64 center, int32_t reduction, ffi::Span<const 
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(reduce, jaxdali::SetUp, jaxdali::Reduce, jaxdali::LaunchReduce,
-                      .Arg<jaxdali::F64>()             // center, laid out as the output; or [0]
+                      .Arg<jaxdali::F64>()             // centre, in the shape of the output; or [0]
                           .Attr<int32_t>("reduction")  // Reduction
                           .Attr<jaxdali::ffi::Span<const int64_t>>("axes"));

@@ -1,4 +1,4 @@
-// Reductions on CUDA: a block for each result of many elements, a thread for each of few.
+// Reductions on CUDA. A result of many elements has a block of threads, one of few elements a thread.
 #include "ffi/common/launch.h"
 #include "ffi/reduce/reduce.h"
 
@@ -67,7 +67,7 @@ struct Reductions : ReduceBatch {
     }
     return at;
   }
-  // Of result r, elements first, first + step, ...
+  // Joins elements first, first + step, ... of result r.
   JAXDALI_HD static double Part(const ReduceArgs& a, int64_t r, int64_t first, int64_t step) {
     const int64_t base = Place(r, a.kept, a.kept_n, a.kept_stride);
     const double center = a.center ? a.center[r] : 0;

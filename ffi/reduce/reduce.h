@@ -1,4 +1,4 @@
-// Sums, sums of squares, least and greatest elements over some axes of each sample, computed in double.
+// Sums, sums of squares, minima and maxima over some axes of each sample, computed in double.
 #ifndef JAXDALI_FFI_REDUCE_H_
 #define JAXDALI_FFI_REDUCE_H_
 
@@ -14,17 +14,17 @@ namespace jaxdali {
 
 enum class Reduction : int32_t { kSum, kSquares, kMin, kMax };
 
-// One sample. Neighbouring axes of one kind are one here.
+// One sample. Neighbouring axes of the same kind are merged.
 struct ReduceArgs {
   DType in_type, out_type;
   const void* in;
   void* out;
-  const double* center;  // kSquares: of the squared differences, as many as results; null: 0
+  const double* center;  // kSquares: subtracted before squaring, one number per result; null: 0
   Reduction what;
-  int kept, reduced;                  // axes
-  int64_t kept_n[8], kept_stride[8];  // of the input
+  int kept, reduced;                  // numbers of axes
+  int64_t kept_n[8], kept_stride[8];  // strides of the input
   int64_t reduced_n[8], reduced_stride[8];
-  int64_t results, each;  // elements of each result
+  int64_t results, each;  // number of results, and of elements in each
 };
 
 JAXDALI_HD inline double Start(Reduction what) {
@@ -45,10 +45,10 @@ JAXDALI_HD inline double Term(Reduction what, double v, double center) {
   return what == Reduction::kSquares ? (v - center) * (v - center) : v;
 }
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct ReduceBatch {
   Batch in, out;
-  const double* center;  // laid out as the output; or null
+  const double* center;  // in the shape of the output; or null
   Reduction what;
   unsigned axes;  // bit d: axis d is reduced
 
@@ -91,7 +91,7 @@ struct ReduceBatch {
 // The CPU kernel.
 Status Reduce(const ReduceBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchReduce(const ReduceBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

@@ -8,9 +8,9 @@
 namespace jaxdali {
 namespace {
 
-constexpr int kLanes = 16;  // partial results, so that the compiler can use vectors: the order is the same everywhere
+constexpr int kLanes = 16;  // partial results, for vectors; a fixed number, for the same result on every machine
 
-// Joins terms of n values, element i into lane i % lanes.
+// Joins the terms of n values. Element i goes to lane i % lanes.
 template <Reduction kWhat>
 JAXDALI_INLINE void JoinRow(const double* __restrict values, int64_t n, const double* __restrict center, int lanes,
                             double* __restrict result) {
@@ -63,7 +63,7 @@ RowFunction RowFunctionOf(Reduction what) {
   }
 }
 
-// Calls f(place) for each index of axes given innermost first.
+// Calls f(offset) for each index of the axes, which are given innermost first.
 template <class F>
 void ForEach(int axes, const int64_t* n, const int64_t* stride, F f) {
   int64_t index[8] = {}, at = 0;
@@ -85,7 +85,7 @@ void ForEach(int axes, const int64_t* n, const int64_t* stride, F f) {
 void Run(const ReduceArgs& a) {
   const RowFunction join = RowFunctionOf(a.what);
   double values[kRow];
-  // Results that are neighbours in the input, as the channels of an image, come from one reading of it.
+  // Results that are neighbours in the input, such as the channels of an image, are computed in one pass over it.
   const bool grouped = a.kept > 0 && a.kept_stride[0] == 1 && a.reduced > 0 && a.kept_n[0] <= kRow;
   const int64_t group = grouped ? a.kept_n[0] : 1;
   const int outer = grouped ? 1 : 0;

@@ -41,13 +41,13 @@ ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(remap, jaxdali::SetUp, jaxdali::Remap, jaxdali::LaunchRemap,
-                      .Arg<jaxdali::F32>()            // map of x, flat; empty where none is given
-                          .Arg<jaxdali::I32>()        // its offsets [N], or [0]: dense
+                      .Arg<jaxdali::F32>()            // map of x, flat; empty if there is none
+                          .Arg<jaxdali::I32>()        // its offsets [N], or [0] if it is dense
                           .Arg<jaxdali::F32>()        // map of y
                           .Arg<jaxdali::I32>()        // its offsets
                           .Arg<jaxdali::F64>()        // numbers [N, ...], see Points
                           .Arg<jaxdali::F32>()        // fill [N, 1 or channels]
-                          .Arg<jaxdali::I32>()        // applied [N]; 0: the sample is copied
+                          .Arg<jaxdali::I32>()        // applied [N]; 0: the sample is copied unchanged
                           .Attr<int32_t>("points")    // Points
                           .Attr<int32_t>("sampling")  // Interp
                           .Attr<int32_t>("border")    // Border

@@ -1,4 +1,4 @@
-// The gather by a coordinate map on CUDA: one thread per output pixel, all its channels.
+// The gather by a coordinate map on CUDA. One thread makes all channels of an output pixel.
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/remap/remap.h"
@@ -9,9 +9,9 @@ namespace {
 template <class T, Interp kSampling>
 struct RemapImages : RemapBatch {
   struct Plan {
-    int64_t units;  // pixels; elements to copy
+    int64_t units;  // pixels, or elements to copy
     RemapArgs args;
-    bool applied;  // the map is; else elements are copied
+    bool applied;  // false: elements are copied
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
@@ -30,7 +30,7 @@ struct RemapImages : RemapBatch {
     }
     for (int64_t k = first; k < end; k += kThreads) {
       const Quotient row = Divide(k, a.out_size[0]), frame = Divide(row.quotient, a.out_size[1]);
-      // The same way for all threads: a switch for each pixel costs nothing beside its reads, a kernel for each way
+      // A switch for each pixel costs nothing compared with its reads. A kernel for each kind of points would cost
       // minutes of nvcc.
       const Point point =
           WithPoints(points, [&](auto p) { return SourcePoint<p.value>(a, frame.quotient, row.rest, frame.rest); });

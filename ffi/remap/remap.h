@@ -1,4 +1,4 @@
-// Gathering by a coordinate map: each output pixel is the input's value at a point that is computed, or given.
+// Gathers by a coordinate map: each output pixel is the input's value at a point that is computed or given.
 #ifndef JAXDALI_FFI_REMAP_H_
 #define JAXDALI_FFI_REMAP_H_
 
@@ -17,15 +17,15 @@
 
 namespace jaxdali {
 
-// Which point of the input an output pixel (x, y) is taken from. Points are in pixels from the image's corner: pixel
-// 0's centre is 0.5. In brackets the numbers of a sample.
+// How the source point of an output pixel (x, y) is found. Points are in pixels from the image's corner, so the centre
+// of pixel 0 is at 0.5. The numbers of a sample are in brackets.
 enum class Points : int32_t {
-  kGiven,       // operands [frames of the maps: 1 or the image's; what is added to them]
+  kGiven,       // operands [frames of the maps, 1 or the image's; offset that is added to them]
   kProjective,  // [matrix, 3 x 3, of (x, y, 1)]
-  kSphere,      // towards the edge the faster the farther out []
+  kSphere,      // moves faster towards the edge the farther out it is []
   kWater,       // waves [amplitude, frequency, phase of x along y; of y along x]
-  kJitter,      // a random pixel nearby, of a square [key in [0, 1), extent]
-  kGrid,        // itself, or none: the squares of a grid [cosine and sine by tile, ratio, where it begins: x, y]
+  kJitter,      // a random pixel in a square around it [key in [0, 1), extent]
+  kGrid,        // itself, or none in the squares of a grid [cosine and sine by tile, ratio, start x, y]
 };
 inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
 
@@ -58,7 +58,7 @@ struct RemapArgs {
   int64_t frames, channels;
   int64_t in_size[2], out_size[2];  // x, y
   const double* numbers;
-  const float* map[2];  // x, y
+  const float* map[2];  // in the order x, y
   const float* fill;
   int fills;  // 1, or one for each channel
   Points points;
@@ -66,7 +66,7 @@ struct RemapArgs {
   Border border;
 };
 
-// A well mixed function of 64 bits (the finalizer of splitmix64).
+// Mixes 64 bits well (the finalizer of splitmix64).
 JAXDALI_HD inline uint64_t Mixed(uint64_t z) {
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
   z = (z ^ z >> 27) * 0x94D049BB133111EBu;
@@ -94,7 +94,7 @@ JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x
     return {static_cast<double>(a.map[0][i]) + n[1], static_cast<double>(a.map[1][i]) + n[1]};
   } else if constexpr (kPoints == Points::kProjective) {
     return Projected(n, dx, dy);
-  } else if constexpr (kPoints == Points::kSphere) {  // in float, as DALI: nearest pixels depend on it
+  } else if constexpr (kPoints == Points::kSphere) {  // in float like DALI, for the same nearest pixels
     const float middle_x = static_cast<float>(a.in_size[0]) * 0.5f, middle_y = static_cast<float>(a.in_size[1]) * 0.5f;
     const float radius = static_cast<float>(static_cast<int>(middle_x > middle_y ? middle_x : middle_y));
     const float from_x = static_cast<float>(x) + 0.5f - middle_x, from_y = static_cast<float>(y) + 0.5f - middle_y;
@@ -118,7 +118,7 @@ JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x
   }
 }
 
-// f(std::integral_constant<Points, ...>{}).
+// Calls f(std::integral_constant<Points, ...>{}).
 template <class F>
 JAXDALI_HD inline auto WithPoints(Points points, F f) {
   switch (points) {
@@ -137,7 +137,7 @@ JAXDALI_HD inline auto WithPoints(Points points, F f) {
   }
 }
 
-// Weights of the pixels floor(x) - 1 ... floor(x) + 2, for the fraction f: Keys' cubic with -0.75, as OpenCV has it.
+// Weights of the pixels floor(x) - 1 ... floor(x) + 2 for the fraction f: Keys' cubic with -0.75, as in OpenCV.
 JAXDALI_HD inline void CubicWeights(float f, float* w) {
   constexpr float kA = -0.75f;
   const float g = 1 - f;
@@ -147,7 +147,7 @@ JAXDALI_HD inline void CubicWeights(float f, float* w) {
   w[3] = 1 - w[0] - w[1] - w[2];
 }
 
-// Neighbours along an axis, and their weights for the fraction f.
+// Number of neighbours along an axis, and their weights for the fraction f.
 JAXDALI_HD constexpr int TapsOf(Interp s) { return s == Interp::kNN ? 1 : s == Interp::kLinear ? 2 : 4; }
 
 template <int kTaps>
@@ -160,13 +160,13 @@ JAXDALI_HD inline void TapWeights(float f, float* w) {
   }
 }
 
-// One output pixel, all channels; C of them, 0: any number.
+// Makes all channels of one output pixel. C is the number of channels; 0: any number.
 template <class T, Interp kSampling, int C = 0>
 JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* out) {
   constexpr int kTaps = TapsOf(kSampling);
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], height = a.in_size[1];
   const int fill_step = a.fills > 1;
-  if (!(fabs(p.x) < kFarthest && fabs(p.y) < kFarthest)) {  // or no number
+  if (!(fabs(p.x) < kFarthest && fabs(p.y) < kFarthest)) {  // also true for NaN
     if (a.border == Border::kConstant) {
       for (int64_t c = 0; c < channels; c++) out[c] = ConvertTo<T>(a.fill[c * fill_step]);
       return;
@@ -228,21 +228,21 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
   }
 }
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct RemapBatch {
   Batch in, out;
-  const float* map[2];            // of the points that are given: x, y
-  const int32_t* map_offsets[2];  // [n] in units of kAlignment elements; null: one map after the other
+  const float* map[2];            // given points: x, y
+  const int32_t* map_offsets[2];  // [n] in units of kAlignment elements; null: the maps are contiguous
   int64_t map_capacity[2];
   const double* numbers;   // [n, PointNumbers(points)]
   const float* fill;       // [n, fills]
-  const int32_t* applied;  // [n]; 0: the sample is copied
-  int fills, first;        // the axis H; W follows, then channels or nothing
+  const int32_t* applied;  // [n]; 0: the sample is copied unchanged
+  int fills, first;        // the axis H; then comes W, then channels or nothing
   Points points;
   Interp sampling;
   Border border;
 
-  // Sample i, which lies inside both buffers.
+  // Describes sample i, which lies inside both buffers.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, RemapArgs* a) const {
     a->in = in.bytes(i);
     a->out = out.bytes(i);
@@ -285,7 +285,7 @@ inline bool RemapType(DType t, Interp sampling) {
          t == DType::kF32 || (t == DType::kI32 && sampling == Interp::kNN);
 }
 
-// f(T{}, std::integral_constant<Interp, ...>{}) of the types above.
+// Calls f(T{}, std::integral_constant<Interp, ...>{}) for these types.
 template <class F>
 JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
   const auto of = [&](auto t) {
@@ -319,7 +319,7 @@ JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
 // The CPU kernel.
 Status Remap(const RemapBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchRemap(const RemapBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

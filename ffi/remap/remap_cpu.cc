@@ -1,4 +1,4 @@
-// CPU kernel of the gather by a coordinate map: the points of a piece of a row, then its pixels.
+// CPU kernel of the gather by a coordinate map. For a piece of a row it computes the points, then the pixels.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kPiece = 256;
 
-// What the points of all rows have in common: the waves along x.
+// What the points of all rows share: the waves along x.
 std::vector<float> Waves(const RemapArgs& a) {
   std::vector<float> waves(a.points == Points::kWater ? static_cast<size_t>(a.out_size[0]) : 0);
   for (size_t x = 0; x < waves.size(); x++) waves[x] = WaterY(a.numbers, static_cast<int64_t>(x));
@@ -24,7 +24,7 @@ JAXDALI_INLINE void FindPoints(const RemapArgs& a, const float* waves, int64_t f
   if constexpr (kPoints == Points::kProjective) {
     double numbers[9];
     std::copy_n(a.numbers, 9, numbers);
-    const int32_t first = static_cast<int32_t>(x), count = static_cast<int32_t>(n);  // 64 bits would not become vectors
+    const int32_t first = static_cast<int32_t>(x), count = static_cast<int32_t>(n);  // 64 bits do not vectorize
     for (int32_t i = 0; i < count; i++) {
       const Point p = Projected(numbers, static_cast<double>(first + i), static_cast<double>(y));
       xs[i] = p.x;
@@ -46,8 +46,8 @@ JAXDALI_INLINE void FindPoints(const RemapArgs& a, const float* waves, int64_t f
 }
 
 #if defined(JAXDALI_SIMD)
-// Pixels of three or four bytes, as SamplePixel makes them. `at`: the first neighbours' places; fx, fy: the fractions.
-// Four bytes of each neighbour are read.
+// Makes pixels of three or four bytes like SamplePixel. `at`: offset of the first neighbour of each; fx, fy: the
+// fractions. It reads four bytes of each neighbour.
 template <int C, int kTaps>
 JAXDALI_SIMD void WeighBytes(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
                              int64_t stride, uint8_t* out) {
@@ -66,7 +66,7 @@ JAXDALI_SIMD void WeighBytes(const uint8_t* in, const int32_t* at, const float* 
       }
       sum = _mm_add_ps(sum, _mm_mul_ps(line, _mm_set1_ps(wy[j])));
     }
-    __m128i whole = _mm_cvttps_epi32(sum);  // halves away from zero; what is negative becomes 0
+    __m128i whole = _mm_cvttps_epi32(sum);  // rounds half away from zero; negative values become 0
     const __m128 rest = _mm_sub_ps(sum, _mm_cvtepi32_ps(whole));
     whole = _mm_sub_epi32(whole, _mm_castps_si128(_mm_cmpge_ps(rest, _mm_set1_ps(0.5f))));
     const __m128i words = _mm_packus_epi32(whole, whole);
@@ -75,7 +75,7 @@ JAXDALI_SIMD void WeighBytes(const uint8_t* in, const int32_t* at, const float* 
   }
 }
 
-// The line above and the line below a point, of its two neighbours on each; eight bytes of both are read.
+// The two neighbours of a point in the line above and in the line below. It reads eight bytes of both lines.
 template <int C>
 JAXDALI_SIMD JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t stride, const float* near,
                                               const float* far) {
@@ -88,7 +88,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t strid
                        _mm256_mul_ps(EightFloats(_mm_unpackhi_epi64(bytes, bytes)), _mm256_broadcast_ss(far)));
 }
 
-// Two pixels of their lines, as bytes in words of 32 bits.
+// Makes two pixels from their lines, as bytes in 32-bit words.
 template <int kFirst>
 JAXDALI_SIMD JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m128 near, __m128 far) {
   const __m256i of = _mm256_setr_epi32(kFirst, kFirst, kFirst, kFirst, kFirst + 1, kFirst + 1, kFirst + 1, kFirst + 1);
@@ -98,7 +98,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m12
                                     _mm256_mul_ps(_mm256_permute2f128_ps(first, second, 0x31), below)));
 }
 
-// What WeighBytes makes of two neighbours along each axis, four pixels at a time.
+// Does what WeighBytes does for two neighbours along each axis, four pixels at a time.
 template <int C>
 JAXDALI_SIMD void WeighLinear(const uint8_t* in, const int32_t* at, const float* fx, const float* fy, int64_t n,
                               int64_t stride, uint8_t* out) {
@@ -106,7 +106,7 @@ JAXDALI_SIMD void WeighLinear(const uint8_t* in, const int32_t* at, const float*
                                : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
   const __m128 one = _mm_set1_ps(1);
   int64_t i = 0;
-  for (; i + 6 <= n; i += 4) {  // 16 bytes are written, of which the last may be the next pixels'
+  for (; i + 6 <= n; i += 4) {  // writes 16 bytes, the last of which may belong to the next pixels
     alignas(16) float near[4];
     _mm_store_ps(near, _mm_sub_ps(one, _mm_loadu_ps(fx + i)));
     __m256 lines[4];
@@ -121,19 +121,19 @@ JAXDALI_SIMD void WeighLinear(const uint8_t* in, const int32_t* at, const float*
 }
 #endif
 
-// In which points all neighbours are inside, and where the first one of these is.
+// Finds the points whose neighbours are all inside, and the offset of their first neighbour.
 struct Places {
   double half, least, last_x,
       last_y;  // from a pixel's corner to where it counts; from the first point on, up to the last
-  int32_t stride, channels, before;  // elements
+  int32_t stride, channels, before;  // in elements
 
-  // at: -1 elsewhere; fx, fy: the points' fractions.
+  // at: the offset, or -1 if a neighbour is outside. fx, fy: the fractions of the points.
   void Find(const double* xs, const double* ys, int64_t n, int32_t* at, float* fx, float* fy) const {
     for (int64_t i = 0; i < n; i++) {
       const double x = xs[i] - half, y = ys[i] - half;
       const bool inside = (x >= least) & (x < last_x) & (y >= least) & (y < last_y);
       const int32_t column = static_cast<int32_t>(inside ? x : 0),
-                    row = static_cast<int32_t>(inside ? y : 0);  // as floor
+                    row = static_cast<int32_t>(inside ? y : 0);  // equals floor
       const int32_t place = row * stride + column * channels - before;
       at[i] = inside ? place : -1;
       fx[i] = static_cast<float>(x - column);
@@ -167,15 +167,15 @@ struct Places {
 #endif
 };
 
-// The pixels of which all neighbours are inside are made here, the others by SamplePixel, with the same results.
+// Makes the pixels whose neighbours are all inside. SamplePixel makes the others, with the same results.
 template <class T, Interp kSampling, int C, bool kSimd>
 JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* xs, const double* ys, int64_t n,
                                  T* out) {
   constexpr int kTaps = TapsOf(kSampling);
   constexpr bool kBytes = kSimd && std::is_same_v<T, uint8_t> && (C == 3 || C == 4) && kTaps > 1;
-  constexpr int kBefore = kTaps == 4;  // neighbours before the point's
+  constexpr int kBefore = kTaps == 4;  // neighbours before the point's own
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], stride = width * channels;
-  // Where bytes behind the last neighbour are read, there must be a pixel.
+  // If bytes after the last neighbour are read, there must be another pixel.
   const bool fits = stride * a.in_size[1] < INT32_MAX;
   const Places places{kTaps > 1 ? 0.5 : 0,
                       kBefore,
@@ -230,7 +230,7 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
   }
 }
 
-// FindPoints of a kind, for whatever pixels are made of them.
+// FindPoints of one kind. It does not depend on the type of the pixels.
 using Finder = void (*)(const RemapArgs&, const float*, int64_t, int64_t, int64_t, int64_t, double*, double*);
 
 template <Points kPoints>

@@ -24,6 +24,6 @@ ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32
 JAXDALI_DEFINE_KERNEL(resize, jaxdali::SetUp, jaxdali::Resize, jaxdali::LaunchResize,
                       .Arg<jaxdali::F32>()              // roi [N, num_axes, 2], see ResizeBatch
                           .Arg<jaxdali::I32>()          // filters [N, 2]
-                          .Attr<int32_t>("first_axis")  // of the resized axes
-                          .Attr<int32_t>("num_axes")    // how many, adjacent
+                          .Attr<int32_t>("first_axis")  // first of the resized axes
+                          .Attr<int32_t>("num_axes")    // how many, contiguous
                           .Attr<bool>("antialias"));    // widen the filter when shrinking

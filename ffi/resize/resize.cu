@@ -1,5 +1,5 @@
-// Resampling on CUDA: along one or two axes by tiles, see resize_tile.h; of volumes, one thread per output pixel, which
-// adds up all its taps along all axes.
+// Resampling on CUDA. One or two axes are resampled by tiles, see resize_tile.h. For volumes, one thread per output
+// pixel adds up all its taps along all axes.
 #include "ffi/common/launch.h"
 #include "ffi/resize/resize.h"
 #include "ffi/resize/resize_passes.h"
@@ -8,7 +8,7 @@
 namespace jaxdali {
 namespace {
 
-// The taps of one axis for the output samples that one thread visits.
+// The taps of one axis for the output samples of one thread.
 class TapsOfThread {
  public:
   JAXDALI_HD void Start(const Axis& axis, const FilterTables& tables, bool accumulate, bool relative) {
@@ -59,7 +59,7 @@ class TapsOfThread {
   float norm_;
 };
 
-// Brought into shared memory: divergent reads are fast from there, not from a kernel's parameters.
+// Copied to shared memory, because divergent reads are fast there but not from a kernel's parameters.
 template <class Block>
 JAXDALI_HD void Share(const Block& block, const FilterTables& tables, FilterTables* shared) {
   block.Phase([&](int thread) {
@@ -145,20 +145,20 @@ struct ResizeVolumes : ResizeBatch {
     }
   }
 
-  static constexpr int kGroup = 4;  // channels that are added up at a time
+  static constexpr int kGroup = 4;  // channels that are summed at a time
 };
 
-// Along one or two axes, by tiles.
+// Resamples one or two axes by tiles.
 template <class In, class Out>
 struct ResizeTiles : ResizeBatch {
   using Tile = ResizeTile<In, Out>;
   using Plan = typename Tile::Plan;
   using Shared = typename Tile::Shared;
 
-  static constexpr int kBlocksPerSm = 3;  // what fits shared memory, and registers without spilling
+  static constexpr int kBlocksPerSm = 3;  // as many as shared memory allows, and registers without spilling
 
   FilterTables tables;
-  int64_t most;  // parts that a sample shall have
+  int64_t most;  // upper bound of the parts of a sample
   Parts parts;
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
@@ -168,7 +168,7 @@ struct ResizeTiles : ResizeBatch {
     if (Status e = s->axes.Make(s->job); e != kOk) return e;
     const Axis &y = s->axes.axis[1], &x = s->axes.axis[2];
     s->margin = 0;
-    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes: two words are read for one
+    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes of an element; kOver: two words are read for one
     const int64_t row = x.n_in * s->job.inner * kSize;
     if (kSize < 4 && (in.capacity - in.start(i) - in.size(i)) * kSize < kOver)
       s->margin = static_cast<int>(CeilDiv(kOver, row));
@@ -239,7 +239,8 @@ struct ResizeTiles : ResizeBatch {
   }
 };
 
-// Into how many parts to cut a sample. Each is some bands of a tile, or many source pixels; small batches spread out.
+// Into how many parts a sample is cut. Each part is a few bands of a tile, or many source pixels. Small batches are cut
+// finer, to fill the GPU.
 int64_t PartsOfSample(const ResizeBatch& b) {
   constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
   const int64_t out = b.out.capacity / b.out.n, in = b.in.capacity / b.in.n;

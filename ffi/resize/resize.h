@@ -1,8 +1,8 @@
-// Resampling of images and volumes: parameters and the math that all implementations share.
+// Resampling of images and volumes: parameters, and the arithmetic that all implementations share.
 //
-// Axis by axis, output sample o is a weighted sum of `support` source samples around lo + (o + 0.5) * scale. Positions
-// and weights are computed in float32, in DALI's order of operations: which taps a filter has at an exact pixel border
-// depends on the rounding.
+// Along each axis, output sample o is a weighted sum of `support` source samples around lo + (o + 0.5) * scale.
+// Positions and weights are computed in float32 in DALI's order of operations, because the taps of a filter at an exact
+// pixel border depend on the rounding.
 #ifndef JAXDALI_FFI_RESIZE_H_
 #define JAXDALI_FFI_RESIZE_H_
 
@@ -23,7 +23,7 @@
 
 namespace jaxdali {
 
-// A filter as a table, interpolated linearly between entries; 0 outside.
+// A filter as a table, with linear interpolation between entries, and 0 outside.
 struct FilterTable {
   const float* entries;
   int size;
@@ -35,7 +35,7 @@ struct FilterTable {
   }
 };
 
-// The tables, without the linear filter, which is computed.
+// The tables of all filters except the linear one, which is computed.
 struct FilterTables {
   float cubic[129], lanczos[193], gaussian[65];
 
@@ -47,12 +47,12 @@ struct FilterTables {
   }
 };
 
-// `x` cut to an integer in [low, high]; it may not fit an int.
+// `x` clamped and truncated to an integer in [low, high]. It may exceed the range of int.
 JAXDALI_HD inline int Bounded(float x, int low, int high) {
   return x <= static_cast<float>(low) ? low : x >= static_cast<float>(high) ? high : static_cast<int>(x);
 }
 
-// Table sizes and half widths (radius, in source pixels when not widened) of the filters.
+// Table sizes and radii of the filters. A radius is half the width in source pixels, before widening.
 JAXDALI_HD inline int FilterSize(Interp f) {
   return f == Interp::kCubic ? 129 : f == Interp::kLanczos3 ? 193 : f == Interp::kGaussian ? 65 : 3;
 }
@@ -64,11 +64,11 @@ JAXDALI_HD inline float FilterRadius(Interp f) {
 struct Axis {
   int64_t n_in, n_out;
   Interp filter;    // kNN, kLinear, kCubic, kLanczos3 or kGaussian
-  float lo, scale;  // source interval's start; source samples per output sample, negative when mirrored
+  float lo, scale;  // start of the source interval; source samples per output sample, negative when mirrored
   float start;      // first tap of output 0, before rounding up
   float step;       // table entries per source sample
-  double support;   // taps; may be too large to allocate, see Taps::Make
-  int base = 0;     // source sample that positions of taps are counted from
+  double support;   // number of taps; may be too large to allocate, see Taps::Make
+  int base = 0;     // source sample from which tap positions are counted
 
   JAXDALI_HD static Axis Make(int64_t n_in, int64_t n_out, float lo, float hi, Interp min_filter, Interp mag_filter,
                               bool antialias) {
@@ -83,8 +83,8 @@ struct Axis {
     float widen = antialias && shrinks ? fabsf(a.scale) : 1.0f;
     float width = 2 * FilterRadius(a.filter) * widen;
     if (a.filter == Interp::kGaussian) {
-      // DALI goes by way of sigma, which leaves the width just below an even number: at the first few integral
-      // positions of an image the pixel after the centre is used instead of the one before.
+      // DALI computes sigma first, which makes the width slightly less than an even number. So at the first few
+      // integral positions of an image it uses the pixel after the centre instead of the one before.
       float sigma = static_cast<float>(static_cast<double>(widen * 0.5f) / 1.4142135623730951);
       width = static_cast<float>(4 * 1.4142135623730951) * sigma;
     }
@@ -95,12 +95,12 @@ struct Axis {
     return a;
   }
 
-  // Half the width of the filter, in source samples.
+  // Half the width of the filter in source samples.
   JAXDALI_HD float anchor() const { return 0.5f * static_cast<float>(FilterSize(filter) - 1) / step; }
-  // From the interval's start to the first tap of output 0.
+  // Distance from the start of the interval to the first tap of output 0.
   JAXDALI_HD float behind() const { return 0.5f * scale - 0.5f - anchor(); }
 
-  // How many source samples are in use.
+  // How many source samples are used.
   JAXDALI_HD double extent_in_use() const {
     const float width = scale * static_cast<float>(n_out);
     if (filter == Interp::kNN) return ceil(fabs(width));
@@ -109,15 +109,15 @@ struct Axis {
     return Bounded(ceilf(last), 0, static_cast<int>(n_in)) - Bounded(floorf(first), 0, static_cast<int>(n_in));
   }
 
-  // Positions are counted from the first source sample in use. That decides how they are rounded, and so whether a tap
-  // at the very end of a filter, where Gauss's is not 0, is the first one or the next.
+  // Counts positions from the first source sample in use. This determines their rounding, and therefore whether a tap
+  // at the very end of a filter, where a Gaussian is not 0, is the first one or the next.
   JAXDALI_HD void CountFromFirst() {
     const float hi = lo + scale * static_cast<float>(n_out);
     base = Bounded(floorf((hi < lo ? hi : lo) - anchor()), 0, static_cast<int>(n_in) - 1);
     start = (lo - static_cast<float>(base)) + behind();
   }
 
-  // Whether taps can be counted in int, and weights be stored.
+  // Whether the number of taps fits into int, and the weights can be stored.
   JAXDALI_HD bool representable() const {
     constexpr double kMaxSupport = 1 << 20, kMaxWeights = 1 << 27;
     constexpr float kMax = std::numeric_limits<float>::max();
@@ -129,7 +129,8 @@ struct Axis {
   }
 };
 
-// The taps of one output sample, of any filter but kNN: source samples first + j, j < support, not all of them inside.
+// The taps of one output sample for any filter but kNN: source samples first + j, j < support. Some may be outside the
+// source.
 struct Window {
   int first;
   float t;  // table entry of tap 0
@@ -147,9 +148,9 @@ struct Window {
   }
 };
 
-// The source samples of nearest neighbours. How positions are rounded decides at exact borders of pixels. DALI adds up
-// the scale along all axes but the innermost (`accumulate`: position 0 is At(0), the next ones are `scale` more each),
-// and counts from the first source row or column in use (`relative`) along the axis of its second pass.
+// The source samples of nearest neighbours. At exact borders of pixels the rounding of positions decides. DALI
+// accumulates the scale along all axes but the innermost (`accumulate`: position 0 is At(0), and each next one adds
+// `scale`), and counts from the first source row or column in use (`relative`) along the axis of its second pass.
 struct Nearest {
   float begin, scale;
   int base, last;
@@ -166,13 +167,13 @@ struct Nearest {
     return n;
   }
   JAXDALI_HD float At(int64_t o) const { return begin + (static_cast<float>(o) + 0.5f) * scale; }
-  // The position of sample o as `accumulate` defines it, by fewer additions: as long as all sums have one exponent, the
-  // rounded step is the same (with a tie, from the second step on, because the sum is even then).
+  // The position of sample o that `accumulate` defines, with fewer additions: as long as all sums have the same
+  // exponent, the rounded step is the same (with a tie, from the second step on, because the sum is even then).
   JAXDALI_NOINLINE JAXDALI_HD float Accumulated(int64_t o) const {
     float a = At(0);
     for (int64_t i = 0; i < o;) {
       const float b = a + scale, c = b + scale, d = c + scale;
-      if (b == a) return a;  // infinite, or too far for the scale
+      if (b == a) return a;  // infinite, or so far that the scale has no effect
       const uint32_t exponent = AsBits(b) & 0xFF800000;
       if (o - i < 8 || (AsBits(c) & 0xFF800000) != exponent || (AsBits(d) & 0xFF800000) != exponent ||
           exponent << 1 == 0) {
@@ -184,7 +185,7 @@ struct Nearest {
       i += 3;
       const float step = d - c;
       if (step == 0) return a;
-      // All in units of the last place: how many more steps keep the exponent.
+      // In units of the last place: how many more steps keep the exponent.
       const int32_t at = static_cast<int32_t>(AsBits(d) & 0x007FFFFF);
       const float magnitude = AsFloat(AsBits(d) & 0x7FFFFFFF), before = AsFloat(AsBits(c) & 0x7FFFFFFF);
       const int32_t units = at - static_cast<int32_t>(AsBits(c) & 0x007FFFFF);
@@ -198,8 +199,8 @@ struct Nearest {
   JAXDALI_HD int Index(float position) const { return Bounded(floorf(position), -base, last - base) + base; }
 };
 
-// The axis, 1 (y) or 2 (x), that DALI treats in its second pass: the order is that of the lower cost, with 10 % on
-// passes along x. (Measured: the factor is between 1.09 and 1.15.)
+// The axis, 1 (y) or 2 (x), of DALI's second pass. DALI chooses the cheaper order, and adds 10 % to the cost of passes
+// along x. (Measured: the factor is between 1.09 and 1.15.)
 JAXDALI_HD inline int SecondPass(const Axis& y, const Axis& x) {
   double ny = static_cast<double>(y.n_out), nx = static_cast<double>(x.n_out);
   double height = y.extent_in_use(), width = x.extent_in_use();
@@ -214,20 +215,21 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// The taps of one axis: output o is the sum of weight[o * k + j] * source[first[o] + j], j < k. Taps outside the source
-// were added to the edge's weight, so that all indices are inside. o counts from the first of the outputs made.
+// The taps of one axis: output o is the sum of weight[o * k + j] * source[first[o] + j], j < k. The weights of taps
+// outside the source are added to those of the edge, so that all indices are inside. o counts from the first output
+// that is made.
 struct Taps {
   int64_t n = 0;
   int k = 0;
   std::vector<int32_t> first;  // [n]
   std::vector<float> weight;   // [n * k]
-  int32_t lo = 0, hi = 0;      // the source samples in use, [lo, hi)
+  int32_t lo = 0, hi = 0;      // the source samples in use are [lo, hi)
   bool negative = false;       // the filter has negative lobes
 
-  // Of some outputs of an axis. False when the filter is too wide to be represented. `accumulate` and `relative`: see
-  // Nearest.
+  // Makes the taps of some outputs of an axis. Returns false if the filter is too wide to be represented. `accumulate`
+  // and `relative`: see Nearest.
   bool Make(const Axis& axis, bool accumulate, bool relative, Range outputs);
-  // Source samples are counted from this one.
+  // Counts source samples from this one.
   void CountFrom(int64_t source);
 };
 
@@ -244,11 +246,11 @@ struct ResizeJob {
   bool antialias;
 };
 
-// The axes of a job, kept as z, y, x; a missing one has one sample, which is taken.
+// The axes of a job in the order z, y, x. A missing axis has one sample, which is used.
 struct Axes {
   Axis axis[3];
-  bool nearest;  // all of them
-  int second;    // of two nearest ones: see SecondPass; else -1
+  bool nearest;  // all axes use nearest neighbours
+  int second;    // if two axes use nearest neighbours: see SecondPass; else -1
 
   // kEmpty, kTooLarge or kOk.
   JAXDALI_NOINLINE JAXDALI_HD Status Make(const ResizeJob& job) {
@@ -273,37 +275,37 @@ struct Axes {
   }
 };
 
-// Of a job the outputs that are made, from those source samples that there are: `out` and `in` are these alone. The
-// axes are the job's.
+// A part of a job: the outputs to make, and the source samples that exist. `out` and `in` contain only these; the axes
+// are those of the whole job.
 struct ResizePart {
   Range made[3], held[3];
   static ResizePart Whole(const ResizeJob& job);
 };
 
-// The source samples that `made` depends on, for `held`: no more than Axes and Taps find.
+// Sets `held` to the source samples that `made` depends on, exactly those that Axes and Taps compute.
 Status SourceOf(const ResizeJob& job, ResizePart* part);
 
 Status ResizeSome(const ResizeJob& job, const ResizePart& part);
 
-// The same of rows that `next` gives from the first one held on, of which no more are kept than the filter has taps;
-// all that are held are asked for. False: only ResizeSome makes this resize, or a row was missing; what `out` holds
-// then is undefined.
+// The same, with rows that `next` gives, from the first row held on. It keeps no more rows than the filter has taps,
+// and takes all rows that are held. False: only ResizeSome supports this resize, or a row was missing; then the
+// contents of `out` are undefined.
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next);
 
-// Whether there is a kernel from one element type to the other: to the same, or to any float of at most 32 bits.
+// Whether there is a kernel for these types: from any type to itself, or to a float of at most 32 bits.
 inline bool ResizeTypes(DType in, DType out) {
   return out == in || out == DType::kF32 || out == DType::kF16 || out == DType::kBF16;
 }
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct ResizeBatch {
   Batch in, out;           // see ResizeTypes
   const float* roi;        // [n, num_axes, 2]: source interval; first > second: mirrored
-  const int32_t* filters;  // [n, 2]: when shrinking, when enlarging (Interp)
+  const int32_t* filters;  // [n, 2]: filter (Interp) when shrinking, and when enlarging
   int first_axis, num_axes;
   bool antialias;
 
-  // Sample i, which lies inside both buffers.
+  // Describes sample i, which lies inside both buffers.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ResizeJob* job) const {
     job->in_type = in.dtype;
     job->out_type = out.dtype;
@@ -336,7 +338,7 @@ struct ResizeBatch {
 // The CPU kernel.
 Status Resize(const ResizeBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchResize(const ResizeBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

@@ -14,7 +14,7 @@ namespace jaxdali {
 namespace {
 
 // --- Rows of floats --------------------------------------------------------------------------------------------
-// Written for the compiler to vectorise; what is always inlined is compiled for the baseline and for SIMD.
+// Written so that compilers vectorize it. Functions that are always inlined are compiled for the baseline and for SIMD.
 
 using Vec4 __attribute__((vector_size(16))) = float;
 
@@ -46,7 +46,7 @@ void WeighSomeRows(const In* const* rows, const float* w, int k, int64_t begin, 
   }
 }
 
-// sum + a * b, rounded once or twice: which of them is written down, as compilers choose differently.
+// sum + a * b, rounded once or twice. This is explicit because compilers choose differently.
 template <bool kFused>
 inline __attribute__((always_inline)) Vec4 MultiplyAdd(Vec4 a, Vec4 b, Vec4 sum) {
   if constexpr (!kFused) return sum + a * b;
@@ -54,8 +54,9 @@ inline __attribute__((always_inline)) Vec4 MultiplyAdd(Vec4 a, Vec4 b, Vec4 sum)
   return sum;
 }
 
-// Output pixels from one line of pixels with `c` channels; `line` begins at pixel `origin`. Whole vectors are read and
-// written: both rows have kMargin more elements. With one channel, `k` is a multiple of 4 and the margin holds zeros.
+// Makes output pixels from a line of pixels with `c` channels; `line` begins at pixel `origin`. It reads and writes
+// whole vectors, so both rows have kMargin extra elements. With one channel `k` is a multiple of 4, and the margin
+// holds zeros.
 constexpr int kMargin = 8;
 template <bool kFused>
 inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
@@ -86,7 +87,7 @@ inline __attribute__((always_inline)) void ConvertImpl(const float* in, int64_t 
   for (int64_t i = 0; i < n; i++) out[i] = ConvertEvenTo<Out>(in[i]);
 }
 
-// A few rows at a time: hundreds of streams are more than the prefetchers follow.
+// A few rows at a time, because hardware prefetchers can't follow hundreds of streams.
 constexpr int kRows = 12;
 
 struct Portable {
@@ -118,7 +119,7 @@ JAXDALI_SIMD_FMA inline __m256 Load8(const Half* p) { return LoadFloats(p); }
 JAXDALI_SIMD_FMA inline __m256 Load8(const BFloat16* p) { return LoadFloats(p); }
 JAXDALI_SIMD_FMA inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
 
-// Compilers turn the conversions of WeighSomeRows into scalar code.
+// Compilers do not vectorize the conversions in WeighSomeRows.
 template <bool kAdd, class In>
 JAXDALI_SIMD_FMA void WeighSomeRowsSimd(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
                                         float* out) {
@@ -160,7 +161,7 @@ struct Simd {
 
 // --- One sample ------------------------------------------------------------------------------------------------
 
-// Scratch memory of a thread, kept between samples.
+// Working memory of a thread, kept between samples.
 struct Scratch {
   Taps taps[3];
   U8Resizer u8;
@@ -175,7 +176,7 @@ T* AtLeast(std::vector<T>& v, int64_t n) {
   return v.data();
 }
 
-// An element as one of the output's type, which is the same or a float.
+// An element as the output's type, which is the same type or a float.
 template <class Out, class In>
 JAXDALI_INLINE Out Same(In v) {
   if constexpr (std::is_same_v<In, Out>)
@@ -228,7 +229,7 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   };
   std::vector<const In*> rows(y.k);
 
-  // The order of the passes that costs less; a tap of the horizontal one costs about twice as much.
+  // The cheaper order of the passes. A tap of the horizontal pass costs about twice as much.
   double vertical_first = static_cast<double>(y.n) * (static_cast<double>(used) * y.k + 2.0 * out_row * x.k);
   double horizontal_first =
       static_cast<double>(y.hi - y.lo) * (used + 2.0 * out_row * x.k) + static_cast<double>(y.n) * out_row * y.k;
@@ -241,7 +242,7 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
     }
     return;
   }
-  // A ring of horizontally resized rows: a window of y.k neighbouring rows never needs one slot twice.
+  // A ring of horizontally resized rows. Any y.k neighbouring rows have different slots.
   const int64_t stride = out_row + kMargin;
   float* ring = AtLeast(s.ring, stride * y.k);
   s.held.assign(y.k, -1);
@@ -263,7 +264,7 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   }
 }
 
-// One image: rows [y], pixels [x], `c` interleaved channels.
+// Resizes one image: rows [y], pixels [x], `c` interleaved channels.
 template <class In, class Out>
 void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, bool nearest, bool fixed,
                  Scratch& s, Out* out) {
@@ -284,7 +285,7 @@ void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   ResizeFloat<Portable>(in, y, x, row_size, c, s, out);
 }
 
-// `held`: extents of what there is of the source.
+// `held`: extents of the source that exist.
 template <class In, class Out>
 void ResizeSample(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
   const In* in = static_cast<const In*>(job.in);
@@ -339,12 +340,12 @@ Scratch& ScratchOfThread() {
   return s;
 }
 
-// Of axis `d` of Axes.
+// Makes the taps of axis `d` of Axes.
 bool MakeTaps(const Axes& axes, int d, Range outputs, Taps* taps) {
   return taps->Make(axes.axis[d], d < 2, d == axes.second, outputs);
 }
 
-// Of the axes that a job has; they count from the samples that are held.
+// Makes the taps of a job's axes, counted from the samples that are held.
 Status TapsOf(const Axes& axes, const ResizeJob& job, const ResizePart& part, Scratch& s) {
   for (int a = 0; a < job.num_axes; a++) {
     const int d = a + 3 - job.num_axes;
@@ -394,7 +395,7 @@ Status SourceOf(const ResizeJob& job, ResizePart* part) {
   if (Status made = axes.Make(job); made != kOk) return made;
   for (int a = 0; a < job.num_axes; a++) {
     const int d = a + 3 - job.num_axes;
-    // Where taps begin rises or falls with the output: those of the first and of the last tell.
+    // The first taps rise or fall monotonically with the output, so the first and the last output give the range.
     const int64_t ends[2] = {part->made[a].begin, part->made[a].end - 1};
     for (int e = 0; e < 2; e++) {
       Taps& taps = ScratchOfThread().taps[d];
@@ -433,11 +434,11 @@ bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::functio
   const Taps &y = s.taps[1], &x = s.taps[2];
   if (!std::is_sorted(y.first.begin(), y.first.begin() + y.n)) return false;  // mirrored
   if (!s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(job.inner, 8)))) return false;
-  // A ring: a window of y.k neighbouring rows never needs one slot twice.
+  // A ring. Any y.k neighbouring rows have different slots.
   const int64_t row_size = part.held[1].size() * job.inner;
   uint8_t* ring = AtLeast(s.rows, y.k * row_size);
   std::vector<const uint8_t*> window(y.k);
-  int64_t come = 0;  // rows
+  int64_t come = 0;  // rows received
   auto until = [&](int64_t row) {
     while (come < row && next(ring + come % y.k * row_size)) come++;
     return come >= row;

@@ -1,4 +1,4 @@
-// The tables of the filters, and the taps made of them.
+// The tables of the filters, and the taps made from them.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,4 +1,4 @@
-// The two passes of a filter over one tile, see resize_tile.h.
+// The two passes of a filter over one tile; see resize_tile.h.
 #ifndef JAXDALI_FFI_RESIZE_PASSES_H_
 #define JAXDALI_FFI_RESIZE_PASSES_H_
 
@@ -22,11 +22,11 @@ struct ResizePasses {
   using PairsOfWord = typename Tile::PairsOfWord;
   static constexpr int kBand = Tile::kBand, kEach = Tile::kEach;
 
-  // What of the source one pass over `mid` is about.
+  // The source pixels of one pass over `mid`.
   struct Source {
     int begin, end;  // columns
-    int row, rows;   // of the part: one band
-    int tap, taps;   // vertical ones
+    int row, rows;   // in the part: one band
+    int tap, taps;   // vertical taps
   };
 
   template <class Block>
@@ -41,10 +41,10 @@ struct ResizePasses {
           s.first_y[k - p.columns] = y.First(p.y + k - p.columns, true, &s.norm_y[k - p.columns]);
       }
     });
-    const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend when mirrored
+    const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend if mirrored
     const int low = a < b ? a : b, high = (a < b ? b : a) + s.plan.count_x, chunk = Tile::Chunk(s.plan.channels);
     const bool one_x = high - low <= chunk, one_y = s.plan.count_y <= s.plan.taps_y;
-    const int all = p.rows;  // not asked for after the last phase: a fast thread sets up the next part by then
+    const int all = p.rows;  // read before the last phase: a fast thread may set up the next part after it
     Source from;
     for (from.row = 0; from.row < all; from.row += kBand) {
       from.rows = all - from.row < kBand ? all - from.row : kBand;
@@ -108,14 +108,14 @@ struct ResizePasses {
     }
   }
 
-  // Whether all rows begin at the same place in a word.
+  // Whether all rows begin at the same offset in a word.
   JAXDALI_HD static bool SameInWord(const Shared& s) {
     return s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In)) % 4 == 0;
   }
   JAXDALI_HD static const In* Start(const Shared& s, const Part& p, const Source& from) {
     return p.in + from.begin * s.plan.job.inner;
   }
-  // Elements of the first word that are before the source's first one.
+  // Elements of the first word before the source's first element.
   JAXDALI_HD static int Lead(const Shared& s, const Part& p, const Source& from) {
     if (!SameInWord(s) || p.channels != s.plan.job.inner) return 0;
     return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
@@ -133,7 +133,7 @@ struct ResizePasses {
       DownWords<false>(thread, s, from);
   }
 
-  // Row `r` of a pair of the band's, which may lack the second one.
+  // Row `r` of a pair in the band. The second row may be missing.
   struct Row {
     int of_part;
     const float* weight;
@@ -152,8 +152,7 @@ struct ResizePasses {
     return from.tap == 0 ? offset : offset + Mid::Value(Mid::template Unpack<kRow>(old));
   }
 
-  // By words, two to a thread, of two rows. Some elements are not in use: those before the first one, and after the
-  // last one.
+  // By words: each thread takes two words of two rows. Elements before the first one and after the last one are unused.
   template <bool kAligned>
   JAXDALI_NOINLINE JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
     const int64_t stride = s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In));
@@ -206,7 +205,8 @@ struct ResizePasses {
     }
   }
 
-  // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels count.
+  // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels are
+  // resized.
   JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, Source from) {
     const int64_t channels = s.plan.job.inner, stride = s.plan.axes.axis[2].n_in * channels;
     const int lead = Lead(s, s.part, from), n = (from.end - from.begin) * s.part.channels;
@@ -231,7 +231,7 @@ struct ResizePasses {
     Tile::Write(thread, s, s.part, begin, rows, [&](int row, int e) { return Mid::Finish(s.sum[row][e]); });
   }
 
-  // The horizontal pass, one element of all rows of the band.
+  // The horizontal pass: one element of all rows of the band.
   JAXDALI_NOINLINE JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, bool is_first) {
     if (thread >= p.elements) return;
     float sum[kBand];

@@ -1,9 +1,9 @@
 // Resampling along one or two axes on CUDA, tile by tile.
 //
-// A block works on parts of a sample: some output rows of a strip of columns, at most kThreads elements wide. It keeps
-// the taps of these in shared memory and makes bands of kBand rows: first the vertical pass, from the image's words
-// into `mid`, in shared memory as well, then the horizontal pass, then whole words of output. A strip's source columns
-// that do not fit `mid` come in several chunks, and so do vertical taps.
+// A block works on parts of a sample. A part is some output rows of a strip of columns, at most kThreads elements wide.
+// The block keeps the part's taps in shared memory and makes bands of kBand rows: first the vertical pass, from the
+// image's words to `mid`, which is also in shared memory, then the horizontal pass, then whole words of output. If a
+// strip's source columns do not fit into `mid`, they are processed in several chunks, and so are the vertical taps.
 #ifndef JAXDALI_FFI_RESIZE_TILE_H_
 #define JAXDALI_FFI_RESIZE_TILE_H_
 
@@ -13,7 +13,7 @@
 
 namespace jaxdali {
 
-// a * b + c; fused where that is one instruction.
+// a * b + c; fused on machines with such an instruction.
 JAXDALI_HD inline float MulAdd(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
@@ -22,14 +22,14 @@ JAXDALI_HD inline float MulAdd(float a, float b, float c) {
 #endif
 }
 
-// What is between the passes: elements of two rows together.
+// Intermediate elements between the passes, for two rows together.
 template <class In, class Out>
 struct Middle {
   struct Pair {
     float row[2];
   };
   static constexpr int kWidth = 640;   // elements of a row
-  static constexpr float kOffset = 0;  // what Read adds to the elements
+  static constexpr float kOffset = 0;  // added to the elements by Read
   JAXDALI_HD static float Read(uint32_t word, int i) { return ElementOf<In>(word, i); }
   JAXDALI_HD static float Read(In v) { return static_cast<float>(v); }
   JAXDALI_HD static Pair Pack(float a, float b) { return {{a, b}}; }
@@ -41,15 +41,15 @@ struct Middle {
   JAXDALI_HD static Out Finish(float sum) { return ConvertEvenTo<Out>(sum); }
 };
 
-// uint8: shared memory is read half as often with two rows in a word. A byte, or 15 bits, in the middle of a float's
-// mantissa are the float 2^15 + byte: one instruction. Weights sum to 1, so in the end there is 2^15 to subtract; what
-// it costs is a hundredth of a level. 15 bits: 1/64 from -128 on, more than any filter overshoots by.
+// uint8: two rows in a word halve the reads of shared memory. A byte, or 15 bits, in the middle of a float's mantissa
+// is the float 2^15 + byte, which takes one instruction. Weights sum to 1, so 2^15 is subtracted in the end, at a cost
+// of a hundredth of a level. 15 bits: units of 1/64 from -128 on, which is more than any filter overshoots.
 template <>
 struct Middle<uint8_t, uint8_t> {
   using Pair = uint32_t;
   static constexpr int kWidth = 1024;
   static constexpr float kOffset = 32768;
-  static constexpr float kUnit = 64, kLow = 128, kRound = 8388608;  // 2^23: floats are integers from here on
+  static constexpr float kUnit = 64, kLow = 128, kRound = 8388608;  // 2^23: from here on floats are integers
   JAXDALI_HD static float Read(uint32_t word, int i) {
     return AsFloat(Permute(word, 0x47000000, 0x7404u | static_cast<uint32_t>(i) << 4));
   }
@@ -67,11 +67,11 @@ struct Middle<uint8_t, uint8_t> {
     float v = MulAdd(sum, 1 / kUnit, -kLow - kOffset / kUnit);
     v = v > 0 ? v : 0;
     v = v < 255 ? v : 255;
-    return static_cast<uint8_t>(AsBits(v + kRound));  // halves to even
+    return static_cast<uint8_t>(AsBits(v + kRound));  // rounds half to even
   }
 };
 
-// The taps of an axis: source samples First() + j, j < count, all inside: what is outside counts for the edge.
+// The taps of an axis: source samples First() + j, j < count, all inside. The edge gets the weights of samples outside.
 struct EdgeTaps {
   const Axis& axis;
   FilterTable table;
@@ -86,7 +86,7 @@ struct EdgeTaps {
   JAXDALI_HD float Raw(const Window& w, int j) const {
     return axis.filter == Interp::kLinear ? w.Linear(axis, j) : w.Weight(axis, table, j);
   }
-  // The first tap of output o, and the factor that makes the sum of its weights 1.
+  // The first tap of output o, and the factor that normalizes its weights to a sum of 1.
   JAXDALI_NOINLINE JAXDALI_HD int First(int64_t o, bool accumulate, float* norm) const {
     *norm = 1;
     if (axis.filter == Interp::kNN) {
@@ -100,7 +100,7 @@ struct EdgeTaps {
     const int most = last + 1 - count;
     return w.first < 0 ? 0 : w.first > most ? most : w.first;
   }
-  // The weight of source sample `at`, one of output o's.
+  // The weight of source sample `at` in output o.
   JAXDALI_NOINLINE JAXDALI_HD float Weight(int64_t o, int at, float norm) const {
     if (axis.filter == Interp::kNN) return 1;
     const Window w = Window::Of(axis, o);
@@ -114,41 +114,41 @@ struct EdgeTaps {
   }
 };
 
-// What a block keeps of a sample, and the parts that it works on.
+// What a block stores for a sample, and the parts that it works on.
 template <class In, class Out>
 struct ResizeTile {
   using Mid = Middle<In, Out>;
   using Pair = typename Mid::Pair;
 
-  static constexpr int kBand = 8;               // rows that are worked on at a time
+  static constexpr int kBand = 8;               // rows that are processed at a time
   static constexpr int kRows = 64;              // rows of a part
   static constexpr int kTapsX = 1536;           // weights of a strip's columns
-  static constexpr int kTapsY = 512;            // and of a part's rows,
-  static constexpr int kMostTapsY = 64;         // of one at most
+  static constexpr int kTapsY = 512;            // weights of a part's rows
+  static constexpr int kMostTapsY = 64;         // taps of one row
   static constexpr int kEach = 4 / sizeof(In);  // elements of a word
-  static constexpr int kSlack = 8;              // elements of `mid` that fill up words
+  static constexpr int kSlack = 8;              // elements of `mid` that pad words
   static_assert(kTapsX >= Mid::kWidth && kTapsY >= kMostTapsY * kBand && kThreads * 2 + kSlack < Mid::kWidth);
 
   // Some rows of one strip.
   struct Part {
     const In* in;  // the image, at the first channel
     Out* out;      // the first element
-    int64_t x, y;  // of it
+    int64_t x, y;  // the position of the first element
     int columns, rows, channels, elements;
   };
 
   struct alignas(sizeof(Pair) * kEach) PairsOfWord {
     Pair pair[kEach];
   };
-  // What is known of a sample.
+  // The plan of a sample.
   struct Plan {
     ResizeJob job;
     Axes axes;
     int64_t strips, bands, groups, parts;
-    int margin;  // rows at the end of an image which a word must not touch: it could reach outside the buffer
+    int margin;                   // rows at the end of the image in which a word could reach outside the buffer
     int columns, rows, channels;  // of a part, at most
     int count_x, count_y;         // taps of one column or row
-    int taps_x, taps_y;           // in one chunk, at most
+    int taps_x, taps_y;           // at most, in one chunk
   };
   struct Shared {
     int slot;
@@ -157,7 +157,7 @@ struct ResizeTile {
     FilterTables tables;
     int first_x[kThreads], first_y[kRows];
     float norm_x[kThreads], norm_y[kRows];
-    // Of each element of an output row: where in `mid` and in weight_x its taps are, how many.
+    // For each element of an output row: where its taps are in `mid` and in weight_x, and how many.
     uint16_t from[kThreads], at[kThreads], count[kThreads];
     float weight_x[kTapsX], weight_y[kTapsY], sum_y[kBand];
     PairsOfWord mid[kBand / 2][Mid::kWidth / kEach];
@@ -167,10 +167,10 @@ struct ResizeTile {
     };
   };
 
-  // Source pixels that fit `mid`.
+  // How many source pixels fit into `mid`.
   JAXDALI_HD static int Chunk(int channels) { return (Mid::kWidth - kSlack) / channels; }
 
-  // Neighbouring blocks work on the same rows.
+  // Neighbouring blocks work on the same rows, for the caches.
   JAXDALI_NOINLINE JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
     const Quotient strip = Divide(k, s.plan.strips), band = Divide(strip.quotient, s.plan.bands),
@@ -189,7 +189,7 @@ struct ResizeTile {
     return p;
   }
 
-  // Item k of several rows of n: k < 2^16. Cheaper than a division.
+  // Item k of several rows of n items, k < 2^16. Cheaper than a division.
   struct Item {
     int row, at;
     JAXDALI_HD Item(int k, int n, float inverse) {
@@ -198,7 +198,7 @@ struct ResizeTile {
     }
   };
 
-  // Rows begin ... begin + rows - 1 of the part; get(row, element) -> Out.
+  // Stores rows begin ... begin + rows - 1 of the part; get(row, element) returns an Out.
   template <class Get>
   JAXDALI_HD static void Write(int thread, const Shared& s, const Part& p, int begin, int rows, Get get) {
     const int words = WordsOf<Out>(p.elements);

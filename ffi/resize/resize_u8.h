@@ -10,19 +10,19 @@
 
 namespace jaxdali {
 
-// Makes the rows of a resized uint8 image with 1, 3 or 4 interleaved channels, each from the source rows it depends on,
-// so that a decoder can feed it row by row. The results are the same on every machine, and within 1 of exact
-// arithmetic.
+// Makes the rows of a resized uint8 image with 1, 3 or 4 interleaved channels. Each output row is made from the source
+// rows that it depends on, so a decoder can feed it row by row. The results are the same on every machine, and within 1
+// of exact arithmetic.
 //
-// Vertical pass first: Q7 pixels x Q15 weights (rounded multiplication) -> Q7 in int16. Horizontal pass: Q7 x Q15 ->
-// Q22 in int32. Filters with negative lobes overshoot, and weights merged at the edges exceed 1: they use Q14 weights,
-// which makes the intermediate Q6, good for -512 ... 511.
+// The vertical pass comes first: Q7 pixels x Q15 weights (rounded multiplication) -> Q7 in int16. Horizontal pass: Q7 x
+// Q15 -> Q22 in int32. Filters with negative lobes overshoot, and weights merged at the edges exceed 1. They use Q14
+// weights, so the intermediate is Q6, with a range of -512 ... 511.
 class U8Resizer {
  public:
-  // False when the filters need the float path: too many taps for 16-bit weights.
+  // False if the filters need the float path: too many taps for 16-bit weights.
   bool Init(const Taps& y, const Taps& x, int channels);
 
-  // Makes output row `y` at `dst` (exactly n_x * channels bytes are written) from `rows`, pointers to column 0 of the
+  // Makes output row `y` at `dst`; exactly n_x * channels bytes are written. `rows` are pointers to column 0 of the
   // source rows first[y] ... first[y] + k - 1 of the vertical taps. Only columns [x.lo, x.hi) are read.
   void Row(int64_t y, const uint8_t* const* rows, uint8_t* dst);
 
@@ -35,7 +35,7 @@ class U8Resizer {
   std::vector<int32_t> offset_;  // [n_x, padded]: element of the line where each output's taps begin
   std::vector<int16_t> line_;
 
-  // Null where AVX2's kernels make a pass; see resize_u8_avx512.h.
+  // Null: AVX2's kernels make this pass; see resize_u8_avx512.h.
   resize_u8::WideVertical vertical_ = nullptr;
   resize_u8::WideHorizontal horizontal_ = nullptr;
   std::vector<int32_t> group_offset_;

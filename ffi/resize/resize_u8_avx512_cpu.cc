@@ -1,7 +1,7 @@
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of operands that GCC's own intrinsics leave undefined
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // for operands that GCC's own intrinsics leave undefined
 #endif
 
 #include <algorithm>
@@ -22,7 +22,7 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
   return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), 7);
 }
 
-// As resize_u8_cpu.cc does it, with registers of twice the size.
+// Like resize_u8_cpu.cc, with registers of twice the size.
 template <int K>  // taps; 0: any number
 JAXDALI_VBMI void Vertical(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
                            int16_t* out) {
@@ -47,16 +47,16 @@ void AnyVertical(const uint8_t* const* rows, const int16_t* w, int k, int64_t be
   kVertical[k <= 6 ? k : 0](rows, w, k, begin, n, out);
 }
 
-constexpr int kGroups = 4;  // made together: their bytes fill a register
+constexpr int kGroups = 4;  // groups made together, whose bytes fill a register
 
 template <int C>
-constexpr int kOutputs = 16 / C;  // of a group; int32 i of a register is of output i / C and channel i % C
+constexpr int kOutputs = 16 / C;  // outputs of a group; int32 i of a register is output i / C, channel i % C
 
 template <int C>
 struct Order {
   alignas(64) int32_t output[16];
-  alignas(64) uint8_t taps[64];    // the bytes of its first two taps, from where those of its output begin
-  alignas(64) uint8_t packed[64];  // where the row's bytes are in those that four registers are packed to
+  alignas(64) uint8_t taps[64];    // bytes of its first two taps, from the start of the output's taps
+  alignas(64) uint8_t packed[64];  // where the row's bytes are after four registers are packed
   constexpr Order() : output{}, taps{}, packed{} {
     constexpr int kUsed = kOutputs<C> * C;
     for (int i = 0; i < 16; i++) {
@@ -84,15 +84,15 @@ JAXDALI_VBMI void Fill(int64_t n, const int32_t* offset, const int16_t* w, int t
   }
 }
 
-// Loads are what there is most of: kTogether taps of a group are taken from kRegisters that begin where they do.
+// Loads are the bottleneck: kTogether taps of a group are extracted from kRegisters that begin at the first of them.
 template <int C, int K, int kTogether, int kRegisters>
 JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Block* blocks, int any, int shift,
                              int64_t n, uint8_t* dst) {
   const int taps = K ? K : any, stride = 1 + taps / 2;
   constexpr int kBytes = kOutputs<C> * C;  // of a group
   const __m512i packed = _mm512_load_si512(kOrder<C>.packed);
-  // Weights are negative, so that sums are -v. They begin with what makes them the complement of v + half - 1, which is
-  // rounded up only where it is odd above the shift: where the sum is even, 1 is taken from it.
+  // Weights are negative, so sums are -v. They start with a value that makes the complement of a sum v + half - 1,
+  // which rounds up only if the result is odd; if the result is even, 1 is subtracted.
   const __m512i start = _mm512_set1_epi32(-(1 << (shift - 1))), parity = _mm512_set1_epi32(1 << shift);
   const __m512i one = _mm512_set1_epi32(1), ones = _mm512_set1_epi32(-1);
   const __m128i bits = _mm_cvtsi32_si128(shift);
@@ -121,7 +121,7 @@ JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Bl
     const __m512i low = _mm512_xor_si512(_mm512_packs_epi32(sum[0], sum[1]), ones);
     const __m512i high = _mm512_xor_si512(_mm512_packs_epi32(sum[2], sum[3]), ones);
     const __m512i pixels = _mm512_permutexvar_epi8(packed, _mm512_packus_epi16(low, high));
-    if (left >= 64)  // what is not theirs is written again
+    if (left >= 64)  // bytes beyond the output's are overwritten later
       _mm512_storeu_si512(dst, pixels);
     else
       _mm512_mask_storeu_epi8(dst, ~uint64_t{0} >> (64 - std::min<int64_t>(left, kGroups * kBytes)), pixels);

@@ -8,10 +8,10 @@
 namespace jaxdali {
 namespace {
 
-// Beyond these tap counts the rounding of 16-bit weights adds up to a mean error above ~0.03 levels.
+// With more taps the rounding of 16-bit weights adds up to a mean error above ~0.03 levels.
 constexpr int kMaxTaps = 64, kMaxNegativeTaps = 32;
 
-// Weights as integers whose sum is -`one`. They are negated because int16 holds -1 in Q15, but not 1; with 32767 for 1,
+// Weights as integers whose sum is -`one`. They are negated because int16 holds -1 in Q15 but not 1; with 32767 for 1,
 // exact ties (frequent at simple ratios) would be rounded down.
 JAXDALI_INLINE void Quantize(const float* w, int k, int one, int16_t* out) {
   int sum = 0, best = 0;
@@ -33,7 +33,7 @@ void QuantizeSome(const float* w, int64_t n, int any, int one, int stride, int16
   for (int64_t o = 0; o < n; o++, w += k, out += stride) Quantize(w, k, one, out);
 }
 
-// Of n outputs, whose results are `stride` apart.
+// Quantizes the weights of n outputs, and stores the results `stride` apart.
 void QuantizeAll(const float* w, int64_t n, int k, int one, int stride, int16_t* out) {
   const auto run = k == 2 ? QuantizeSome<2> : k == 3 ? QuantizeSome<3> : k == 4 ? QuantizeSome<4> : QuantizeSome<0>;
   run(w, n, k, one, stride, out);
@@ -46,7 +46,7 @@ inline int16_t VerticalOne(const uint8_t* const* rows, const int16_t* w, int k, 
   return static_cast<int16_t>(std::min(std::max(acc, -32768), 32767));
 }
 
-// v / 2^shift, halves to even.
+// v / 2^shift, with halves rounded to even.
 inline int32_t ShiftEven(int32_t v, int shift) { return (v + (1 << (shift - 1)) - 1 + (v >> shift & 1)) >> shift; }
 
 inline uint8_t Clamp8(int v) { return static_cast<uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v); }
@@ -61,7 +61,7 @@ JAXDALI_SIMD void VerticalSimd(const uint8_t* const* rows, const int16_t* w, int
     return;
   }
   for (int64_t i = 0; i < n; i += 32) {
-    // The last block overlaps the one before: nothing outside the row is read.
+    // The last block overlaps the one before, so that nothing outside the row is read.
     int64_t x = std::min(i, n - 32);
     __m256i a0 = _mm256_setzero_si256(), a1 = a0;
     for (int j = 0; j < k; j++) {
@@ -102,7 +102,7 @@ JAXDALI_SIMD inline __m256i ShiftEven(__m256i v, __m256i below_half, __m128i shi
   return _mm256_sra_epi32(_mm256_add_epi32(_mm256_add_epi32(v, below_half), odd), shift);
 }
 
-// The two outputs that one register works on, in its two lanes: two taps of each, as 16-bit pairs per channel.
+// The two outputs that one register works on, one in each lane: two taps of each, as 16-bit pairs per channel.
 template <int C>
 JAXDALI_SIMD inline __m256i TwoTaps(const int16_t* a, const int16_t* b) {
   const __m256i pairs = C == 3 ? _mm256_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1,  //
@@ -160,7 +160,7 @@ JAXDALI_SIMD inline __m256i FourTaps(const int16_t* line, const int32_t* offset,
   return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
-// One channel: 8 outputs at a time, 4 taps of 4 outputs in a register. Taps are a multiple of 4.
+// One channel: 8 outputs at a time, 4 taps of 4 outputs in a register. The number of taps is a multiple of 4.
 JAXDALI_SIMD void HorizontalGreySimd(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift,
                                      int64_t n, uint8_t* dst) {
   const __m256i below_half = _mm256_set1_epi32((1 << (shift - 1)) - 1);
@@ -183,7 +183,7 @@ JAXDALI_SIMD void HorizontalGreySimd(const int16_t* line, const int32_t* offset,
 
 #endif  // defined(JAXDALI_SIMD)
 
-// Without SIMD: the same numbers. Weights are [n, k].
+// Without SIMD, with the same results. Weights are [n, k].
 template <int C>
 void HorizontalPortable(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift, int64_t n,
                         uint8_t* dst) {
@@ -202,7 +202,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   bool negative = y.negative || x.negative;
   int limit = negative ? kMaxNegativeTaps : kMaxTaps;
   if (y.k > limit || x.k > limit || (channels != 1 && channels != 3 && channels != 4)) return false;
-  if (x.hi > (1 << 28) / channels) return false;  // line elements are counted in int32
+  if (x.hi > (1 << 28) / channels) return false;  // elements of a line are counted in int32
   int one = negative ? 1 << 14 : 1 << 15;
   channels_ = channels;
   shift_ = negative ? 6 + 14 : 7 + 15;
@@ -214,8 +214,8 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   wy_.resize(static_cast<size_t>(y.n) * ky_);
   QuantizeAll(y.weight.data(), y.n, y.k, one, ky_, wy_.data());
 
-  // Taps are padded, with weight 0, to as many as the horizontal kernels take at once; AVX2's read the weights of some
-  // outputs together.
+  // Taps are padded with weight 0 to the number that the horizontal kernels take at a time. AVX2's kernels read the
+  // weights of some outputs together.
   const int step = !kHasSimd ? 1 : channels == 1 ? 4 : 2, group = !kHasSimd ? 1 : channels == 1 ? 8 : 2;
   kx_ = (x.k + step - 1) / step * step;
   const int64_t padded = (x.n + 7) / 8 * 8 + resize_u8::kWidePadding;
@@ -224,7 +224,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   offset_.resize(static_cast<size_t>(padded));
   for (int64_t o = 0; o < x.n; o++) offset_[o] = (x.first[o] - x.lo) * channels;
   std::fill(offset_.begin() + x.n, offset_.end(), x.n ? offset_[x.n - 1] : 0);
-  // Padded taps are read: up to 3 pixels and the rest of a register.
+  // Padded taps are read: up to 3 pixels, and the rest of a register.
   line_.assign(static_cast<size_t>(width_ + 4 * channels + resize_u8::kWideMargin), 0);
   vertical_ = nullptr;
   horizontal_ = nullptr;
@@ -249,7 +249,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
 
 void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
   const int16_t* wy = &wy_[y * ky_];
-  int ky = ky_;  // without the zeros at a filter's ends
+  int ky = ky_;  // without the zeros at the ends of a filter
   while (ky > 1 && wy[ky - 1] == 0) ky--;
   for (; ky > 1 && *wy == 0; ky--) wy++, rows++;
 #if defined(JAXDALI_SIMD)

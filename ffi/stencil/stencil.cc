@@ -1,4 +1,4 @@
-// Binding of reductions of windows.
+// Binding of window reductions.
 #include "ffi/stencil/stencil.h"
 
 #include "ffi/common/kernel.h"
@@ -34,7 +34,7 @@ ffi::Error SetUp(StencilBatch* b, F32 weights, I32 window, I32 anchor, F32 fill,
 
 JAXDALI_DEFINE_KERNEL(stencil, jaxdali::SetUp, jaxdali::RunStencil, jaxdali::LaunchStencil,
                       .Arg<jaxdali::F32>()         // weights [N, most], row by row of a window
-                          .Arg<jaxdali::I32>()     // windows' extents [N, axes]
+                          .Arg<jaxdali::I32>()     // extents of the windows [N, axes]
                           .Arg<jaxdali::I32>()     // anchors [N, axes]
                           .Arg<jaxdali::F32>()     // fill [N]
                           .Attr<int32_t>("first")  // axis

@@ -1,4 +1,4 @@
-// Reductions of windows on CUDA: a thread for each element.
+// Window reductions on CUDA, with one thread per element.
 #include "ffi/common/launch.h"
 #include "ffi/stencil/stencil.h"
 
@@ -34,8 +34,8 @@ struct Elements : StencilBatch {
     int64_t outer, inner, first[3];
   };
 
-  // Calls f(value, tap) for the elements of a window; `tap` counts them. Of maxima and minima those beyond a constant
-  // border are left out.
+  // Calls f(value, tap) for the elements of a window; `tap` counts them. Maxima and minima skip elements beyond a
+  // constant border.
   template <class F>
   JAXDALI_HD void ForEach(const StencilArgs& a, const Place& p, F f) const {
     const bool left_out = what == StencilReduction::kMax || what == StencilReduction::kMin;
@@ -66,7 +66,7 @@ struct Elements : StencilBatch {
     });
     return result;
   }
-  // The value below which less than half of the window is, and at or below which more than half is.
+  // The value for which less than half of the window is smaller, and more than half is smaller or equal.
   JAXDALI_HD float Median(const StencilArgs& a, const Place& p) const {
     const int64_t rank = a.Taps() / 2;
     float result = 0;

@@ -1,4 +1,4 @@
-// Reductions of the window around each element, over two or three neighbouring axes: weighted sums (convolution),
+// Reductions of the window around each element over two or three neighbouring axes: weighted sums (convolution),
 // medians, maxima and minima.
 #ifndef JAXDALI_FFI_STENCIL_H_
 #define JAXDALI_FFI_STENCIL_H_
@@ -16,12 +16,12 @@ namespace jaxdali {
 
 enum class StencilReduction : int32_t { kSum, kMedian, kMax, kMin, kCount };
 
-// One sample: [outer, n[0], n[1], n[2], inner]; of two axes n[0] is 1.
+// One sample, [outer, n[0], n[1], n[2], inner]; with two axes n[0] is 1.
 struct StencilArgs {
   const void* in;
   void* out;
   int64_t outer, inner, n[3], out_n[3];
-  int64_t window[3], anchor[3];  // element i of the output is that of the window from i - anchor on
+  int64_t window[3], anchor[3];  // element i of the output reduces the window that begins at i - anchor
   const float* weights;
   float fill;
 
@@ -29,13 +29,13 @@ struct StencilArgs {
   JAXDALI_HD int64_t Size() const { return outer * out_n[0] * out_n[1] * out_n[2] * inner; }
 };
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct StencilBatch {
-  Batch in, out;          // of one shape but for the filtered axes
-  const float* weights;   // [n, most], of sums
+  Batch in, out;          // of equal shape except along the filtered axes
+  const float* weights;   // [n, most], for sums
   const int32_t* window;  // [n, axes]
   const int32_t* anchor;  // [n, axes]
-  const float* fill;      // [n] beyond a constant border
+  const float* fill;      // [n] values beyond a constant border
   int first, axes;
   int64_t most;
   StencilReduction what;
@@ -72,7 +72,7 @@ struct StencilBatch {
 // The CPU kernel.
 Status RunStencil(const StencilBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchStencil(const StencilBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

@@ -1,4 +1,4 @@
-// CPU kernel of reductions of windows: rows in floats, of which those of a window stay, with what is beyond the border.
+// CPU kernel of window reductions. It keeps the rows of a window as floats, extended beyond the border.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -15,8 +15,8 @@ namespace {
 constexpr int kEach = 16;    // elements at a time
 constexpr int kSorted = 49;  // windows up to this size are sorted in vectors
 
-// kEach elements in vectors of so many bytes, as a register has: compilers make vectors neither of comparisons in loops
-// nor of sums that stay.
+// kEach elements in vectors of kBytes, the size of a register. Compilers vectorize neither comparisons in loops nor
+// sums that stay in registers.
 template <int kBytes>
 struct Elements {
   using Vector __attribute__((vector_size(kBytes))) = float;
@@ -27,7 +27,7 @@ struct Elements {
   JAXDALI_INLINE void Store(float* to) const { std::memcpy(to, part, sizeof part); }
 };
 
-// The medians of kEach windows: in each round the smallest of the values that are left goes to their beginning.
+// The medians of kEach windows. Each round moves the smallest remaining value to the front.
 template <int kBytes>
 JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, float* out) {
   Elements<kBytes> v[kSorted];
@@ -44,7 +44,7 @@ JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, fl
   v[taps / 2].Store(out);
 }
 
-// out[i] of from[k][i], k < taps. There are kEach elements more behind each row.
+// Reduces from[k][i], k < taps, to out[i]. Each row has kEach extra elements.
 template <int kBytes>
 JAXDALI_INLINE void Reduce(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
                            int64_t n, float* out) {
@@ -135,7 +135,7 @@ class Rows {
     int64_t outer, z, y;
   };
 
-  // Row (z - anchor, y - anchor) of a frame, from its element -anchor on. A window's rows have a slot each.
+  // Row (z - anchor, y - anchor) of a frame, from its element -anchor on. Each row of a window has its own slot.
   const float* Row(int64_t outer, int64_t z, int64_t y) {
     const int64_t slot = z % a_.window[0] * a_.window[1] + y % a_.window[1];
     float* row = rows_.data() + slot * length_;

@@ -1,4 +1,4 @@
-// Tables on CUDA: one thread per byte.
+// Tables on CUDA, with one thread per byte.
 #include "ffi/common/launch.h"
 #include "ffi/table/table.h"
 

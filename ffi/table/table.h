@@ -1,5 +1,4 @@
-// Another byte for each byte, by a table of each sample: posterize, solarize, invert, and contrast about what an image
-// holds.
+// Maps each byte through a table of its sample: posterize, solarize, invert, and contrast around a value of the image.
 #ifndef JAXDALI_FFI_TABLE_H_
 #define JAXDALI_FFI_TABLE_H_
 
@@ -10,11 +9,11 @@
 
 namespace jaxdali {
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct TableBatch {
-  Batch in, out;         // bytes, of one shape
+  Batch in, out;         // bytes, of equal shape
   const uint8_t* table;  // [n, tables, 256]
-  int tables;            // one for each channel, which are innermost; or one for all elements
+  int tables;            // one per channel, which are innermost; or one for all elements
 
   JAXDALI_HD const uint8_t* Tables(int i) const { return table + static_cast<int64_t>(i) * tables * 256; }
   JAXDALI_HD Status Check(int i) const {
@@ -22,7 +21,7 @@ struct TableBatch {
   }
 };
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchTable(const TableBatch& batch, const Samples& samples, void* stream);
 
 // The CPU kernel.

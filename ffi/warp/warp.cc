@@ -26,6 +26,6 @@ JAXDALI_DEFINE_KERNEL(warp, jaxdali::SetUp, jaxdali::Warp, jaxdali::LaunchWarp,
                       .Arg<jaxdali::F64>()         // map [N, dims, dims + 1], see SetMap
                           .Arg<jaxdali::F32>()     // fill [N]
                           .Attr<int32_t>("dims")   // spatial axes: 2 or 3
-                          .Attr<int32_t>("first")  // axes before them: frames
+                          .Attr<int32_t>("first")  // number of axes before them: frames
                           .Attr<bool>("linear")
                           .Attr<bool>("has_fill"));

@@ -1,5 +1,6 @@
-// The affine warp on CUDA: one thread per output pixel, all its channels. Images are worked on in square tiles, whose
-// source pixels are neighbours at any angle, and written in whole words. Bytes of RGB have tiles of their own.
+// The affine warp on CUDA: one thread makes all channels of an output pixel. Images are processed in square tiles,
+// whose source pixels are close together at any angle, and written in whole words. RGB bytes have special tiles
+// (warp_tile.h).
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/warp/warp.h"
@@ -81,7 +82,7 @@ struct WarpImages : WarpBatch {
     }
   }
 
-  // A warp works on 8 x 4 pixels at a time, a thread on four of a row.
+  // A warp works on 8 x 4 pixels at a time, and a thread on four pixels of a row.
   JAXDALI_HD static void Warp(int thread, Shared& s, const In* from, int64_t x, int64_t y, int columns, int rows,
                               Out* to) {
     const WarpArgs& a = s.plan.args;
@@ -132,7 +133,7 @@ struct WarpVolumes : WarpBatch {
 template <class In, class Out, bool kLinear>
 const char* LaunchInterp(const WarpBatch& b, const Samples& samples, void* stream) {
   if (b.dims == 3) return Launch(WarpVolumes<In, Out, kLinear>{b}, samples, stream);
-  // Images of one pixel have a tile, too: the bound is for those that fill theirs by a quarter.
+  // Images of one pixel have a tile, too. The bound assumes that tiles are filled by a quarter at least.
   constexpr int64_t kQuarter = WarpImages<In, Out, kLinear>::kTile * WarpImages<In, Out, kLinear>::kTile / 4;
   return LaunchPlanned(WarpImages<In, Out, kLinear>{b, {}}, samples, b.out.capacity / kQuarter + samples.n, stream);
 }

@@ -1,7 +1,7 @@
-// Affine warp of images and volumes: rotate, warp_affine. Nearest neighbour or linear.
+// Affine warp of images and volumes (rotate, warp_affine), with nearest-neighbour or linear interpolation.
 //
-// Coordinates are fixed point with 32 fractional bits. A position is then an exact integer function of the output
-// pixel, the same in a scalar loop, in vectors and in CUDA threads, and rows can be cut into spans by integer division.
+// Coordinates are fixed point with 32 fractional bits. So a position is an exact integer function of the output pixel,
+// which is the same in a scalar loop, in vectors and in CUDA threads, and integer division cuts rows into spans.
 #ifndef JAXDALI_FFI_WARP_H_
 #define JAXDALI_FFI_WARP_H_
 
@@ -19,8 +19,8 @@
 namespace jaxdali {
 
 inline constexpr int64_t kOnePixel = int64_t{1} << 32;
-inline constexpr double kMaxCoordinate = 1 << 29;  // positions and their differences must fit in 64 bits
-inline constexpr int kWeightBits = 14;             // of uint8 interpolation: four weights fit in int16 and sum to 2^14
+inline constexpr double kMaxCoordinate = 1 << 29;  // positions and their differences must fit into 64 bits
+inline constexpr int kWeightBits = 14;             // for uint8: four weights fit into int16 and sum to 2^14
 
 // One sample. Axes are counted from the innermost: 0 = x, 1 = y, 2 = z.
 struct WarpArgs {
@@ -33,17 +33,17 @@ struct WarpArgs {
   int64_t channels;
   int64_t map[3][4];  // source axis s of output pixel (x, y, z): map[s][0]*x + map[s][1]*y + map[s][2]*z + map[s][3]
   bool linear;
-  bool has_fill;  // outside the image: `fill`, else the nearest pixel
-  float fill;     // representable in the output type and, where it is blended with pixels, in the input's
+  bool has_fill;  // outside the image the value is `fill`; otherwise the nearest pixel
+  float fill;     // representable in the output's type and, if it is blended with pixels, in the input's
 };
 
-// Fills `map` from the parameters [dims, dims + 1] in pixels: the source point, with the image's corner as origin, of
-// the centre of output pixel (x, y, z) is sum_k m[s][k] * o_k + m[s][dims]. False: not finite, or too far from the
-// image.
+// Fills `map` from the parameters [dims, dims + 1] in pixels. The centre of output pixel (x, y, z) comes from the
+// source point sum_k m[s][k] * o_k + m[s][dims], with the image's corner as the origin. False: the parameters are not
+// finite, or lead too far from the image.
 JAXDALI_HD inline bool SetMap(const double* m, WarpArgs* a) {
   const int d = a->dims;
   for (int s = 0; s < d; s++) {
-    double far = fabs(m[s * (d + 1) + d]);  // the largest coordinate that any output pixel can have
+    double far = fabs(m[s * (d + 1) + d]);  // largest coordinate of any output pixel
     for (int k = 0; k < d; k++) far += fabs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
     if (!(far < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
     for (int k = 0; k < d; k++) a->map[s][k] = llrint(m[s * (d + 1) + k] * kOnePixel);
@@ -60,7 +60,7 @@ JAXDALI_HD inline void RowStart(const WarpArgs& a, int64_t y, int64_t z, int64_t
   }
 }
 
-// Whether there is a kernel from one element type to the other.
+// Whether there is a kernel for these types.
 inline bool WarpTypes(DType in, DType out) {
   auto known = [](DType t) {
     return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF16 || t == DType::kBF16 ||
@@ -69,15 +69,15 @@ inline bool WarpTypes(DType in, DType out) {
   return known(in) && known(out) && (in == out || in == DType::kF32 || out == DType::kF32);
 }
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct WarpBatch {
   Batch in, out;
   const double* map;  // [n, dims, dims + 1], see SetMap
   const float* fill;  // [n]
-  int dims, first;    // spatial axes, and the axes before them: frames
+  int dims, first;    // number of spatial axes, and of axes before them: frames
   bool linear, has_fill;
 
-  // Sample i, which lies inside both buffers.
+  // Describes sample i, which lies inside both buffers.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WarpArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;
@@ -103,11 +103,11 @@ struct WarpBatch {
   }
 };
 
-// The CPU kernel; and of one sample.
+// The CPU kernel, for sample i of a batch and for one sample.
 Status Warp(const WarpBatch& batch, int i);
 void WarpWhole(const WarpArgs& a);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchWarp(const WarpBatch& batch, const Samples& samples, void* stream);
 
 // The weights of the taps (x0,y0), (x1,y0), (x0,y1), (x1,y1) for the low words of the two coordinates.
@@ -119,7 +119,8 @@ JAXDALI_HD inline void Weights(uint32_t fx, uint32_t fy, int32_t w[4]) {
   w[0] = (1 << kWeightBits) - qx - w[2];
 }
 
-// One output pixel, all channels. `pos` is the source point; for linear interpolation half a pixel less on each axis.
+// Makes all channels of one output pixel. `pos` is the source point; for linear interpolation, less half a pixel on
+// each axis.
 template <class In, class Out, int D, bool kLinear>
 JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t* pos, Out* out) {
   constexpr int kTaps = kLinear ? 1 << D : 1;
@@ -144,7 +145,7 @@ JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t*
     for (int t = 0; t < kTaps; t++) v[t] = outside[t] ? fill : in[offset[t] + c];
     if constexpr (!kLinear) {
       if (outside[0])
-        out[c] = ConvertTo<Out>(a.fill);  // nothing is blended with it: the input's type need not hold it
+        out[c] = ConvertTo<Out>(a.fill);  // not blended, so the input's type need not represent it
       else if constexpr (std::is_same_v<In, Out>)
         out[c] = v[0];
       else
@@ -157,7 +158,7 @@ JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t*
     } else {
       float f[kTaps];
       for (int t = 0; t < kTaps; t++) f[t] = static_cast<float>(v[t]);
-      for (int s = 0; s < D; s++) {  // folds x, then y, then z
+      for (int s = 0; s < D; s++) {  // blends along x, then y, then z
         float q = static_cast<float>(static_cast<uint32_t>(pos[s]) >> 8) * (1.0f / (1 << 24));
         for (int t = 0; t < kTaps >> (s + 1); t++) f[t] = f[2 * t] * (1.0f - q) + f[2 * t + 1] * q;
       }

@@ -1,8 +1,8 @@
 // Linear warps of images of three bytes a pixel on CUDA, tile by tile.
 //
-// The source pixels that a tile depends on lie in a rectangle not much larger than the tile. A block brings them into
-// shared memory, a word each, and what is outside of the image with them; where the pixels are is then asked no more.
-// A row of a tile begins where a word of memory does, up to three pixels before the tile's column.
+// The source pixels of a tile lie in a rectangle that is little larger than the tile. A block copies them to shared
+// memory, one word each, together with the fill outside the image. After that no pixel needs a bounds check. A row of a
+// tile begins at a word of memory, up to three pixels before the tile's column.
 #ifndef JAXDALI_FFI_WARP_TILE_H_
 #define JAXDALI_FFI_WARP_TILE_H_
 
@@ -12,7 +12,7 @@
 
 namespace jaxdali {
 
-// Two 16-bit weights times two bytes of `pairs`, the lower ones or the upper ones, plus `sum`.
+// Two 16-bit weights times two bytes of `pairs`, the lower or the upper ones, plus `sum`.
 template <int kHalf>
 JAXDALI_HD inline uint32_t WeighPair(uint32_t weights, uint32_t pairs, uint32_t sum) {
 #if defined(__CUDA_ARCH__)
@@ -27,36 +27,36 @@ struct WarpTiles {
   static constexpr int kLines = 32, kLanes = kThreads / kLines;  // a line of output pixels has eight threads
   static constexpr int kWide = 64, kNarrow = 32;                 // columns
   static constexpr int kBefore = 3;                              // pixels by which a row may begin before its tile
-  static constexpr int kSide = 88;       // source pixels, each way; 8 columns of 4 rows are in different banks
-  static constexpr int kRowBytes = 224;  // of shared memory: the same
+  static constexpr int kSide = 88;       // source pixels in each direction; 8 columns of 4 rows are in different banks
+  static constexpr int kRowBytes = 224;  // in shared memory, also without bank conflicts
   static constexpr int kGroup = 4;       // source pixels that a thread reads together: 12 bytes
   static constexpr int kBatch = 32;      // tiles that are planned together
   static_assert(kThreads % kLines == 0 && kRowBytes >= 3 * kWide && kSide % kGroup == 0);
 
-  // Of a sample.
+  // The plan of a sample.
   struct Plan {
     int64_t map[2][2];          // WarpArgs::map of x and y
-    int64_t least[2], most[2];  // source points of a tile's pixels, from that of its first one
+    int64_t least[2], most[2];  // range of the source points of a tile's pixels, relative to its first one
     int32_t columns;            // of a tile
-    int32_t before;             // kBefore, or 0 where all output rows begin with a word
+    int32_t before;             // kBefore, or 0 if all output rows begin with a word
     int32_t out_row, in_row;    // bytes
     int32_t width;              // of the source
-    uint32_t safe_rows;         // source rows in which a group's words are inside the buffer
+    uint32_t safe_rows;         // source rows in which the words of a group are inside the buffer
     uint32_t fill;              // a pixel
-    int32_t across;             // tiles
-    bool fits;                  // else the rectangles are too large, or pixels have other than three bytes
+    int32_t across;             // tiles in a row
+    bool fits;                  // false: the rectangles are too large, or pixels do not have three bytes
   };
-  // What is read together is in one of 16 bytes.
+  // Aligned, because members that are read together lie in the same 16 bytes.
   struct alignas(16) Tile {
-    int64_t pos[2];              // the source point of the pixel `before` its first, from the rectangle's first pixel
-    uint8_t* out;                // the first pixel
-    int32_t lines, columns;      // from it to the image's end
-    const uint8_t* in;           // the frame
-    int32_t first[2];            // the rectangle's first pixel
-    int32_t groups, all_groups;  // of the rectangle: in a row, in all
+    int64_t pos[2];          // source point of the pixel `before` its first, relative to the rectangle's first pixel
+    uint8_t* out;            // the first pixel
+    int32_t lines, columns;  // from the first pixel to the image's end
+    const uint8_t* in;       // the frame
+    int32_t first[2];        // the rectangle's first pixel
+    int32_t groups, all_groups;  // of the rectangle: per row, and in total
     uint32_t per_group;          // 2^16 / groups
     bool leftmost;
-    bool whole;  // all rows are whole words
+    bool whole;  // all rows consist of whole words
   };
   struct Shared {
     Tile tiles[kBatch];
@@ -70,7 +70,7 @@ struct WarpTiles {
 
   JAXDALI_HD static Plan PlanOf(const WarpArgs& a, const Batch& in, int i) {
     Plan p{};
-    constexpr int64_t kMost = int64_t{1} << 31;  // of what is counted in 32 bits
+    constexpr int64_t kMost = int64_t{1} << 31;  // limit of 32-bit counters
     const int64_t row = a.in_size[0] * 3, frame = a.in_size[1] * row;
     if (a.channels != 3 || frame >= kMost || a.out_size[0] * 3 * kLines >= kMost) return p;
     p.before = a.out_size[0] % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0 ? 0 : kBefore;
@@ -86,7 +86,7 @@ struct WarpTiles {
     return p;
   }
 
-  // Tiles `first` to `end - 1` of the sample's.
+  // Makes tiles `first` to `end - 1` of the sample.
   template <class Block>
   JAXDALI_HD void Make(const Block& block, int64_t first, int64_t end) const {
     for (; first < end; first += kBatch) {
@@ -129,8 +129,8 @@ struct WarpTiles {
     Tile t;
     int32_t extent[2];
     for (int axis = 0; axis < 2; axis++) {
-      // From the centre of the source's first pixel, and rounded to the weights' unit, for all pixels at once. Where
-      // that leads to the next source pixel, it is the one that all of the weight was for.
+      // Source points are relative to the centre of the first source pixel. They are rounded to the weights' unit here,
+      // once for all pixels. If this leads to the next source pixel, that pixel has all of the weight anyway.
       t.pos[axis] = a.map[axis][3] + y * a.map[axis][1] + (x - plan.before) * a.map[axis][0] - kOnePixel / 2 +
                     (kOnePixel >> (kWeightBits + 1));
       t.first[axis] = static_cast<int32_t>((t.pos[axis] + plan.least[axis]) >> 32);
@@ -149,7 +149,7 @@ struct WarpTiles {
     return t;
   }
 
-  // The rectangle's pixels, from memory.
+  // Reads the pixels of the rectangle from memory.
   JAXDALI_HD void Read(const Tile& tile, int thread) const {
     const Tile t = tile;
     const uint32_t safe_rows = plan.safe_rows, last = static_cast<uint32_t>(plan.width - kGroup);
@@ -184,14 +184,14 @@ struct WarpTiles {
     return static_cast<uint32_t>(p[0] | p[1] << 8 | p[2] << 16);
   }
 
-  // Pixels by which a row begins before its tile, to begin with a word: thrice the bytes that its address is over
-  // one's.
+  // Pixels by which a row begins before its tile, so that it begins at a word. A pixel has 3 bytes, so an address that
+  // is k bytes beyond a word needs 3 * k pixels modulo 4.
   JAXDALI_HD static int Before(const Tile& t, int row) {
     return static_cast<int>(
         (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(t.out)) + static_cast<uint32_t>(row)) * 3 & 3);
   }
 
-  // Output pixels from the rectangle's. A warp works on 8 x 4 at a time.
+  // Makes output pixels from those of the rectangle. A warp works on 8 x 4 at a time.
   JAXDALI_HD void Blend(const Tile& t, int thread) const {
     const int line = thread / kLanes, column = thread % kLanes;
     if (line >= t.lines) return;
@@ -208,7 +208,7 @@ struct WarpTiles {
         const uint32_t* p = s.pixels + static_cast<uint32_t>(pos_y >> 32) * kSide;
         p += static_cast<uint32_t>(pos_x >> 32);
         const uint32_t upper[] = {p[0], p[1]}, lower[] = {p[kSide], p[kSide + 1]};
-        // As Weights(), two in a word: bottom = w2 + w3 * 2^16, top = w0 + w1 * 2^16.
+        // Like Weights(), two in a word: bottom = w2 + w3 * 2^16, top = w0 + w1 * 2^16.
         constexpr uint32_t kOne = 1 << kWeightBits, kHalf = kOne / 2;
         const uint32_t qx = static_cast<uint32_t>(pos_x) >> (32 - kWeightBits);
         const uint32_t qy = static_cast<uint32_t>(pos_y) >> (32 - kWeightBits);
@@ -226,11 +226,11 @@ struct WarpTiles {
     }
   }
 
-  // Output pixels to memory, in words but for the ends of the image's rows.
+  // Writes output pixels to memory, in words except at the ends of the image's rows.
   JAXDALI_HD void Write(const Tile& t, int thread) const {
     const int line = thread / kLanes, first = thread % kLanes * 4;
     if (line >= t.lines) return;
-    const int row = line * plan.out_row, before = Before(t, row) * 3;  // bytes
+    const int row = line * plan.out_row, before = Before(t, row) * 3;  // in bytes
     const uint8_t* from = s.out[line] + first;
     uint8_t* to = t.out + (row - before + first);
     constexpr int kStep = 4 * kLanes;

@@ -32,7 +32,7 @@ ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 
   }
   b->channel = channel;
   constexpr int64_t kMuch = 4 << 20;
-  b->past_caches = b->out.capacity * SizeOf(b->out.dtype) >= kMuch;  // of values inside a chain it is none
+  b->past_caches = b->out.capacity * SizeOf(b->out.dtype) >= kMuch;  // values inside a chain stay in the caches
   return ffi::Error::Success();
 }
 
@@ -42,8 +42,8 @@ JAXDALI_DEFINE_KERNEL(window, jaxdali::SetUp, jaxdali::Window, jaxdali::LaunchWi
                       .Arg<jaxdali::I32>()      // start [N, rank of the input]
                           .Arg<jaxdali::I32>()  // step
                           .Arg<jaxdali::I32>()  // extent
-                          .Arg<jaxdali::F32>()  // fill [N, channels], or [N, 0]: nothing may be outside
+                          .Arg<jaxdali::F32>()  // fill [N, channels], or [N, 0]: no index may be outside
                           .Arg<jaxdali::F32>()  // scale [N, channels], or [N, 0]
                           .Arg<jaxdali::F32>()  // offset
                           .Attr<jaxdali::ffi::Span<const int64_t>>("permutation")  // output axis to input axis
-                          .Attr<int32_t>("channel"));                              // of the input's axes, or -1
+                          .Attr<int32_t>("channel"));                              // one of the input's axes, or -1

@@ -1,4 +1,4 @@
-// The strided window on CUDA: one thread per 16 bytes of the output where elements are only moved, else one per
+// The strided window on CUDA: one thread per 16 bytes of the output if elements are only moved, otherwise one per
 // element.
 #include "ffi/common/strided.h"
 #include "ffi/window/window.h"

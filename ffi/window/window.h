@@ -1,5 +1,6 @@
-// A strided window of an n-dimensional array, with what often comes with it: a permutation of the axes, padding, scale
-// and offset by channel, another element type. Crop, slice, flip, pad, transpose, crop_mirror_normalize, subscripts.
+// A strided window of an n-dimensional array, optionally with a permutation of the axes, padding, scale and offset by
+// channel, and another element type. It implements crop, slice, flip, pad, transpose, crop_mirror_normalize and
+// subscripts.
 #ifndef JAXDALI_FFI_WINDOW_H_
 #define JAXDALI_FFI_WINDOW_H_
 
@@ -19,15 +20,15 @@ struct WindowArgs {
   const uint8_t* in;
   uint8_t* out;
   int ndim;
-  int64_t extent[8];                    // indices taken
-  int64_t stride[8];                    // elements of the input from one to the next; may be negative
+  int64_t extent[8];                    // number of indices
+  int64_t stride[8];                    // elements of the input from one index to the next; may be negative
   int64_t start;                        // element of the input at index 0 of all axes; may be outside
-  int64_t begin[8], end[8];             // the indices that lie inside the input; all the others are fill
-  bool inside;                          // all do
+  int64_t begin[8], end[8];             // indices that lie inside the input; the others are fill
+  bool inside;                          // all indices are inside the input
   int channel;                          // the axis along which fill, scale and offset vary, or -1
-  int64_t first_channel, step_channel;  // channel of its index 0, and to the next
+  int64_t first_channel, step_channel;  // the channel of its index 0, and the step to the next
   const float *fill, *scale, *offset;
-  int fills, scales;  // numbers of each; the last one is that of all further channels
+  int fills, scales;  // how many; the last one is used for all further channels
   bool past_caches;   // the output is not read soon
 
   JAXDALI_HD int64_t Channel(int64_t index) const { return first_channel + index * step_channel; }
@@ -35,26 +36,27 @@ struct WindowArgs {
     return values[channel < 0 ? 0 : channel < n ? channel : n - 1];
   }
   JAXDALI_HD float Fill(int64_t channel) const { return Pick(fill, fills, channel); }
-  // Elements are copied, not computed with.
+  // Whether elements are only copied.
   JAXDALI_HD bool moves() const { return in_type == out_type && scales == 0; }
 };
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct WindowBatch {
   Batch in, out;
-  const int32_t *start, *step, *extent;  // [n, rank of the input]: first index on each axis, to the next, how many
-  const float* fill;                     // [n, fills]: of indices outside; without them these are an error
-  const float *scale, *offset;           // [n, scales], or none: elements are scale * element + offset
+  const int32_t *start, *step, *extent;  // [n, rank of the input]: first index, step, number of indices
+  const float* fill;                     // [n, fills] for indices outside; without fill they are an error
+  const float *scale, *offset;           // [n, scales], or none: elements become scale * element + offset
   int fills, scales;
-  int permutation[8];  // for each axis of the output the input's; axes that are dropped (of extent 1) stand anywhere
-  int channel;         // of the input's axes, or -1
-  // All of the output is larger than a core's caches: what is written leaves them before it is read, and need not go
-  // through them.
+  int permutation[8];  // output axis to input axis; dropped axes, which have extent 1, stand anywhere
+  int channel;         // one of the input's axes, or -1
+  // The output is larger than a core's caches. What is written would leave them before it is read, so writes bypass
+  // them.
   bool past_caches;
 
   JAXDALI_HD bool moves() const { return in.dtype == out.dtype && scales == 0; }
 
-  // Sample i, which lies inside both buffers. kOutOfBounds when an index lies outside the input and there is no fill.
+  // Describes sample i, which lies inside both buffers. kOutOfBounds: an index lies outside the input, and there is no
+  // fill.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WindowArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;
@@ -90,7 +92,7 @@ struct WindowBatch {
       a->stride[k] = by * unit[d];
       a->start += first * unit[d];
       size *= n;
-      // The indices o with 0 <= first + o * by < dim; operands have 32 bits: no overflow.
+      // The indices o with 0 <= first + o * by < dim. Operands have 32 bits, so nothing overflows.
       int64_t low = 0, high = n;
       if (by == 0) {
         if (first < 0 || first >= dim) high = 0;
@@ -107,7 +109,7 @@ struct WindowBatch {
       a->end[k] = high > low ? high : low;
     }
     if (negative) return kInternal;
-    // An axis that is dropped has extent 1, a new one too: the rank of the output is free, its size is not.
+    // Dropped and new axes have extent 1. So the output may have any rank, but its size is determined.
     if (size != out.size(i)) return kInternal;
     a->inside = !reaches_out || size == 0;
     return a->inside || fills > 0 ? kOk : kOutOfBounds;
@@ -117,7 +119,7 @@ struct WindowBatch {
 // The CPU kernel.
 Status Window(const WindowBatch& batch, int i);
 
-// The CUDA kernel; null or what went wrong.
+// The CUDA kernel. Returns null or an error message.
 const char* LaunchWindow(const WindowBatch& batch, const Samples& samples, void* stream);
 
 }  // namespace jaxdali

@@ -19,7 +19,7 @@ void CopyStrided(const uint8_t* in, int64_t step, int64_t n, uint8_t* out, int64
   }
 }
 
-// n blocks of `block` bytes, `step` bytes apart, to blocks `out_step` bytes apart.
+// Copies n blocks of `block` bytes, `step` bytes apart, to blocks `out_step` bytes apart.
 void CopyBlocks(const uint8_t* in, int64_t step, int64_t n, int64_t block, uint8_t* out, int64_t out_step) {
   switch (block) {
     case 1:
@@ -47,7 +47,7 @@ class Odometer {
  public:
   Odometer(int ndim, const int64_t* extent) : ndim_(ndim), extent_(extent) {}
   int64_t operator[](int d) const { return index_[d]; }
-  // To the next index; false after the last. `changed(d, by)` is called for each axis that moves.
+  // Goes to the next index. Returns false after the last one. Calls `changed(d, by)` for each axis that moves.
   template <class F>
   bool Next(F changed) {
     for (int d = ndim_ - 1; d >= 0; d--) {
@@ -83,7 +83,7 @@ void Move(const WindowArgs& a) {
     in += a.begin[d] * in_step[d];
     out += a.begin[d] * out_step[d];
   }
-  // Inner axes whose indices are neighbours in both memories become one block; the others that are one axis, one.
+  // Inner axes that are contiguous in both memories become one block. Outer axes that can be merged are merged.
   int axes = a.ndim;
   int64_t block = element;
   while (axes > 0 && (extent[axes - 1] == 1 || (in_step[axes - 1] == block && out_step[axes - 1] == block)))
@@ -106,7 +106,7 @@ void Move(const WindowArgs& a) {
     return;
   }
   const int last = kept - 1;
-  if (last > 0 && extent[last] < 16 && extent[last - 1] > extent[last]) {  // the long loop inside
+  if (last > 0 && extent[last] < 16 && extent[last - 1] > extent[last]) {  // makes the longer loop the inner one
     std::swap(extent[last], extent[last - 1]);
     std::swap(in_step[last], in_step[last - 1]);
     std::swap(out_step[last], out_step[last - 1]);
@@ -120,9 +120,9 @@ void Move(const WindowArgs& a) {
   }));
 }
 
-// Writes fill everywhere outside the input, and maybe inside.
+// Writes fill to everything outside the input, and sometimes inside.
 void FillAround(const WindowArgs& a) {
-  int64_t total = 1, pattern = 1;  // fill values repeat after `pattern` of them
+  int64_t total = 1, pattern = 1;  // the fill repeats after `pattern` values
   for (int d = 0; d < a.ndim; d++) total *= a.extent[d];
   const bool varies = a.fills > 1 && a.channel >= 0;
   if (varies)
@@ -137,8 +137,8 @@ void FillAround(const WindowArgs& a) {
 }
 
 #if defined(JAXDALI_SIMD)
-// Which of the outer axes is the channels of pixels of three bytes that the last axis runs along, as where an image
-// becomes planes: they are read once for all three. -1: none.
+// Finds the axis of the channels if the window converts an image of three-byte pixels to planes: each pixel is then
+// read once for all three. -1: there is none.
 int PlaneAxis(const WindowArgs& a) {
   const int last = a.ndim - 1;
   if (!kHasSimd || SizeOf(a.in_type) != 1 || (a.stride[last] != 3 && a.stride[last] != -3)) return -1;
@@ -149,7 +149,7 @@ int PlaneAxis(const WindowArgs& a) {
   return -1;
 }
 
-// n pixels, `step` of 3 or -3 bytes from one to the next, to planes.
+// Splits n pixels, `step` (3 or -3) bytes apart, into planes.
 JAXDALI_SIMD void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t* const* to) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -166,7 +166,7 @@ JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(float* to, __m256 v, bool past_cach
 #endif
   _mm256_storeu_ps(to, v);
 }
-// The same to scale * byte + offset. Past the caches no memory is read for what is written over.
+// The same, with scale * byte + offset. Writes that bypass the caches do not read the memory first.
 JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const float* scale, const float* offset,
                               bool past_caches, float* const* to) {
   for (int c = 0; c < 3; c++) past_caches &= reinterpret_cast<uintptr_t>(to[c]) % sizeof(__m256) == 0;
@@ -185,13 +185,13 @@ JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const 
     for (int c = 0; c < 3; c++) to[c][i] = static_cast<float>(in[i * step + c]) * scale[c] + offset[c];
 }
 
-// Copies or computes what is inside the input.
+// Copies or computes the part inside the input, for all three planes at once.
 void Split(const WindowArgs& a, int axis) {
   const int last = a.ndim - 1;
   const int64_t element = SizeOf(a.out_type), step = a.stride[last], n = a.end[last] - a.begin[last];
   int64_t extent[8], in_step[8], out_step[8], packed = 1, to_plane = 0, at = a.start, to = 0;
   int outer = 0;
-  for (int d = last; d >= 0; d--) {  // the outer ones, innermost first
+  for (int d = last; d >= 0; d--) {  // the outer axes, innermost first
     at += a.begin[d] * a.stride[d];
     to += a.begin[d] * packed;
     if (a.begin[d] == a.end[d]) return;
@@ -222,7 +222,7 @@ void Split(const WindowArgs& a, int axis) {
       for (int64_t i = 0; i < n; i += kRow) {
         const int64_t m = std::min(kRow, n - i);
         float* rows[3];
-        for (int c = 0; c < 3; c++)  // floats are computed where they belong
+        for (int c = 0; c < 3; c++)  // floats are computed in place
           rows[c] = a.out_type == DType::kF32 ? reinterpret_cast<float*>(planes[c]) + i : values[c];
         SplitFloats(in + i * step, step, m, scale, offset, a.past_caches && a.out_type == DType::kF32, rows);
         if (a.out_type != DType::kF32)
@@ -234,17 +234,17 @@ void Split(const WindowArgs& a, int axis) {
     to += by * out_step[d];
   }));
 #if defined(__x86_64__)
-  if (a.past_caches) _mm_sfence();  // before anyone is told that it is there
+  if (a.past_caches) _mm_sfence();  // makes the data visible before anyone is told
 #endif
 }
 #endif
 
-// Computes what is inside the input, row by row: a row is the last axis, or the last two where the last one is short.
+// Computes the part inside the input, row by row. A row is the last axis, or the last two if the last one is short.
 template <class V>
 void Compute(const WindowArgs& a) {
   const int ndim = a.ndim;
   constexpr int64_t kShort = 16;
-  // As if there were two axes at least.
+  // Treats the window as if it had at least two axes.
   const bool pair = ndim >= 2 && a.extent[ndim - 1] <= kShort;
   const int outer = ndim - (pair ? 2 : 1), row = outer, last = ndim - 1;
   const int64_t n2 = pair ? a.extent[last] : 1, low = pair ? a.begin[last] : 0, high = pair ? a.end[last] : 1;
@@ -263,7 +263,7 @@ void Compute(const WindowArgs& a) {
   if (by_last) fill_tables(0);
 
   V buffer[kRow], plane[kRow];
-  auto load = [&](int64_t from, int64_t n, V* to) {  // n indices of `row`, complete: those of the last axis that exist
+  auto load = [&](int64_t from, int64_t n, V* to) {  // n indices of `row`, with the existing indices of the last axis
     if (n2 == 1) {
       LoadRow(a.in_type, a.in, from, by1, n, to);
     } else if (whole && by2 == 1 && by1 == n2) {
@@ -284,7 +284,7 @@ void Compute(const WindowArgs& a) {
     }
   };
 
-  // With fill, the outer axes' indices inside are visited alone; FillAround has written the others.
+  // With fill, only indices of the outer axes that are inside are visited, because FillAround has written the others.
   int64_t extent[8], at = a.start, to = 0, out_stride[8], packed = row_size;
   for (int d = outer - 1; d >= 0; d--) {
     extent[d] = a.end[d] - a.begin[d];
@@ -307,7 +307,7 @@ void Compute(const WindowArgs& a) {
     for (int64_t w = a.begin[row]; w < a.end[row]; w += piece) {
       const int64_t n = std::min(piece, a.end[row] - w);
       V* values = buffer;
-      if constexpr (std::is_same_v<V, float>)  // computed where it belongs
+      if constexpr (std::is_same_v<V, float>)  // computed in place
         if (a.out_type == DType::kF32) values = reinterpret_cast<float*>(a.out) + to + w * n2;
       load(at + w * by1, n, values);
       if (in_row) {
@@ -341,7 +341,7 @@ Status Window(const WindowBatch& batch, int i) {
   WindowArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
   if (batch.out.size(i) == 0) return kOk;
-  if (a.ndim == 0) {  // a number: as an axis of extent 1
+  if (a.ndim == 0) {  // a scalar is treated as an axis of extent 1
     a.ndim = 1;
     a.extent[0] = a.end[0] = 1;
     a.stride[0] = a.begin[0] = 0;
