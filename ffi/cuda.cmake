@@ -1,5 +1,5 @@
-# The module `_cuda`, which is built when nvcc is found or demanded; and `_emulated`, a module for tests, which runs the same kernels
-# in a loop on the CPU.
+# The module `_cuda`, which is built if nvcc is found or required, and the tests' module `_emulated`, which runs the same kernels in a loop
+# on the CPU.
 set(JAXDALI_CUDA AUTO CACHE STRING "CUDA module: AUTO (built when nvcc works), ON (an error when it does not) or OFF")
 set_property(CACHE JAXDALI_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(JAXDALI_CUDA_REAL 80 90 CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones")
@@ -7,7 +7,7 @@ option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels 
 
 file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*/*.cu)
 list(FILTER JAXDALI_CUDA_KERNELS EXCLUDE REGEX "^ffi/common/")
-# For each kernel its binding, and all files that are not only for the CPU.
+# For each kernel: its binding, and all files that are not for the CPU alone.
 foreach(kernel ${JAXDALI_CUDA_KERNELS})
   get_filename_component(folder "${kernel}" DIRECTORY)
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
@@ -15,7 +15,7 @@ foreach(kernel ${JAXDALI_CUDA_KERNELS})
   list(APPEND JAXDALI_CUDA_BINDINGS ${sources})
 endforeach()
 
-# A module with the handlers that launch kernels; `ARGN`: where the kernels are.
+# A module with the handlers that launch kernels. `ARGN` are the files or objects with the kernels.
 function(jaxdali_kernel_module name)
   nanobind_add_module(${name} NB_STATIC STABLE_ABI PROTECT_STACK ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
@@ -30,7 +30,7 @@ function(jaxdali_kernel_module name)
   install(TARGETS ${name} LIBRARY DESTINATION jaxdali)
 endfunction()
 
-# The CUDA kernels as C++: the same blocks and threads in a loop on the host, see ffi/common/launch.h.
+# The CUDA kernels compiled as C++. The same blocks and threads run in a loop on the host, see ffi/common/launch.h.
 if(JAXDALI_EMULATED)
   set(emulated)
   foreach(kernel ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
@@ -48,8 +48,8 @@ if(JAXDALI_CUDA)
   find_program(JAXDALI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
   if(JAXDALI_NVCC)
     set(why "${JAXDALI_NVCC} does not work with this C++ compiler")
-    set(ENV{CUDACXX} "${JAXDALI_NVCC}")  # a compiler given as a variable would be believed unchecked
-    set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below: one front-end pass for all of them
+    set(ENV{CUDACXX} "${JAXDALI_NVCC}")  # check_language does not check a compiler that is given as a CMake variable
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below, so that one pass of the front end serves all of them
     include(CheckLanguage)
     set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
     check_language(CUDA)
@@ -67,7 +67,7 @@ if(NOT why)
 endif()
 if(why)
   if(JAXDALI_CUDA STREQUAL ON)
-    message(FATAL_ERROR "CUDA module: ${why}, and JAXDALI_CUDA=ON demands it")
+    message(FATAL_ERROR "CUDA module: ${why}, and JAXDALI_CUDA=ON requires it")
   endif()
   message(NOTICE "-- CUDA module: ${why}, building without")
   return()
@@ -81,14 +81,14 @@ list(JOIN code "," code)
 message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}; takes some minutes, left out with "
                "-DJAXDALI_CUDA=OFF (pip install: -C cmake.define.JAXDALI_CUDA=OFF)")
 
-set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25, Debian's, knows no C++20 of nvcc 13
+set(CMAKE_CUDA_STANDARD 17)  # Debian's CMake 3.25 does not support C++20 with nvcc 13
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 add_library(jaxdali_cuda OBJECT ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
 set_target_properties(jaxdali_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden)
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
-# Without contraction, results equal the CPU's to the bit wherever the order of operations is the same. Sums that are fused say so.
-# The host compiler also sees "#pragma unroll" in the kernels, and does not know it.
+# Without contraction, results equal the CPU's to the bit wherever the order of operations is the same. Kernels that want a fused operation
+# call it explicitly. The host compiler sees "#pragma unroll" in the kernels, too, and would warn about it.
 target_compile_options(jaxdali_cuda PRIVATE -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
                                             "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
 jaxdali_kernel_module(_cuda $<TARGET_OBJECTS:jaxdali_cuda>)

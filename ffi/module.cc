@@ -47,10 +47,10 @@ static nb::dict Targets() {
 
 #define JAXDALI_NAMED_MODULE(name, m) NB_MODULE(name, m)
 JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
-  m.def("targets", &Targets, "FFI target names to capsules");
-  m.def("build_info", &jaxdali::CudaBuildInfo, "CUDA version and GPU architectures, by name");
+  m.def("targets", &Targets, "Maps the names of FFI targets to capsules.");
+  m.def("build_info", &jaxdali::CudaBuildInfo, "CUDA version and GPU architectures, by name.");
   m.def("driver_problem", &jaxdali::DriverProblem,
-        "why this machine's driver can't run the kernels; empty: it can, or there is none");
+        "Why this machine's driver can't run the kernels. Empty: it can, or there is no driver.");
 #ifdef JAXDALI_EMULATED
   m.def(
       "kernels",
@@ -59,7 +59,7 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
         for (const auto& k : jaxdali::ListedKernels()) kernels.emplace_back(k.name, k.launches);
         return kernels;
       },
-      "The listed kernels' names, and how often each was launched");
+      "Names of the listed kernels, and how often each was launched.");
 #else
   m.def(
       "load_kernels",
@@ -68,7 +68,7 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
         const char* problem = jaxdali_load_kernels(device);
         return std::string(problem ? problem : "");
       },
-      nb::arg("device"), "Loads all kernels into a GPU; returns what went wrong");
+      nb::arg("device"), "Loads all kernels into a GPU. Returns an error message, or \"\".");
 #endif
 }
 
@@ -80,11 +80,11 @@ NB_MODULE(_cpu, m) {
   jaxdali::DefineFiles(m);
   jaxdali::DefineRecords(m);
   jaxdali::DefineRandom(m);
-  m.def("targets", &Targets, "FFI target names to capsules");
-  m.def("build_info", &jaxdali::BuildInfo, "compiler, codecs and SIMD level, by name");
+  m.def("targets", &Targets, "Maps the names of FFI targets to capsules.");
+  m.def("build_info", &jaxdali::BuildInfo, "Compiler, codecs and SIMD level, by name.");
   m.def(
       "run_on_pool", [] { return reinterpret_cast<uintptr_t>(&jaxdali::RunOnPool); },
-      "address of RunOnPool, for jaxdali_connect of ffi/common/extension.h");
+      "Address of RunOnPool, for jaxdali_connect in ffi/common/extension.h.");
   m.def("pool_create", &jaxdali::ThreadPool::Create, nb::arg("num_threads"));
   m.def("pool_share", &jaxdali::ThreadPool::Share, nb::arg("num_threads"), nb::call_guard<nb::gil_scoped_release>());
   m.def("pool_destroy", &jaxdali::ThreadPool::Destroy, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>());

@@ -127,7 +127,7 @@ std::vector<std::pair<int, int32_t> > ReadPacked(const FileTable& table, const C
 }  // namespace
 
 void DefineFiles(nb::module_& m) {
-  nb::class_<FileTable>(m, "FileTable", "Paths, so that a batch of files is named by integers.")
+  nb::class_<FileTable>(m, "FileTable", "The paths of a data set. Integers name the files of a batch.")
       .def(
           "__init__",
           [](FileTable* self, nb::bytes root, nb::bytes names, Vector<const int64_t> ends) {
@@ -146,7 +146,7 @@ void DefineFiles(nb::module_& m) {
         nb::gil_scoped_release release;
         FileSizes(table, index.data(), static_cast<int>(index.size()), sizes.data(), error.data(), &opened, pool.get());
       },
-      "bytes and errno of each file");
+      "Gets the size and errno of each file.");
   m.def(
       "file_heads",
       [](const FileTable& table, Vector<const int64_t> index,
@@ -159,7 +159,7 @@ void DefineFiles(nb::module_& m) {
         FileHeads(table, index.data(), static_cast<int>(n), heads.data(), static_cast<int64_t>(heads.shape(1)),
                   sizes.data(), error.data(), pool.get());
       },
-      "the first bytes of each file, its size, and errno");
+      "Reads the first bytes of each file, and gets its size and errno.");
   m.def(
       "read_files",
       [](const FileTable& table, Vector<const int64_t> index, Vector<uint8_t> data, Vector<const int64_t> starts,
@@ -176,7 +176,7 @@ void DefineFiles(nb::module_& m) {
         ReadFiles(table, index.data(), static_cast<int>(n), data.data(), starts.data(), sizes.data(), error.data(),
                   &opened, pool.get());
       },
-      "the files' bytes, each at its place in a buffer");
+      "Reads each file to its place in a buffer.");
   m.def(
       "crc32c",
       [](nb::bytes data) {
@@ -190,8 +190,8 @@ void DefineFiles(nb::module_& m) {
         hash.Append(data.data(), static_cast<int64_t>(data.size()));
         return hash.Finish();
       },
-      nb::arg("data"), nb::arg("key") = kRiegeliKey, "HighwayHash of 64 bits; without a key: by Riegeli's");
-  nb::class_<HighwayHash>(m, "HighwayHash", "Of bytes that come in parts, by Riegeli's key.")
+      nb::arg("data"), nb::arg("key") = kRiegeliKey, "HighwayHash of 64 bits. The default key is Riegeli's.");
+  nb::class_<HighwayHash>(m, "HighwayHash", "Hashes bytes that are given in parts, with Riegeli's key.")
       .def("__init__", [](HighwayHash* self) { new (self) HighwayHash(kRiegeliKey); })
       .def(
           "append",
@@ -199,7 +199,7 @@ void DefineFiles(nb::module_& m) {
             self.Append(data.data(), static_cast<int64_t>(data.size()));
           },
           nb::arg("data"))
-      .def("finish", &HighwayHash::Finish, "The hash; only once");
+      .def("finish", &HighwayHash::Finish, "Returns the hash. Call it once.");
   m.def(
       "check_chunks",
       [](nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> heads, Vector<const int64_t> head_sizes,
@@ -218,7 +218,7 @@ void DefineFiles(nb::module_& m) {
         CheckChunks(heads.data(), static_cast<int64_t>(heads.shape(1)), head_sizes.data(), static_cast<int>(n),
                     data.data(), starts.data(), sizes.data(), error.data(), pool.get());
       },
-      "Checks the checksums of Riegeli's chunks of one record: a ChunkError for each, where there was none");
+      "Checks the checksums of Riegeli's chunks with one record each. Sets the ChunkError of each that has none yet.");
   m.def(
       "parse_integers",
       [](nb::bytes text, Vector<int64_t> out) {
@@ -227,46 +227,51 @@ void DefineFiles(nb::module_& m) {
             ParseIntegers({text.c_str(), text.size()}, out.data(), static_cast<int64_t>(out.size()), &bad);
         return std::pair(n, bad);
       },
-      nb::arg("text"), nb::arg("out"), "How many numbers a text has, and the offset of what is none, or -1");
-  nb::class_<TarSamples>(m, "TarSamples", "The samples of WebDataset archives: where each output's member is.")
+      nb::arg("text"), nb::arg("out"),
+      "Returns the number of integers in a text, and the offset of the first text that is not one, or -1.");
+  nb::class_<TarSamples>(m, "TarSamples",
+                         "The samples of WebDataset archives, with the position of each output's member.")
       .def(nb::init<std::vector<std::vector<std::string> >, bool, TarSamples::Missing, bool>(), nb::arg("extensions"),
            nb::arg("fold_case"), nb::arg("missing"), nb::arg("keep_names"))
-      .def("begin_file", &TarSamples::BeginFile, nb::arg("samples"), "The next file begins, with so many samples")
+      .def("begin_file", &TarSamples::BeginFile, nb::arg("samples"),
+           "Begins the next file, which has about this many samples.")
       .def(
           "scan", [](TarSamples& self, nb::bytes path) { return self.Scan({path.c_str(), path.size()}); },
-          nb::arg("path"), "Goes through an archive; what is wrong with it, to be put behind its path")
+          nb::arg("path"), "Adds the samples of an archive. Returns an error message without the path, or \"\".")
       .def(
           "parse",
           [](TarSamples& self, nb::bytes lines, int width, int64_t at) {
             return self.Parse({lines.c_str(), lines.size()}, width, at);
           },
-          nb::arg("lines"), nb::arg("width"), nb::arg("at"), "Lines of an index; what is wrong with them")
+          nb::arg("lines"), nb::arg("width"), nb::arg("at"),
+          "Adds the samples of an index's lines. Returns an error message without the path, or \"\".")
       .def("__len__", &TarSamples::size)
-      .def_prop_ro("lines", &TarSamples::lines, "of this file's index")
+      .def_prop_ro("lines", &TarSamples::lines, "Lines of this file's index.")
       .def(
           "name",
           [](const TarSamples& self, int64_t i) {
             const std::string_view name = self.name(i);
             return nb::bytes(name.data(), name.size());
           },
-          nb::arg("i"), "of a sample's first member, where names are kept")
+          nb::arg("i"), "Name of a sample's first member, if names are kept.")
       .def(
           "column",
           [](const TarSamples& self, int output) {
             if (output < 0 || output >= self.outputs()) throw nb::value_error("TarSamples: no such output");
             return Extents(self.column(output));
           },
-          nb::arg("output"), nb::rv_policy::reference_internal, "offset and size of an output's members, i64[n, 2]")
+          nb::arg("output"), nb::rv_policy::reference_internal, "Offset and size of an output's members, i64[n, 2].")
       .def(
           "blocks", [](const TarSamples& self) { return Extents(self.blocks()); }, nb::rv_policy::reference_internal,
-          "(first sample, offset of its line in the index) of parts of the list, i64[blocks, 2]");
+          "(first sample, offset of its line in the index) for parts of the list, i64[blocks, 2].");
   m.def(
       "tar_index",
       [](nb::bytes path, nb::callable progress) {
         const TarIndex index = IndexOf({path.c_str(), path.size()}, [&](int64_t n) { progress(n); });
         return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
       },
-      nb::arg("path"), nb::arg("progress"), "The lines of an archive's index, how many they are, and what is wrong");
+      nb::arg("path"), nb::arg("progress"),
+      "Returns the lines of an archive's index, the number of samples, and an error message or \"\".");
   m.def(
       "tar_sparse",
       [](nb::bytes before) {
@@ -275,14 +280,15 @@ void DefineFiles(nb::module_& m) {
         return nb::make_tuple(why, more);
       },
       nb::arg("before"),
-      "Of the bytes of an archive before a member's header: why it is not read if it is a sparse file by PAX 0.0, or "
-      "\"\"; and whether "
-      "more bytes are needed to know");
+      "Given the bytes of an archive before a member's header: returns why the member can't be read if PAX 0.0 marks "
+      "it "
+      "as a sparse file, or \"\"; and whether more bytes are needed to know.");
   m.def("read_ranges", &Read<ReadRanges>,
-        "The bytes of ranges of files, each to its place in a buffer: (range, why) of those that can't be read");
-  m.def("read_packed_ranges", &ReadPacked<ReadRanges>, "the same of ranges of a list, to the places of packed samples");
-  m.def("read_packed_blocked", &ReadPacked<ReadBlocked>, "the same from logical positions of Riegeli's files on");
-  m.def("read_blocked", &Read<ReadBlocked>, "the same from logical positions of Riegeli's files on");
+        "Reads ranges of files, each to its place in a buffer. Returns (range, error) for those that can't be read.");
+  m.def("read_packed_ranges", &ReadPacked<ReadRanges>,
+        "The same for ranges of a list and the places of packed samples.");
+  m.def("read_packed_blocked", &ReadPacked<ReadBlocked>, "The same for logical positions in Riegeli's files.");
+  m.def("read_blocked", &Read<ReadBlocked>, "The same for logical positions in Riegeli's files.");
   m.def(
       "read_files_behind",
       [](const FileTable& table, Vector<const int64_t> index, nb::bytes head, Vector<uint8_t> data,
@@ -300,7 +306,7 @@ void DefineFiles(nb::module_& m) {
         ReadFilesBehind(table, index.data(), static_cast<int>(n), before, data.data(), starts.data(), sizes.data(),
                         error.data(), pool.get());
       },
-      "what files hold behind the same first bytes, each at its place in a buffer");
+      "Reads what follows the same first bytes in each file, each to its place in a buffer.");
   m.def(
       "copy_parts",
       [](const std::vector<Vector<const uint8_t> >& buffers, Vector<const int64_t> which, Vector<const int64_t> offsets,
@@ -321,7 +327,7 @@ void DefineFiles(nb::module_& m) {
         nb::gil_scoped_release release;
         CopyAll(parts, pool.get());
       },
-      "parts of buffers, each to its place in another");
+      "Copies parts of buffers, each to its place in another buffer.");
   m.def(
       "parse_chunk_table",
       [](Vector<const uint8_t> data, bool end,
@@ -332,7 +338,8 @@ void DefineFiles(nb::module_& m) {
         return std::pair(n, used);
       },
       nb::arg("data"), nb::arg("end"), nb::arg("rows"),
-      "Entries of a Riegeli file's table of chunks: how many, or -1 where they are damaged, and their bytes");
+      "Parses a Riegeli file's table of chunks. Returns the number of entries, or -1 if it is damaged, and the bytes "
+      "used.");
 }
 
 }  // namespace jaxdali

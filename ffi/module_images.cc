@@ -172,21 +172,22 @@ nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_
 
 void DefineImages(nb::module_& m) {
   m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
-        "Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into "
-        "info i32[N, columns]");
+        "Parses the headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, "
+        "i64[N]) into info i32[N, columns].");
   m.def("make_jpeg_tables", &MakeJpegTables, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
-        "What GPU kernels know of each image (i32[N, TABLE_WORDS]); the first word is 0 where they can't decode it");
+        "Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.");
   m.def("plan_jpeg_workspace", &PlanJpegWorkspace, nb::arg("tables"), nb::arg("shards"),
         nb::arg("subsequence_bits") = 0,
-        "Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a "
-        "thread decodes at a time is chosen by the amount of data, unless given");
+        "Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. "
+        "subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data.");
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
-        "Decodes images into arrays [H, W, C] on a thread pool; the status of each");
+        "Decodes images into arrays [H, W, C] on a thread pool. Returns the status of each.");
   m.def("encode_jpegs", &EncodeJpegs, nb::arg("images"), nb::arg("quality"), nb::arg("factor_h"), nb::arg("factor_v"),
         nb::arg("bgr"), nb::arg("pool"),
-        "Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool: of each the file's bytes, or its status");
+        "Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool. Returns the bytes of each file, or its "
+        "status.");
 }
 
 }  // namespace jaxdali

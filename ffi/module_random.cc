@@ -10,12 +10,12 @@ void DefineRandom(nb::module_& m) {
   m.def(
       "shuffle_epochs",
       [](Vector<int64_t> order, uint64_t seed, int64_t first, int64_t last) {
-        if (order.size() >> 32) throw nb::value_error("shuffle_epochs: 2^32 entries and more");
+        if (order.size() >> 32) throw nb::value_error("shuffle_epochs: 2^32 entries or more");
         nb::gil_scoped_release release;
         ShuffleEpochs(order.data(), static_cast<int64_t>(order.size()), seed, first, last);
       },
       nb::arg("order"), nb::arg("seed"), nb::arg("first"), nb::arg("last"),
-      "Shuffles a list in its place, once for each of the epochs first .. last, as DALI does");
+      "Shuffles a list in place, once for each of the epochs first .. last, as DALI does.");
   m.def(
       "philox",
       [](Vector<const uint32_t> counter, uint64_t key) {
@@ -24,7 +24,7 @@ void DefineRandom(nb::module_& m) {
         Philox4 r = Philox({c[0], c[1], c[2], c[3]}, key);
         return nb::make_tuple(r[0], r[1], r[2], r[3]);
       },
-      "one block of Philox4x32-10");
+      "One block of Philox4x32-10.");
   m.def("stream_key", &StreamKey, nb::arg("seed"), nb::arg("stream"));
   m.def(
       "random_fill",
@@ -41,7 +41,7 @@ void DefineRandom(nb::module_& m) {
         Fill(key, distribution, epoch.data(), position.data(), starts.data(), sizes.data(), static_cast<int>(n),
              out.data(), pool.get());
       },
-      "random doubles of each sample, each sample's at its place in a buffer");
+      "Writes the random doubles of each sample to its place in a buffer.");
 }
 
 }  // namespace jaxdali

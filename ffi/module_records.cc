@@ -165,12 +165,12 @@ int64_t PlanOffsets(const int64_t* shapes, int64_t n, int ndim, int64_t shards, 
 }  // namespace
 
 void DefineRecords(nb::module_& m) {
-  nb::enum_<RecordOutput::Shape>(m, "RecordShape", "How an output's shape is found.")
+  nb::enum_<RecordOutput::Shape>(m, "RecordShape", "How the shape of an output is determined.")
       .value("COUNT", RecordOutput::Shape::kCount)
       .value("ROWS", RecordOutput::Shape::kRows)
       .value("STATED", RecordOutput::Shape::kStated)
       .value("FIXED", RecordOutput::Shape::kFixed);
-  nb::class_<RecordLayout>(m, "RecordLayout", "What records are, and what outputs are made of them.")
+  nb::class_<RecordLayout>(m, "RecordLayout", "The format of records, and the outputs that are made from them.")
       .def(
           "__init__",
           [](RecordLayout* self, RecordFormat format, std::vector<std::string> names, int fields, int parts) {
@@ -199,8 +199,8 @@ void DefineRecords(nb::module_& m) {
                                     std::string(missing.c_str(), missing.size())});
           },
           nb::arg("name"), nb::arg("dtype"), nb::arg("field"), nb::arg("type"), nb::arg("bytes"), nb::arg("shape"),
-          nb::arg("dims"), nb::arg("missing"), "Another output, before there is a batch");
-  nb::class_<RecordBatch>(m, "RecordBatch", "The records of a batch: found in containers, taken apart, copied.")
+          nb::arg("dims"), nb::arg("missing"), "Adds an output. Call it before making a batch.");
+  nb::class_<RecordBatch>(m, "RecordBatch", "The records of a batch: found in containers, parsed, and copied.")
       .def(
           "__init__",
           [](RecordBatch* self, const RecordLayout& layout, int n) {
@@ -208,23 +208,23 @@ void DefineRecords(nb::module_& m) {
             new (self) RecordBatch(layout, n);
           },
           nb::arg("layout"), nb::arg("n"), nb::keep_alive<1, 2>())
-      .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Looks at records that lie in memory")
+      .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Scans records in memory.")
       .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("bounds"), nb::arg("index"),
-           nb::arg("extents"), nb::arg("checked"), nb::arg("pool"), "Looks at records that lie in files")
+           nb::arg("extents"), nb::arg("checked"), nb::arg("pool"), "Scans records in files.")
       .def(
           "fail",
           [](RecordBatch& self, int i, std::string why) {
             if (i < 0 || i >= self.n()) throw nb::value_error("fail: there is no such record");
             self.Fail(i, std::move(why));
           },
-          nb::arg("i"), nb::arg("why"), "A record can't be read")
+          nb::arg("i"), nb::arg("why"), "Sets the error of a record.")
       .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),
-           "Types (ValueType), number of values, and shapes, of each record's fields")
-      .def("errors", &Errors, "(record, why) of those that can't be read")
+           "Writes the types (ValueType), numbers of values, and shapes of each record's fields.")
+      .def("errors", &Errors, "Returns (record, error) for those that can't be read.")
       .def("shape", &ShapeOutputs, nb::arg("shapes"), nb::arg("first"),
-           "The outputs' shapes, to rows from `first` on; None for those of a fixed shape")
+           "Writes the outputs' shapes to rows from `first` on. Pass None for an output of fixed shape.")
       .def("fill", &FillOutputs, nb::arg("data"), nb::arg("offsets"), nb::arg("first"), nb::arg("pool"),
-           "Copies the outputs' values, from sample `first` on");
+           "Copies the outputs' values to the places from sample `first` on.");
   m.def(
       "plan_offsets",
       [](nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> shapes, int64_t shards,
@@ -235,7 +235,7 @@ void DefineRecords(nb::module_& m) {
         return PlanOffsets(shapes.data(), n, static_cast<int>(shapes.shape(1)), shards, offsets.data());
       },
       nb::arg("shapes"), nb::arg("shards"), nb::arg("offsets"),
-      "Where packed samples begin, and the blocks that the fullest shard needs");
+      "Computes where packed samples begin. Returns the number of blocks in the fullest shard.");
 }
 
 }  // namespace jaxdali

@@ -48,75 +48,75 @@ enum class InfoColumn : int {
 }  // namespace
 
 void DefineTables(nb::module_& m) {
-  nb::enum_<Status> status(m, "Status", nb::is_arithmetic(), "why a sample failed");
+  nb::enum_<Status> status(m, "Status", nb::is_arithmetic(), "Why a sample failed.");
 #define JAXDALI_STATUS_VALUE(name, code, text) status.value(Constant(#name).c_str(), name, text);
   JAXDALI_STATUS_TABLE(JAXDALI_STATUS_VALUE)
 #undef JAXDALI_STATUS_VALUE
-  nb::enum_<Format> format(m, "Format", nb::is_arithmetic(), "of an encoded image");
+  nb::enum_<Format> format(m, "Format", nb::is_arithmetic(), "Format of an encoded image.");
 #define JAXDALI_FORMAT_VALUE(name) format.value(Constant(#name).c_str(), Format::name);
   JAXDALI_FORMAT_TABLE(JAXDALI_FORMAT_VALUE)
 #undef JAXDALI_FORMAT_VALUE
-  nb::enum_<InfoColumn> info(m, "Info", nb::is_arithmetic(), "columns of what headers say");
+  nb::enum_<InfoColumn> info(m, "Info", nb::is_arithmetic(), "Columns of the info operand, see image_header.h.");
 #define JAXDALI_INFO_VALUE(name) info.value(Constant(#name).c_str(), InfoColumn::name);
   JAXDALI_INFO_TABLE(JAXDALI_INFO_VALUE)
 #undef JAXDALI_INFO_VALUE
-  nb::enum_<RecordFormat>(m, "RecordFormat", nb::is_arithmetic(), "of a record in a container")
+  nb::enum_<RecordFormat>(m, "RecordFormat", nb::is_arithmetic(), "Format of the records in a container.")
       .value("BYTES", RecordFormat::kBytes)
       .value("EXAMPLE", RecordFormat::kExample)
       .value("IMAGE_RECORD", RecordFormat::kImageRecord)
       .value("DATUM", RecordFormat::kDatum)
       .value("TENSOR_PROTOS", RecordFormat::kTensorProtos)
       .value("TAR_MEMBER", RecordFormat::kTarMember);
-  nb::enum_<ValueType>(m, "ValueType", nb::is_arithmetic(), "of what a record's field consists of")
+  nb::enum_<ValueType>(m, "ValueType", nb::is_arithmetic(), "Type of the values of a record's field.")
       .value("NONE", ValueType::kNone)
       .value("BYTES", ValueType::kBytes)
       .value("FLOATS", ValueType::kFloats)
       .value("INTS", ValueType::kInts);
-  nb::enum_<TarSamples::Missing>(m, "Missing", nb::is_arithmetic(), "what becomes of a sample that lacks a member")
+  nb::enum_<TarSamples::Missing>(m, "Missing", nb::is_arithmetic(), "What to do with a sample that lacks a member.")
       .value("EMPTY", TarSamples::Missing::kEmpty)
       .value("SKIP", TarSamples::Missing::kSkip)
       .value("ERROR", TarSamples::Missing::kError);
-  nb::enum_<ChunkError>(m, "ChunkError", nb::is_arithmetic(), "what is wrong with a chunk of Riegeli's")
+  nb::enum_<ChunkError>(m, "ChunkError", nb::is_arithmetic(), "The error found in a chunk of a Riegeli file.")
       .value("NONE", kGoodChunk)
       .value("HEADER_UNREAD", kHeaderUnread)
       .value("HEADER_HASH", kHeaderHash)
       .value("OTHER_CHUNK", kOtherChunk)
       .value("DATA_HASH", kDataHash);
-  nb::enum_<Distribution>(m, "Distribution", nb::is_arithmetic(), "of random numbers")
+  nb::enum_<Distribution>(m, "Distribution", nb::is_arithmetic(), "Distribution of random numbers.")
       .value("UNIT", Distribution::kUnit)
       .value("NORMAL", Distribution::kNormal);
-  nb::enum_<ImageType>(m, "ImageType", nb::is_arithmetic(), "colour space of a decoded image")
+  nb::enum_<ImageType>(m, "ImageType", nb::is_arithmetic(), "Colour space of a decoded image.")
       .value("RGB", ImageType::kRgb)
       .value("BGR", ImageType::kBgr)
       .value("GRAY", ImageType::kGray)
       .value("YCBCR", ImageType::kYcbcr)
       .value("ANY", ImageType::kAny);
-  nb::enum_<Interp>(m, "Interp", nb::is_arithmetic(), "filter of resizing and warping")
+  nb::enum_<Interp>(m, "Interp", nb::is_arithmetic(), "Filter for resizing and warping.")
       .value("NN", Interp::kNN)
       .value("LINEAR", Interp::kLinear)
       .value("CUBIC", Interp::kCubic)
       .value("LANCZOS3", Interp::kLanczos3)
       .value("TRIANGULAR", Interp::kTriangular)
       .value("GAUSSIAN", Interp::kGaussian);
-  nb::enum_<Border>(m, "Border", nb::is_arithmetic(), "what stands beyond the border")
-      .value("CONSTANT", Border::kConstant, "another value")
+  nb::enum_<Border>(m, "Border", nb::is_arithmetic(), "The values beyond the border.")
+      .value("CONSTANT", Border::kConstant, "a constant value")
       .value("REFLECT_101", Border::kReflect101, "dcb|abcd|cba: mirrored at the centre of the outermost element")
       .value("REFLECT_1001", Border::kReflect1001, "cba|abcd|dcb: mirrored at its edge")
       .value("WRAP", Border::kWrap, "bcd|abcd|abc")
       .value("REPLICATE", Border::kReplicate, "aaa|abcd|ddd");
-  nb::enum_<Points>(m, "Points", nb::is_arithmetic(), "which point of an image a pixel is taken from, see remap.h")
+  nb::enum_<Points>(m, "Points", nb::is_arithmetic(), "How the source point of a pixel is found, see remap.h.")
       .value("GIVEN", Points::kGiven)
       .value("PROJECTIVE", Points::kProjective)
       .value("SPHERE", Points::kSphere)
       .value("WATER", Points::kWater)
       .value("JITTER", Points::kJitter)
       .value("GRID", Points::kGrid);
-  nb::enum_<Reduction>(m, "Reduction", nb::is_arithmetic(), "over axes")
+  nb::enum_<Reduction>(m, "Reduction", nb::is_arithmetic(), "Reduction over axes.")
       .value("SUM", Reduction::kSum)
       .value("SQUARES", Reduction::kSquares)
       .value("MIN", Reduction::kMin)
       .value("MAX", Reduction::kMax);
-  nb::enum_<StencilReduction>(m, "StencilReduction", nb::is_arithmetic(), "of the window around an element")
+  nb::enum_<StencilReduction>(m, "StencilReduction", nb::is_arithmetic(), "Reduction of the window around an element.")
       .value("SUM", StencilReduction::kSum)
       .value("MEDIAN", StencilReduction::kMedian)
       .value("MAX", StencilReduction::kMax)
@@ -143,7 +143,7 @@ void DefineTables(nb::module_& m) {
 #undef JAXDALI_STATUS_ROW
         return d;
       },
-      "status codes to texts");
+      "Maps status codes to texts.");
 }
 
 }  // namespace jaxdali

@@ -1,4 +1,4 @@
-# What nanobind's stubgen says of the compiled module: python -m nanobind.stubgen -m jaxdali._cpu -o jaxdali/_cpu.pyi, and this line.
+# Made by nanobind's stubgen from the compiled module: python -m nanobind.stubgen -m jaxdali._cpu -o jaxdali/_cpu.pyi, and this line.
 from collections.abc import Callable, Sequence
 import enum
 from typing import Annotated
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 class Status(enum.IntEnum):
-    """why a sample failed"""
+    """Why a sample failed."""
 
     OK = 0
     """good"""
@@ -50,10 +50,10 @@ class Status(enum.IntEnum):
     """the GPU's decoder refused the data"""
 
     ARGUMENT = 13
-    """an argument is wrong"""
+    """an argument is invalid"""
 
     INPUT = 14
-    """the operator does not take such an input"""
+    """the operator does not support this input"""
 
     OUT_OF_RANGE = 15
     """an index is out of range"""
@@ -62,7 +62,7 @@ class Status(enum.IntEnum):
     """the record can't be read"""
 
 class Format(enum.IntEnum):
-    """of an encoded image"""
+    """Format of an encoded image."""
 
     UNKNOWN = 0
 
@@ -85,7 +85,7 @@ class Format(enum.IntEnum):
     PIXELS = 9
 
 class Info(enum.IntEnum):
-    """columns of what headers say"""
+    """Columns of the info operand, see image_header.h."""
 
     STATUS = 0
 
@@ -114,7 +114,7 @@ class Info(enum.IntEnum):
     REGION_W = 12
 
 class RecordFormat(enum.IntEnum):
-    """of a record in a container"""
+    """Format of the records in a container."""
 
     BYTES = 0
 
@@ -129,7 +129,7 @@ class RecordFormat(enum.IntEnum):
     TAR_MEMBER = 5
 
 class ValueType(enum.IntEnum):
-    """of what a record's field consists of"""
+    """Type of the values of a record's field."""
 
     NONE = 0
 
@@ -140,7 +140,7 @@ class ValueType(enum.IntEnum):
     INTS = 3
 
 class Missing(enum.IntEnum):
-    """what becomes of a sample that lacks a member"""
+    """What to do with a sample that lacks a member."""
 
     EMPTY = 0
 
@@ -149,7 +149,7 @@ class Missing(enum.IntEnum):
     ERROR = 2
 
 class ChunkError(enum.IntEnum):
-    """what is wrong with a chunk of Riegeli's"""
+    """The error found in a chunk of a Riegeli file."""
 
     NONE = 0
 
@@ -162,14 +162,14 @@ class ChunkError(enum.IntEnum):
     DATA_HASH = 4
 
 class Distribution(enum.IntEnum):
-    """of random numbers"""
+    """Distribution of random numbers."""
 
     UNIT = 0
 
     NORMAL = 1
 
 class ImageType(enum.IntEnum):
-    """colour space of a decoded image"""
+    """Colour space of a decoded image."""
 
     RGB = 0
 
@@ -182,7 +182,7 @@ class ImageType(enum.IntEnum):
     ANY = 4
 
 class Interp(enum.IntEnum):
-    """filter of resizing and warping"""
+    """Filter for resizing and warping."""
 
     NN = 0
 
@@ -197,10 +197,10 @@ class Interp(enum.IntEnum):
     GAUSSIAN = 5
 
 class Border(enum.IntEnum):
-    """what stands beyond the border"""
+    """The values beyond the border."""
 
     CONSTANT = 0
-    """another value"""
+    """a constant value"""
 
     REFLECT_101 = 1
     """dcb|abcd|cba: mirrored at the centre of the outermost element"""
@@ -215,7 +215,7 @@ class Border(enum.IntEnum):
     """aaa|abcd|ddd"""
 
 class Points(enum.IntEnum):
-    """which point of an image a pixel is taken from, see remap.h"""
+    """How the source point of a pixel is found, see remap.h."""
 
     GIVEN = 0
 
@@ -230,7 +230,7 @@ class Points(enum.IntEnum):
     GRID = 5
 
 class Reduction(enum.IntEnum):
-    """over axes"""
+    """Reduction over axes."""
 
     SUM = 0
 
@@ -241,7 +241,7 @@ class Reduction(enum.IntEnum):
     MAX = 3
 
 class StencilReduction(enum.IntEnum):
-    """of the window around an element"""
+    """Reduction of the window around an element."""
 
     SUM = 0
 
@@ -278,35 +278,35 @@ MCU_BYTES: int = 384
 LAB_SIZES: tuple = (256, 3072, 256, 4096)
 
 def status_table() -> dict:
-    """status codes to texts"""
+    """Maps status codes to texts."""
 
 def parse_headers(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    Headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns]
+    Parses the headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns].
     """
 
 def make_jpeg_tables(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], usable: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], pool: int) -> None:
     """
-    What GPU kernels know of each image (i32[N, TABLE_WORDS]); the first word is 0 where they can't decode it
+    Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.
     """
 
 def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0) -> int:
     """
-    Gives each image its part of its shard's working memory; the bytes that the largest needs. How many bits a thread decodes at a time is chosen by the amount of data, unless given
+    Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data.
     """
 
 def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], out: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], output_type: int, adjust_orientation: bool, fast_idct: bool, pool: int) -> list[int]:
     """
-    Decodes images into arrays [H, W, C] on a thread pool; the status of each
+    Decodes images into arrays [H, W, C] on a thread pool. Returns the status of each.
     """
 
 def encode_jpegs(images: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu', writable=False)]], quality: int, factor_h: int, factor_v: int, bgr: bool, pool: int) -> list:
     """
-    Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool: of each the file's bytes, or its status
+    Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool. Returns the bytes of each file, or its status.
     """
 
 class FileTable:
-    """Paths, so that a batch of files is named by integers."""
+    """The paths of a data set. Integers name the files of a batch."""
 
     def __init__(self, root: bytes, names: bytes, ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -318,108 +318,116 @@ class OpenFiles:
     def __init__(self) -> None: ...
 
 def file_sizes(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg4: OpenFiles, arg5: int, /) -> None:
-    """bytes and errno of each file"""
+    """Gets the size and errno of each file."""
 
 def file_heads(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: int, /) -> None:
-    """the first bytes of each file, its size, and errno"""
+    """Reads the first bytes of each file, and gets its size and errno."""
 
 def read_files(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: OpenFiles, arg7: int, /) -> None:
-    """the files' bytes, each at its place in a buffer"""
+    """Reads each file to its place in a buffer."""
 
 def crc32c(arg: bytes, /) -> int:
     """CRC-32C (Castagnoli)"""
 
 def highway_hash(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], key: Sequence[int] = ...) -> int:
-    """HighwayHash of 64 bits; without a key: by Riegeli's"""
+    """HighwayHash of 64 bits. The default key is Riegeli's."""
 
 class HighwayHash:
-    """Of bytes that come in parts, by Riegeli's key."""
+    """Hashes bytes that are given in parts, with Riegeli's key."""
 
     def __init__(self) -> None: ...
 
     def append(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
     def finish(self) -> int:
-        """The hash; only once"""
+        """Returns the hash. Call it once."""
 
 def check_chunks(arg0: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg6: int, /) -> None:
     """
-    Checks the checksums of Riegeli's chunks of one record: a ChunkError for each, where there was none
+    Checks the checksums of Riegeli's chunks with one record each. Sets the ChunkError of each that has none yet.
     """
 
 def parse_integers(text: bytes, out: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> tuple[int, int]:
-    """How many numbers a text has, and the offset of what is none, or -1"""
+    """
+    Returns the number of integers in a text, and the offset of the first text that is not one, or -1.
+    """
 
 class TarSamples:
-    """The samples of WebDataset archives: where each output's member is."""
+    """
+    The samples of WebDataset archives, with the position of each output's member.
+    """
 
     def __init__(self, extensions: Sequence[Sequence[str]], fold_case: bool, missing: Missing, keep_names: bool) -> None: ...
 
     def begin_file(self, samples: int) -> None:
-        """The next file begins, with so many samples"""
+        """Begins the next file, which has about this many samples."""
 
     def scan(self, path: bytes) -> str:
         """
-        Goes through an archive; what is wrong with it, to be put behind its path
+        Adds the samples of an archive. Returns an error message without the path, or "".
         """
 
     def parse(self, lines: bytes, width: int, at: int) -> str:
-        """Lines of an index; what is wrong with them"""
+        """
+        Adds the samples of an index's lines. Returns an error message without the path, or "".
+        """
 
     def __len__(self) -> int: ...
 
     @property
     def lines(self) -> int:
-        """of this file's index"""
+        """Lines of this file's index."""
 
     def name(self, i: int) -> bytes:
-        """of a sample's first member, where names are kept"""
+        """Name of a sample's first member, if names are kept."""
 
     def column(self, output: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', writable=False)]:
-        """offset and size of an output's members, i64[n, 2]"""
+        """Offset and size of an output's members, i64[n, 2]."""
 
     def blocks(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', writable=False)]:
         """
-        (first sample, offset of its line in the index) of parts of the list, i64[blocks, 2]
+        (first sample, offset of its line in the index) for parts of the list, i64[blocks, 2].
         """
 
 def tar_index(path: bytes, progress: Callable) -> tuple:
-    """The lines of an archive's index, how many they are, and what is wrong"""
+    """
+    Returns the lines of an archive's index, the number of samples, and an error message or "".
+    """
 
 def tar_sparse(before: bytes) -> tuple:
     """
-    Of the bytes of an archive before a member's header: why it is not read if it is a sparse file by PAX 0.0, or ""; and whether more bytes are needed to know
+    Given the bytes of an archive before a member's header: returns why the member can't be read if PAX 0.0 marks it as a sparse file, or ""; and whether more bytes are needed to know.
     """
 
 def read_ranges(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, /) -> list[tuple[int, int]]:
     """
-    The bytes of ranges of files, each to its place in a buffer: (range, why) of those that can't be read
+    Reads ranges of files, each to its place in a buffer. Returns (range, error) for those that can't be read.
     """
 
 def read_packed_ranges(arg0: FileTable, arg1: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, arg8: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: int, /) -> list[tuple[int, int]]:
-    """the same of ranges of a list, to the places of packed samples"""
+    """The same for ranges of a list and the places of packed samples."""
 
 def read_packed_blocked(arg0: FileTable, arg1: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, arg8: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: int, /) -> list[tuple[int, int]]:
-    """the same from logical positions of Riegeli's files on"""
+    """The same for logical positions in Riegeli's files."""
 
 def read_blocked(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: int, /) -> list[tuple[int, int]]:
-    """the same from logical positions of Riegeli's files on"""
+    """The same for logical positions in Riegeli's files."""
 
 def read_files_behind(arg0: FileTable, arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: bytes, arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
     """
-    what files hold behind the same first bytes, each at its place in a buffer
+    Reads what follows the same first bytes in each file, each to its place in a buffer.
     """
 
 def copy_parts(arg0: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], arg1: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: int, /) -> None:
-    """parts of buffers, each to its place in another"""
+    """Copies parts of buffers, each to its place in another buffer."""
 
 def parse_chunk_table(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], end: bool, rows: Annotated[NDArray[numpy.int64], dict(shape=(None, 3), order='C', device='cpu')]) -> tuple[int, int]:
     """
-    Entries of a Riegeli file's table of chunks: how many, or -1 where they are damaged, and their bytes
+    Parses a Riegeli file's table of chunks. Returns the number of entries, or -1 if it is damaged, and the bytes used.
     """
 
 class RecordShape(enum.Enum):
-    """How an output's shape is found."""
+    """How the shape of an output is determined."""
 
     COUNT = 0
 
@@ -430,69 +438,69 @@ class RecordShape(enum.Enum):
     FIXED = 3
 
 class RecordLayout:
-    """What records are, and what outputs are made of them."""
+    """The format of records, and the outputs that are made from them."""
 
     def __init__(self, format: RecordFormat, names: Sequence[str], fields: int, parts: int = 1) -> None: ...
 
     def add_output(self, name: str, dtype: str, field: int, type: ValueType, bytes: int, shape: RecordShape, dims: Sequence[int], missing: bytes) -> None:
-        """Another output, before there is a batch"""
+        """Adds an output. Call it before making a batch."""
 
 class RecordBatch:
-    """The records of a batch: found in containers, taken apart, copied."""
+    """The records of a batch: found in containers, parsed, and copied."""
 
     def __init__(self, layout: RecordLayout, n: int) -> None: ...
 
     def scan_memory(self, records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], pool: int) -> None:
-        """Looks at records that lie in memory"""
+        """Scans records in memory."""
 
     def scan_files(self, table: FileTable, stamps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: Sequence[Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)]], checked: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]], pool: int) -> None:
-        """Looks at records that lie in files"""
+        """Scans records in files."""
 
     def fail(self, i: int, why: str) -> None:
-        """A record can't be read"""
+        """Sets the error of a record."""
 
     def describe(self, types: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], counts: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], dims: Annotated[NDArray[numpy.int64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
         """
-        Types (ValueType), number of values, and shapes, of each record's fields
+        Writes the types (ValueType), numbers of values, and shapes of each record's fields.
         """
 
     def errors(self) -> list[tuple[int, str]]:
-        """(record, why) of those that can't be read"""
+        """Returns (record, error) for those that can't be read."""
 
     def shape(self, shapes: Sequence[Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None], first: int) -> None:
         """
-        The outputs' shapes, to rows from `first` on; None for those of a fixed shape
+        Writes the outputs' shapes to rows from `first` on. Pass None for an output of fixed shape.
         """
 
     def fill(self, data: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], offsets: Sequence[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None], first: int, pool: int) -> None:
-        """Copies the outputs' values, from sample `first` on"""
+        """Copies the outputs' values to the places from sample `first` on."""
 
 def plan_offsets(shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], shards: int, offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> int:
     """
-    Where packed samples begin, and the blocks that the fullest shard needs
+    Computes where packed samples begin. Returns the number of blocks in the fullest shard.
     """
 
 def shuffle_epochs(order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], seed: int, first: int, last: int) -> None:
     """
-    Shuffles a list in its place, once for each of the epochs first .. last, as DALI does
+    Shuffles a list in place, once for each of the epochs first .. last, as DALI does.
     """
 
 def philox(arg0: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg1: int, /) -> tuple:
-    """one block of Philox4x32-10"""
+    """One block of Philox4x32-10."""
 
 def stream_key(seed: int, stream: int) -> int: ...
 
 def random_fill(arg0: int, arg1: Distribution, arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
-    """random doubles of each sample, each sample's at its place in a buffer"""
+    """Writes the random doubles of each sample to its place in a buffer."""
 
 def targets() -> dict:
-    """FFI target names to capsules"""
+    """Maps the names of FFI targets to capsules."""
 
 def build_info() -> dict[str, str]:
-    """compiler, codecs and SIMD level, by name"""
+    """Compiler, codecs and SIMD level, by name."""
 
 def run_on_pool() -> int:
-    """address of RunOnPool, for jaxdali_connect of ffi/common/extension.h"""
+    """Address of RunOnPool, for jaxdali_connect in ffi/common/extension.h."""
 
 def pool_create(num_threads: int) -> int: ...
 

@@ -22,8 +22,8 @@ namespace jaxdali {
   X(kOutOfMemory, 10, "out of memory")                                        \
   X(kInternal, 11, "internal error")                                          \
   X(kRefused, 12, "the GPU's decoder refused the data")                       \
-  X(kArgument, 13, "an argument is wrong")                                    \
-  X(kInput, 14, "the operator does not take such an input")                   \
+  X(kArgument, 13, "an argument is invalid")                                  \
+  X(kInput, 14, "the operator does not support this input")                   \
   X(kOutOfRange, 15, "an index is out of range")                              \
   X(kRecord, 16, "the record can't be read")
 

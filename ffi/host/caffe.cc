@@ -70,7 +70,7 @@ std::string ParseTensorProtos(FoundFields* found) {
   }
   if (protos.bad()) return kMalformed;
   if (k < found->layout.fields)
-    return "it has " + std::to_string(k) + " tensors, " + std::to_string(found->layout.fields) + " are to be read";
+    return "it has " + std::to_string(k) + " tensors, expected " + std::to_string(found->layout.fields);
   return {};
 }
 

@@ -73,10 +73,10 @@ std::string WhyNot(const RecordOutput& o, const FieldInfo& f) {
       if (f.count == product || (f.type == ValueType::kNone && !o.missing.empty())) return {};
       return has() + "expected " + std::to_string(product);
     case RecordOutput::Shape::kStated:
-      return Makes(f.dims, f.count) ? "" : has() + "which is not what its shape says";
+      return Makes(f.dims, f.count) ? "" : has() + "which does not match its shape";
     case RecordOutput::Shape::kRows:
       if (product == 0 ? f.count == 0 : f.count % product == 0) return {};
-      return has() + "not a multiple of " + std::to_string(product) + ", as its shape has it";
+      return has() + "not a multiple of " + std::to_string(product) + " as its shape requires";
     case RecordOutput::Shape::kCount:
       return {};
   }
@@ -215,7 +215,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     } else if (!file->error.empty()) {
       s.error = file->error;
     } else if (s.place.offset < 0 || s.place.size < 0 || s.place.size > end - s.place.offset) {
-      s.error = "it lies outside of the file, which has " + std::to_string(end) +
+      s.error = "it lies outside the file, which has " + std::to_string(end) +
                 " bytes: the index is of another file, or the file is truncated";
       if (is_tar && file->is_open)  // an index may state the size of the file that was archived
         if (std::string why = CheckSparse(file->fd, s.place.offset); !why.empty()) s.error = std::move(why);

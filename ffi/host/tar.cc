@@ -195,14 +195,14 @@ bool TarReader::Next(TarMember* member) {
   if (!error_.empty()) return false;
   for (Extended extended;;) {
     const int64_t begin = at_;
-    if (begin >= bytes_.size()) return begin == 0 ? Fail(" is no tar archive: it is empty") : false;
+    if (begin >= bytes_.size()) return begin == 0 ? Fail(" is not a tar archive: it is empty") : false;
     const uint8_t* p = bytes_.Peek(begin, kTarBlock);
     if (p == nullptr)
       return Fail(bytes_.error() ? " can't be read: " + Why(bytes_.error()) : " ends within a header: it is truncated");
     if (std::all_of(p, p + kTarBlock, [](uint8_t x) { return x == 0; })) return false;
     int64_t size = Number(p + 124, 12);
     if (!SumIsRight(p) || size < 0)
-      return Fail(begin == 0 ? " is no tar archive, or damaged"
+      return Fail(begin == 0 ? " is not a tar archive, or it is damaged"
                              : " is damaged at " + std::to_string(begin) + ": no member begins there");
     const char type = static_cast<char>(p[156]);
     std::string name(Text(p, 100));
@@ -269,7 +269,7 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
   }
   close(fd);
   if (st.st_size % kTarBlock && (reader.error().empty() || any))
-    return " has " + std::to_string(st.st_size) + " bytes, which is no multiple of 512: it is truncated";
+    return " has " + std::to_string(st.st_size) + " bytes, which is not a multiple of 512: it is truncated";
   return reader.error();
 }
 

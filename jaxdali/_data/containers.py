@@ -203,7 +203,7 @@ class Extents:
         offset, size = self.table[i].tolist()
         most = int(self.stamps[2 * int(self.file_of(i))])
         if offset < 0 or size < 0 or size > most - offset:
-            text = f"it lies outside of the file, which has {most} bytes: the index is of another file, or the file is truncated"
+            text = f"it lies outside the file, which has {most} bytes: the index is of another file, or the file is truncated"
             raise OSError(errno.EIO, text, self.path(i))
         return self.store.read(*self.range(i)) if size else b""
 

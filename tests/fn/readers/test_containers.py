@@ -85,7 +85,7 @@ def test_a_truncated_file(records):
     os.truncate(records / "x", size - 1)
     found, errors, _ = labels(read(records), 5)
     assert found[:4] == [[0], [1], [2], [3]]
-    assert f"it lies outside of the file, which has {size - 1} bytes" in errors[0]
+    assert f"it lies outside the file, which has {size - 1} bytes" in errors[0]
     with (
         pytest.warns(UserWarning, match=f"no index of {records}/x"),
         pytest.raises(RuntimeError, match=r"record 4 at index .* the file ends"),

@@ -259,7 +259,7 @@ PATHS = {
     "mxnet": "2.rec", "nemo_asr": "5.wav", "numpy": "005.npy", "parquet": "1.parquet", "tfrecord": "2", "webdataset": "1.tar",
     "zip": "1.zip",
 }  # fmt: skip
-CHANGED, OUTSIDE = "the file has changed since the pipeline was built", "it lies outside of the file, which has .* or the file is truncated"
+CHANGED, OUTSIDE = "the file has changed since the pipeline was built", "it lies outside the file, which has .* or the file is truncated"
 FAULTS = [
     Fault("tfrecord mxnet", truncated, "", OUTSIDE, [8, 9, 10]),
     Fault("webdataset", truncated, "", OUTSIDE, [9, 10]),

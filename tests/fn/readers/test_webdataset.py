@@ -117,12 +117,12 @@ def test_damaged_archives(archive, capsys):
     found, errors, _ = labels(web(archive), 2)
     assert found == [[0], None]
     assert "x.tar:512000:1.cls: " in errors[0]
-    assert "it lies outside of the file" in errors[0]
+    assert "it lies outside the file" in errors[0]
     os.truncate(archive / "x.tar", 4200)
     assert index.main([str(archive / "x.tar")]) == 1
     assert re.search("x.tar has 4200 bytes, .* it is truncated", capsys.readouterr().err)
     (archive / "x.tar").write_bytes(b"text" * 256)
-    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=r"x.tar is no tar archive, or damaged"):
+    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=r"x.tar is not a tar archive, or it is damaged"):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
 
 
@@ -158,7 +158,7 @@ def test_the_index_of_a_larger_archive(archive):
     (archive / "x.tar.idx").write_text(f"v1.2 2\ncls 512 {1 << 50} 0.cls jpg 0 0 0.jpg\ncls 2048 1 1.cls jpg {1 << 55} 1 1.jpg\n")
     found, errors, _ = labels(web(archive), 2)
     assert found == [None, None]
-    assert all("it lies outside of the file, which has 10240 bytes: the index is of another file" in e for e in errors)
+    assert all("it lies outside the file, which has 10240 bytes: the index is of another file" in e for e in errors)
     assert "x.tar:512:0.cls" in errors[0]
 
 
