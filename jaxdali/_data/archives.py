@@ -1,4 +1,4 @@
-"""The samples of WebDataset archives: found there, or in their indices."""
+"""The samples of WebDataset archives, found in the archives or in their indices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .files import Files, Path
 from .storage import ByteRange, is_url, plain
 
 HEADER = 512  # bytes, before those of a member
-_BEFORE = 4 * HEADER  # of what lies before a member's header: most PAX headers are shorter
-_MOST_BEFORE = 128 * HEADER  # where one is longer
+_BEFORE = 4 * HEADER  # bytes to fetch before a member's header; most PAX headers are shorter
+_MOST_BEFORE = 128 * HEADER  # for longer ones
 
 _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
 
@@ -24,11 +24,11 @@ _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
 class Members(Extents):
     """Members of archives.
 
-    Far away what lies before them is fetched with them: it may say that one is a sparse file, which no index need do.
+    For a remote archive, the bytes before a member are fetched with it: they may mark it as a sparse file, which an index need not do.
     """
 
     def _before(self, i: int) -> int:
-        """How many bytes."""
+        """How many bytes before member `i` are fetched with it."""
         return min(_BEFORE, int(self.table[i, 0])) if self.files.remote and self.table[i, 1] else 0
 
     def range(self, i: int) -> ByteRange:
@@ -37,7 +37,7 @@ class Members(Extents):
         return ByteRange(self.path(i), start - before, size + before)
 
     def fetched(self, i: int) -> bytes:
-        """See `Extents.fetched`. OSError where it is a sparse file."""
+        """See `Extents.fetched`. Raises OSError for a sparse file."""
         before, data = self._before(i), super().fetched(i)
         if before and not self.checked[i]:
             start = int(self.table[i, 0])
@@ -52,20 +52,20 @@ class Members(Extents):
 
 
 class ArchiveSamples:
-    """For each sample and output the first member that has one of the output's extensions.
+    """For each sample and output, the first member that has one of the output's extensions.
 
     Attributes:
-      bounds: ``i64[archives + 1]``, the first sample of each archive, and the one behind the last.
+      bounds: ``i64[archives + 1]``, the first sample of each archive, and the number of samples.
 
     Args:
       files: the archives.
-      indices: of all of them; None: they are gone through.
-      extensions: of each output.
-      fold_case: these are lower-case and match any case.
-      missing: what becomes of a sample that lacks a member.
+      indices: one for each archive; None: the archives are scanned.
+      extensions: those of each output.
+      fold_case: the extensions are lower-case and match any case.
+      missing: what to do with a sample that lacks a member.
 
     Raises:
-      RuntimeError: an archive or an index can't be read, or a sample lacks a member, with `Missing.ERROR`.
+      RuntimeError: an archive or an index can't be read, or a sample lacks a member (with `Missing.ERROR`).
     """
 
     def __init__(self, files: Files, indices: Sequence[Path] | None, extensions: list[list[str]], fold_case: bool, missing: Missing):
@@ -86,14 +86,15 @@ class ArchiveSamples:
         return len(self._found)
 
     def table(self, output: int) -> np.ndarray:
-        """``i64[samples, 2]``: offset and size of an output's members, with headers of `HEADER` bytes; zeros where they are missing."""
+        """``i64[samples, 2]``: offset and size of an output's members, including headers of `HEADER` bytes; zeros for missing members."""
         return self._found.column(output)
 
     def name(self, i: int) -> str:
-        """Of a sample: that of the first output's member that is there; empty where the index has none, or is gone."""
+        """The name of a sample's first member; empty if the index does not have it, or is gone."""
         if self._indices is None:
             return self._found.name(i).decode("utf-8", "surrogateescape")
-        # Ten million names are 200 MB. An index is asked again, for the few samples from where a block of lines begins.
+        # Ten million names are 200 MB, so they are not kept. A few lines of the index are read again instead, from the block with the
+        # sample.
         blocks, k = self._found.blocks(), int(np.searchsorted(self.bounds, i, "right")) - 1
         b = int(np.searchsorted(blocks[:, 0], i, "right")) - 1
         first, start = blocks[b].tolist()

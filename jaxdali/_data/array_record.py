@@ -1,8 +1,8 @@
-"""ArrayRecord files: Riegeli's chunks, with a table of them at the end. Read by position, local or remote, without the package.
+"""ArrayRecord files: Riegeli's chunks, with a table of them at the end. They are read by position, local or remote, without the package.
 
-A file is cut into blocks of 64 KB that begin with a header of 24 bytes, wherever a chunk happens to be; *logical* positions don't count
-these. A chunk is a header of 40 bytes and the sizes and values of its records, each compressed by themselves. The header has checksums of
-itself and of what follows.
+A file is cut into blocks of 64 KB that begin with a header of 24 bytes, independently of the chunks; *logical* positions do not count these
+headers. A chunk consists of a header of 40 bytes, then the sizes and the values of its records, which are compressed separately. The header
+has checksums of itself and of what follows.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from .storage import Storage
 
 BLOCK, BLOCK_HEADER = 1 << 16, 24
 _INSIDE = BLOCK - BLOCK_HEADER
-_MAGIC = 0x71930E704FDAE05E  # of the postscript
-_threads = threading.local()  # a decompressor for each
+_MAGIC = 0x71930E704FDAE05E  # the postscript's magic number
+_threads = threading.local()  # one decompressor per thread
 _WRONG = {
     ChunkError.HEADER_UNREAD: "its chunk's header can't be read",
     ChunkError.HEADER_HASH: "the checksum of its chunk's header is wrong",
     ChunkError.OTHER_CHUNK: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
     ChunkError.DATA_HASH: "its checksum is wrong",
 }
-_WHOLE = {ord("b"): "Brotli", ord("s"): "Snappy"}  # what decompresses these is not given parts
-_SNAPPY_EXPANSION = 64  # times at most: an element of 2 bytes stands for 64 or fewer
+_WHOLE = {ord("b"): "Brotli", ord("s"): "Snappy"}  # these can only be decompressed as a whole
+_SNAPPY_EXPANSION = 64  # maximum: an element of 2 bytes stands for at most 64
 _DEFAULTS = Storage()
-_AT_ONCE = 1 << 16  # numbers of a table that are parsed at once
-_PART = 1 << 22  # bytes of it that are read at once,
-_PLAUSIBLE = 100  # how much larger what is decompressed is thought to be: for that the memory is made at once
-_PIECE = 1 << 14  # and that are decompressed at once: to 512 MB at most
+_AT_ONCE = 1 << 16  # numbers of a table that are parsed at a time
+_PART = 1 << 22  # bytes of a table that are read at a time,
+_PLAUSIBLE = 100  # up to this ratio of decompressed to compressed size, memory is allocated at once
+_PIECE = 1 << 14  # and bytes that are decompressed at a time, which gives 512 MB at most
 
 
 def logical(position: Any) -> Any:
-    """Of a position in the file."""
+    """The logical position of a position in the file."""
     return position // BLOCK * _INSIDE + np.maximum(position % BLOCK - BLOCK_HEADER, 0)
 
 
 def physical(position: Any) -> Any:
-    """Where in the file a logical position is."""
+    """The position in the file of a logical position."""
     return position // _INSIDE * BLOCK + BLOCK_HEADER + position % _INSIDE
 
 
 class BlockedRanges(Ranges):
-    """Ranges by their logical positions: `start` and `size` are logical."""
+    """Ranges whose `start` and `size` are logical."""
 
     _read_packed = staticmethod(_cpu.read_packed_blocked)
 
@@ -66,7 +66,7 @@ class BlockedRanges(Ranges):
 
 
 def record_begin(size: np.ndarray) -> np.ndarray:
-    """Where in its chunk a record of `size` bytes begins that is the only one, and not compressed, ``u8[n]``."""
+    """Where in its chunk a record of `size` bytes begins, if it is the only one and not compressed, ``u8[n]``."""
     # The chunk's header, kind of compression, the number of bytes of the size (one byte), the size.
     begin = np.full(len(size), CHUNK_HEADER + 3, np.uint8)
     for bits in range(7, 8 * size.dtype.itemsize, 7):
@@ -75,12 +75,12 @@ def record_begin(size: np.ndarray) -> np.ndarray:
 
 
 class PlainRecords(BlockedRanges):
-    """The only records of chunks, which lie in local files as they are. The checksums of a chunk are checked when it is read first.
+    """Uncompressed records of local files, each alone in its chunk. The checksums of a chunk are checked when it is first read.
 
     Args:
       files, file: as above.
-      start: ``i64[N]``, where each record begins: `record_begin` behind its chunk.
-      size: ``i64[N]``, of the records.
+      start: ``i64[N]``, where each record begins: the start of its chunk plus `record_begin`.
+      size: ``i64[N]``, sizes of the records.
     """
 
     def __init__(self, files: Files, file: np.ndarray, start: np.ndarray, size: np.ndarray):
@@ -110,7 +110,7 @@ class PlainRecords(BlockedRanges):
 
 
 def joined(data: bytes, start: int) -> bytes:
-    """Bytes from `start` of a file on without the headers of blocks."""
+    """The bytes of a file from `start` on, without the headers of blocks."""
     if start % BLOCK >= BLOCK_HEADER and start % BLOCK + len(data) <= BLOCK:
         return data
     parts, at = [], 0
@@ -123,17 +123,17 @@ def joined(data: bytes, start: int) -> bytes:
 
 
 def records_of(chunk: bytes, settings: Storage = _DEFAULTS) -> list[memoryview]:
-    """The records of a chunk, given from its header on.
+    """The records of a chunk, which begins with its header.
 
     Raises:
-      ValueError: it is damaged, of a kind that is not read, or larger than `settings` allow.
+      ValueError: the chunk is damaged, of an unsupported kind, or larger than `settings` allow.
     """
     sizes, values = _sizes_and_values(chunk, settings)
     return [values[end - n : end] for end, n in zip(np.cumsum(sizes).tolist(), sizes.tolist())]
 
 
 def only_record_of(chunk: memoryview, settings: Storage) -> memoryview:
-    """The record of a chunk that has one: what `records_of` returns, in less time."""
+    """The record of a chunk with a single one. It returns the same as `records_of`, in less time."""
     if len(chunk) < CHUNK_HEADER + 2:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no record")
     data, kind, decoded = _checked_data(chunk)
@@ -147,7 +147,7 @@ def only_record_of(chunk: memoryview, settings: Storage) -> memoryview:
 
 
 def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
-    """What follows a chunk's header, its kind and number of records, and its bytes when decompressed."""
+    """(What follows a chunk's header, its kind and number of records, its decompressed size)."""
     size, data_check, kind, decoded = _checked_header(chunk)
     data = chunk[CHUNK_HEADER : CHUNK_HEADER + size]
     if len(data) < size or not size:
@@ -158,7 +158,7 @@ def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
 
 
 def _checked_header(chunk: bytes | memoryview) -> tuple[int, int, int, int]:
-    """What a chunk's header says: bytes behind it and their checksum, kind and number of records, bytes when decompressed."""
+    """The fields of a chunk's header: size and checksum of what follows, kind and number of records, decompressed size."""
     check, size, data_check, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
     if check != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
         raise ValueError("the checksum of a chunk's header is wrong")
@@ -187,9 +187,9 @@ class ChunkTable:
     """The chunks of a file.
 
     Attributes:
-      start: ``i64[n]``, logical, where each begins; size: of its records, in bytes; records: how many.
-      end: logical, where the last one ends.
-      plain: whether the records lie in the file as they are.
+      start: ``i64[n]``, logical position of each; size: total size of its records in bytes; records: number of its records.
+      end: logical position of the end of the last one.
+      plain: whether the records are uncompressed.
     """
 
     start: np.ndarray
@@ -200,13 +200,13 @@ class ChunkTable:
 
 
 def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
-    """That of file `i`, which is read and parsed in parts: of ten million chunks it has more than 100 MB.
+    """The table of file `i`. It is read and parsed in parts, because for ten million chunks it is larger than 100 MB.
 
     Args:
-      digest: gets the places in the file, sizes and numbers of records.
+      digest: is updated with the positions, sizes and numbers of records.
 
     Raises:
-      ValueError: it is no ArrayRecord file, or a damaged one.
+      ValueError: the file is not an ArrayRecord file, or is damaged.
     """
     assert files.sizes is not None
     size = files.sizes[i]
@@ -270,9 +270,10 @@ def _logical_bytes(files: Files, i: int, start: int, size: int) -> bytes:
 
 
 def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.ndarray, Iterator[bytes]]:
-    """Sizes of the records of the chunk at `start`, in bytes, and their values in parts; `end`: of the file. Positions are logical.
+    """Sizes in bytes of the records of the chunk at `start`, and their values in parts. `end` is the end of the file. Positions are
+    logical.
 
-    The last part comes when the checksum has been found right.
+    Before the last part the checksum has been checked.
     """
     head = _logical_bytes(files, i, start, min(CHUNK_HEADER + 16, end - start))
     if len(head) < CHUNK_HEADER:
@@ -285,7 +286,7 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
     if why := files.store.settings.too_large(decoded):
         raise ValueError(f"the table of its chunks: {why}")
     head = head[CHUNK_HEADER : CHUNK_HEADER + size]
-    if head[0] in _WHOLE:  # these are not decompressed in parts
+    if head[0] in _WHOLE:  # these can't be decompressed in parts
         sizes, values = _sizes_and_values(_logical_bytes(files, i, start, CHUNK_HEADER + size), files.store.settings)
         return sizes, iter([values.tobytes()])
     length, at = _varint(head, 1)
@@ -319,7 +320,7 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
 
 
 def _varints(data: Any) -> np.ndarray:
-    """Numbers one after another; bytes where all are so small."""
+    """Decodes a sequence of numbers; returns them as bytes if all are small."""
     raw, found = np.frombuffer(data, np.uint8), [np.zeros(0, np.int64)]
     if raw.max(initial=0) < 128:
         return raw
@@ -341,7 +342,7 @@ def _varints(data: Any) -> np.ndarray:
 
 
 def _zstandard(compression: int) -> Any:
-    """The package. ValueError where `compression` is another one than zstd."""
+    """The package. Raises ValueError if `compression` is not zstd."""
     if compression != ord("z"):
         raise ValueError(f"a chunk is compressed by method {compression}; zstd, Brotli, Snappy and none are read")
     try:
@@ -352,7 +353,7 @@ def _zstandard(compression: int) -> Any:
 
 
 def _unpacked(compression: int, packed: memoryview, size: int) -> memoryview:
-    """What Brotli or Snappy made of `size` bytes."""
+    """Decompresses Brotli or Snappy data to `size` bytes."""
     name = _WHOLE[compression]
     try:
         import pyarrow as pa
@@ -395,7 +396,7 @@ def _plain(compression: int, data: memoryview, settings: Storage) -> memoryview:
 
 
 def _decompressor(compression: int, most: int) -> Callable[[Any], bytes]:
-    """Decompresses what comes in parts. Raises ValueError, also once there are more than `most` bytes."""
+    """A function that decompresses data in parts. It raises ValueError, also if there are more than `most` bytes."""
     zstandard = _zstandard(compression)
     inflate, found = zstandard.ZstdDecompressor().decompressobj(), 0
 
@@ -416,7 +417,7 @@ def _decompressor(compression: int, most: int) -> Callable[[Any], bytes]:
 
 
 def _varint(data: Any, at: int) -> tuple[int, int]:
-    """A number and the position behind it."""
+    """A number, and the position after it."""
     x = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -429,7 +430,7 @@ def _varint(data: Any, at: int) -> tuple[int, int]:
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """(number, integer or bytes) of each field of a message of integers, texts and messages."""
+    """(number, integer or bytes) for each field of a message of integers, strings and messages."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

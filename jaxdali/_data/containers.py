@@ -1,4 +1,4 @@
-"""Records that lie one after another in a few large files: where, and how a batch of them is read natively."""
+"""Records that are stored one after another in a few large files: their positions, and native reading of batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .files import Files, Path
 from .listed import Records
 from .storage import ByteRange, Store, is_url, plain
 
-_CHUNK = 1 << 22  # bytes of an index that are parsed at once
+_CHUNK = 1 << 22  # bytes of an index that are parsed at a time
 
 _TYPES = {
     np.dtype(np.uint8): ValueType.BYTES,
@@ -34,15 +34,16 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class RecordField:
-    """What an output is made of.
+    """How an output is made from a field of a record.
 
     Attributes:
       name: for messages, e.g. ``feature 'image/encoded'``.
-      number: of the record's fields, as the native code has them.
-      spec: of the output. With a shape: every record has so many values. With `dims` (None, ...): a multiple of what these make.
-      default: what a record that lacks the field has: for an output with a shape the value of all elements (None: it must not be
-        lacking); for a vector of any length its bytes; other outputs are then empty.
-      raw: whether the field is the elements' bytes.
+      number: of the field, in the native code.
+      spec: the output's. If it has a shape, every record must have as many values. With `dims` (None, ...) a record must have a multiple of
+        their product.
+      default: the value for records without the field. For an output with a shape, the value of all elements (None: the field is required);
+        for a vector of any length, its bytes. Other outputs are empty then.
+      raw: whether the field holds the bytes of the elements.
     """
 
     name: str
@@ -52,7 +53,7 @@ class RecordField:
     raw: bool = False
 
     def add_to(self, layout: _cpu.RecordLayout):
-        """Makes it the layout's next output."""
+        """Adds this output to the layout."""
         spec, shape, dims = self.spec, RecordShape.COUNT, ()
         if spec.shape is not None:
             shape, dims = RecordShape.FIXED, spec.shape
@@ -66,10 +67,10 @@ class RecordField:
 
 
 class ContainerRecords(Records):
-    """A list of records that the native code reads.
+    """A list of records that native code reads.
 
     Attributes:
-      fields: of each output.
+      fields: one for each output.
     """
 
     fields: tuple[RecordField, ...]
@@ -79,24 +80,24 @@ class ContainerRecords(Records):
         return tuple(f.spec for f in self.fields)
 
     def new_layout(self) -> _cpu.RecordLayout:
-        """What the records are; the outputs come to it."""
+        """The format of the records, without outputs."""
         raise NotImplementedError(type(self).__name__)
 
     @functools.cached_property
     def layout(self) -> _cpu.RecordLayout:
-        """What the records are, and what outputs are made of them."""
+        """The format of the records, with the outputs."""
         layout = self.new_layout()
         for f in self.fields:
             f.add_to(layout)
         return layout
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        """Finds the records of a batch. What they need until they have been copied ends with `stack`."""
+        """Finds the records of a batch. Resources that are needed until they have been copied are released with `stack`."""
         raise NotImplementedError(type(self).__name__)
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        # Native calls, a few for each batch: Python's code is no longer in the caches once a batch has been copied.
+        # A few native calls per batch, because the interpreter's code has left the caches after a batch was copied.
         specs = parts[0][0].specs
         shapes = [None if s.shape is not None else np.empty((ctx.N, s.ndim), np.int64) for s in specs]
         batches = []
@@ -128,19 +129,19 @@ class ContainerRecords(Records):
 
 
 def described(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(types ``i32[n, fields]``, number of values ``i64[n, fields]``, shapes ``i64[n, fields, 3]``) of what was scanned."""
+    """(types ``i32[n, fields]``, number of values ``i64[n, fields]``, shapes ``i64[n, fields, 3]``) of the records that were scanned."""
     x = np.empty((n, fields), np.int32), np.empty((n, fields), np.int64), np.empty((n, fields, 3), np.int64)
     batch.describe(*x)
     return x
 
 
 class Extents:
-    """Records as parts of files.
+    """Records that are parts of files.
 
     Attributes:
-      table: ``i64[n, 2]``, offset and size of each; bounds: ``i64[files + 1]``, the first of each file, and the one behind the last.
-      stamps: ``i64[2 * files]``, size and time of modification of each; checked: ``u8[n]``, whose checksum was found right.
-      digest: of all this.
+      table: ``i64[n, 2]``, offset and size of each; bounds: ``i64[files + 1]``, the first record of each file, and the number of records.
+      stamps: ``i64[2 * files]``, size and modification time of each file; checked: ``u8[n]``, 1 if the record's checksum was verified.
+      digest: a digest of all this.
 
     Args:
       files: the containers.
@@ -170,36 +171,36 @@ class Extents:
         return len(self.table)
 
     def file_of(self, index: np.ndarray | int) -> np.ndarray:
-        """Numbers of the files that records lie in."""
+        """Numbers of the files that contain the records."""
         return np.searchsorted(self.bounds, index, "right") - 1
 
     def name(self, i: int) -> str:
         return f"{self.path(i)} at index {self.table[i, 0]}"
 
     def path(self, i: int) -> str:
-        """Of the file that record `i` is in."""
+        """The path of the file that contains record `i`."""
         return self.files.path(int(self.file_of(i)))
 
     @property
     def store(self) -> Store:
-        """Of what the files are read."""
+        """The store that the files are read from."""
         return self.files.store
 
     @property
     def read_ahead(self) -> int:
-        """As `Records.read_ahead`."""
+        """See `Records.read_ahead`."""
         return self.files.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        """Records that are read next; see `Records.ahead`."""
+        """Announces the records that are read next; see `Records.ahead`."""
         self.store.ahead(map(self.range, index.tolist()), now)
 
     def range(self, i: int) -> ByteRange:
-        """Where record `i` is."""
+        """The range of record `i`."""
         return ByteRange(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
     def fetched(self, i: int) -> bytes:
-        """A record, from far away; nothing where its size is 0. OSError where it can't be had."""
+        """A remote record; empty if its size is 0. Raises OSError if it can't be read."""
         offset, size = self.table[i].tolist()
         most = int(self.stamps[2 * int(self.file_of(i))])
         if offset < 0 or size < 0 or size > most - offset:
@@ -209,10 +210,10 @@ class Extents:
 
 
 class RecordParts:
-    """The parts of records, in places of their own in the same files.
+    """Records in several parts, each stored at its own position in the same files.
 
     Args:
-      parts: each of all records.
+      parts: each has that part of all records.
     """
 
     def __init__(self, parts: Sequence[Extents]):
@@ -222,10 +223,10 @@ class RecordParts:
         self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        """Finds records in their files; a file that is another one than when the list was made is an error of its records."""
+        """Finds records in their files. If a file has changed since the list was made, each of its records gets an error."""
         large = dict[int, str]()
         _, stamps, bounds = self._files
-        in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]  # of what is not, another error says so
+        in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]  # a record outside its file gets another error
         for table in self._tables:
             sizes = table[index, 1]
             over = np.flatnonzero((sizes > self._settings.max_record_bytes) & (sizes <= in_file)).tolist()
@@ -245,7 +246,7 @@ class RecordParts:
                     found[-1] = part.fetched(i)
                 except OSError as e:
                     lost.setdefault(k, e.strerror or str(e))
-        stack.callback(found.clear)  # until the batch has copied from it
+        stack.callback(found.clear)  # the batch copies from these arrays
         batch.scan_memory([np.frombuffer(x, np.uint8) for x in found], pool)
         for k, why in lost.items():
             batch.fail(k, why)
@@ -255,7 +256,7 @@ class ExtentRecords(ContainerRecords):
     """Records that are parts of files.
 
     Attributes:
-      format: of the records; names: of the fields that are looked for, where the format has names.
+      format: of the records; names: of the fields that are read, if the format has names.
 
     Args:
       extents: where the records are.
@@ -281,10 +282,10 @@ class ExtentRecords(ContainerRecords):
 
 
 def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.ndarray]:
-    """Index files of two whole numbers a line: all lines ``i64[n, 2]``, and the bounds ``i64[files + 1]`` of each file's.
+    """Reads index files with two integers per line. Returns all lines ``i64[n, 2]``, and where each file begins in them ``i64[files + 1]``.
 
     Raises:
-      RuntimeError: one can't be read, is empty, or has another line.
+      RuntimeError: a file can't be read, is empty, or has a line of another form.
     """
     bounds = np.cumsum([0] + [sum(1 + chunk.count(b"\n") for chunk in chunks(p, store)) for p in paths])
     table = np.empty(2 * int(bounds[-1]), np.int64)
@@ -306,7 +307,7 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
 
 
 def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
-    """A warning that the containers `lacking` have no index; RuntimeError where none can be made, far away."""
+    """Warns that the containers `lacking` have no index. Raises RuntimeError if they are remote, where none can be made."""
     if files.remote:
         raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it of a local copy")
     text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
@@ -314,7 +315,7 @@ def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
 
 
 def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What `read_indices` returns. An index that is not given or not there is made of its container, which a warning says."""
+    """Like `read_indices`. If an index is not given or does not exist, it is made from its container, with a warning."""
     known = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
     lacking = [files.path(k) for k, i in enumerate(known) if i is None]
     if not lacking:
@@ -328,7 +329,7 @@ def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Cal
 
 
 def chunks(path: Path, store: Store) -> Iterator[bytes]:
-    """A text file in parts that end with whole lines."""
+    """A text file in parts that consist of whole lines."""
     try:
         if is_url(plain(path)):
             yield store.read(plain(path))
@@ -348,6 +349,6 @@ def chunks(path: Path, store: Store) -> Iterator[bytes]:
 
 
 def check_indices(files: Files, indices: Sequence[Path | None]):
-    """RuntimeError where there is not one index for each container."""
+    """Raises RuntimeError unless there is one index for each container."""
     if len(files) != len(indices):
         raise RuntimeError(f"there must be an index for each file, got {len(files)} files and {len(indices)} indices")

@@ -1,4 +1,4 @@
-"""A directory of limited size that keeps what was fetched; processes may share it."""
+"""A cache directory of limited size for fetched data, which several processes may share."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .. import _cpu
 from .._core.errors import ArgumentError
 
 _FOLDER = "jaxdali-cache"
-_TAG = "CACHEDIR.TAG"  # a folder with it is a cache that we made, see https://bford.info/cachedir
+_TAG = "CACHEDIR.TAG"  # marks a folder as a cache that jaxdali made, see https://bford.info/cachedir
 _TAG_TEXT = b"Signature: 8a477f597d28d172789f06886806bc55\n# A cache of jaxdali: what it fetched. It may be deleted.\n"
-_NEW = ".new-"  # files in the making
-_ROOM = 0.1  # of the limit is made free at once, so that the directory is searched rarely
+_NEW = ".new-"  # prefix of files that are being written
+_ROOM = 0.1  # part of the limit that is freed at a time, so that the directory is rarely searched
 _MAGIC = b"jaxdali1"
-_HEADER = struct.Struct("<8s32sqI")  # magic, digest of the key, bytes, their CRC-32C
+_HEADER = struct.Struct("<8s32sqI")  # magic, digest of the key, size, CRC-32C
 
 
 class DiskCache:
-    """Bytes by key, each a file; those not used for the longest time are removed where the limit would be passed.
+    """Bytes by key, one file for each. The least recently used files are removed when the limit would be exceeded.
 
-    A file appears under its name when it is whole, so readers need no lock. Writers share one: of the file ``.total``, which tells how
-    many bytes there are. A file says whose it is, how long, and its checksum: one that is damaged is removed, as if it had not been there.
+    A file gets its name only when it is complete, so readers need no lock. Writers lock the file ``.total``, which holds the total size.
+    The header of a file has its key, length and checksum. A damaged file is removed, and treated as missing.
 
     Args:
-      directory: in it the cache makes a folder of its own, and removes nothing but files of its own in that.
-      limit: bytes of all files together.
-      damaged: is called for each file that was found damaged, in any thread.
+      directory: the cache makes its own folder in it, and removes only its own files there.
+      limit: total size of all files in bytes.
+      damaged: called for each damaged file, in any thread.
 
     Attributes:
-      folder: that of the cache's own.
+      folder: the cache's own folder.
     """
 
     def __init__(self, directory: str, limit: int, damaged: Callable[[], None] = lambda: None):
@@ -50,7 +50,7 @@ class DiskCache:
             raise ArgumentError(f"Storage: cache_dir={directory!r} has a folder {_FOLDER} that jaxdali did not make: it has no file {_TAG}")
 
     def _make(self):
-        """With its mark in it from the first moment on: another process may look. On a disk that can't be written there is no cache."""
+        """Makes the folder together with its tag, since another process may look at any time. A disk that can't be written has no cache."""
         made = self.folder.with_name(f".{_FOLDER}-{os.urandom(8).hex()}")
         with contextlib.suppress(OSError):
             made.mkdir()
@@ -62,7 +62,7 @@ class DiskCache:
             made.rmdir()
 
     def get(self, key: Any, size: int | None = None) -> bytes | None:
-        """What was put there; None: it is not there, or not any more, or was damaged or not of `size` bytes, and is removed."""
+        """The data of a key. None if there are none, or if they were damaged or do not have `size` bytes, and were removed."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -76,12 +76,12 @@ class DiskCache:
             if right and checksum == _cpu.crc32c(content):
                 return content
         with contextlib.suppress(OSError):
-            path.unlink()  # what .total says is too much then, and is found out when there is no room
+            path.unlink()  # .total is too high then, which is corrected when the limit is reached
         self._damaged()
         return None
 
     def put(self, key: Any, data: bytes) -> None:
-        """Keeps `data`. What can't be kept, as it is too large or the disk is full, is not."""
+        """Stores `data`, unless they are too large or the disk is full."""
         size = _HEADER.size + len(data)
         if size > self._limit * (1 - _ROOM):
             return
@@ -91,12 +91,12 @@ class DiskCache:
                 return
             text = total.read()
             have = int(text) if re.fullmatch(rb"\d{1,18}", text) else -1
-            if have < 0 or have + size > self._limit:  # damaged, or there is no room
+            if have < 0 or have + size > self._limit:  # the total is unknown, or the limit is reached
                 have = self._shrink(int(self._limit * (1 - _ROOM)) - size)
             total.seek(0)
             total.truncate()
             total.write(b"%d" % (have + size))
-            total.flush()  # before the file is there: whoever is killed in between leaves a total that is too high, not too low
+            total.flush()  # before the file: a process that is killed here leaves a total that is too high, never too low
             path.parent.mkdir(exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=_NEW, delete=False) as f:
                 try:
@@ -120,10 +120,10 @@ class DiskCache:
             yield f  # closing it unlocks it
 
     def _shrink(self, limit: int) -> int:
-        """Removes the files that were used first until no more than `limit` bytes are left, which it returns.
+        """Removes the least recently used files until at most `limit` bytes are left. Returns how many are left.
 
-        What a process that was killed left half written goes, too: with the lock held nobody is writing. What has no name of the cache's
-        form is somebody else's, and stays.
+        It also removes partial files of processes that were killed: while the lock is held no one writes. Files with other names are not
+        the cache's, and are kept.
         """
         for path in self.folder.glob(f"{_NEW}*"):
             path.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ class DiskCache:
         for _, size, path in sorted(files):
             if total <= limit:
                 break
-            with contextlib.suppress(FileNotFoundError):  # one that was damaged is removed without the lock
+            with contextlib.suppress(FileNotFoundError):  # a damaged file is removed without the lock
                 os.unlink(path)
             total -= size
         return total

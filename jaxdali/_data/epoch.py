@@ -1,4 +1,4 @@
-"""Pure integers: when an epoch of an iterator is over. No I/O, no JAX."""
+"""Integer arithmetic that decides when an epoch of an iterator is over. No I/O, no JAX."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .walk import Walk, shard_bounds
 
 @dataclasses.dataclass(frozen=True)
 class EpochPlan:
-    """What decides the lengths of an iterator's epochs. Make one with `of_readers` or `of_size`.
+    """The numbers that determine the lengths of an iterator's epochs. Make one with `of_readers` or `of_size`.
 
     Attributes:
-      sizes: samples of each shard, of all there are, not only this iterator's; a `size` given by the user is one shard.
-      shard_ids: which of them the pipelines of this iterator begin with.
-      batch_size: of one pipeline.
-      unit: samples of a shard that one step of the iterator takes: `batch_size`, or with `of_size` that of all pipelines.
-      policy: "FILL", "DROP" or "PARTIAL": what happens to the last batch when the samples don't fill it.
-      padded: whether the last sample is repeated to fill it; else it is filled from the next epoch.
-      stick: whether the pipelines keep their shards; else each goes on with the next one in the next epoch.
-      size: as the user gave it; None with `of_readers`.
+      sizes: number of samples in each shard, of all shards, not only this iterator's. A `size` given by the user counts as one shard.
+      shard_ids: the shard that each pipeline of this iterator begins with.
+      batch_size: that of one pipeline.
+      unit: samples that one step of the iterator takes from a shard: `batch_size`, or with `of_size` that of all pipelines together.
+      policy: "FILL", "DROP" or "PARTIAL": what happens to the last batch if the samples don't fill it.
+      padded: whether the last sample is repeated to fill it; otherwise samples of the next epoch fill it.
+      stick: whether each pipeline keeps its shard; otherwise it moves to the next one in the next epoch.
+      size: as given by the user; None with `of_readers`.
     """
 
     sizes: tuple[int, ...]
@@ -45,7 +45,7 @@ class EpochPlan:
 
     @staticmethod
     def of_readers(metas: Sequence[Mapping[str, int]], batch_size: int, policy: str) -> EpochPlan:
-        """From the metadata (`Walk.meta`) of the reader in each pipeline. ValueError when they don't belong together."""
+        """From the metadata (`Walk.meta`) of the reader in each pipeline. Raises ValueError if they don't belong together."""
         for key in ("epoch_size", "number_of_shards", "pad_last_batch", "stick_to_shard"):
             values = [m[key] for m in metas]
             if any(v != values[0] for v in values):
@@ -81,24 +81,24 @@ class EpochPlan:
 class EpochCounter:
     """Counts the batches of an iterator: when an epoch is over, and which samples of a batch belong to it.
 
-    Every pipeline gives batch after batch without end; this class says after which one an epoch ends. With "FILL" and no
-    padding, what was read ahead of the next epoch counts for that, per shard: it ends when every shard has been read.
+    Pipelines give batches without end; this class decides after which one an epoch ends. With "FILL" and no padding, samples of the next
+    epoch that fill a batch count for that epoch, per shard. An epoch ends when every shard has been read.
     """
 
     def __init__(self, plan: EpochPlan):
         self.plan = plan
         self._round = 0
         self._given = 0
-        self._before = 0  # samples of this epoch that were taken with another batch size and fill no batch of this one
-        self._lacking = 0  # places of this epoch's batches that were empty, as the sources of some shards ended before those of others
-        self._ended = False  # the epoch before was over, under another number of shards, and `reset` is still to come
-        self._ahead = np.zeros(len(plan.sizes), np.int64)  # per pipeline of all processes, by the shard it began with
+        self._before = 0  # samples of this epoch that were taken with another batch size, before the batches that are counted
+        self._lacking = 0  # empty places in this epoch's batches, after the sources of some shards ended
+        self._ended = False  # the epoch before ended under another number of shards, and `reset` has not been called
+        self._ahead = np.zeros(len(plan.sizes), np.int64)  # samples read ahead of the epoch, by first shard
         self._shards = np.array(plan.sizes, np.int64)
-        self._parts: dict[int, np.ndarray] = {}  # the same for the rounds that another number of shards began
+        self._parts: dict[int, np.ndarray] = {}  # sizes of the shards in rounds that another number of shards began
         self._start()
 
     def _start(self):
-        """Works out what `next` asks for with every batch, once per epoch."""
+        """Computes what `next` needs for every batch, once per epoch."""
         sizes = self._sizes()
         left = sizes - self._ahead - self._before
         self._left: list[int] = left.tolist()
@@ -115,7 +115,7 @@ class EpochCounter:
 
     @property
     def size(self) -> int:
-        """Samples of an epoch: as given, else of one shard; without padding rounded up to full batches, of this epoch."""
+        """Number of samples in an epoch: as given, else those of one shard; without padding rounded up to full batches, for this epoch."""
         plan = self.plan
         if plan.size is not None:
             return plan.size
@@ -125,7 +125,7 @@ class EpochCounter:
 
     @property
     def length(self) -> int:
-        """Batches of an epoch, as ``len`` of the iterator."""
+        """Number of batches in an epoch, which is ``len`` of the iterator."""
         return self.size // self.plan.unit if self.plan.policy == "DROP" else -(-self.size // self.plan.unit)
 
     @property
@@ -151,7 +151,7 @@ class EpochCounter:
         return tuple(min(max(n, 0), plan.batch_size) for n in left)
 
     def advance(self, lacking: int = 0) -> tuple[int, ...]:
-        """Counts one batch, in which so many places were `lacking` a sample, of an epoch of a given size; returns its `valid`."""
+        """Counts one batch; returns its `valid`. `lacking`: its empty places, which extend an epoch of given size."""
         valid = self.valid()
         self._given += 1
         if lacking and self.plan.size is not None:
@@ -167,7 +167,7 @@ class EpochCounter:
             return 0
         plan = self.plan
         dropped = 0
-        if plan.policy == "DROP" and plan.padded:  # up to where the readers end the shard
+        if plan.policy == "DROP" and plan.padded:  # up to the end of the readers' shards
             dropped = -(-(int(self._sizes().max()) - self._before) // plan.unit) - self._given
         elif plan.policy == "DROP":
             dropped = int((int(self._sizes().min()) - self._before) % plan.unit > 0)
@@ -175,7 +175,7 @@ class EpochCounter:
             self._ahead += self._taken - self._sizes()
         self._round += 1
         self._given = self._before = self._lacking = 0
-        while self._ahead.any() and (self._sizes() <= self._ahead).all():  # a whole epoch was read ahead: shards smaller than a batch
+        while self._ahead.any() and (self._sizes() <= self._ahead).all():  # shards smaller than a batch: a whole epoch was read ahead
             self._ahead -= self._sizes()
             self._round += 1
         self._start()
@@ -189,7 +189,7 @@ class EpochCounter:
     # --- state --------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """JSON-able; for `set_state` of a counter of as many shards, whatever its batch size."""
+        """A JSON-able state for `set_state` of a counter with as many shards and any batch size."""
         state: dict[str, Any] = {"round": self._round, "taken": self._taken, "ahead": self._ahead.tolist()}
         if self._parts:
             state["parts"] = {str(k): v.tolist() for k, v in self._parts.items()}
@@ -200,7 +200,7 @@ class EpochCounter:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes to the state that `get_state` returned."""
+        """Restores a state that `get_state` returned."""
         if len(state["ahead"]) != len(self._ahead):
             raise ValueError(f"the state is of {len(state['ahead'])} shards, this iterator has {len(self._ahead)}")
         self._round = int(state["round"])
@@ -212,20 +212,20 @@ class EpochCounter:
         self._start()
 
     def settle(self) -> int:
-        """Ends an epoch of which nothing is left, as `reset` does."""
+        """Ends an epoch that has no batches left, as `reset` does."""
         return self.reset() if self.is_over else 0
 
     def redistribute(self, old: EpochCounter, walk: Walk, cursor: dict[str, Any], before: tuple[Walk, dict[str, Any]], ended: bool) -> None:
-        """Goes on with the epoch that the shards of another number began.
+        """Continues an epoch that was begun with another number of shards.
 
         Args:
-          old: their counter, after `settle`.
+          old: the counter of those shards, after `settle`.
           walk: that of any shard of this iterator; `cursor`: as `Walk.redistributed` returned it.
-          before: the walk of one of the shards before, and its cursor.
+          before: the walk of one of the old shards, and its cursor.
           ended: whether `settle` ended an epoch that was not reset.
 
         Raises:
-          ValueError: the epoch of the iterator is not the round of the readers, so nobody knows what is left of it.
+          ValueError: the iterator's epoch is not the readers' round, so it is unknown what is left of it.
         """
         for shard, left in enumerate(old._left):
             at = before[0].beside(before[1], shard)

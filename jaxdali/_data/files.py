@@ -28,11 +28,11 @@ class Files:
     Args:
       root: where relative names start.
       names: of the files.
-      store: of what they are read; None: a new one.
-      sizes: bytes of each as far as they are known, -1 otherwise.
+      store: the store to read from; None: a new one.
+      sizes: size of each file in bytes, -1 if unknown.
 
     Attributes:
-      digest: of the names; remote: whether there are URLs; table: the same list for the native code, where there are none.
+      digest: a digest of the names; remote: whether some are URLs; table: the same list for native code, if none is.
     """
 
     def __init__(self, root: Path, names: Sequence[bytes], store: Store | None = None, sizes: Sequence[int] | None = None):
@@ -56,11 +56,11 @@ class Files:
         return join(self.root, self.name(i))
 
     def read(self, i: int) -> bytes:
-        """A whole file. Raises OSError, whose `filename` is its path."""
+        """A whole file. Raises OSError, whose `filename` is the path."""
         return self.store.read(*self._range(i))
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        """Files that are read next, `now` of them at once; see `Records.ahead`."""
+        """Announces the files that are read next, `now` of them immediately; see `Records.ahead`."""
         self.store.ahead(map(self._range, index.tolist()), now)
 
     def _range(self, i: int) -> ByteRange:
@@ -68,12 +68,12 @@ class Files:
 
     @property
     def read_ahead(self) -> int:
-        """As `Records.read_ahead`: what is here needs none, the operating system reads ahead."""
+        """See `Records.read_ahead`. Local files need none, because the operating system reads ahead."""
         return self.store.settings.read_ahead if self.remote else 0
 
     @staticmethod
     def read_batch(ctx: HostContext, parts: Sequence[tuple[Files, np.ndarray]]) -> Packed:
-        """A batch of whole local files as one packed value ``uint8``: read by native threads, straight to its place.
+        """A batch of whole local files as one packed value ``uint8``. Native threads read each file directly to its place.
 
         Args:
           parts: (files, which of them), one list after another, as in `Records.read_batch`.
@@ -103,7 +103,7 @@ class Files:
 
     @staticmethod
     def of(paths: Paths, storage: Storage | None, argument: str = "path") -> Files:
-        """The files that paths and patterns (``*``, ``?``, ``[``) name, in this order, with their sizes: those of containers.
+        """The files that paths and patterns (``*``, ``?``, ``[``) name, in this order, with their sizes.
 
         Args:
           argument: name of the argument that named them.
@@ -116,16 +116,16 @@ class Files:
         try:
             return Files("", [os.fsencode(p) for p in found], store, store.sizes(found))
         except OSError as e:
-            raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__  # there is one of what is far away
+            raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__  # remote files have a cause
 
 
 def as_list(x: Any) -> tuple[Any, ...]:
-    """What one value or several of them were given for."""
+    """The values, given as one value or several."""
     return x if isinstance(x, tuple) else (x,)
 
 
 def check_which(file_root: Any, file_list: Any, files: Any):
-    """Whether the arguments name one list of files."""
+    """Checks that the arguments name exactly one list of files."""
     if files is not None and file_list is not None:
         raise ArgumentError("files and file_list can't be given together; pass one of them")
     if files is None and file_list is None and file_root is None:
@@ -135,7 +135,7 @@ def check_which(file_root: Any, file_list: Any, files: Any):
 
 
 def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
-    """Number and text of the lines of a file list that are not empty, without white space at their end."""
+    """The nonempty lines of a file list with their numbers, without trailing white space."""
     try:
         lines = [(number, line.rstrip()) for number, line in enumerate(store.read(store.named(path)).split(b"\n"), 1)]
     except OSError as e:
@@ -147,7 +147,7 @@ def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
 
 
 def names_in_list(file_list: Path, names: Sequence[bytes], root: Path, store: Store) -> list[bytes]:
-    """The names in a file list, checked: relative to `root`, or absolute where that is local. RuntimeError where one leads elsewhere."""
+    """Checks the names in a file list: they must be relative to `root`, or absolute if it is local. Raises RuntimeError for other names."""
     texts = [os.fsdecode(n) for n in names]
     try:
         check_names(texts, plain(root), store.settings, absolute=True)
@@ -168,13 +168,13 @@ def root_of(file_list: Path, file_root: Path | None) -> Path:
 def in_directories(
     root: Path, store: Store, keep_file: Callable[[bytes], bool], keep_dir: Callable[[bytes], bool] = lambda name: True, own: bool = False
 ) -> tuple[list[list[bytes]], list[int] | None]:
-    """The files of each sub-directory of `root`, both in byte order; deeper levels are not entered.
+    """The files in each subdirectory of `root`, both in byte order. Deeper levels are not searched.
 
     Args:
       own: whether the files of `root` itself come first, as those of a directory ``.``.
 
     Returns:
-      (names relative to `root`, directory by directory; the sizes of all of them where listing told them).
+      (names relative to `root`, for each directory; the sizes of all files, if listing returned them).
     """
     root = plain(root)
     if is_url(root):
@@ -186,7 +186,7 @@ def in_directories(
         found = []
         for name in [b"."] * own + names:
             with os.scandir(os.path.join(directory, name)) as entries:
-                # A broken link is listed: reading it fails and names it, instead of the sample missing silently.
+                # A broken link is listed, so that reading it fails with its name. Otherwise the sample would be missing silently.
                 kept = (e.name for e in entries if keep_file(e.name) and (e.is_file() or (e.is_symlink() and not e.is_dir())))
                 found.append(sorted(name + b"/" + n for n in kept))
     except OSError as e:
@@ -195,7 +195,7 @@ def in_directories(
 
 
 def _within(root: str, path: str) -> str:
-    """A directory, and which one of those in it is meant."""
+    """The root, and which directory in it is meant."""
     return root if path.rstrip("/") == root.rstrip("/") else f"{root}: {path}"
 
 
@@ -217,7 +217,7 @@ def _in_remote_directories(
 
 
 def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], bool]:
-    """A test whether a file name matches one of the glob patterns."""
+    """A predicate that tells whether a file name matches one of the glob patterns."""
     encoded = [os.fsencode(p if case_sensitive else p.lower()) for p in patterns]
     fold = (lambda name: name) if case_sensitive else bytes.lower
     suffixes = tuple(p[1:] for p in encoded if p.startswith(b"*") and not re.search(rb"[*?\[]", p[1:]))

@@ -1,4 +1,4 @@
-"""Makes the indices of containers that come without one."""
+"""Makes indices of containers that have none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from .. import _cpu
 from .files import Path
 
-Progress = Callable[[int], object]  # is told of bytes that were gone through
+Progress = Callable[[int], object]  # called with the number of bytes that were read
 
 
 def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndarray:
     """Offset and size of each record of a TFRecord file, ``i64[n, 2]``.
 
     Raises:
-      RuntimeError: it can't be read, or ends within a record.
+      RuntimeError: the file can't be read, or ends within a record.
     """
     found: list[int] = []
     try:
@@ -40,7 +40,7 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
 
 
 def write_index(path: Path, index: Path, progress: Progress = lambda n: None) -> int:
-    """Writes the index of a TFRecord file, or of a tar archive, as DALI's tfrecord2idx and wds2idx (v1.2) do; the number of records."""
+    """Writes the index of a TFRecord file or a tar archive like DALI's tfrecord2idx and wds2idx (v1.2). Returns the number of records."""
     with open(path, "rb") as f:
         is_tar = f.read(512)[257:262] == b"ustar"
     if is_tar:

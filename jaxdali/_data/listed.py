@@ -1,4 +1,4 @@
-"""Readers of lists: what a reader defines, and everything that readers have in common."""
+"""Readers of lists: what each reader defines, and what all readers have in common."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class Records:
         return self.name(i)
 
     def full_name(self, i: int) -> str:
-        """The same for messages; a file is named by a path that can be opened."""
+        """The same for messages. A file is named by a path that can be opened."""
         return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
 
     def read(self, i: int) -> Sequence[np.ndarray]:
-        """One record: an array for each output. It is called in any thread, and raises OSError or ValueError if the record can't be
+        """One record, as an array for each output. It is called in any thread, and raises OSError or ValueError if the record can't be
         read."""
         raise NotImplementedError(type(self).__name__)
 
     @property
     def read_ahead(self) -> int:
-        """The least number of records beyond a batch that `ahead` is told of; 0: it is not called."""
+        """The least number of records after a batch that `ahead` announces; 0: `ahead` is not called."""
         return 0 if self.stored is None else self.stored.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
@@ -122,7 +122,7 @@ class Records:
             return [read(sample) for sample in samples]
 
         samples = [(records, i) for records, index in parts for i in index.tolist()]
-        each = -(-len(samples) // (4 * ctx.num_threads))  # handing over one by one takes as long as reading a small record
+        each = -(-len(samples) // (4 * ctx.num_threads))  # handing over samples one by one takes as long as reading small records
         together = [samples[k : k + each] for k in range(0, len(samples), each)]
         rows = [row for found in (map if ctx.num_threads == 1 else threads.map)(read_all, together) for row in found]
         specs = parts[0][0].specs
@@ -332,7 +332,7 @@ class Reader(SourceOperator, Order):
 
 
 class _Texts(Sequence):
-    """Strings about a batch's samples, made only on demand, for messages and source_info.
+    """Strings about the samples of a batch, for messages and source_info. Each is made only when it is needed.
 
     Args:
       about: each list's `Records.name` or `Records.full_name`; index: the records, one list after another.
@@ -484,7 +484,8 @@ class ListSource(Source):
 
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
-    """Where a shard resumes: at its own state, at that of another shard of the same number, or with its part of what others left."""
+    """Where a shard resumes: at its own state, at that derived from another shard of the same number of shards, or with its part of what is
+    left of another number of shards."""
     alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
     for s in alike:
         if s.fingerprint["shard_id"] == walk.shard_id:

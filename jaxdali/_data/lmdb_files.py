@@ -1,4 +1,4 @@
-"""LMDB databases: their keys, and values that stay in the mapped file."""
+"""LMDB databases: their keys, and values that remain in the mapped file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _lock = threading.Lock()
 
 
 class Lmdb:
-    """A database, opened for reading. A process must open one only once: see `open_lmdb`.
+    """A database that is opened for reading. A process may open a database only once: see `open_lmdb`.
 
     Attributes:
-      path: as given.
+      path: as given by the user.
       ends: ``i64[n]``, where each key ends in `keys`.
     """
 
@@ -55,18 +55,18 @@ class Lmdb:
         return len(self.ends)
 
     def key(self, i: int) -> bytes:
-        """Of record `i`."""
+        """The key of record `i`."""
         return self.keys[self.ends[i - 1] if i else 0 : self.ends[i]]
 
     @contextlib.contextmanager
     def values(self, index: np.ndarray) -> Iterator[list[Any]]:
-        """The values of records, in the mapped file, while the context lasts; None where one is no longer there.
+        """The values of records, in the mapped file, valid inside the context. None for a key that is gone.
 
         Raises:
-          OSError: the file is not the one that was opened.
+          OSError: the file has changed since it was opened.
         """
         stamp = _stamp(self._file)
-        if stamp != self._stamp:  # a mapped file that has become shorter would end the process
+        if stamp != self._stamp:  # reading beyond the end of a mapped file that was truncated would end the process
             raise OSError(0, "the file has changed since the pipeline was built", self._file)
         with self._env.begin(buffers=True) as txn:
             keys, get = self.keys, txn.get
@@ -81,7 +81,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 
 def open_lmdb(path: Path) -> Lmdb:
-    """The database of a path. RuntimeError where there is none, or it is truncated."""
+    """The database at a path. Raises RuntimeError if there is none, or it is truncated."""
     path = plain(path)
     if is_url(path):
         raise RuntimeError(f"LMDB databases are mapped files: {path} must be copied here first, or its records to another container")

@@ -1,7 +1,8 @@
-"""Names of files that stand in data: in a table's cells, a list of files, annotations, a manifest.
+"""Names of files that occur in data: in a table's cells, a list of files, annotations, a manifest.
 
-Whoever made the data chose these names. So they mean files below the data's own root; a name that leads elsewhere could read a private
-file of this machine, or send the credentials in `Storage.options` to a host of its choice. `Storage(allow_outside=True)` permits it.
+The author of the data chose these names, so they may only mean files below the data's own root. A name that leads elsewhere could read a
+private file of this machine, or send the credentials in `Storage.options` to another host. `Storage(allow_outside=True)` permits such
+names.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _PERMIT = "Storage(allow_outside=True) permits it where the data are trusted"
 
 
 def check_name(name: str, root: str, storage: Storage, *, absolute: bool) -> None:
-    """Checks that a name from data means a file below `root`, unless `storage` allows others.
+    """Checks that a name in data means a file below `root`, unless `storage` allows others.
 
     Args:
       root: a directory or a URL; "": the current directory.
-      absolute: whether absolute paths of local files are allowed, too: in lists that the user names.
+      absolute: whether absolute paths of local files are allowed, too. They are in lists that the user names.
 
     Raises:
-      ValueError: it leads elsewhere; the text says how, and names the option.
+      ValueError: the name leads elsewhere. The message says how, and names the option.
     """
     if storage.allow_outside:
         return
@@ -39,11 +40,11 @@ def check_name(name: str, root: str, storage: Storage, *, absolute: bool) -> Non
 
 
 def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool) -> None:
-    """The same of many names. The text begins with the number of the name."""
+    """The same for many names. The message begins with the number of the name."""
     if storage.allow_outside:
         return
     for i, name in enumerate(names):
-        if _ODD.search(name):  # hardly any
+        if _ODD.search(name):  # very few names do
             try:
                 check_name(name, root, storage, absolute=absolute)
             except ValueError as e:
@@ -51,22 +52,22 @@ def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool
 
 
 def normal(name: str) -> str:
-    """A name of a file without ``..`` in it: behind a link to a directory that would mean another place than it says."""
+    """A name without ``..``, because after a symbolic link to a directory ``..`` would lead to another place than the name says."""
     parts = name.split("/")
-    if ".." not in parts or ".." == parts[0] or is_url(name):  # the others are allowed to lead out
+    if ".." not in parts or ".." == parts[0] or is_url(name):  # other names may lead outside
         return name
     return os.path.normpath(name)
 
 
 def _leads_out(name: str, remote: bool) -> bool:
-    """Whether ``..`` leads above the root. Servers may decode percent signs, more than once, and take backslashes for slashes."""
+    """Whether ``..`` leads above the root. Servers may decode percent signs repeatedly, and take backslashes for slashes."""
     if remote:
         while (decoded := unquote(name)) != name:
             name = decoded
-        name = re.sub(r"[\x00-\x1f\x7f]", "", name).replace("\\", "/")  # libraries of URLs leave control characters out
+        name = re.sub(r"[\x00-\x1f\x7f]", "", name).replace("\\", "/")  # URL libraries drop control characters
     depth = 0
     for part in name.split("/"):
-        part = part.split(";")[0].strip() if remote else part  # some servers take ..;x for ..
+        part = part.split(";")[0].strip() if remote else part  # some servers treat ..;x as ..
         depth += -1 if part == ".." else part not in ("", ".")
         if depth < 0:
             return True

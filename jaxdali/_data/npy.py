@@ -17,16 +17,16 @@ def _check(head: bytes):
 
 
 def header_size(head: bytes) -> int:
-    """Bytes of the header of a file that begins so. ValueError where none begins so."""
+    """Size in bytes of the header of a file that begins with `head`. Raises ValueError if it is not a .npy file."""
     _check(head)
     wide = 2 if head[6:7] == b"\1" else 4
     return 8 + wide + int.from_bytes(head[8 : 8 + wide], "little")
 
 
 def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """(shape, whether in Fortran's order, dtype) from the beginning of a file, of any version of the format.
+    """(shape, whether in Fortran order, dtype) from the beginning of a file, for all versions of the format.
 
-    NumPy's own reader compiles the text, which in CPython 3.11 is not safe in several threads ("AST constructor recursion depth mismatch").
+    NumPy's own reader compiles the text, which is not thread-safe in CPython 3.11 ("AST constructor recursion depth mismatch").
     """
     start = f.read(8)
     _check(start)
@@ -35,13 +35,13 @@ def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 @functools.lru_cache(maxsize=256)
 def parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """(shape, whether in Fortran's order, dtype, bytes of the whole file at least) of what a file begins with, `header_size` bytes."""
+    """(shape, whether in Fortran order, dtype, minimum size of the file in bytes) from the first `header_size` bytes of a file."""
     with io.BytesIO(header) as f:
         shape, fortran, dtype = read_header(f)
     return shape, fortran, dtype, len(header) + math.prod(shape) * dtype.itemsize
 
 
-@functools.lru_cache(maxsize=256)  # files of a data set have few headers, and taking one apart takes longer than reading the file
+@functools.lru_cache(maxsize=256)  # the files of a data set have few different headers, and parsing one takes longer than reading the file
 def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
     order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
@@ -49,7 +49,7 @@ def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     if not (descr and order and shape):
         raise ValueError(f"its header does not describe an array of numbers: {text.strip()}")
     try:
-        if not re.fullmatch(r"[<>|=]?[A-Za-z?]\d*(\[\w+\])?", descr[1]):  # NumPy compiles texts with commas
+        if not re.fullmatch(r"[<>|=]?[A-Za-z?]\d*(\[\w+\])?", descr[1]):  # NumPy would compile a text with commas
             raise TypeError(descr[1])
         dtype = np.dtype(descr[1])
     except TypeError as e:

@@ -1,4 +1,4 @@
-"""Processes that read items of a user's data set, for work that holds the interpreter's lock."""
+"""Processes that read items of a user's data set, for data sets that hold the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from . import source_worker
 
-_AHEAD = 3  # requests that a process has at once: the one it works at, and the next ones
+_AHEAD = 3  # requests that a process has at a time: the current one and the next ones
 _GRACE = 0.5  # seconds that a process has to end by itself
 
 
@@ -33,37 +33,37 @@ Item = tuple[int, int]
 
 
 class Row:
-    """What was read of an item: `keys` and `arrays` as of `source_worker.leaves`, or an `error`."""
+    """An item that was read: `keys` and `arrays` as returned by `source_worker.leaves`, or an `error`."""
 
     def __init__(self, keys: Any, arrays: Sequence[np.ndarray], error: str = ""):
         self.keys, self.arrays, self.error = keys, arrays, error
 
 
 class Processes:
-    """A pool of processes, each with a copy of data sets. Which of them reads an item changes nothing.
+    """A pool of processes, each with a copy of the data sets. The results do not depend on which process reads an item.
 
     An item is (number of the data set, index in it).
 
-    They are started with the first request, by `spawn`: threads and JAX forbid `fork`. Arrays come through shared memory without a name,
-    of which nothing stays however the processes end. For one thread at a time, but `close`.
+    The first request starts the processes by `spawn`, because threads and JAX forbid `fork`. Arrays are returned in unnamed shared memory,
+    which is freed however the processes end. Only one thread may use the pool at a time; `close` may be called from any thread.
 
     Args:
-      datasets: are pickled once.
+      datasets: pickled once.
       number: of processes.
-      what: the data sets, in messages.
+      what: name of the data sets in messages.
     """
 
     def __init__(self, datasets: Sequence[Any], number: int, what: str):
         self._datasets, self._number, self._what = datasets, number, what
         self._workers: list[_Worker] = []
         self._waiting: collections.deque[list[Item]] = collections.deque()  # requests that no process has yet
-        self._asked: set[Item] = set()  # items in `_waiting`, or that a process has
+        self._asked: set[Item] = set()  # items in `_waiting`, and those that a process has
         self._rows: dict[Item, Row] = {}  # items that were read and not taken
         self._closing = threading.Event()
         self._finalizer: weakref.finalize | None = None
 
     def ahead(self, items: Iterable[Item], each: int):
-        """Asks for items that are taken soon, in this order, `each` at a time; lets go of what was read and is not among them."""
+        """Requests items that are taken soon, in this order, `each` at a time. Drops items that were read and are not among them."""
         self._reopen()
         wanted = dict.fromkeys(items)
         self._waiting.clear()
@@ -75,11 +75,11 @@ class Processes:
         self._hand_out()
 
     def take(self, items: Sequence[Item]) -> list[Row]:
-        """What was read of items, in their order.
+        """The rows of items, in their order.
 
         Raises:
           RuntimeError: a process ended, or could not start.
-          OSError: the pool was closed meanwhile.
+          OSError: the pool was closed while waiting.
         """
         self._reopen()
         missing = {i for i in items if i not in self._rows}
@@ -144,7 +144,7 @@ class Processes:
         self._workers = workers
 
     def _receive(self):
-        """Waits for an answer of any process, or its end."""
+        """Waits until a process answers or ends."""
         busy = [w for w in self._workers if w.requests or not w.ready]
         connections: dict[Any, _Worker] = {w.connection: w for w in busy}
         ends = {w.process.sentinel: w for w in self._workers}
@@ -208,20 +208,20 @@ class Processes:
 
 
 class _Worker:
-    """One process; `requests` are those that it has not answered, each a list of items."""
+    """One process. `requests` are those it has not answered; each is a list of items."""
 
     def __init__(self):
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.requests: collections.deque[list[Item]] = collections.deque()
         self.ready = False
-        # By its path, so that the process does not import this package, and JAX with it.
+        # Run by path, so that the process does not import this package and, with it, JAX.
         run = {"init_globals": {"connection": theirs}, "run_name": "jaxdali source worker"}
         self.process = context.Process(
             target=runpy.run_path, args=(source_worker.__file__,), kwargs=run, daemon=True, name="jaxdali-source-worker"
         )
         self.process.start()
-        theirs.close()  # so that its end is seen here
+        theirs.close()  # so that the end of the process closes the connection
 
     def begin(self, data: bytes):
         self.connection.send_bytes(data)
@@ -231,15 +231,15 @@ class _Worker:
         self.connection.send(items)
 
     def hang_up(self):
-        """The process reads the end of its requests. Another thread may be waiting for its answers: it is woken."""
+        """Closes the connection, so that the process sees the end of its requests. It also wakes a thread that waits for an answer."""
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
-    """What a process answered, with the arrays that are in a file."""
+    """The answer of a process whose arrays are in a file."""
     with open(descriptor, "rb") as f:
-        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # lives as long as arrays in it do
+        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # exists as long as arrays use it
 
     def arrays(places: Sequence[Any]) -> list[np.ndarray]:
         return [np.frombuffer(data, d, math.prod(s), at).reshape(s) for d, s, at in places]
@@ -248,7 +248,7 @@ def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
 
 
 def _end(workers: list[_Worker]):
-    """Ends processes: those that read no item, or finish it soon, by themselves, so that what their modules hold is given back."""
+    """Ends processes. They get some time to end by themselves, so that their modules can release resources."""
     for worker in workers:
         worker.hang_up()
     limit = time.monotonic() + _GRACE

@@ -1,4 +1,4 @@
-"""Ranges of files: what the records of containers are."""
+"""Ranges of files, which are the records of containers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._cpu import Status
 from .files import Files
 from .storage import ByteRange, Store
 
-_CHECKED = 1 << 20  # at once
+_CHECKED = 1 << 20  # ranges that are checked at a time
 
 
 class Ranges:
@@ -22,11 +22,11 @@ class Ranges:
 
     Args:
       files: with sizes, as `Files.of` gives them.
-      file: ``i64[N]``, which of the files each is in.
+      file: ``i64[N]``, the file of each range.
       start, size: ``i64[N]``, in bytes.
 
     Raises:
-      RuntimeError: a range lies outside of its file, which is what the index of another file looks like.
+      RuntimeError: a range lies outside its file, probably because the index belongs to another file.
     """
 
     _read_packed = staticmethod(_cpu.read_packed_ranges)
@@ -43,16 +43,16 @@ class Ranges:
                 i = int(wrong.argmax())
                 path, most = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
                 raise RuntimeError(f"{path}: {n[i]} bytes from {a[i]} on are none of its {most}; is the index that of another file?")
-        # Ten million records are no rarity: as few bytes for each as will do.
+        # As few bytes as possible, since ten million records are common.
         self.file, self.start, self.size = narrowed(file), narrowed(start), narrowed(size)
 
     @staticmethod
     def _inside(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First byte and number of bytes in the file, ``i64[n]``, of ranges."""
+        """First byte and number of bytes in the file for each range, ``i64[n]``."""
         return start, size
 
     def _place(self, i: int) -> tuple[int, int]:
-        """The same of range `i`."""
+        """The same for range `i`."""
         first, size = self._inside(self.start[i : i + 1].astype(np.int64), self.size[i : i + 1].astype(np.int64))
         return int(first[0]), int(size[0])
 
@@ -61,30 +61,30 @@ class Ranges:
 
     @property
     def store(self) -> Store:
-        """Of what the files are read."""
+        """The store that the files are read from."""
         return self.files.store
 
     @property
     def read_ahead(self) -> int:
-        """As `Records.read_ahead`."""
+        """See `Records.read_ahead`."""
         return self.files.read_ahead
 
     def name(self, i: int) -> str:
-        """File and place, for messages."""
+        """File and position, for messages."""
         return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._place(i)[0]} on"
 
     def oversized(self, index: np.ndarray) -> bool:
-        """Whether one of these is larger than a record may be: `read` refuses it then, `read_batch` must not be called."""
+        """Whether one of these is larger than a record may be. Then `read` refuses it, and `read_batch` must not be called."""
         return bool((self.size[index] > self.store.settings.max_record_bytes).any())
 
     def read(self, i: int) -> bytes:
-        """One range. Raises OSError, whose `filename` is the file's path; ValueError where it is larger than a record may be."""
+        """One range. Raises OSError, whose `filename` is the file's path, and ValueError if the range is larger than a record may be."""
         if why := self.store.settings.too_large(int(self.size[i])):
             raise ValueError(f"{self.name(i)}: {why}")
         return self.store.read(*self._range(i))
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        """Ranges that are read next; see `Records.ahead`."""
+        """Announces the ranges that are read next; see `Records.ahead`."""
         self.store.ahead(map(self._range, index.tolist()), now)
 
     def _range(self, i: int) -> ByteRange:
@@ -92,7 +92,7 @@ class Ranges:
 
     @staticmethod
     def read_batch(ctx: HostContext, parts: Sequence[tuple[Ranges, np.ndarray]]) -> Packed:
-        """A batch of ranges as one packed value ``uint8``: local ones are read by native threads, straight to their place.
+        """A batch of ranges as one packed value ``uint8``. Native threads read local ranges directly to their places.
 
         Args:
           parts: (ranges, which of them), one list after another, as in `Records.read_batch`.
@@ -109,10 +109,10 @@ class Ranges:
         return packed
 
     def read_to(self, index: np.ndarray, packed: Packed, first: int, pool: int) -> dict[int, str]:
-        """Reads ranges to their places, those of samples from `first` on.
+        """Reads ranges to the places of samples from `first` on.
 
         Returns:
-          Which of them, counted from the first one here, could not be read, and why.
+          The ranges that could not be read, counted from 0, with the reason.
         """
         if self.files.remote:
             failed = {}
@@ -128,11 +128,11 @@ class Ranges:
 
 
 def narrowed(x: np.ndarray) -> np.ndarray:
-    """Numbers that are not negative, of a type with as few bytes as will do; not copied where it has so few."""
+    """Nonnegative numbers in the smallest type that holds them. Copies only if the type changes."""
     dtype = np.min_scalar_type(int(x.max(initial=0)))
     return x if x.dtype.itemsize == dtype.itemsize else x.astype(dtype)
 
 
 def why(error: int) -> str:
-    """What an error of `_cpu.read_ranges` means."""
+    """The text for an error of `_cpu.read_ranges`."""
     return "its size changed after it was opened" if error == _cpu.SIZE_CHANGED else os.strerror(error)

@@ -1,4 +1,4 @@
-"""Random orders of lists. Pure integers: no I/O, no JAX."""
+"""Random orders of lists, in integer arithmetic. No I/O, no JAX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._cpu import shuffle_epochs
 
 
 class Draw(enum.IntEnum):
-    """What a permutation is for: part of its counter, so that no two of them share random bits."""
+    """The purpose of a permutation. It is part of the counter, so that different purposes use different random bits."""
 
     LIST = 0
     BUFFER = 1
@@ -21,15 +21,15 @@ class Draw(enum.IntEnum):
     RUNS = 4
 
 
-# The shuffled list must be the same for all shards, also for pipelines that got different seeds (DALI's examples pass
-# ``seed=12 + device_id``): otherwise the shards would overlap and lose samples. So its seed is a constant, as in DALI.
+# The shuffled list must be the same for all shards, even in pipelines with different seeds (DALI's examples pass ``seed=12 + device_id``).
+# Otherwise shards would overlap, and samples would be lost. So its seed is a constant, as in DALI.
 LIST_SEED = 0x6A61_7864_616C_69
 
-EPOCHS_SEED = 524287  # of `shuffle_after_epoch`, DALI's own
+EPOCHS_SEED = 524287  # seed of `shuffle_after_epoch`, as in DALI
 
 
 def raw(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
-    """n random 64-bit integers; Philox's raw stream is one that NumPy promises to keep."""
+    """n random 64-bit integers. NumPy guarantees that Philox's raw stream never changes."""
     key = np.array([seed % 2**64, 0], np.uint64)
     counter = np.array([0, epoch, shard, int(what)], np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw(n)
@@ -42,14 +42,14 @@ def permutation(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.nda
 
 @functools.lru_cache(maxsize=8)
 def list_order(n: int, seed: int, what: Draw, epoch: int) -> np.ndarray:
-    """The whole list as shuffled before it is split into shards."""
+    """The whole list in shuffled order, before it is split into shards."""
     order = permutation(seed, what, epoch, 0, n)
     order.flags.writeable = False
     return order
 
 
 class _Reshuffled:
-    """The orders of a list that is shuffled before each epoch, each time from the order before: as the files' names are in DALI."""
+    """The orders of a list that is shuffled again before each epoch, starting from the order before, as DALI shuffles file names."""
 
     def __init__(self, n: int, seed: int):
         self._n, self._seed, self._lock = n, seed % 2**64, threading.Lock()
@@ -72,11 +72,11 @@ _reshuffled = functools.lru_cache(maxsize=8)(_Reshuffled)
 
 @functools.lru_cache(maxsize=8)
 def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ()) -> np.ndarray:
-    """The list with `shuffle_after_epoch`, as DALI orders it: the same for all shards.
+    """The list's order with `shuffle_after_epoch`, as in DALI. It is the same for all shards.
 
     Args:
-      containers: where the list is one of records, the first of each container, and the one behind the last: only the order of the
-        containers changes then, and does not depend on the epochs before.
+      containers: for a list of records in containers: the first record of each container, and the number of records. Then only the order of
+        the containers changes, and does not depend on earlier epochs.
     """
     if not containers:
         order = _reshuffled(n, seed).at(epoch)
@@ -92,16 +92,16 @@ def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ())
 def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.ndarray:
     """The order in which n entries leave a shuffle buffer of `fill` places.
 
-    The buffer holds the first `fill` entries; each step hands out the entry in a random place and puts the next one there;
-    what is left in the end comes in random order.
+    The buffer holds the first `fill` entries. Each step returns the entry at a random place and puts the next entry there. The entries that
+    are left at the end come in random order.
     """
     fill = min(fill, n)
     steps = n - fill
     place = (raw(seed, Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
-    # Step t puts entry t + fill into its place, so what a step hands out was put there by the last step with that place.
-    # The initial entries count as put there by the steps -fill .. -1.
+    # Step t puts entry t + fill at its place. So the entry that a step returns was put there by the last step with the same place. The
+    # initial entries count as put there by the steps -fill .. -1.
     all_places = np.concatenate([np.arange(fill), place])
-    by_place = np.argsort(all_places, kind="stable")  # entries of one place stand together, in the order they were put there
+    by_place = np.argsort(all_places, kind="stable")  # groups the entries of each place, in the order in which they were put there
     same = all_places[by_place[1:]] == all_places[by_place[:-1]]
     order = np.empty(n, np.int64)
     order[by_place[1:][same] - fill] = by_place[:-1][same]
@@ -111,14 +111,14 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     return order
 
 
-WINDOW = 50  # runs that are sorted together: more make runs more alike, fewer leave more of the order before
+WINDOW = 50  # runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the previous order
 
 
 def by_length(lengths: np.ndarray, run: int, seed: int | None, epoch: int, shard: int) -> np.ndarray:
-    """An order in which each `run` samples one after another have similar lengths.
+    """An order in which each `run` consecutive samples have similar lengths.
 
-    Each `WINDOW` runs of the order before are sorted by length and cut into runs. These come in random order; without `seed` in that of
-    their first samples. A run that is not full comes last.
+    Each `WINDOW` runs of the previous order are sorted by length and cut into runs. These come in random order, or without `seed` in the
+    order of their first samples. A run that is not full comes last.
     """
     order = []
     for number, begin in enumerate(range(0, len(lengths), WINDOW * run)):

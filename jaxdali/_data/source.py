@@ -1,4 +1,4 @@
-"""What readers and external_source are to the executor: a `Source` per operator, for all local shards at once."""
+"""The interface of readers and external_source to the executor: one `Source` per operator, for all local shards."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SampleIds:
-    """Which samples a batch holds: the key of their random numbers, and where they are from.
+    """The identity of a batch's samples: the key of their random numbers, and where they come from.
 
     Attributes:
       epoch: ``i64[N]``.
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
-      names: N texts, as source_info has them; ``""`` where a sample has none.
-      paths: the same as messages have them: files as they can be opened.
-      repeated: the samples were there before: where another source has fewer, the last ones are left out.
-      of_output: ``of_output(k)``: the names of output `k`, where they are not the same for all.
-      present: ``bool[N]``, False for the places a smaller batch leaves empty. None: all are present.
-      unread: the samples that could not be read, and why. Others are in their place, or they are not present.
+      names: N strings for source_info; ``""`` for a sample without a name.
+      paths: the same for messages, with files as paths that can be opened.
+      repeated: the samples were given before. If another source has fewer samples, the last ones of this source are dropped.
+      of_output: ``of_output(k)``: the names for output `k`, if outputs come from different places.
+      present: ``bool[N]``, False for the empty places of a smaller batch. None: all are present.
+      unread: the samples that could not be read, with the reason. Others replace them, or they are not present.
     """
 
     epoch: np.ndarray
@@ -42,27 +42,27 @@ class SampleIds:
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What a checkpoint says about one shard of a source: where it stood, and what that depends on."""
+    """What a checkpoint stores about one shard of a source: its cursor, and the fingerprint that gives it a meaning."""
 
     fingerprint: dict[str, Any]
     cursor: Any
 
 
 class Source:
-    """Feeds one source operator of a pipeline, for the S local shards together.
+    """Gives data to one source operator of a pipeline, for all S local shards.
 
-    A source is a function of its cursors as far as its data allow: `read` gets the cursors and returns the new ones, so
-    that a checkpoint is a list of cursors and prefetching never has to be undone.
+    As far as its data allow, a source is a function of its cursors: `read` takes cursors and returns the new ones. So a checkpoint is a
+    list of cursors, and prefetching never has to be undone.
 
     Attributes:
       metas: for readers, one dict per local shard, as `Pipeline.reader_meta` returns it; empty for other sources.
-      fed: whether the data come from `feed`.
-      ends_reads: whether `close` may be called while another thread is in `read`, which it ends.
+      fed: whether `feed` provides the data.
+      ends_reads: whether `close` may be called while another thread is in `read`; it ends that call.
       in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
-      workers: threads in which it may call a function of the user at the same time, where the user wants that.
-      walks: for readers, the way of each local shard through the list.
-      dropped: samples at the end of the data that fill no batch, or that other shards have beyond the end of one, so that nobody gets them.
-      drops_more: whether there may be more of these than it counted.
+      workers: number of threads in which it may call a user's function at the same time, if the user allows that.
+      walks: for readers, the walk of each local shard through the list.
+      dropped: samples at the end of the data that no batch contains, because they do not fill one, or because another shard has ended.
+      drops_more: whether there may be more of these than were counted.
     """
 
     walks: Sequence[Walk] = ()
@@ -75,22 +75,22 @@ class Source:
     drops_more: bool = False
 
     def use(self, outputs: frozenset[int]) -> None:
-        """Told before anything else which outputs are used."""
+        """Says which outputs are used. Called before anything else."""
 
     def specs(self) -> tuple[Spec, ...]:
-        """Specs of the outputs. May look at the first batch, which the next `read` then returns."""
+        """Specs of the outputs. It may read the first batch, which the next `read` then returns."""
         raise NotImplementedError(type(self).__name__)
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
-        """Shape of the first sample of an output, where it can be had before anything is read; None otherwise."""
+        """Shape of an output's first sample, if it is known before anything is read; None otherwise."""
         return None
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """What the meaning of a cursor depends on, JSON-able and under names that a user knows; for each local shard."""
+        """For each local shard, JSON-able values that determine the meaning of a cursor, by names that users know."""
         raise NotImplementedError(type(self).__name__)
 
     def reseed(self, seed: int) -> None:
-        """Goes on with another seed of the pipeline, that of a checkpoint."""
+        """Continues with another seed of the pipeline, from a checkpoint."""
 
     def initial(self) -> list[Any]:
         """The cursors of the start, one JSON-able value per local shard."""
@@ -100,10 +100,10 @@ class Source:
         """Reads the next batch of every local shard.
 
         Returns:
-          (outputs as `Operator.run` returns them, the new cursors, what was read).
+          (outputs in the form of `HostOperator.run`, the new cursors, the identity of the samples).
 
         Raises:
-          StopIteration: the data are at their end; `after_end` tells where the next epoch starts.
+          StopIteration: the data have ended; `after_end` returns where the next epoch starts.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -112,28 +112,28 @@ class Source:
         return list(cursors)
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        """The cursors from which to go on after `read` raised another exception than StopIteration: its batch is consumed."""
+        """The cursors from which to continue after `read` raised an exception other than StopIteration. Its batch is lost."""
         return list(cursors)
 
     def commit(self) -> None:
-        """The batch that was read first of those not yet committed is whole, or lost: every source has given its part."""
+        """Ends the first batch that was read and not committed: every source has given its part, or the batch is lost."""
 
     def undo(self) -> None:
-        """The `read` that was called last, and is not committed, counts as not called; it may have raised an exception."""
+        """Cancels the last call of `read` that is not committed, even if it raised an exception."""
 
     def saved(self, cursors: Sequence[Any]) -> list[Saved]:
         """What to write into a checkpoint, for each local shard."""
         return [Saved(f, c) for f, c in zip(self.fingerprint(), cursors, strict=True)]
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
-        """The cursors to go on from. This source stays as it is; the `read` of these cursors takes it there.
+        """The cursors from which to continue. The source does not change; the next `read` with these cursors moves it.
 
         Args:
-          saved: one for each local shard with `same_shards`; else those of other shards, at least one.
-          same_shards: whether they are of this very source's shards.
+          saved: one for each local shard with `same_shards`; otherwise at least one, from other shards.
+          same_shards: whether they come from the same shards as this source's.
 
         Raises:
-          ValueError: they are of another source, or it is not known what remains for this number of shards.
+          ValueError: they come from another source, or it is unknown what remains for this number of shards.
         """
         check_fingerprints(self.fingerprint(), saved)
         if not same_shards:
@@ -141,39 +141,39 @@ class Source:
         return [s.cursor for s in saved]
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
-        """Gives a fed source its next batch for local shard `shard`. RuntimeError where the data come from elsewhere."""
+        """Gives a fed source its next batch for local shard `shard`. Raises RuntimeError if the source has its own data."""
         raise RuntimeError("this source has data of its own; only an external_source without a source can be fed")
 
     @property
     def available(self) -> int:
-        """Batches that were fed and not read yet."""
+        """Number of batches that were fed and not read yet."""
         return 0
 
     def pad_rounds(self) -> None:
-        """Has every round of a reader filled up to full batches, as with ``pad_last_batch=True``. Before anything is read."""
+        """Pads every round of a reader to full batches, as with ``pad_last_batch=True``. Call it before anything is read."""
         raise RuntimeError("mask_name needs a reader that can pad its rounds; pass size instead of reader_name")
 
     def give_rest(self) -> None:
-        """Has samples at the end of the data that fill no batch given as a short one. Before anything is read."""
+        """Returns samples that do not fill a batch at the end of the data as a short batch. Call it before anything is read."""
 
     @property
     def why_empty(self) -> str:
-        """Why an epoch that has just ended had no data, and what to do about it; "" where the source is not to blame."""
+        """Why an epoch that has just ended had no data, and what to do about it; "" if the source is not the reason."""
         return ""
 
     def counts(self) -> Mapping[str, int]:
-        """What storage did so far, for `Pipeline.statistics`: see `Store.counts`."""
+        """What the storage has done so far, for `Pipeline.statistics`: see `Store.counts`."""
         return {}
 
     def close(self) -> None:
-        """Lets go of what the source holds, and of threads that wait for data; it is not used any more, unless `reopen` is called."""
+        """Releases data, and ends threads that wait for data. The source is not used afterwards, unless `reopen` is called."""
 
     def reopen(self) -> None:
-        """Makes a source that was closed ready for use again; what was read and not committed is undone."""
+        """Prepares a closed source for further use. Batches that were read and not committed are undone."""
 
 
 def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], but: Sequence[str] = ()) -> None:
-    """Raises a ValueError that says in what the sources differ; `but` are names that may."""
+    """Raises a ValueError that names the differences between the sources. `but` are names that may differ."""
     for i, s in enumerate(saved):
         mine = here[min(i, len(here) - 1)]
         names = [n for n in (*mine, *(n for n in s.fingerprint if n not in mine)) if n not in but]

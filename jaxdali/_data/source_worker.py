@@ -1,6 +1,6 @@
-"""The process that reads items of a user's data set, and the form in which they travel.
+"""The process that reads items of a user's data set, and the form in which it sends them.
 
-This file imports nothing of the package: a process that runs it by its path (see `processes.py`) needs NumPy alone, not JAX.
+This file imports nothing from the package: a process that runs it by path (see `processes.py`) needs only NumPy, not JAX.
 """
 
 import collections.abc
@@ -13,15 +13,15 @@ from multiprocessing import reduction
 
 import numpy as np
 
-SHARED = 1 << 14  # bytes from which arrays go through shared memory instead of the pipe
+SHARED = 1 << 14  # arrays with at least this many bytes go through shared memory instead of the pipe
 ALIGNMENT = 64
 
 
 def leaves(item):
-    """An item as (keys, arrays): keys are those of a dictionary, the length of a tuple, or None for a single value.
+    """An item as (keys, arrays). The keys are those of a dictionary, the length of a tuple, or None for a single value.
 
     Raises:
-      TypeError: a value is no array, number, text or bytes.
+      TypeError: a value is not an array, a number, a string or bytes.
     """
     if isinstance(item, collections.abc.Mapping):
         return tuple(item), [_array(x, f"key {k!r}") for k, x in item.items()]
@@ -31,7 +31,7 @@ def leaves(item):
 
 
 def _array(x, what):
-    if isinstance(x, dict) and x.keys() == {"bytes", "path"}:  # an image or a sound as Hugging Face's datasets have it undecoded
+    if isinstance(x, dict) and x.keys() == {"bytes", "path"}:  # an undecoded image or sound in Hugging Face's datasets
         if x["bytes"] is None:
             raise TypeError(f"{what} has no bytes, but the path {x['path']!r}: the data set must read that file")
         x = x["bytes"]
@@ -53,7 +53,8 @@ def _array(x, what):
 
 
 def read(datasets, item):
-    """(keys, arrays) of an item, which is (number of the data set, index in it); or what it raised, with the traceback from there on."""
+    """(keys, arrays) of an item, which is (number of the data set, index in it). If reading it raises, the text of the exception and of its
+    traceback in user code."""
     try:
         which, i = item
         return leaves(datasets[which][i])
@@ -66,9 +67,9 @@ def read(datasets, item):
 
 
 def main(connection):
-    """Reads what is asked for until the connection ends: a list of items -> (how, what was read of each).
+    """Reads the requested lists of items until the connection ends. It answers with (how, what was read of each item).
 
-    Large arrays come in a file that has no name, whose descriptor follows the answer: however a process ends, nothing of it stays.
+    Large arrays are sent in an unnamed file, whose descriptor follows the answer. The file vanishes however the processes end.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     try:
@@ -89,12 +90,12 @@ def main(connection):
             with file:
                 connection.send(("file", described))
                 reduction.send_handle(connection, file.fileno(), os.getppid())
-    except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or wants no more
+    except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or closed the connection
         pass
 
 
 def _written(rows):
-    """A file with the arrays, and the rows with (dtype, shape, place) for each; None where memory does not hold it."""
+    """A file with the arrays, and rows with (dtype, shape, place) for each. None if there is not enough memory."""
     described, place = [], 0
     try:
         file = os.fdopen(os.memfd_create("jaxdali"), "wb")
@@ -114,11 +115,11 @@ def _written(rows):
             described.append((keys, places))
         file.flush()
     except OSError:
-        with contextlib.suppress(OSError):  # what is not written yet is tried again
+        with contextlib.suppress(OSError):  # closing would write the rest
             file.close()
         return None
     return file, described
 
 
 if __name__ == "jaxdali source worker":
-    main(connection)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  given by the process that starts this one
+    main(connection)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  the parent process provides it

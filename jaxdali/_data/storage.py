@@ -1,14 +1,15 @@
-"""Storage: the bytes of files that are named by paths or by fsspec URLs.
+"""Storage: access to the bytes of files that are named by paths or by fsspec URLs.
 
-A reader's argument ``storage=`` is a `Storage`, the user's settings; the reader's list opens it as a `Store`, which lists, tells sizes,
-and reads whole files or ranges, local ones at once, others with retries, a cache on disk, and ahead of their use. What records are made of:
+A reader's argument ``storage=`` is a `Storage`, which holds the user's settings. The reader's list opens it as a `Store`, which lists
+files, tells sizes, and reads whole files or ranges: local ones directly, others with retries, a cache on disk, and read-ahead. Records
+consist of:
 
-* whole files: `Files` of ``files.py``;
-* ranges of a few files (containers): `Ranges` of ``ranges.py``, of which a local batch is read by native threads, straight to its place;
-* anything else: `Store.read` in `Records.read`.
+* whole files: `Files` in ``files.py``;
+* ranges of a few files (containers): `Ranges` in ``ranges.py``; native threads read a local batch directly to its place;
+* anything else: `Records.read` calls `Store.read`.
 
-All that a list has to do for its records to be fetched ahead is `Records.ahead`: it is told which records come next, and passes on
-to `Files.ahead` or `Ranges.ahead`, or to `Store.ahead`, which ranges these are. What is read without that is fetched when it is read.
+A list need only define `Records.ahead` to have its records fetched ahead. That is called with the records that come next, and passes their
+ranges to `Files.ahead`, `Ranges.ahead` or `Store.ahead`. A range that was not announced is fetched when it is read.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ Paths = Path | Sequence[Path]
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")
 _HERE = re.compile(r"^(file|local)://", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
-_AHEAD_BYTES = 512 << 20  # of what is held for batches to come
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: the first time, and at most
-_IDLE = 10.0  # seconds after which a thread with nothing to do ends
-_END_WAIT = 5.0  # seconds that `close` waits for requests under way
+_AHEAD_BYTES = 512 << 20  # limit of the memory for batches to come
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: at first, and at most
+_IDLE = 10.0  # seconds after which an idle thread ends
+_END_WAIT = 5.0  # seconds that `close` waits for running requests
 
-# What another attempt does not change. Anything else, of whatever class a filesystem makes it, may pass.
+# Errors that another attempt does not change. All other errors may be temporary, whatever class a filesystem raises.
 _PERMANENT = (
     FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ImportError, TypeError, ValueError,
 )  # fmt: skip
@@ -125,7 +126,7 @@ class Storage:
 
 
 class ByteRange(NamedTuple):
-    """Bytes of a file: `size` of them from `start` on; None: to its end."""
+    """Bytes of a file: `size` of them from `start` on. None: up to its end."""
 
     path: str
     start: int = 0
@@ -133,7 +134,7 @@ class ByteRange(NamedTuple):
 
 
 class DirectoryEntry(NamedTuple):
-    """What a directory holds."""
+    """An entry of a directory."""
 
     name: str
     is_dir: bool
@@ -141,12 +142,12 @@ class DirectoryEntry(NamedTuple):
 
 
 def is_url(path: str) -> bool:
-    """Whether fsspec has to find what is there; ``file://`` is as good as a path."""
+    """Whether fsspec is needed to open a path. A ``file://`` URL is treated as a path."""
     return _URL.match(path) is not None and not _HERE.match(path)
 
 
 def plain(path: Path) -> str:
-    """A path without ``file://``, which is how native code can read it; a URL with its protocol in lower case, as fsspec has it."""
+    """A path without ``file://``, which native code can read, or a URL with its protocol in lower case, as in fsspec."""
     path = _HERE.sub("", os.fsdecode(path))
     url = _URL.match(path)
     return path if url is None else url[1].lower() + path[url.end(1) :]
@@ -160,7 +161,7 @@ def join(root: str, name: str) -> str:
 
 
 def origin(url: str) -> tuple[str, str]:
-    """Protocol and host of a URL: what credentials are meant for. One that can't be told for sure is an origin of its own."""
+    """Protocol and host of a URL, for which credentials are meant. A URL whose host is uncertain is its own origin."""
     protocol, _, rest = url.partition("://")
     host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
     if "::" in url or not re.fullmatch(r"[\w.\[\]:-]*", host):
@@ -170,11 +171,12 @@ def origin(url: str) -> tuple[str, str]:
 
 
 class Store:
-    """An open `Storage`: see the module's docstring. Its threads begin with the first URL and end with `close`; it may be used again then.
+    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them; it may be used again
+    afterwards.
 
     Attributes:
-      counts: what it did with URLs so far: "requests", "bytes", "retries", "cached" (reads that the cache on disk served), "damaged"
-        (entries of the cache that were not what had been written, and were fetched again).
+      counts: what it has done with URLs so far: "requests", "bytes", "retries", "cached" (reads served from the cache on disk), "damaged"
+        (damaged entries of the cache, which were fetched again).
     """
 
     def __init__(self, settings: Storage | None = None):
@@ -192,20 +194,20 @@ class Store:
     # --- whose names they are -----------------------------------------------------------------------------------
 
     def named(self, path: Path) -> str:
-        """A path or URL that the user gave, as `plain` has it: `Storage.options` are for its host."""
+        """A path or URL from the user, in the form of `plain`. `Storage.options` may be sent to its host."""
         path = plain(path)
         if is_url(path):
             self._own.add(origin(path))
         return path
 
     def named_by_data(self, names: Iterable[str]) -> None:
-        """Names that stand in data, and were allowed: `Storage.options` are not for their hosts, unless the user named these, too."""
+        """Records URLs from data. `Storage.options` are not sent to their hosts, unless the user named these, too."""
         self._strangers.update(origin(plain(name)) for name in names if is_url(name))
 
     # --- what there is ------------------------------------------------------------------------------------------
 
     def size(self, path: str) -> int:
-        """Bytes of a file. OSError where it can't be found out, or the path is that of something else."""
+        """Size of a file in bytes. Raises OSError if it is unknown, or the path is not a file."""
         if not is_url(path):
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
@@ -214,7 +216,7 @@ class Store:
         return self.sizes([path])[0]
 
     def sizes(self, paths: Sequence[str]) -> list[int]:
-        """Those of many files, asked for at the same time."""
+        """The sizes of many files, which are requested at the same time."""
         if not any(map(is_url, paths)):
             return list(map(self.size, paths))
         infos = self._ask(paths, lambda fs, name, **kw: fs.info(name, **kw))
@@ -224,7 +226,7 @@ class Store:
         return [int(info["size"]) for info in infos]
 
     def entries(self, directories: Sequence[str]) -> list[list[DirectoryEntry]]:
-        """What is in directories given by URLs, by name."""
+        """The entries of directories that are given by URLs, sorted by name."""
 
         def ls(fs: Any, name: str, **kw: Any) -> list[DirectoryEntry]:
             fs.invalidate_cache(name)
@@ -236,7 +238,7 @@ class Store:
         return self._ask(directories, ls)
 
     def expand(self, paths: Paths) -> list[str]:
-        """One path or several; those with ``*``, ``?`` or ``[`` stand for the files that match, in byte order.
+        """Expands one path or several: ``*``, ``?`` and ``[`` match files, in byte order.
 
         Raises:
           RuntimeError: nothing matches.
@@ -258,10 +260,10 @@ class Store:
     # --- what is in it ------------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
-        """Bytes of a file: `size` from `start` on; None: to its end.
+        """Bytes of a file: `size` from `start` on. None: up to its end.
 
         Raises:
-          OSError: its `filename` is the path, also of a URL; `strerror` the reason, also that the file ends before the range does.
+          OSError: `filename` is the path or URL, `strerror` the reason, for example that the file ends before the range does.
         """
         if not is_url(path):
             with open(path, "rb") as f:
@@ -274,10 +276,10 @@ class Store:
         return self._wait(path, self._held.get(range) or self._submit(range))
 
     def ahead(self, ranges: Iterable[ByteRange], now: int = 0) -> None:
-        """Begins to fetch ranges, in this order, and lets go of what it held besides.
+        """Starts fetching ranges, in this order, and drops all others that were fetched.
 
         Args:
-          now: how many of them are needed at once; of the rest only as much is fetched as memory is meant for.
+          now: how many of them are needed immediately. Of the others only as many are fetched as the memory limit allows.
         """
         held: dict[ByteRange, Future[bytes]] = {}
         guess = self.counts["bytes"] // max(self.counts["requests"], 1)
@@ -294,7 +296,7 @@ class Store:
         self._held = held
 
     def close(self) -> None:
-        """Lets go of what was fetched, and ends the threads."""
+        """Drops fetched data, and ends the threads."""
         self._held = {}
         with self._lock:
             threads, self._threads = self._threads, None
@@ -309,7 +311,7 @@ class Store:
         return self._threads.submit(self._fetch, range)
 
     def _ask(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
-        """``f(filesystem, name, **timeout)`` of each path, at the same time, repeated like any request; in threads that end with it."""
+        """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries. Its threads end with the call."""
         if not paths:
             return []
         with _Threads(min(32, len(paths))) as threads:
@@ -319,7 +321,7 @@ class Store:
     def _wait(self, path: str, future: Future[Any]) -> Any:
         settings = self.settings
         try:
-            # Requests have a timeout of their own where the filesystem knows one; where it does not, this is it.
+            # Requests have their own timeout if the filesystem supports one. This is the limit for the others.
             return future.result((settings.timeout + _LONGEST_WAIT) * (settings.retries + 1))
         except FutureTimeoutError:
             text = f"no answer in {settings.timeout:g} s, nor to {settings.retries} more requests"
@@ -356,12 +358,12 @@ class Store:
                 fs, name = self._filesystem(path)
                 return f(fs, name, **({"timeout": settings.timeout} if fs.async_impl else {}))
             except _PERMANENT as e:
-                raise _named(e, path) from None  # a traceback would show its text as it is, with the URL
+                raise _named(e, path) from None  # the original traceback would show the URL in the text
             except Exception as e:
                 if attempt == settings.retries:
                     raise _named(e, path, f" (after {attempt + 1} attempts)") from None
             self._count(retries=1)
-            if ended.wait(wait * random.uniform(0.5, 1)):  # those that failed together don't come again together
+            if ended.wait(wait * random.uniform(0.5, 1)):  # random, so that requests that failed together are not repeated together
                 break
             wait = min(2 * wait, _LONGEST_WAIT)
         raise OSError(errno.ECANCELED, "the reader was closed", redacted(path))
@@ -371,25 +373,25 @@ class Store:
             self.counts.update(more)
 
     def _new_filesystem(self, url: str) -> tuple[Any, str]:
-        """The filesystem of a URL, and what it calls the file."""
+        """The filesystem of a URL, and the file's name in it."""
         try:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
         options = dict(self.settings.options) if origin(url) in self._own or origin(url) not in self._strangers else {}
-        if url.startswith(("s3://", "s3a://")):  # whose connections are limited to 10
+        if url.startswith(("s3://", "s3a://")):  # the default limit is 10 connections
             options["config_kwargs"] = {"max_pool_connections": max(self.settings.read_ahead, 10), **options.get("config_kwargs", {})}
         return fsspec.core.url_to_fs(url, **options)
 
 
-# File systems of fsspec that open other URLs, or evaluate what they find there; of further ones the constructor tells.
+# File systems of fsspec that open other URLs, or evaluate what they find. Others are recognized by their constructors.
 _WRAPPING = frozenset(
     "async_wrapper asyncwrapper blockcache cached dask dir dvc filecache generic libarchive reference simplecache tar zip".split()
 )
 
 
 def _chained(url: str, options: Mapping[str, Any]) -> str:
-    """Why a URL means more than a file on one server; "": it does not."""
+    """Why a URL may access more than a file on one server; "": it can't."""
     if "::" in url:
         return "the URL chains file systems"
     protocol = str(options.get("protocol") or url.partition("://")[0]).lower()
@@ -398,7 +400,7 @@ def _chained(url: str, options: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _opens_others(protocol: str) -> bool:
-    """Whether a file system is made of another one, by the arguments of its class and of those that this is derived from."""
+    """Whether a file system is made from another one, which the constructors of its class and of the base classes tell."""
     try:
         import fsspec
 
@@ -413,10 +415,10 @@ class StoreFile(io.RawIOBase):
     """A file of a store, for libraries that read by position.
 
     Args:
-      size: of the file, in bytes.
+      size: of the file in bytes.
 
     Attributes:
-      fetched: bytes of it that need not be asked for, by their place.
+      fetched: bytes that are already there, by their position.
     """
 
     def __init__(self, store: Store, path: str, size: int):
@@ -462,7 +464,7 @@ def _short(got: int, size: int, start: int) -> str:
 
 
 def _named(e: Exception, path: str, more: str = "") -> Exception:
-    """The error of a request, with the path. Not its `repr`, which may hold the request with all its headers."""
+    """The error of a request, with the path. It does not contain the `repr`, which may show the request with all headers."""
     if isinstance(e, ImportError):
         return e
     kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
@@ -474,9 +476,9 @@ def _named(e: Exception, path: str, more: str = "") -> Exception:
 
 
 class _Threads:
-    """At most `most` threads for requests, begun when they are needed.
+    """At most `most` threads for requests, started when they are needed.
 
-    They are daemons, so that one that hangs keeps nobody from leaving, and end by themselves when there was nothing to do for a while.
+    They are daemon threads, so a request that hangs does not keep the process alive. Idle threads end after a while.
     """
 
     def __init__(self, most: int):
@@ -485,10 +487,10 @@ class _Threads:
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._open = 0  # requests that were not answered yet
+        self._open = 0  # requests that are not answered yet
 
     def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:
-        """``f(x, ended)`` in one of the threads; `ended` is set when it is not needed any more."""
+        """Calls ``f(x, ended)`` in one of the threads. `ended` is set when the result is no longer needed."""
         future: Future[Any] = Future()
         with self._lock:
             if len(self._threads) < min(self._open + 1, self._most):
@@ -496,7 +498,7 @@ class _Threads:
                 try:
                     thread.start()
                     self._threads.append(thread)
-                except (RuntimeError, MemoryError):  # there is no memory for more: those that there are have more to do
+                except (RuntimeError, MemoryError):  # not enough memory for another thread: the existing ones do the work
                     if not self._threads:
                         raise
             self._open += 1
@@ -515,13 +517,13 @@ class _Threads:
                     future.set_exception(e)
             with self._lock:
                 self._open -= 1
-            del item, future, f, x  # a thread that waits holds nothing
+            del item, future, f, x  # so that an idle thread keeps nothing alive
 
     def _next(self) -> Any:
         try:
             return self._todo.get(timeout=_IDLE)
         except queue.Empty:
-            with self._lock:  # with which requests are handed in: either there is one now, or the next one begins a thread
+            with self._lock:  # the same lock as in `submit`: either a request is there, or the next one starts a thread
                 try:
                     return self._todo.get_nowait()
                 except queue.Empty:
@@ -529,7 +531,7 @@ class _Threads:
                     return None
 
     def close(self):
-        """Ends the threads: those that wait at once, those with a request under way after it, for which this waits for a bounded time."""
+        """Ends the threads. Idle ones end at once, and the others after their request, for which this waits a limited time."""
         self._ended.set()
         with self._lock:
             threads = list(self._threads)

@@ -1,4 +1,4 @@
-"""Pure integers: which samples the shards of a reader read, and in which order. No I/O, no JAX."""
+"""Integer arithmetic that decides which samples the shards of a reader read, and in which order. No I/O, no JAX."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .._core.errors import ArgumentError
 from .shuffle import EPOCHS_SEED, LIST_SEED, Draw, buffer_order, by_length, epoch_order, list_order
 
 
-@functools.lru_cache(maxsize=32)  # a batch asks for the round of each shard; making one takes time in proportion to the list
+@functools.lru_cache(maxsize=32)  # every batch needs the round of each shard, and computing a round takes time proportional to the list
 def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """(index in the list as given, position in the list as shuffled) of a round that one walk reads from its start."""
+    """(index in the list as given, position in the list as shuffled) for a round that one walk reads from its start."""
     index, position = _ungrouped(walk, number)
     if walk.lengths is None:
         return index, position
@@ -30,7 +30,7 @@ def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     first, behind = shard_bounds(walk.size, walk.num_shards, shard)
     position = np.arange(first, behind)
     if walk.random_shuffle:
-        # Keyed by the shard read, not by the reader: an epoch is the same however many readers share it out.
+        # Keyed by the shard, not by the reader, so that an epoch is the same for any number of readers.
         position = first + buffer_order(behind - first, walk.initial_fill, walk.seed, number, shard)
         return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
     if walk.shuffle == "global":
@@ -42,7 +42,7 @@ def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=8)
 def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """(index, position) of what no shard has read of a round when the first one is at `cursor` (JSON); None: all of it."""
+    """(index, position) of the samples of a round that no shard has read when the first one is at `cursor` (JSON). None: all of them."""
     index, position = [], []
     for shard in range(walk.num_shards):
         other = dataclasses.replace(walk, shard_id=shard)
@@ -56,28 +56,28 @@ def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarra
 
 
 def shard_bounds(size: int, num_shards: int, shard: int) -> tuple[int, int]:
-    """First entry of a shard, and the one behind its last."""
+    """The first entry of a shard, and the end of its entries."""
     return size * shard // num_shards, size * (shard + 1) // num_shards
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """In which order the shards of a reader read its list: the arguments that every reader has.
+    """The order in which the shards of a reader read its list: arguments that every reader has.
 
     Attributes:
-      num_shards: S, the shards that the list is split into.
-      shard_id: the shard the first round reads.
+      num_shards: S, the number of shards that the list is split into.
+      shard_id: the shard of the first round.
       stick_to_shard: every round reads that shard.
-      pad_last_batch: each shard is filled with its last sample to ``ceil(N/S)``, and then to a full batch.
-      random_shuffle: the list is shuffled once before it is split (the same for all seeds), and each round of a
-        shard comes in an order of its own, drawn with a buffer of `initial_fill` places.
-      initial_fill: places of the shuffle buffer. 1 leaves the order of the shuffled list, the same in every epoch.
-      shuffle_after_epoch: instead of moving on to the next shard, every round takes its part of a newly shuffled list; of containers
+      pad_last_batch: repeats the last sample of each shard until the shard has ``ceil(N/S)`` samples, and then until the batch is full.
+      random_shuffle: shuffles the list once before it is split (in the same way for all seeds), and each round of a
+          shard by a shuffle buffer with `initial_fill` places.
+      initial_fill: places of the shuffle buffer. With 1 every epoch has the order of the shuffled list.
+      shuffle_after_epoch: instead of moving on to the next shard, every round takes the same part of a newly shuffled list. Of containers
         only the order is shuffled. The orders are DALI's.
-      shuffle_after_epoch_seed: seed of that, the same for all shards; None: DALI's.
-      shuffle: "global": the whole list is shuffled, by `seed`. Beyond DALI.
-      seed: of the shuffle buffer or of "global"; negative: the pipeline's.
-      group_by_length: so many samples one after another have similar lengths, where the list knows these; 0: as they come.
+      shuffle_after_epoch_seed: the seed for that, the same for all shards; None: DALI's.
+      shuffle: "global": shuffles the whole list, by `seed`. Not in DALI.
+      seed: for the shuffle buffer or "global"; negative: the pipeline's.
+      group_by_length: this many consecutive samples have similar lengths, if the list knows lengths; 0: they are not grouped.
     """
 
     num_shards: int = 1
@@ -108,11 +108,11 @@ class Order:
 
     @property
     def anew(self) -> bool:
-        """Whether every round takes its part of a newly shuffled list."""
+        """Whether every round takes the same part of a newly shuffled list."""
         return self.shuffle_after_epoch or self.shuffle == "global"
 
     def walk(self, size: int, seed: int, bounds: Sequence[int] = (), lengths: np.ndarray | None = None) -> Walk:
-        """The way through a list of `size` records, in a pipeline with that seed.
+        """The walk through a list of `size` records, in a pipeline with that seed.
 
         Args:
           bounds: as `Walk.containers`.
@@ -128,33 +128,33 @@ class Order:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lengths:
-    """Lengths of records, ``[N]``. As a part of keys of caches it is itself, whatever its size."""
+    """Lengths of records, ``[N]``. Compared by identity, so that it can be part of a cache's key at any size."""
 
     values: np.ndarray
 
 
 # Note [Redistribution]
-# A checkpoint of S shards can be gone on with by T shards. The order of a round is a function of the seed and the round alone, so what
-# the S shards had read follows from one cursor, and what they had not is a list that every new shard can compute without the others: it
-# is split anew into T parts. Samples keep their epoch and position, and with them their random numbers. From the next round on the T
-# shards split the whole list as if they had been there from the start.
+# T shards can continue from a checkpoint of S shards. The order of a round is a function of the seed and the round alone. So one cursor
+# determines what the S shards had read, and what they had not read is a list that every new shard can compute without the others. This list
+# is split into T parts. Samples keep their epoch and position, and with them their random numbers. From the next round on the T shards
+# split the whole list as if they had been there from the start.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walk(Order):
-    """The way of one reader through a list of samples, in its `Order`.
+    """How one reader goes through a list of samples, in its `Order`.
 
-    Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard; unless the
-    reader sticks to its shard, the next round is that of the next shard. Where the reader stands is a *cursor*
-    ``{"round": r, "offset": o}``, the next sample to read: everything else is a function of it.
+    Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard. Unless the reader sticks to
+    its shard, the next round is that of the next shard. A *cursor* ``{"round": r, "offset": o}`` is the position of the next sample to
+    read. Everything else is a function of it.
 
-    All shards advance in lockstep, so that one cursor tells all the others (`beside`). After a change of the number of shards
-    (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor": c}``: what the S shards before
-    had not read of rounds r and r + 1 when their first one was at c is what these two rounds consist of now.
+    All shards advance in lockstep, so one cursor determines those of all shards (`beside`). After a change of the number of shards
+    (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor": c}``. Then rounds r and r + 1 consist
+    of what the S shards had not read of them when their first one was at c.
 
     Attributes:
       size: N, entries of the list.
-      containers: what `shuffle_after_epoch` keeps together: the first entry of each container, and the one behind the last.
+      containers: parts that `shuffle_after_epoch` keeps together: the first entry of each container, and the number of entries.
       lengths: of the entries; None: they are not grouped by length.
-      seed: of the shuffle buffer, or of ``shuffle="global"``.
+      seed: for the shuffle buffer, or for ``shuffle="global"``.
     """
 
     size: int
@@ -173,7 +173,7 @@ class Walk(Order):
         return {"round": 0, "offset": 0}
 
     def meta(self) -> dict[str, int]:
-        """As `Pipeline.reader_meta` returns it."""
+        """The metadata that `Pipeline.reader_meta` returns."""
         return {
             "epoch_size": self.size,
             "epoch_size_padded": -(-self.size // self.num_shards) * self.num_shards if self.pad_last_batch else self.size,
@@ -188,14 +188,14 @@ class Walk(Order):
         return self.shard_id if stays else (self.shard_id + number) % self.num_shards
 
     def _left(self, number: int, rest: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
-        """(index, position) of what all shards together read in a round that others began; None: it is a whole one."""
+        """(index, position) of what all shards together read in a round that other shards began. None: it is a whole round."""
         if rest is None or not rest["start"] <= number <= rest["start"] + 1:
             return None
         before = dataclasses.replace(self, num_shards=rest["num_shards"], shard_id=0)
         return _unread(before, json.dumps(rest["cursor"]), number)
 
     def parts(self, number: int, cursor: dict[str, Any]) -> list[int] | None:
-        """How many samples each shard, in the order of `shard_id`, reads in a round that others began; None: it is a whole one."""
+        """Number of samples that each shard, by `shard_id`, reads in a round that other shards began. None: it is a whole round."""
         left = self._left(number, cursor.get("rest"))
         if left is None:
             return None
@@ -203,7 +203,7 @@ class Walk(Order):
         return [behind - first for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)]
 
     def round_size(self, cursor: dict[str, Any]) -> int:
-        """How many samples this shard reads in the round of a cursor, from its start, and with those that pad it."""
+        """Number of samples that this shard reads in the whole round of a cursor, including padding."""
         left = self._left(cursor["round"], cursor.get("rest"))
         if self.pad_last_batch:
             return -(-(self.size if left is None else len(left[0])) // self.num_shards)
@@ -221,13 +221,12 @@ class Walk(Order):
         """The next n samples, in batches of `batch_size`.
 
         Returns:
-          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round,
-          position ``i64[n]``: place in the list as shuffled before the split, the new cursor). Samples that pad a shard
-          repeat its last one, epoch and position included.
+          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round, position ``i64[n]``: place in the list as shuffled
+          before the split, the new cursor). Samples that pad a shard repeat its last one, with its epoch and position.
         """
         number, offset, rest = cursor["round"], cursor["offset"], cursor.get("rest")
         entries, places = self._round(number, rest)
-        if offset + n < len(entries):  # nearly always: inside of one round
+        if offset + n < len(entries):  # the usual case: inside one round
             here = slice(offset, offset + n)
             epoch = np.empty(n, np.int64)
             epoch.fill(number)
@@ -239,10 +238,10 @@ class Walk(Order):
             count = len(entries)
             if self.pad_last_batch:
                 left = self._left(number, rest)
-                if left is not None and not count:  # nothing is left for this shard: another one's last sample fills its batches
+                if left is not None and not count:  # this shard has nothing left: another shard's last sample fills its batches
                     entries, places, count = left[0][-1:], left[1][-1:], 1
                 padded = -(-(self.size if left is None else len(left[0])) // self.num_shards)
-                # A batch that reaches the padded shard's end is filled up with the last sample.
+                # The last sample fills up a batch that reaches the end of the padded shard.
                 room = min(n - done, batch_size - done % batch_size)
                 until = done + room
                 which = np.minimum(np.arange(offset, offset + room), count - 1)
@@ -255,8 +254,8 @@ class Walk(Order):
                 index[done:until], position[done:until] = entries[offset:behind], places[offset:behind]
                 offset = behind
                 ended = offset >= count
-            # The epoch is the number of the round, not how often the walk has wrapped: that would give a sample which one shard
-            # read in its first round the same random numbers again when the shard before reads it in its second.
+            # The epoch is the number of the round, not the number of passes of this walk. Otherwise a sample that one shard read in its
+            # first round would get the same random numbers again when the previous shard reads it in its second round.
             epoch[done:until] = number
             done = until
             if ended:
@@ -276,7 +275,7 @@ class Walk(Order):
         other, rest = dataclasses.replace(self, shard_id=shard_id), cursor.get("rest")
         number = begin = 0 if rest is None else rest["start"]
         taken = cursor["offset"]
-        whole = number if rest is None else number + 2  # the first round that is whole for certain
+        whole = number if rest is None else number + 2  # the first round that is certainly whole
         taken += sum(self._count(k, rest) for k in range(begin, min(whole, cursor["round"])))
         if cursor["round"] > whole:
             rounds, period = self._period(whole)
@@ -295,19 +294,19 @@ class Walk(Order):
         return behind - first
 
     def _period(self, number: int) -> tuple[int, int]:
-        """After how many rounds, and samples, a shard comes again."""
+        """After how many rounds, and samples, a shard is read again."""
         if self.stick_to_shard or self.anew:
             return 1, self._count(number, None)
         return self.num_shards, self.size
 
     def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
-        """The cursor to go on from where shard `shard_id` of another number of shards was at `cursor`.
+        """The cursor from which to continue when shard `shard_id` of another number of shards was at `cursor`.
 
-        What these shards together had not yet read of their round, and of the next, is split anew, so that each sample is
-        still read once. They keep their epoch and position.
+        What those shards together had not read of their round, and of the next one, is split again, so that each sample is still read once.
+        Samples keep their epoch and position.
 
         Raises:
-          ValueError: the shards are more than a round apart.
+          ValueError: the shards are more than one round apart.
         """
         old = dataclasses.replace(self, num_shards=num_shards, shard_id=shard_id)
         rounds = [old.beside(cursor, i)["round"] for i in range(num_shards)]
@@ -321,9 +320,9 @@ class Walk(Order):
         return {"round": min(rounds), "offset": 0, "rest": rest}
 
     def fingerprint(self) -> dict[str, Any]:
-        """The fields a cursor's meaning depends on."""
+        """The fields that determine the meaning of a cursor."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        del fields["seed"], fields["containers"], fields["lengths"]  # the first comes from the checkpoint, the list's digest has the others
+        del fields["seed"], fields["containers"], fields["lengths"]  # stored elsewhere in the checkpoint, or in the digest
         if not self.group_by_length:  # as in checkpoints of versions without it
             del fields["group_by_length"]
         return fields
