@@ -16,6 +16,7 @@ import containers
 import numpy as np
 import pytest
 import riegeli
+import videos
 from faulty import Faulty
 from PIL import Image
 
@@ -180,6 +181,13 @@ def make_sequence(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {"file_root": f"{folder}", "sequence_length": 2}
 
 
+def make_video(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    """Clips of two frames, of which each begins with the next one's first; in three videos."""
+    for k, part in enumerate(parts(n)):
+        videos.write(folder / f"{k}.mp4", len(part) + 1, "mpeg4", size=(16, 16), gop=4, first=part[0] + k)
+    return {"filenames": [f"{folder}/{k}.mp4" for k in range(3)], "sequence_length": 2, "step": 1}
+
+
 MAKERS = {
     "array_record": Maker(make_array_record),
     "caffe": Maker(make_caffe, urls=False),
@@ -194,6 +202,7 @@ MAKERS = {
     "source": Maker(make_source, urls=False),
     "tfrecord": Maker(make_tfrecord),
     "tokens": Maker(make_tokens),
+    "video": Maker(make_video),
     "webdataset": Maker(make_webdataset),
     "zip": Maker(make_zip),
 }

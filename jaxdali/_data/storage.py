@@ -275,6 +275,16 @@ class Store:
         range = ByteRange(path, start, size)
         return self._wait(path, self._held.get(range) or self._submit(range))
 
+    def kept(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
+        """What ``make()`` returns for a key, which takes long to compute from a file. The cache on disk keeps it, if there is one."""
+        if self._cache is None:
+            return make()
+        data = self._cache.get(key)
+        if data is None:
+            data = make()
+            self._cache.put(key, data)
+        return data
+
     def ahead(self, ranges: Iterable[ByteRange], now: int = 0) -> None:
         """Starts fetching ranges, in this order, and drops all others that were fetched.
 

@@ -16,6 +16,7 @@ from ._sequence import sequence as sequence
 from ._source import source as source
 from ._tfrecord import tfrecord as tfrecord
 from ._tokens import tokens as tokens
+from ._video import video as video
 from ._webdataset import webdataset as webdataset
 from ._zip import zip as zip
 

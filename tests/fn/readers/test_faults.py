@@ -257,7 +257,7 @@ SECOND = range(2, 11)
 PATHS = {
     "array_record": "1.array_record", "caffe": "2/data.mdb", "caffe2": "2/data.mdb", "coco": "5.jpg", "file": "class 2/005.jpg",
     "mxnet": "2.rec", "nemo_asr": "5.wav", "numpy": "005.npy", "parquet": "1.parquet", "tfrecord": "2", "webdataset": "1.tar",
-    "zip": "1.zip",
+    "video": "1.mp4", "zip": "1.zip",
 }  # fmt: skip
 CHANGED, OUTSIDE = "the file has changed since the pipeline was built", "it lies outside the file, which has .* or the file is truncated"
 FAULTS = [
@@ -279,7 +279,8 @@ FAULTS = [
     Fault("webdataset", of_another, "1.idx", "1.tar:.*(the index is of another file|outside)", range(2, 14)),
     Fault("tfrecord mxnet webdataset caffe caffe2 parquet", truncated, "", CHANGED, SECOND, True),
     Fault("tfrecord mxnet webdataset caffe caffe2 parquet", longer, "", CHANGED, SECOND, True),
-    Fault("tfrecord mxnet webdataset caffe caffe2 parquet array_record zip", gone, "", "No such file", SECOND, True),
+    Fault("video", truncated, "", CHANGED, SECOND, True),
+    Fault("tfrecord mxnet webdataset caffe caffe2 parquet array_record video zip", gone, "", "No such file", SECOND, True),
     Fault("numpy", truncated, "", "it is shorter than its header says", [5], True),
     Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5], True),
     Fault("file", gone, "", "005.jpg: No such file", [17], True),

@@ -1,0 +1,1 @@
+"""Videos: their frames by number."""

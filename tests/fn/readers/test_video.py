@@ -1,0 +1,221 @@
+"""readers.video: clips, labels, numbers and times of frames."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import videos
+from data_sets import failing
+
+import jaxdali
+from jaxdali import fn, pipeline_def, types
+from jaxdali._core.errors import ArgumentError
+
+pytest.importorskip("av")
+
+
+def read(batches: int, batch_size: int = 1, reader=fn.readers.video, num_threads: int = 2, **arguments):
+    """The outputs of each batch, as lists of NumPy arrays."""
+
+    @pipeline_def(batch_size=batch_size, num_threads=num_threads)
+    def pipeline():
+        found = reader(**arguments)
+        return tuple(found) if isinstance(found, list) else (found,)
+
+    pipe = pipeline()
+    found = [[[np.asarray(x) for x in output] for output in pipe.run()] for _ in range(batches)]
+    pipe.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three videos of 20, 11 and 7 frames."""
+    folder = tmp_path_factory.mktemp("videos")
+    return [videos.write(folder / f"{n}.mp4", n, bf="2", sc_threshold="0", first=100 * k) for k, n in enumerate((20, 11, 7))]
+
+
+@pytest.fixture(scope="module")
+def frames(files):
+    return [videos.rgb(f) for f in files]
+
+
+def test_clips_are_the_frames(files, frames):
+    found = read(9, filenames=files, labels=[5, 3, 4], sequence_length=4, enable_frame_num="sequence", enable_timestamps=True)
+    for (clip,), (label,), (numbers,), (times,) in found:
+        k = {5: 0, 3: 1, 4: 2}[int(label[0])]
+        np.testing.assert_array_equal(clip, frames[k][numbers])
+        np.testing.assert_allclose(times, numbers / 25)
+    firsts = [(int(label[0]), int(numbers[0])) for _, (label,), (numbers,), _ in found]
+    assert firsts == [(5, 0), (5, 4), (5, 8), (5, 12), (5, 16), (3, 0), (3, 4), (4, 0), (5, 0)]
+    assert found[0][0][0].shape == (4, 48, 64, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"sequence_length": 6}, [0, 6, 12]),
+        ({"sequence_length": 6, "stride": 2}, [0]),
+        ({"sequence_length": 6, "stride": 2, "step": 3}, [0, 3, 6, 9]),
+        ({"sequence_length": 3, "stride": 3, "step": 1}, list(range(14))),
+        ({"sequence_length": 6, "pad_sequences": True}, [0, 6, 12, 18]),
+        ({"sequence_length": 30, "pad_sequences": True, "step": 7}, [0, 7, 14]),
+    ],
+)
+def test_where_clips_begin(files, frames, arguments, expected):
+    """As in DALI's loader: a clip is read if its last frame is there; with pad_sequences each that has a frame."""
+    found = read(len(expected), filenames=files[:1], labels=[], enable_frame_num="sequence", enable_timestamps=True, **arguments)
+    assert [int(numbers[0]) for _, _, (numbers,), _ in found] == expected
+    stride = arguments.get("stride", 1)
+    for (clip,), _, (numbers,), (times,) in found:
+        wanted = numbers[0] + stride * np.arange(arguments["sequence_length"])
+        assert numbers.tolist() == np.where(wanted < 20, wanted, -1).tolist()
+        np.testing.assert_array_equal(clip, np.where((numbers >= 0)[:, None, None, None], frames[0][numbers], 0))
+        np.testing.assert_allclose(times, np.where(numbers < 0, -1, numbers / 25))
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "expected"),
+    [
+        ("3", {}, (0, 20)),
+        ("3 0.1 0.5", {}, (3, 12)),  # ceil(2.5), floor(12.5)
+        ("3 0.1 0.5", {"file_list_include_preceding_frame": True}, (2, 13)),
+        ("3 0.4", {}, (11, 20)),  # DALI holds 0.4 in float32, which is more
+        ("3 -0.4 -0.1", {}, (10, 17)),
+        ("3 2 9", {"file_list_frame_num": True}, (2, 9)),
+        ("3 -6 -2", {"file_list_frame_num": True}, (14, 18)),
+        ("3 5", {"file_list_frame_num": True}, (5, 20)),
+    ],
+)
+def test_parts_of_videos(files, tmp_path, line, arguments, expected):
+    (tmp_path / "list").write_text(f"{files[0]} {line}\n")
+    begin, end = expected
+    found = read(end - begin, file_list=str(tmp_path / "list"), sequence_length=1, enable_frame_num=True, **arguments)
+    assert [int(numbers[0]) for _, _, (numbers,) in found] == list(range(begin, end))
+    assert {int(label[0]) for _, (label,), _ in found} == {3}
+
+
+def test_directories_are_labels(tmp_path, frames, files):
+    for folder, k in (("b", 0), ("a", 1), ("c", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.mp4").write_bytes(pathlib.Path(files[k]).read_bytes())
+    found = read(3, file_root=str(tmp_path), sequence_length=7, step=100)
+    assert [int(label[0]) for _, (label,) in found] == [0, 1, 2]
+    for ((clip,), _), k in zip(found, (1, 0, 2)):
+        np.testing.assert_array_equal(clip, frames[k][:7])
+
+
+def test_types(files, frames):
+    y = read(1, filenames=files[0], sequence_length=3, dtype=types.FLOAT, normalized=True)[0][0][0]
+    np.testing.assert_allclose(y, frames[0][:3] / np.float32(255), rtol=1e-6)
+    x = read(1, filenames=files[0], sequence_length=3, dtype=types.FLOAT)[0][0][0]
+    np.testing.assert_array_equal(x, frames[0][:3].astype(np.float32))
+    z = read(1, filenames=files[0], sequence_length=3, image_type=types.YCbCr)[0][0][0]
+    luma = np.stack([np.frombuffer(f.planes[0], np.uint8).reshape(48, -1)[:, :64] for f in videos.decoded(files[0])])
+    np.testing.assert_array_equal(z[..., 0], luma[:3])
+
+
+def test_sizes_may_differ(tmp_path, files, frames):
+    small = videos.write(tmp_path / "small.mp4", 5, size=(32, 48))
+    found = read(1, 2, filenames=[files[2], small], sequence_length=5, step=50)[0][0]
+    np.testing.assert_array_equal(found[0], frames[2][:5])
+    np.testing.assert_array_equal(found[1], videos.rgb(small))
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("order", [{}, {"random_shuffle": True}, {"shuffle": "global"}])
+def test_clips_that_share_frames(files, frames, order, num_threads):
+    """In one batch, and in batches that follow."""
+    more = {"sequence_length": 5, "step": 2, "stride": 2, "enable_frame_num": "sequence"}
+    for outputs in read(6, 5, num_threads=num_threads, filenames=files, labels=[], **more, **order):
+        for clip, label, numbers in zip(*outputs):
+            np.testing.assert_array_equal(clip, frames[label[0]][numbers])
+
+
+def test_on_an_accelerator_and_with_operators(files, frames):
+    """`device="gpu"` is accepted everywhere; clips go through the operators of sequences."""
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def pipeline():
+        clips, label = fn.readers.video(filenames=files, labels=[], sequence_length=4, device="gpu", random_shuffle=True)
+        return fn.crop_mirror_normalize(clips, crop=(32, 32), output_layout="FCHW"), label
+
+    pipe = pipeline()
+    clips, _ = pipe.run()
+    assert [np.asarray(x).shape for x in clips] == [(4, 3, 32, 32)] * 2
+    pipe.close()
+
+
+def test_damaged_videos(tmp_path, files):
+    """One that can't be opened, and one whose data are damaged: the error names file, frame and time, and others can be read."""
+    broken, damaged = tmp_path / "broken.mp4", tmp_path / "damaged.mp4"
+    broken.write_bytes(b"no video")
+    av = pytest.importorskip("av")
+    data = bytearray(pathlib.Path(files[0]).read_bytes())
+    with av.open(files[0]) as container:
+        pos, size = [(p.pos, p.size) for p in container.demux(video=0) if p.is_keyframe][1]
+    assert pos is not None
+    data[pos + 20 : pos + size] = bytes(size - 20)
+    damaged.write_bytes(data)
+    arguments = {"filenames": [files[1], str(broken), str(damaged)], "sequence_length": 4, "labels": []}
+    good, errors = failing("video", arguments, 8)
+    assert good == 5
+    assert "broken.mp4: " in errors[0]
+    assert all("readers.video" in e for e in errors)
+    assert [f"damaged.mp4: frame {k} ({t} s)" in e for e, k, t in zip(errors[1:], (8, 12), ("0.320", "0.480"))] == [True, True]
+    for on_error in ("skip", "replace"):
+        assert failing("video", {**arguments, "on_error": on_error}, 8) == (8, [])
+
+
+def test_indices_are_kept(tmp_path, files, monkeypatch):
+    """In the process, and with a cache directory for others, too."""
+    from jaxdali.fn._video import clips
+
+    made = []
+    monkeypatch.setattr(clips, "make_index", lambda source, make=clips.make_index: made.append(1) or make(source))
+    for _ in range(2):
+        monkeypatch.setattr(clips, "INDICES", clips.Indices())
+        for _ in range(2):
+            read(1, filenames=files, sequence_length=4, storage=jaxdali.Storage(cache_dir=tmp_path))
+        assert len(made) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({}, "exactly one of filenames, file_root and file_list"),
+        ({"filenames": "a.mp4", "file_root": "b"}, "got filenames and file_root"),
+        ({"file_root": "b", "labels": [1]}, "labels belong to filenames"),
+        ({"filenames": ["a", "b"], "labels": [1]}, "labels must have a number for each of the 2 filenames"),
+        ({"filenames": "a.mp4", "enable_timestamps": True}, "enable_timestamps needs file_list, or filenames with labels"),
+        ({"file_root": "b", "enable_frame_num": True}, "enable_frame_num needs"),
+        ({"filenames": "a.mp4", "channels": 1}, "channels"),
+        ({"filenames": "a.mp4", "image_type": types.GRAY}, "image_type"),
+        ({"filenames": "a.mp4", "stride": 0}, "stride"),
+    ],
+)
+def test_arguments(arguments, why):
+    with pytest.raises((ArgumentError, TypeError, ValueError), match=why):
+        read(1, sequence_length=2, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"filenames": "/nowhere/x.mp4"}, "no video can be read. /nowhere/x.mp4: No such file"),
+        ({"file_list": "/nowhere/list"}, "can't read file_list"),
+        ({"file_root": "/nowhere"}, "can't list file_root"),
+    ],
+)
+def test_missing_files(arguments, why):
+    with pytest.raises(RuntimeError, match=why):
+        read(1, sequence_length=2, **arguments)
+
+
+def test_short_videos_and_bad_lists(tmp_path, files):
+    with pytest.raises(RuntimeError, match="no video is long enough for a clip; the first one has 7 frames"):
+        read(1, filenames=files[2], sequence_length=8)
+    for text, why in (("x.mp4", "line 1: expected a file name"), (f"{files[0]} 1 30 40", "20.mp4 has 20 frames, and file_list asks for")):
+        (tmp_path / "list").write_text(text)
+        with pytest.raises(RuntimeError, match=why):
+            read(1, file_list=str(tmp_path / "list"), file_list_frame_num=True, sequence_length=2)
