@@ -77,8 +77,6 @@ def test_public_modules_are_dalis():
         (fn, "optical_flow", r"fn\.optical_flow of DALI is not in jaxdali$"),
         (fn.experimental, "inputs", r"fn\.experimental\.inputs of DALI \(video\) is not in jaxdali$"),
         (fn, "resizee", r"there is no operator fn\.resizee, neither here nor in DALI 2\.4; the closest that is: fn\.resize$"),
-        (fn.readers, "video", r"fn\.readers\.video of DALI is not in jaxdali$"),  # none of other readers is any closer
-        (fn.decoders, "video", r"fn\.decoders\.video of DALI is not in jaxdali$"),
         (jaxdali, "Pipelin", "has no attribute 'Pipelin'; did you mean 'Pipeline'?"),
         (jaxdali.plugin, "tf", r"^plugin\.tf of DALI is not in jaxdali: use plugin\.jax; tf\.data\.Dataset\.from_generator"),
         (jaxdali, "plugin_manager", r"^plugin_manager of DALI is not in jaxdali: .* jaxdali\.extend"),
@@ -89,7 +87,6 @@ def test_public_modules_are_dalis():
         (ops, "HostDecoder", r"^ops\.HostDecoder of DALI is not in jaxdali: use ops\.decoders\.Image$"),
         (ops, "nvJPEGDecoderRandomCrop", r'not in jaxdali: use ops\.decoders\.ImageRandomCrop\(device="mixed"\)$'),
         (ops, "OpticalFlow", r"^ops\.OpticalFlow of DALI is not in jaxdali$"),
-        (ops.readers, "Video", r"^ops\.readers\.Video of DALI is not in jaxdali$"),
         (ops, "Resise", r"^jaxdali\.ops has no class 'Resise'; did you mean 'Resize'\?$"),
     ],
 )
