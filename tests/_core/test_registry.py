@@ -113,6 +113,7 @@ def needed(name: str) -> dict:
         "readers.numpy": {"file_root": "."},
         "readers.source": {"dataset": [0, 1]},
         "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},
+        "readers.video": {"filenames": "a"},
         "reinterpret": {"shape": [48]},
         "reshape": {"shape": [48]},
         "resize_crop_mirror": {"size": 4},
