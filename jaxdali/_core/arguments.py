@@ -17,7 +17,7 @@ from .declaration import Argument
 from .errors import ArgumentError
 from .values import Spec, Value
 
-# What the signature of an operator's function says of its arguments, by the operator's name. Called when somebody asks, as it takes time.
+# Maps an operator's name to a function that returns the arguments in its signature. It is called on demand, because it takes time.
 declared: dict[str, Callable[[], Mapping[str, Argument]]] = {}
 D = TypeVar("D")
 

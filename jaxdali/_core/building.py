@@ -78,12 +78,12 @@ def current_branch() -> Branch | None:
 
 def _is_of_jax(e: Exception) -> bool:
     by_frames = any(f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__))
-    return by_frames or any("JAX" in text for text in (str(e), *getattr(e, "__notes__", ())))  # which may have taken its frames out
+    return by_frames or any("JAX" in text for text in (str(e), *getattr(e, "__notes__", ())))  # JAX may have removed its frames
 
 
 def _add_line(e: Exception):
     """Adds the operator and the user's line to the message of an exception from a call of an operator."""
-    line, called = "", None  # the innermost one outside this package, and the frame inside that it went to
+    line, called = "", None  # the innermost line outside this package, and the frame inside that it called
     for frame, number in traceback.walk_tb(e.__traceback__):
         if not is_ours(frame):
             line, called = f"{frame.f_code.co_filename}:{number}", None
@@ -118,7 +118,7 @@ def current_scope() -> Scope | None:
 
 @contextlib.contextmanager
 def drawing_as(first: list[int]):
-    """While active in this thread, random operators draw as those did, in this order, whose numbers `first` has; more are added to it."""
+    """While active in this thread, random operators draw the numbers of the nodes in `first`, in this order. Further nodes are appended."""
     before = _local.__dict__.get("draws")
     _local.draws = (first, itertools.count())
     try:
@@ -154,14 +154,14 @@ def _users_frame() -> types.FrameType | None:
 
 
 def _trace_state() -> Any:
-    """What JAX traces now, to be compared; jax 0.9 has the function in another module."""
+    """What JAX traces at present, to be compared. In jax 0.9 the function is in another module."""
     found = getattr(jax.extend.core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
     return found(convention="jaxdali")
 
 
 @functools.cache
 def _clean() -> Any:
-    """JAX's state where it traces nothing: in a thread of its own, as the first caller may be a function that is traced."""
+    """JAX's state when it traces nothing. A new thread has it, while the first caller may be a traced function."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(_trace_state()))
     thread.start()
@@ -170,7 +170,7 @@ def _clean() -> Any:
 
 
 def refuse_tracing(what: str):
-    """RuntimeError where JAX traces a function: `what` would be called once, and its batch a constant of what is compiled."""
+    """Raises RuntimeError while JAX traces a function: `what` would run once, and its batch would become a constant of the program."""
     if _trace_state() != _clean():
         raise RuntimeError(
             f"{what} at {user_line()} is called while JAX traces a function (under jit, vmap, grad, scan, ...): that happens once, and "
@@ -179,7 +179,7 @@ def refuse_tracing(what: str):
 
 
 def warn(text: str, category: type[Warning] = UserWarning):
-    """A warning at the user's line, and of the user's module: as of `warnings.warn`, filters go by it, and a line has it once."""
+    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns once."""
     module = (_users_frame() or sys._getframe()).f_globals
     file, _, line = user_line().rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
@@ -204,7 +204,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
     nodes = tuple(as_node(x, op.name) for x in inputs)
-    # What depends on nothing is made for all samples; one can't tell it from what DALI makes.
+    # A node that depends on nothing is made for all samples, as in DALI.
     branch = current_branch() if op.of_batch or any(isinstance(x, DataNode) for x in inputs) else None
     where = user_line()
     branch = branch_by([x for i, x in enumerate(nodes) if i not in op.joins], branch)

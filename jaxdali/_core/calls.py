@@ -1,4 +1,4 @@
-"""Calls of public functions, as the user wrote them: what a serialized pipeline consists of."""
+"""Records calls of public functions as the user wrote them. A serialized pipeline consists of these calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tracebacks import shorten
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-functions: dict[str, Callable[..., Any]] = {}  # by their public names: all that a file may call
+functions: dict[str, Callable[..., Any]] = {}  # by public name: the only functions that a file may call
 _numbers = itertools.count()
 _local = threading.local()
 
@@ -38,18 +38,18 @@ class Call:
 
 
 def current_call() -> Call | None:
-    """The call that the nodes made now in this thread belong to: the outermost."""
+    """The outermost call in this thread, to which new nodes belong."""
     return _local.__dict__.get("call")
 
 
 def current_line() -> str | None:
-    """The user's line that nodes made now were made at, when it is not that of this call: while a file is read."""
+    """The user's line for new nodes, if it is not the line of the current call: while a file is read."""
     return _local.__dict__.get("line")
 
 
 @contextlib.contextmanager
 def made_at(line: str) -> Iterator[None]:
-    """While active in this thread, nodes are made as if at a line of the user."""
+    """While active in this thread, new nodes get this line."""
     _local.line = line
     try:
         yield
@@ -58,7 +58,7 @@ def made_at(line: str) -> Iterator[None]:
 
 
 def recorded(name: str, function: Callable[..., Any], inputs: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
-    """Calls a function; the nodes that it makes remember the call, if no other of these functions made it."""
+    """Calls a function. The nodes that it makes remember the call, unless another recorded function is already running."""
     if current_call() is not None:
         return function(*inputs, **arguments)
     call = _local.call = Call(name, inputs, arguments)
@@ -71,7 +71,7 @@ def recorded(name: str, function: Callable[..., Any], inputs: tuple[Any, ...], a
 
 
 def flat(result: Any) -> Iterator[Any]:
-    """What a function returned, one DataNode after the other."""
+    """The DataNodes in the result of a function, one after the other."""
     if isinstance(result, (list, tuple, dict)):
         for x in result.values() if isinstance(result, dict) else result:
             yield from flat(x)
@@ -80,7 +80,7 @@ def flat(result: Any) -> Iterator[Any]:
 
 
 def records(name: str) -> Callable[[F], F]:
-    """Makes a function one that files may call, under this name."""
+    """Decorator: allows serialized files to call the function by this name."""
 
     def decorate(f: F) -> F:
         @functools.wraps(f)

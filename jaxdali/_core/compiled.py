@@ -1,4 +1,4 @@
-"""Says what is wrong when the compiled module is missing: imported before everything else."""
+"""Explains why the compiled module does not load. It is imported before everything else."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""Operators of the language on `DataNode`: arithmetic, comparisons, subscripts, and where a value is."""
+"""Python's operators on `DataNode`: arithmetic, comparisons, subscripts, and moves between devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .tracebacks import boundaries
 
 
 def evaluated(function: str, *operands: Any) -> Any:
-    """A pointwise function, by what the operands are; NotImplemented when one can't be any."""
+    """Applies a pointwise function. Its operands decide how; NotImplemented if one can't be an operand."""
     first = next(x for x in operands if isinstance(x, Arithmetic))
     return first._pointwise(function, *operands)
 
@@ -25,7 +25,7 @@ class Arithmetic:
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:
-        """A pointwise function; NotImplemented when an operand is none."""
+        """A pointwise function; NotImplemented if an operand is not supported."""
         raise NotImplementedError(function)
 
     def __neg__(self) -> Self:
@@ -133,7 +133,7 @@ class Arithmetic:
 
 @boundaries
 class Expression(Arithmetic):
-    """What Python's operators do on a `DataNode`."""
+    """Python's operators on a `DataNode`."""
 
     __slots__ = ()
 
@@ -146,11 +146,11 @@ class Expression(Arithmetic):
         return language().subscript(self, key)
 
     def gpu(self) -> Self:
-        """The value on the accelerator (itself when it is there)."""
+        """The value on the accelerator (itself if it is there)."""
         return language().copy_to(self, "gpu")
 
     def cpu(self) -> Self:
-        """The value on the host (itself when it is there)."""
+        """The value on the host (itself if it is there)."""
         return language().copy_to(self, "cpu")
 
     def shape(self, *, dtype: DALIDataType | None = None, device: str = "cpu") -> Self:
@@ -166,7 +166,7 @@ class Expression(Arithmetic):
         return node if device == "cpu" else language().copy_to(node, "gpu")
 
     def property(self, key: str, *, device: str = "cpu") -> Self:
-        """What is known of each sample besides its values, as the bytes of a text: `fn.get_property`.
+        """Metadata of each sample, as the bytes of a string: `fn.get_property`.
 
         Args:
           key: "layout" or "source_info".

@@ -25,8 +25,8 @@ for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
 
 
-_loaders: dict[str, Callable[[int], str]] = {}  # of each library with CUDA kernels: loads them into a GPU, and says what went wrong
-_loaded: set[tuple[str, int]] = set()  # libraries and GPUs
+_loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA kernels into a GPU, returns an error message
+_loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
 
 
 def _load_cuda() -> tuple[str, frozenset[str]]:
@@ -60,22 +60,22 @@ def _is_cuda(device: jax.Device) -> bool:
 
 
 def kernels_on(device: jax.Device) -> frozenset[str]:
-    """The native kernels that JAX programs on a device can call. Where one is missing, its operators run on the CPU."""
+    """The native kernels that JAX programs on a device can call. Operators without one run on the CPU."""
     if device.platform == "cpu":
         return frozenset(_kernels["cpu"])
     return frozenset(_kernels["CUDA"] if _is_cuda(device) else ())
 
 
 def why_no_kernels(device: jax.Device) -> str:
-    """Why programs on a GPU of NVIDIA's can't call the kernels; "" when they can, and for other devices."""
+    """Why programs on an NVIDIA GPU can't call the kernels; "" if they can, and for other devices."""
     return f"jaxdali's CUDA module is {CUDA}" if _is_cuda(device) and not CUDA_KERNELS else ""
 
 
 def load_kernels(device: jax.Device):
-    """Loads all kernels into a GPU of NVIDIA's, the first time. Of other devices: does nothing.
+    """Loads all kernels into an NVIDIA GPU, the first time. For other devices it does nothing.
 
-    CUDA would load each when it is launched first, and wait for all that runs on the GPU: with a kernel of NCCL's that waits for another
-    GPU, which our launch there would have to precede, without end.
+    Otherwise CUDA would load each kernel at its first launch, after everything that runs on the GPU. An NCCL kernel may be waiting there
+    for another GPU, which in turn waits for our launch: a deadlock.
 
     Raises:
       RuntimeError: the GPU can't run them.
@@ -89,12 +89,12 @@ def load_kernels(device: jax.Device):
 
 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:
-    """Makes a kernel of a library of one's own known, for `NativeOperator.kernel` and `call`.
+    """Registers a kernel from a user's library, for `NativeOperator.kernel` and `call`.
 
-    The library stays loaded until the process ends, and must not be overwritten while that runs; registering it again does nothing.
+    The library stays loaded until the process ends, and must not be overwritten until then. Registering it again has no effect.
 
     Args:
-      name: of the kernel, as in ``JAXDALI_DEFINE_KERNEL(name, ...)``.
+      name of the kernel in ``JAXDALI_DEFINE_KERNEL(name, ...)``.
       library: path of a shared library (or of a nanobind module), compiled with ``ffi/common/extension.h``.
       platform: what it was compiled for: "cpu", or with ``-DJAXDALI_CUDA`` "CUDA". Every kernel needs one for the CPU.
 
@@ -126,7 +126,7 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
 
 
 def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
-    """What `ffi/common/launch.h` defines in a library with CUDA kernels; nothing, in one that does not use it."""
+    """The function that `ffi/common/launch.h` defines in a library with CUDA kernels; for other libraries one that does nothing."""
     try:
         load = library.jaxdali_load_kernels
     except AttributeError:
@@ -137,7 +137,7 @@ def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
 
 @dataclasses.dataclass(frozen=True)
 class KernelCall:
-    """What a native call gets beside its batch.
+    """The operands and attributes of a native call besides its batch.
 
     Attributes:
       params: further operands, one row per sample.
@@ -166,16 +166,16 @@ def call(
     into: Any = None,
     **attrs: Any,
 ) -> tuple[Any, Any]:
-    """Calls a native kernel on one shard's batch.
+    """Calls a native kernel on the batch of one shard.
 
     Args:
       kernel: the kernel's name; the target is ``jaxdali_<kernel>``.
       image: the batch, dense ``[B, ...]`` or `Ragged`.
       spec: of the output.
-      out: layout of a ragged output, None when `spec.shape` is static.
+      out: layout of a ragged output, None if `spec.shape` is static.
       *params: further operands, one row per sample.
-      into: of `params` the one whose memory becomes the output's: what the kernel does not write stays as it is there.
-      scratch: bytes of working memory that the kernel asks for: XLA plans it with the rest of the program's memory.
+      into: the one of `params` whose memory becomes the output's. What the kernel does not write keeps its value.
+      scratch: bytes of working memory that the kernel needs. XLA plans it with the rest of the program's memory.
       **attrs: small static attributes (int, float, bool, str, or a tuple of int).
 
     Returns:
@@ -189,20 +189,20 @@ def call(
     data, status, memory = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
         *operands, **{k: _attribute(v) for k, v in attrs.items()}
     )
-    if ctx.times is not None:  # on the CPU, where the kernel writes it there (ffi/common/binding.h)
+    if ctx.times is not None:  # on the CPU, the kernel writes it there (ffi/common/binding.h)
         ctx.times.append(jax.lax.bitcast_convert_type(memory[:4], jnp.int32))
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 
 
 def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]]) -> tuple[Any, list[Any]]:
-    """Calls several native kernels as one: each gets, sample by sample, what the one before makes (ffi/chain/chain.h).
+    """Calls several native kernels as one. Sample by sample, each gets the result of the one before (ffi/chain/chain.h).
 
     Args:
-      image: the first one's batch, as of `call`.
-      stages: kernel, context and operands of each. Of values in between only the shapes are operands; they have no memory.
+      image: the batch of the first kernel, as in `call`.
+      stages: kernel, context and operands of each stage. Intermediate values have no memory; only their shapes are operands.
 
     Returns:
-      (what the last one makes, each one's status ``i32[B]``).
+      (result of the last stage, status ``i32[B]`` of each stage).
     """
     *inner, (_, last, _) = stages
     B, spec, out = last.B, last.spec, last.out[0]
@@ -227,11 +227,11 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
 
 
 def checked(outputs: Sequence[Any], status: Any, steps: Sequence[str], samples: int) -> list[Any]:
-    """The arrays of a program on the CPU, which fails when it runs and a sample failed.
+    """Passes on the arrays of a program on the CPU. When it runs, it fails if a sample failed.
 
     Args:
-      status: ``i32[N, steps]``; steps: what each column is called in the error.
-      samples: of the whole batch, of which a device may have a part.
+      status: ``i32[N, steps]``; steps: the name of each column in the error.
+      samples: in the whole batch, of which a device may have a part.
     """
     results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
     aliases = {1 + i: i for i in range(len(outputs))}
@@ -240,7 +240,7 @@ def checked(outputs: Sequence[Any], status: Any, steps: Sequence[str], samples: 
 
 
 def empty(of: jax.ShapeDtypeStruct, device: jax.Device) -> jax.Array:
-    """An array of XLA's on a CPU device, with whatever is in its memory."""
+    """An uninitialised array of XLA on a CPU device."""
     return _empty(of.shape, of.dtype, device)()
 
 
@@ -251,7 +251,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype, device: jax.Device) -> Calla
 
 
 def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, tuple[Any, Any]]:
-    """What a call makes, and the operands that say where: offsets and shapes."""
+    """The result of a call, and the operands that describe its layout: offsets and shapes."""
     if out is None:
         assert spec.shape is not None
         dense = jax.ShapeDtypeStruct((B, *spec.shape), spec.dtype)

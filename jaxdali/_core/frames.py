@@ -1,4 +1,4 @@
-"""Arguments per frame: an operator that runs on the frames of sequences as if each were a sample."""
+"""Arguments per frame: runs an operator on the frames of sequences as if each frame were a sample."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .operator import HostOperator, NativeOperator, Operator, ProgramOperator, S
 from .ragged import ALIGNMENT, Packed, Ragged, pack, plan_offsets
 from .values import Spec, Value
 
-_WITHOUT_LAYOUT = {4: "FHWC", 5: "FDHWC"}  # images and volumes of so many dimensions
+_WITHOUT_LAYOUT = {4: "FHWC", 5: "FDHWC"}  # images and volumes by number of dimensions
 
 
 def per_frame(op: Operator, *specs: Spec) -> Operator:
-    """The operator as it runs on inputs of these specs: on frames, where an argument or input that may come per frame does.
+    """The operator for inputs with these specs: on frames, if an argument or input that may come per frame is a sequence.
 
     Raises:
-      ArgumentError: an argument comes per frame, and may not; or what it is for are no sequences.
+      ArgumentError: an argument is a sequence but may not be, or the inputs it applies to are not sequences.
     """
     if op.name not in declared or not any(s.layout.startswith("F") for s in specs):
         return op
@@ -45,14 +45,14 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
 
 
 def _described(op: Operator, inputs: int) -> list[Argument]:
-    """What the signature of an operator's function says of each of its inputs."""
+    """The arguments that a function declares, for each input of its operator."""
     known = declared[op.name]()
     own = [a for a in known.values() if a.is_input]  # perhaps *inputs
     return [*(own[min(i, len(own) - 1)] for i in range(inputs - len(op.args.inputs))), *(known[n] for n in op.args.inputs)]
 
 
 def _layout(spec: Spec, a: Argument) -> str:
-    """Of images their default, where they have none."""
+    """The layout, with the default for images without one."""
     return spec.layout or (_WITHOUT_LAYOUT.get(spec.ndim, "") if a.is_input and not a.per_frame else "")
 
 
@@ -61,12 +61,12 @@ def _what(a: Argument) -> str:
 
 
 class Frames(Operator):
-    """`inner` on frames. The batch that it gets has K samples for each of ours, its frames, of which some are missing.
+    """Runs `inner` on frames. For each sample its batch has K samples, the frames, of which some may be missing.
 
-    Where all samples have one number of frames, that is K; else K is what few programs are compiled for.
+    If all samples have the same number of frames, K is that number. Otherwise K is rounded up, so that few programs are compiled.
 
     Attributes:
-      sequences: which inputs are sequences; all frames have the others in common.
+      sequences: whether each input is a sequence. All frames share the other inputs.
     """
 
     inner: Operator
@@ -107,7 +107,7 @@ class Frames(Operator):
         return (Spec(frame.dtype, frame.ndim + 1, shape, layout, None if shape is not None else extents),)
 
     def frames(self, specs: Sequence[Spec]) -> list[Spec]:
-        """Specs of the inputs as `inner` gets them."""
+        """Specs of the inputs that `inner` gets."""
         return [self._frame(i, s, a) if self.sequences[i] else s for i, (s, a) in enumerate(zip(specs, _described(self.inner, len(specs))))]
 
     def _frame(self, i: int, spec: Spec, a: Argument) -> Spec:
@@ -121,7 +121,7 @@ class Frames(Operator):
         return self.on_host or not isinstance(self.inner, ProgramOperator) or self.inner.setup_reads(i)
 
     def _unfolded(self, ctx: HostContext, values: Sequence[Value], out: Spec) -> tuple[HostContext, list[Value], np.ndarray]:
-        """The context and the inputs of `inner`, and how many frames each sample has, ``i64[N]``."""
+        """The context and the inputs of `inner`, and the number of frames in each sample, ``i64[N]``."""
         described = _described(self.inner, len(values))
         first = self.sequences.index(True)
         counts = values[first].shapes[:, 0]
@@ -133,7 +133,7 @@ class Frames(Operator):
                     ctx.fail(int(k), Status.INPUT, reason)
         known = values[first].spec.extent(0)
         most = int(counts[ctx.present].max(initial=1))
-        K = (1 << (most - 1).bit_length() if known is None else known) or 1  # few programs are compiled
+        K = (1 << (most - 1).bit_length() if known is None else known) or 1  # rounded up, so that few programs are compiled
         present = ctx.present[:, None] & (np.arange(K) < counts[:, None])
 
         def fail(i: int, code: int, reason: str = ""):
@@ -159,7 +159,7 @@ class Frames(Operator):
         return inner, made, counts
 
     def _value(self, ctx: HostContext, i: int, value: Value, spec: Spec, K: int) -> Value:
-        """An input as `inner` gets it; a sample's missing frames are as its last one."""
+        """An input for `inner`. A sample's missing frames repeat its last one."""
         shapes = np.repeat(value.shapes[:, 1:] if self.sequences[i] else value.shapes, K, axis=0)
         data = value.data if self._reads_on_host(i) else None
         if data is None:
@@ -198,8 +198,8 @@ class _OnHost(Frames, HostOperator):
 
 
 class _InProgram(Frames, NativeOperator):
-    """Frames of ragged sequences are copied to places of their own before `inner` and together again behind it, as samples must be
-    aligned; those of dense ones are there already."""
+    """Copies the frames of ragged sequences to aligned places before `inner`, and joins them after it, because samples must be aligned. The
+    frames of dense sequences are already in place."""
 
     @property
     def kernel(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -218,7 +218,7 @@ class _InProgram(Frames, NativeOperator):
         return self._operator.setup_reads(i)
 
     def _out(self, frames: Sequence[Spec], out: Spec) -> Spec:
-        """Spec of what `inner` makes, which is ragged where that is what becomes of it."""
+        """Spec of the output of `inner`, ragged if the sequences are ragged."""
         (spec,) = self.inner.infer(*frames)
         if out.shape is not None or spec.shape is None:
             return spec
@@ -290,7 +290,7 @@ class _InProgram(Frames, NativeOperator):
 
 
 def _unfolded(ctx: LowerContext, x: Ragged, at: Out) -> tuple[Ragged, Any]:
-    """Sequences as ragged frames, each at a place of its own: rows of their elements, as long as the aligned ones."""
+    """Splits sequences into ragged frames at separate places. It copies them as rows of elements, padded to the alignment."""
     size = at.shapes[:, 0].prod(axis=1, dtype=np.int32)
     rows = -(-size // ALIGNMENT) * ALIGNMENT
     count = x.shapes[:, 0]
@@ -300,7 +300,7 @@ def _unfolded(ctx: LowerContext, x: Ragged, at: Out) -> tuple[Ragged, Any]:
 
 
 def _folded(ctx: LowerContext, y: Ragged, K: int) -> tuple[Ragged, Any]:
-    """The sequences of such frames."""
+    """Joins such frames into sequences."""
     (out,) = ctx.out
     assert out is not None
     count, size = out.shapes[:, 0], out.shapes[:, 1:].prod(axis=1, dtype=np.int32)
@@ -311,7 +311,7 @@ def _folded(ctx: LowerContext, y: Ragged, K: int) -> tuple[Ragged, Any]:
 
 
 def _copied(ctx: LowerContext, x: Ragged, out: Out) -> tuple[Any, Any]:
-    """Rows of other lengths, filled with zeros: the buffer, and the status."""
+    """Copies rows to rows of other lengths, padded with zeros. Returns the buffer and the status."""
     zeros, ones, none = jnp.zeros_like(out.shapes), jnp.ones_like(out.shapes), jnp.zeros((ctx.B, 0), jnp.float32)
     fill = jnp.zeros((ctx.B, 1), jnp.float32)
     params = (zeros, ones, out.shapes, fill, none, none)

@@ -62,7 +62,7 @@ class Node:
       call: the call of a public function that made it; None: it was made in another way.
       branch: the branch whose samples it works on; None: all samples.
       pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline may use it.
-      splits: both branches by one of its outputs, where that is what `fn._conditional.split` asks: by output, and branch around.
+      splits: for `fn._conditional.split`, both branches of one of its outputs, by output and enclosing branch.
       stage: where it runs: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -88,7 +88,7 @@ class Node:
     source: Node | None = dataclasses.field(init=False)
 
     def __post_init__(self):
-        # Once, from the inputs' own: a walk over the graph visits some nodes again and again.
+        # Computed once from the inputs: a walk over the graph would visit some nodes many times.
         on_device = self.op.is_on_device(self.device, any(x.node.on_device for x in self.inputs))
         upstream = (x.node.source for x in self.inputs)
         source = self if isinstance(self.op, SourceOperator) else next((s for s in upstream if s is not None), None)
@@ -130,8 +130,8 @@ def no_array(takes: str) -> str:
     )
 
 
-# Functions inside JAX that ask whether a value can be an array, and of these the ones whose callers put a text of their own in the place
-# of a TypeError. Operators of JAX's arrays ask it, too, of their other operand: for them a node is none, and Python calls its operator.
+# Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a TypeError by their
+# own. Operators of JAX arrays check their other operand, too: they refuse a node, and Python then calls the node's operator.
 _ASKING = frozenset(
     ("_arraylike", "_convert", "array", "asarray", "bind", "full_like", "ones_like", "shaped_abstractify", "typeof", "zeros_like")
 )
@@ -139,17 +139,17 @@ _REPLACING = frozenset(("bind", "shaped_abstractify", "typeof"))
 
 
 def _refuse_jax(node: Node, caller: types.FrameType):
-    """Raises an error where a function of JAX asks whether a node can be an array: what JAX says by itself depends on the function."""
+    """Raises an error if a function of JAX checks whether a node can be an array. JAX's own messages differ from function to function."""
     name = caller.f_code.co_name
     if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
         return
     if name not in _REPLACING:
         raise TypeError(no_array("functions of JAX take"))
-    if not node.pipeline or name == "typeof":  # in a definition `building` says it in the place of JAX's text
+    if not node.pipeline or name == "typeof":  # in a definition `building` replaces JAX's text
         raise ArgumentError(no_array("functions of JAX take"))
 
 
-# The method that a node has for Python's operator where its left operand is an array, by the function of NumPy that the operator calls.
+# For operators whose left operand is an array: the node's method, by the NumPy function that the operator calls.
 _REFLECTED = {
     "add": "__radd__",
     "subtract": "__rsub__",
@@ -221,11 +221,12 @@ class DataNode(Expression):
         how = "" if name.startswith("_") else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, dir(type(self)))
         raise AttributeError(f"a DataNode has no attribute {name!r}{how}", name=name)  # without an object Python adds no suggestion
 
-    # Python must not iterate by subscripts, without end. A method that raises would make every node a `collections.abc.Iterable`, by which
-    # users tell one output from several. What Python says instead gets the reason in `building`.
+    # Without this, Python would iterate by subscripts without end. A method that raises would make every node a `collections.abc.Iterable`,
+    # by which users tell one output from several. `building` adds the reason to Python's own message.
     __iter__ = None
 
-    # Of NumPy and JAX: without these methods np.mean(node) is node / 1, the mean of one object, and others raise errors of their own.
+    # For NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and other functions raise unclear
+    # errors.
 
     def __array_function__(self, function: Callable[..., object], *_: object):
         raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes"))
@@ -256,10 +257,9 @@ class Graph:
     def collect(made: Sequence[Node], outputs: Sequence[DataNode], sinks: Sequence[DataNode] = ()) -> Graph:
         """The graph of a definition, in the order of making: the nodes that it made, and nodes made elsewhere that its outputs need.
 
-        The nodes are copies, so that each may be used in several pipelines. Here they get the numbers, and those that the
-        definition did not make and nobody named the names, on which seeds, checkpoints and files depend: what else was made before
-        makes no difference. Those that no output and no sink depends on are left out, but for readers, which have a state and are
-        asked for their size, and for what is to be preserved.
+        The nodes are copies, so that each may be used in several pipelines. They get numbers here, and unnamed nodes from outside the
+        definition get names. Seeds, checkpoints and files depend on both, so nodes of other pipelines must not affect them. Nodes that no
+        output and no sink depends on are left out, except readers, which have a state and a size, and preserved operators.
 
         Raises:
           OperatorError: two nodes have the same name, or a node was made in another pipeline.
@@ -277,7 +277,7 @@ class Graph:
             if found[number].pipeline:
                 raise found[number].error("it is made in the definition of another pipeline: call the operator in this definition, too")
         graph, draws = Graph(), dict[int, int]()
-        branches: dict[Branch | None, Branch | None] = {None: None}  # of which the graph has copies, too
+        branches: dict[Branch | None, Branch | None] = {None: None}  # the graph has copies of branches, too
         for number in sorted(found):
             node = found[number]
             name = node.name
@@ -340,12 +340,12 @@ class Graph:
 
 
 def read_by(node: Node) -> list[DataNode]:
-    """What a node can't be made without: its inputs, and what was asked on the way to it."""
+    """The values that a node depends on: its inputs, and the predicates of its branches."""
     return [*node.inputs, *(b.predicate for b in (node.branch.path if node.branch is not None else ()))]
 
 
 def branch_by(inputs: Sequence[DataNode], branch: Branch | None) -> Branch | None:
-    """The branch of what is made in `branch` of these: the innermost that goes by inputs."""
+    """The branch of a node that is made in `branch` from these inputs: the innermost one that follows inputs."""
     for x in inputs:
         made = x.node.branch
         if made is not None and made.by_inputs and (branch is None or branch in made.path):
@@ -354,7 +354,7 @@ def branch_by(inputs: Sequence[DataNode], branch: Branch | None) -> Branch | Non
 
 
 def check_reach(x: DataNode, branch: Branch | None, how: str):
-    """Raises OperatorError for a value made in a branch that is used where samples need not have taken it."""
+    """Raises OperatorError if a value made in a branch is used where some samples may not take it."""
     made = x.node.branch
     if made is not None and not (branch is not None and made in branch.path):
         raise x.node.error(
@@ -377,7 +377,7 @@ def _asked(node: Node, number: Mapping[int, int]) -> tuple:
 
 
 def check_same_structure(graphs: Sequence[Graph]):
-    """Raises where the definition gives another graph for one shard than for another."""
+    """Raises an error if the definition gives different graphs for two shards."""
     for shard, g in enumerate(graphs[1:], 1):
         if g.key == graphs[0].key:
             continue
@@ -395,7 +395,7 @@ def check_same_structure(graphs: Sequence[Graph]):
 
 
 def _differences(a: Node, b: Node) -> str:
-    """Which arguments differ between the calls that made two nodes of the same place, for a message."""
+    """For a message: the arguments that differ between the calls that made two corresponding nodes."""
     if a.call is None or b.call is None or a.call.function != b.call.function:
         return f"{a.op.name} there is {b.op.name} here" if a.op.name != b.op.name else "their inputs or arguments differ"
     there, here = a.call.arguments, b.call.arguments
@@ -405,7 +405,8 @@ def _differences(a: Node, b: Node) -> str:
 
 
 def _stage(node: Node) -> str:
-    """Where a node is to run: "host", or in a program on the "cpu" or the "device". One that is bound to a host operator moves there."""
+    """Where a node runs: "host", or in a program on the "cpu" or the "device". A node that is bound to a host operator moves to the
+    host."""
     op, stages = node.op, [x.node.stage for x in node.inputs]
     if not isinstance(op, ProgramOperator) or (can_be_on_host(node) and all(s == "host" for s in stages)):
         return "host"
@@ -413,5 +414,5 @@ def _stage(node: Node) -> str:
 
 
 def can_be_on_host(node: Node) -> bool:
-    """Whether a node runs on the host where all its inputs do."""
+    """Whether a node runs on the host if all its inputs do."""
     return isinstance(node.op, HostOperator) and node.device not in ("mixed", "gpu")

@@ -96,7 +96,7 @@ class Mark(enum.Enum):
 
 
 DType = Annotated[DALIDataType | np.dtype | type | str, Mark.DTYPE]  # the operator gets a np.dtype
-Whole = Annotated[int, Mark.WHOLE]  # an int of Python or NumPy, and no float or bool of the same value
+Whole = Annotated[int, Mark.WHOLE]  # an int of Python or NumPy, but no float or bool of the same value
 Auto = Annotated[str, Mark.AUTO]
 Tensor = Annotated[np.ndarray | jax.Array | Sequence, Mark.TENSOR]  # the operator gets a np.ndarray of float32
 PER_SAMPLE, PER_FRAME, INPUT = Mark.PER_SAMPLE, Mark.PER_FRAME, Mark.INPUT

@@ -1,6 +1,6 @@
-"""What the language of `DataNode`s is made of.
+"""The functions that implement the operators of `DataNode`.
 
-Its operators are operators of a pipeline, which take `DataNode`s. So that neither imports the other, `jaxdali.fn` says here what to call.
+These functions make operators, which take `DataNode`s. `jaxdali.fn` registers them here, so that neither module imports the other.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 
 
 class Language(Protocol):
-    """The functions behind the language; all but one return DataNodes. `jaxdali.fn._language` has them."""
+    """The functions behind Python's operators on nodes. Most return DataNodes. `jaxdali.fn._language` defines them."""
 
     def pointwise(self, function: str, *operands: Any) -> Any:
-        """A pointwise function; NotImplemented when an operand is none."""
+        """A pointwise function; NotImplemented if an operand is not supported."""
         ...
 
     def subscript(self, node: Any, key: Any) -> Any:
@@ -31,19 +31,19 @@ class Language(Protocol):
         ...
 
     def get_property(self, node: Any, /, *, key: Any, device: Any) -> Any:
-        """What is known of samples besides their values."""
+        """Metadata of samples."""
         ...
 
     def constant_node(self, x: Any) -> Any:
-        """A number, list or array. TypeError when it is none."""
+        """A number, list or array as a node. Raises TypeError for other values."""
         ...
 
     def narrowed(self, x: Any) -> np.ndarray:
-        """A number, list or array with the type that it has as a constant. TypeError when it is none."""
+        """A number, list or array with the type that it has as a constant. Raises TypeError for other values."""
         ...
 
     def array_node(self, array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None) -> Any:
-        """An array as it is."""
+        """An array as a node, unchanged."""
         ...
 
     def stack_nodes(self, elements: Sequence[Any]) -> Any:
@@ -51,15 +51,15 @@ class Language(Protocol):
         ...
 
     def predicate_of(self, x: Any, /) -> Any:
-        """A value that `if` may ask for, on the host."""
+        """A value on the host that `if` can test."""
         ...
 
     def merge(self, if_true: Any, if_false: Any, predicate: Any, /) -> Any:
-        """What the branches of an `if` made, as one."""
+        """The values from the two branches of an `if`, merged into one."""
         ...
 
     def logical(self, x: Any, expression: str, side: str, /) -> Any:
-        """A side of `and` or `or`; or `not`."""
+        """An operand of `and` or `or`; or `not`."""
         ...
 
 
@@ -73,6 +73,6 @@ def set_language(functions: Language):
 
 
 def language() -> Language:
-    """What `set_language` was given."""
+    """The functions that were registered by `set_language`."""
     assert _language is not None, "jaxdali.fn is not imported"
     return _language

@@ -1,4 +1,4 @@
-"""Users' names: what the public modules show, and what is said of names that are not there."""
+"""Public names: what the public modules show, and messages about unknown names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tracebacks import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Words of functions' names that DALI's classes do not write as a capital and small letters.
+# Words in function names that DALI's classes do not capitalize regularly.
 _WORDS = {
     "bbox": "BBox",
     "coco": "COCO",
@@ -61,7 +61,7 @@ transforms.crop transforms.rotation transforms.scale transforms.shear transforms
 video_reader_resize warp_affine water zeros zeros_like
 """.split()
 
-# Other names of DALI's, also of versions before 1.0, that are not here, and what to use instead.
+# Other names of DALI, also from versions before 1.0, that are not in jaxdali, and what to use instead.
 _STREAMS = "streams are XLA's: nothing has to be passed"
 _PYTORCH = "use plugin.jax (JAX arrays), plugin.pytorch (PyTorch tensors), or np.asarray of a batch of plugin.jax"
 _EXTENSIONS = "operators of one's own are made with jaxdali.extend"
@@ -94,7 +94,7 @@ _INSTEAD = {
     **{f"ops.nvJPEGDecoder{part}": f'use ops.decoders.{image}(device="mixed")' for part, image in _IMAGE.items()},
 }
 
-# Names that are asked of `jaxdali` or `jaxdali.fn` but are in another public module, and that module.
+# Names that users look for in `jaxdali` or `jaxdali.fn` but are in another public module, and that module.
 _ELSEWHERE = {
     **dict.fromkeys("DALIGenericIterator DALIGenericPeekableIterator data_iterator peekable_data_iterator".split(), "plugin.jax"),
     "jax_function": "plugin.jax.fn",
@@ -113,12 +113,12 @@ _ELSEWHERE = {
 def index(
     module: str, contents: Mapping[str, Any], names: str = ""
 ) -> tuple[list[str], Callable[[], list[str]], Callable[[str], ModuleType]]:
-    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. The last imports a public submodule when it is first asked for.
+    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. The last one imports a public submodule when it is first used.
 
     Args:
       module: its name.
-      contents: its globals, at its end.
-      names: those for users, separated by blanks. Default: all without an underscore before them, as in a module that is an index.
+      contents: its globals, at the end of the module.
+      names: public names, separated by blanks. Default: all names without a leading underscore, for a module that is an index.
     """
 
     def show() -> list[str]:
@@ -131,7 +131,7 @@ def index(
         if not hinted and "__path__" in contents and importlib.util.find_spec(f"{module}.{name}"):
             try:
                 return importlib.import_module(f"{module}.{name}")
-            except ImportError as e:  # so that `hasattr` says no where an optional package is missing
+            except ImportError as e:  # so that `hasattr` is False if an optional package is missing
                 raise AttributeError(f"{module}.{name} can't be imported: {e}", name=name) from e
         # With a name but no object, Python does not add a suggestion of its own.
         raise AttributeError(hinted or _missing(module, name), name=name)
@@ -140,19 +140,19 @@ def index(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """How a message about an unknown name ends: with the one that was perhaps meant; "" where none is close."""
+    """The end of a message about an unknown name, with a similar known name; "" if none is close."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def unexpected(function: str, name: str, known: Iterable[str]) -> str:
-    """What is said of an argument that a function has not: which one was perhaps meant, or which there are."""
+    """The message about an unknown argument, with a similar name or the names of all arguments."""
     known = [n for n in known if n != "self"]
     return f"{function}: got an unexpected argument {name!r}" + (did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}")
 
 
 def named(f: F) -> F:
-    """Decorator of a function of the user, or an `__init__`: an argument that it has not is a TypeError that says which one was meant."""
+    """Decorator for public functions and `__init__`: an unknown argument is a TypeError that suggests a similar name."""
     known = inspect.signature(f).parameters
 
     @functools.wraps(f)
@@ -166,14 +166,14 @@ def named(f: F) -> F:
 
 
 def hint(name: str) -> str:
-    """What to use instead of a name of DALI's, such as ``"plugin.tf"``, or of one in it; "" when there is nothing to say."""
+    """What to use instead of a name of DALI, such as ``"plugin.tf"``, or of a name in it; "" if there is no hint."""
     while name and name not in _INSTEAD:
         name = name.rpartition(".")[0]
     return _INSTEAD.get(name, "")
 
 
 def instead(module: str, name: str) -> str:
-    """What is said where a module is asked for a name that has a `hint`; "" when it has none."""
+    """The message for a module's unknown name that has a `hint`; "" if it has none."""
     full = f"{module}.{name}".removeprefix("jaxdali.")
     return f"{full} of DALI is not in jaxdali: {hint(full)}" if full in _INSTEAD else ""
 
@@ -187,7 +187,7 @@ def _missing(module: str, name: str) -> str:
     full = f"{place}.{name}".removeprefix(".")
     group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]
     ours = {_words(n): n for n in _operators(sys.modules[module.removesuffix(place)])}
-    if full in DALI_OPERATORS:  # it is no slip of the pen: only what is about the same thing helps
+    if full in DALI_OPERATORS:  # not a misspelling: only operators for the same subject help
         subject = set(_words(name).split()) - {"decoder", "reader"}
         ours = {words: n for words, n in ours.items() if subject & set(words.split())}
     close = difflib.get_close_matches(_words(full), ours, 1, 0.65)
@@ -200,7 +200,7 @@ def _missing(module: str, name: str) -> str:
 
 
 def _words(name: str) -> str:
-    """Names that are written otherwise are equal: ``image_decoder`` and ``decoders.image``."""
+    """A normal form in which names that differ in word order or plural are equal: ``image_decoder`` and ``decoders.image``."""
     return " ".join(sorted(word.removesuffix("s") for word in re.split(r"[._]", name)))
 
 

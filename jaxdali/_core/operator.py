@@ -167,10 +167,8 @@ class Operator:
         return False
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
-        """What does both, if `inner` makes this one's input `i`, and nobody else's: its inputs have those of `inner` in place of that.
-
-        None: nothing does.
-        """
+        """An operator that does the work of both, if `inner` makes this one's input `i` and nothing else reads that. Its inputs are this
+        one's, with the inputs of `inner` in place of input `i`. None: there is no such operator."""
         return None
 
     def ahead_of(self, readers: Sequence[Operator]) -> Operator:
@@ -248,14 +246,14 @@ class NativeOperator(ProgramOperator):
         return i > 0
 
     def repairs(self, code: int) -> bool:
-        """Whether a sample that failed with this status is made again, alone or with its whole batch, where it is in `HostContext.bad`."""
+        """Whether a sample that failed with this status can be made again, alone or with its batch. It is then in `HostContext.bad`."""
         return False
 
 
 class StageOperator(NativeOperator):
-    """One call of its kernel makes one image of one, and may be a stage of a call that does the work of several operators.
+    """A call of its kernel makes an image from an image. It can be a stage of a call that does the work of several operators.
 
-    The kernel is one of those that ffi/chain knows.
+    The kernel must be one that ffi/chain supports.
     """
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
@@ -271,7 +269,7 @@ class StageOperator(NativeOperator):
 class SourceOperator(Operator):
     """A reader or external_source: one instance and one state per shard."""
 
-    stays: ClassVar[bool] = True  # even if no output depends on it
+    stays: ClassVar[bool] = True  # whether it stays in the graph even if no output depends on it
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
         """The running source; `ops` are this operator in each local shard's graph, `seed` is the pipeline's."""

@@ -33,7 +33,7 @@ A complete operator::
           input: any tensor.
           factor: what to multiply by. May be per sample.
           dtype: element type of the result. Default: the input's.
-          device: "cpu" or None.
+          factor: the factor. May be per sample.
           name: of the node.
 
         Example:
@@ -142,10 +142,10 @@ class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
     """For those of both kinds."""
 
 
-_ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # of a docstring
+_ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # in a docstring
 _COMMON = ("device", "name")  # of every operator; no operator has fields for them
 _RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
-_GIVEN_UP = {  # hints of which DALI warns, and why
+_GIVEN_UP = {  # hints that DALI warns about, and why
     "seed": "the operator draws no random numbers",
     "image_type": "what the channels mean makes no difference",
     "memory_stats": "there are no such statistics",
@@ -156,7 +156,7 @@ _GIVEN_UP = {  # hints of which DALI warns, and why
 
 
 def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
-    """Makes an operator from a signature; see above.
+    """Makes an operator from a signature; see the module's docstring.
 
     Args:
       what: the operator that the function adds, whose arguments are its fields or come per sample; or only the public name, if the
@@ -230,7 +230,7 @@ class Declaration:
         shared = [n for n in self.signature.parameters if (n in own or n in _COMMON) and n not in documented]
         lines = [f"  {n}: {own.get(n) or self._help(n)}" for n in shared]
         lines += [f"  {old}: the deprecated name of `{new}`." for old, new in _RENAMED.items() if old in self.hints]
-        given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}  # of which most have one
+        given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}  # most operators accept `seed`
         lines += [f"  {n}: deprecated, without effect: {why}." for n, why in given_up.items()]
         hints = self.hints - documented - given_up.keys() - _RENAMED.keys()
         if hints:
@@ -374,7 +374,7 @@ def _holds_nodes(x: Any) -> bool:
 
 
 def _expanded(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.Signature]:
-    """Of ``**arguments: Unpack[Hints]`` the class, the defaults of those that have one, and the signature with each by name."""
+    """For ``**arguments: Unpack[Hints]``: the class, the defaults of its arguments that have one, and the signature with each by name."""
     signature = inspect.signature(f)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:

@@ -1,8 +1,8 @@
 """The ragged batch: samples of different shapes in one flat, packed buffer.
 
-Samples start at multiples of `ALIGNMENT` *elements*, so that the layout of a batch depends on its
-shapes only: two ragged values of equal shapes have equal offsets whatever their dtypes, and a pointwise
-operation on them is a pointwise operation on the flat buffers. (For every dtype this is at least 64 bytes.)
+Samples start at multiples of `ALIGNMENT` *elements*, so the layout of a batch depends on its shapes only. Two ragged values of equal shapes
+have equal offsets for all dtypes, and a pointwise operation on them is a pointwise operation on the flat buffers. (For every dtype the
+alignment is at least 64 bytes.)
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ _MOST_BLOCKS = np.iinfo(np.int32).max
 
 
 def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
-    """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the elements the fullest shard needs."""
+    """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the number of elements that the fullest shard
+    needs."""
     offsets = np.empty(len(shapes), np.int32)
     most = _cpu.plan_offsets(np.ascontiguousarray(shapes, np.int64), num_shards, offsets)
     if most > _MOST_BLOCKS:
@@ -154,11 +155,10 @@ def rounded_up(n: int) -> int:
 
 
 # Note [Shared capacities]
-# A compiled program has fixed buffer sizes, and a batch of photos needs another size each time. If each buffer grew by itself, every
-# combination of sizes would be a program: with five buffers of three sizes 243. So the buffers of all programs of a phase grow together,
-# as one set of capacities, and sets are kept by computation (`capacities_for`), not by pipeline: a second iterator starts with the sets
-# of the first and compiles nothing. What a batch does not use of its buffers costs no time: kernels and transfers go by shapes, not by
-# capacity.
+# A compiled program has fixed buffer sizes, but each batch of photos needs other sizes. If each buffer grew separately, every combination
+# of sizes would need a program: 243 programs for five buffers of three sizes. So the buffers of all programs of a phase grow together, as
+# one set of capacities. Sets are kept by computation (`capacities_for`), not by pipeline: a second iterator starts with the sets of the
+# first and compiles nothing. Unused parts of buffers cost no time, because kernels and transfers depend on shapes, not on capacities.
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 
@@ -199,7 +199,7 @@ class Capacities:
             return dict(found)
 
     def _made(self, largest: dict[Any, int]) -> dict[Any, int]:
-        """A new set."""
+        """Makes a new set."""
         made = {k: int(self._room * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
         self._room = MOST_ROOM
         if made not in self._sets:
@@ -212,10 +212,10 @@ def _largest(a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
 
 
 class _Memory:
-    """Owns pooled memory for as long as any array made from it lives, then gives it back.
+    """Owns pooled memory as long as any array made from it exists, then gives it back.
 
-    NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread,
-    also inside another call of the pool, so it takes no lock: `deque.append` is atomic.
+    NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread, even inside another call of the
+    pool, so it takes no lock: `deque.append` is atomic.
     """
 
     __slots__ = ("__array_interface__", "_free", "_owner")
@@ -230,7 +230,7 @@ class _Memory:
 
 
 def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
-    """An array of the memory at an address. When nothing refers to it any more, the owner of the memory is appended to `free`."""
+    """An array that uses the memory at an address. When nothing refers to it any more, the owner of the memory is appended to `free`."""
     size = math.prod(shape) * dtype.itemsize
     return np.asarray(_Memory(owner, address, size, free)).view(dtype).reshape(shape)
 

@@ -1,8 +1,8 @@
-"""Credentials in texts: taken out of all that leaves the library.
+"""Removes credentials from all text that leaves the library.
 
-Errors, warnings, log lines, `bad_samples`, statistics and `repr` name files, and a URL may hold a password or a signature; an error of an
-HTTP library may hold the headers of its request. `redacted` is the one function that takes these out. It knows them by their form, and
-those that were given as options of a `Storage` (`keep_secret`) by their value, too.
+Errors, warnings, log lines, `bad_samples`, statistics and `repr` name files, and a URL may contain a password or a signature. An error of
+an HTTP library may contain the headers of its request. Only `redacted` removes these. It recognizes them by their form, and the options of
+a `Storage` (`keep_secret`) also by their value.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from urllib.parse import unquote
 
 HIDDEN = "***"
-_SHORTEST = 6  # characters of a value that is looked for everywhere: shorter ones would be found in any text
-_SHORTEST_OF_URL = 4  # the same for those of a URL, which are looked for in texts about it
+_SHORTEST = 6  # minimal length of a value that is searched for everywhere: shorter ones would occur in any text
+_SHORTEST_OF_URL = 4  # the same for values from a URL, which are searched for in texts about it
 
-# Names of what must not be shown: of options, of headers, and of parameters in a URL's query.
+# Names of options, headers and query parameters whose values are secret.
 _SECRET_NAME = re.compile(
     r"auth|token|secret|passw|pwd|key|cookie|cred|sig|sas|connection_string|session|bearer|assertion|policy|jwt", re.IGNORECASE
 )
 _OPEN_HEADER = re.compile(r"accept|user-agent|content-|range|referer|origin|host|connection", re.IGNORECASE)
 _OPEN_VALUES = {"Bearer", "Basic", "Digest", "Token", "google_default", "browser"}
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]*[^\s'\"<>:,.)\]]")  # without what ends a sentence
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]*[^\s'\"<>:,.)\]]")  # without punctuation that ends a sentence
 _USER = re.compile(r"(://|::)[^/?#\s'\"<>]*@")
 _PARAMETER = re.compile(r"([?&;#])([^=&;#?\s'\"<>]*)=([^&;#\s'\"<>]*)")
-_HARMLESS = re.compile(r"\d{1,10}")  # values of a query that may be shown, unless their name says otherwise: numbers of files and pages
-# A header or a setting in some library's text: Authorization: Bearer x, 'X-Api-Key': 'x', password=x, "token": "x".
+_HARMLESS = re.compile(r"\d{1,10}")  # query values that may be shown unless their name is secret: small numbers
+# A header or setting in the text of some library: Authorization: Bearer x, 'X-Api-Key': 'x', password=x, "token": "x".
 _SETTING = re.compile(
     r"""(?P<name>["']?\b(?:proxy-?)?(?:authorization|(?:set-)?cookie|x-[\w-]*(?:key|token|auth|secret|signature)[\w-]*"""
     r"""|(?:\w+[_-])?(?:api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?token|password|passwd|pwd|secret|signature|token|sig))["']?"""
@@ -39,12 +39,12 @@ _secrets: set[str] = set()
 
 
 def keep_secret(options: Mapping[str, Any]) -> None:
-    """Has the values of options that are credentials, by their names, taken out of every text from now on."""
+    """Marks the values of options with secret names, so that they are removed from every text from now on."""
 
     def look(x: Any, secret: bool):
         if isinstance(x, Mapping):
             for name, value in x.items():
-                # Headers are secret: which of them a server takes as a proof of identity is its own affair.
+                # All headers are secret, because any of them may identify the user to some server.
                 named = "header" in str(name).lower() or _SECRET_NAME.search(str(name)) is not None
                 look(value, named or (secret and _OPEN_HEADER.match(str(name)) is None))
         elif isinstance(x, (list, tuple)):
@@ -62,19 +62,19 @@ def keep_secret(options: Mapping[str, Any]) -> None:
 
 
 def redacted(text: str) -> str:
-    """A text without credentials."""
+    """The text without credentials."""
     if "://" in text:
         text = _URL.sub(_without_credentials, text)
     if "=" in text or ":" in text:
         text = _SCHEME.sub(rf"\1 {HIDDEN}", _SETTING.sub(_named_value, text))
     for secret in sorted(_secrets, key=len, reverse=True):
         if secret in text:
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)  # "secret" is no part of "secretary"
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)  # "secret" is not found in "secretary"
     return text
 
 
 def redacted_beside(text: str, url: str) -> str:
-    """The same of a text about a URL, of which a library may show credentials without the rest of it."""
+    """The same for a text about a URL, in which a library may show credentials without the rest of the URL."""
     found = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
     found += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
     for secret in sorted({y for x in found for y in (x, unquote(x)) if len(y) >= _SHORTEST_OF_URL}, key=len, reverse=True):
@@ -83,12 +83,12 @@ def redacted_beside(text: str, url: str) -> str:
 
 
 def has_credentials(text: str) -> bool:
-    """Whether it is a URL with a password or a signature."""
+    """Whether the text is a URL with a password or a signature."""
     return "://" in text and _URL.sub(_without_credentials, text) != text
 
 
 def shown_error(e: BaseException | None) -> BaseException | None:
-    """An exception that is to be shown as the cause of another: None where its text, or that of what caused it, holds credentials."""
+    """An exception that may be shown as the cause of another one. None if its text, or that of its causes, contains credentials."""
     x = e
     while x is not None:
         text = f"{x} {x.args!r}"

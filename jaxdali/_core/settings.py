@@ -1,4 +1,4 @@
-"""The JAX settings of the user's thread, and those that batches are made under."""
+"""The JAX settings of the user's thread, and those for making batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 
 
 class UserSettings:
-    """The JAX settings of the thread that builds a pipeline: the user's functions run under them, whatever thread calls them."""
+    """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls them."""
 
     def __init__(self):
         config: Any = jax.config
@@ -19,7 +19,7 @@ class UserSettings:
         self._default_device = config.jax_default_device
 
     def contexts(self) -> contextlib.ExitStack:
-        """Re-enters them."""
+        """Enters these settings again."""
         stack = contextlib.ExitStack()
         stack.enter_context(jax.enable_x64(self.x64))
         stack.enter_context(jax.disable_jit(self.disable_jit))
@@ -29,11 +29,11 @@ class UserSettings:
 
 
 def own_settings() -> contextlib.ExitStack:
-    """Enters the settings that batches are made under: ours where results depend on them, whatever the user's thread has."""
+    """Enters the settings for making batches: fixed ones where results depend on them, whatever the user's thread has."""
     stack = contextlib.ExitStack()
     stack.enter_context(jax.enable_x64(True))
     stack.enter_context(jax.disable_jit(False))
-    stack.enter_context(jax.transfer_guard_host_to_device("allow"))  # all three: `jax.transfer_guard` costs more than the rest
+    stack.enter_context(jax.transfer_guard_host_to_device("allow"))  # three calls: `jax.transfer_guard` is more expensive
     stack.enter_context(jax.transfer_guard_device_to_device("allow"))
     stack.enter_context(jax.transfer_guard_device_to_host("allow"))
     stack.enter_context(jax.numpy_dtype_promotion("strict"))

@@ -1,4 +1,4 @@
-"""Threads whose names profilers, debuggers and ``top -H`` show, and the number of CPUs that there are for them."""
+"""Threads whose names profilers, debuggers and ``top -H`` show, and the number of available CPUs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _CONTROL = Path("/sys/fs/cgroup")
 
 
 def available_cpus() -> int:
-    """The CPUs that this process may use: those of its affinity, and no more than the time that its control groups allow."""
+    """The number of CPUs that this process may use: those of its affinity, limited by the CPU time of its control groups."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(affinity, cpu_quota())))
 
 
 def cpu_quota(groups: Path = _GROUPS, control: Path = _CONTROL) -> float:
-    """The CPU seconds a second that the control groups of this process allow, in version 1 or 2; infinite where there is no limit."""
+    """The CPU time per second that this process's control groups (version 1 or 2) allow; infinite if there is no limit."""
     try:
         memberships = [line.split(":", 2) for line in groups.read_text().splitlines()]
     except OSError:
@@ -28,7 +28,7 @@ def cpu_quota(groups: Path = _GROUPS, control: Path = _CONTROL) -> float:
     for _, controllers, path in memberships:
         if controllers and "cpu" not in controllers.split(","):
             continue
-        root = control / controllers  # of version 2, whose controllers are not named, the folder itself
+        root = control / controllers  # version 2 does not name controllers: this is the folder itself
         group = root / path.lstrip("/")
         for folder in [group, *group.parents]:  # a container may see its own group as the root
             quota = min(quota, _quota_of(folder))
@@ -48,8 +48,8 @@ def _quota_of(folder: Path) -> float:
 
 
 def show_name():
-    """Gives the operating system the calling thread's name, or its first 15 characters; Python does so from 3.14 on."""
-    with contextlib.suppress(OSError):  # where there is no /proc
+    """Gives the first 15 characters of the thread's name to the operating system, as Python does from 3.14 on."""
+    with contextlib.suppress(OSError):  # if there is no /proc
         with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as f:
             f.write(threading.current_thread().name[:15])
 

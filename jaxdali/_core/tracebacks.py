@@ -15,22 +15,22 @@ from .errors import in_package
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=type)
 
-_PLAIN = ("__getattr__", "__new__", "__init_subclass__", "__class_getitem__", "__del__")  # methods that stay as they are
+_PLAIN = ("__getattr__", "__new__", "__init_subclass__", "__class_getitem__", "__del__")  # methods that are not wrapped
 _VARIABLE = "JAXDALI_TRACEBACK"
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # the standard library
 _INSTALLED = os.path.join(_PYTHON, "site-packages") + os.sep
 
 
 def is_ours(frame: types.FrameType) -> bool:
-    """Whether it runs this package's code, or autograph's; the `__init__` of a dataclass is in no file."""
+    """Whether a frame runs code of this package or of autograph. The `__init__` of a dataclass is in no file."""
     file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
     return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
 
 
 def boundary(f: F) -> F:
-    """Decorator of a function for users: what it raises has no frames inside this package.
+    """Decorator of a public function: exceptions that it raises have no frames inside this package.
 
-    Nothing is done in calls from inside this package, which may look at the traceback; and what does not raise costs a call.
+    It has no effect on calls from inside this package, which may use the traceback. If nothing is raised, it costs one more call.
     """
 
     @functools.wraps(f)
@@ -47,7 +47,7 @@ def boundary(f: F) -> F:
 
 
 def boundaries(cls: T) -> T:
-    """Decorator of a class for users: the same for its public methods, and for those by which Python's operators are written."""
+    """Decorator of a public class: the same for its public methods, and for those that implement Python's operators."""
     for name, x in list(vars(cls).items()):
         public = not name.startswith("_") or (name.startswith("__") and name not in _PLAIN)
         if public and inspect.isfunction(x):
@@ -58,9 +58,9 @@ def boundaries(cls: T) -> T:
 
 
 def shorten(e: BaseException):
-    """Takes the frames inside this package out of the traceback of an exception, and of those that it came from.
+    """Removes the frames inside this package from the traceback of an exception, and of the exceptions that caused it.
 
-    To be called by the function that users call. Without effect where it was this package that called it.
+    Call it in the function that users call. It has no effect if this package is the caller.
     """
     if os.environ.get(_VARIABLE) == "full":
         return
@@ -77,12 +77,12 @@ def shorten(e: BaseException):
         seen.add(id(x))
         x.__traceback__ = _without_ours(x.__traceback__)
         if x.__suppress_context__ and x.__context__ is not x.__cause__:
-            x.__context__ = None  # nobody is shown it, and its text may hold credentials
+            x.__context__ = None  # it is never shown, and its text may contain credentials
         todo += [y for y in (x.__cause__, x.__context__, *getattr(x, "exceptions", ())) if isinstance(y, BaseException)]
 
 
 def _without_ours(found: types.TracebackType | None) -> types.TracebackType | None:
-    """A traceback without the frames of this package, and those of Python's library that these called."""
+    """A traceback without the frames of this package, and those of Python's library that they called."""
     kept: list[types.TracebackType] = []
     ours = False
     while found is not None:

@@ -11,7 +11,7 @@ from .ragged import Packed
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What is known of a value when the pipeline is built.
+    """Properties of a value that are known when the pipeline is built.
 
     Attributes:
       dtype: NumPy dtype of the elements.
@@ -49,7 +49,7 @@ class Value:
     """A value in the host pass, all local shards at once (N = S*B samples).
 
     Attributes:
-      spec: what is known at build.
+      spec: what is known when the pipeline is built.
       shapes: ``i64[N, ndim]``, always known.
       data: ``[N, *shape]`` array (dense), `Packed` (ragged), or None for a value made in a program.
       present: ``bool[N]``, the samples that were made on the host; None: all. The others are unspecified.
