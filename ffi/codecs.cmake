@@ -1,13 +1,13 @@
 # libjpeg-turbo as the target jaxdali_jpeg; libpng and libdeflate as jaxdali_png.
 #
 # The build uses the libraries of the system if they are installed (Debian: libjpeg62-turbo-dev, libpng-dev, libdeflate-dev). It builds missing
-# ones from source as static, position-independent libraries; with -DJAXDALI_BUNDLED_CODECS=ON it builds all of them. It downloads the archives
-# and checks their SHA256. On machines without a network it takes local archives (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=...,
+# ones from source as static, position-independent libraries; with -DJAXDALI_BUNDLED_CODECS=ON it builds all of them. It downloads the archives,
+# from the projects' own sites or from Debian, and checks their SHA256. On machines without a network it takes local archives (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=...,
 # -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=...) of any version, of libdeflate from 1.15 on. If libdeflate can't be had in either
 # way, libpng decodes all PNG files, in twice the time.
 #
-# A module that contains these libraries must come with their licences: libjpeg-turbo (IJG, BSD 3-Clause), libpng (PNG Reference Library License),
-# zlib (Zlib), libdeflate (MIT).
+# A module that contains these libraries must come with their licences, which the build puts into the wheel: libjpeg-turbo (IJG, BSD 3-Clause),
+# libpng (PNG Reference Library License), zlib (Zlib), libdeflate (MIT).
 
 # They are compiled with the options of hardening.cmake, like the modules.
 include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
@@ -29,6 +29,8 @@ endfunction()
 # Kernels compute exactly what is written, on all kinds of CPUs: a product and a sum are rounded one by one unless they are fused on purpose.
 # Nothing uses floating-point exceptions; compilers that preserve them can't vectorize comparisons and conversions.
 set(JAXDALI_ARITHMETIC -ffp-contract=off -fno-trapping-math)
+
+set(debian http://deb.debian.org/debian/pool/main)  # source archives as upstream made them, less what Debian may not distribute
 
 add_library(jaxdali_jpeg INTERFACE)
 add_library(jaxdali_png INTERFACE)
@@ -56,48 +58,80 @@ if(JPEG_FOUND)
     set(JPEG_FOUND FALSE)
   endif()
 endif()
-# One static library of an archive with a CMake build: jaxdali_codec(NAME TARBALL URL SHA256 LIBRARY [arguments ...]).
-# Sets NAME_INCLUDE and NAME_LIBRARY; the target NAME_external builds it.
-function(jaxdali_codec name tarball url sha256 library)
+# The wheel gets the licences of what a module contains: jaxdali_licenses(LIBRARY FILE ...).
+function(jaxdali_licenses library)
+  if(SKBUILD)
+    install(FILES ${ARGN} DESTINATION "${SKBUILD_METADATA_DIR}/licenses/${library}")
+  endif()
+endfunction()
+
+# The source archive of a library: jaxdali_archive(VARIABLE LOCAL [URL SHA256] ...). VARIABLE is set to the local archive if that is given, otherwise
+# to a download of the first URL that can be reached and has the checksum, or to "".
+function(jaxdali_archive variable local)
+  set(archive "")
+  if(local)
+    get_filename_component(archive "${local}" ABSOLUTE)
+  endif()
+  while(NOT archive AND ARGN)
+    list(POP_FRONT ARGN url sha256)
+    get_filename_component(name "${url}" NAME)
+    set(archive "${CMAKE_BINARY_DIR}/codecs/archives/${name}")
+    set(found "")
+    if(EXISTS "${archive}")
+      file(SHA256 "${archive}" found)
+    endif()
+    if(NOT found STREQUAL sha256)
+      file(DOWNLOAD "${url}" "${archive}" TIMEOUT 120 TLS_VERIFY ON)
+      file(SHA256 "${archive}" found)
+    endif()
+    if(NOT found STREQUAL sha256)
+      file(REMOVE "${archive}")
+      set(archive "")
+    endif()
+  endwhile()
+  if(archive)
+    message(STATUS "jaxdali: building from ${archive}")
+  endif()
+  set(${variable} "${archive}" PARENT_SCOPE)
+endfunction()
+
+# One static library of an archive with a CMake build: jaxdali_codec(NAME ARCHIVE LIBRARY LICENSES [arguments ...]). Sets NAME_INCLUDE and
+# NAME_LIBRARY; the target NAME_external builds it. A wheel gets the files LICENSES of the archive.
+function(jaxdali_codec name archive library licenses)
   include(ExternalProject)
+  if(NOT archive)
+    message(FATAL_ERROR "none of the source archives of ${name} can be downloaded. Install the library, or name a local archive (ffi/codecs.cmake).")
+  endif()
   set(prefix "${CMAKE_BINARY_DIR}/codecs/${name}")
   list(JOIN JAXDALI_HARDENING " " hardening)
-  if(tarball)
-    get_filename_component(tarball "${tarball}" ABSOLUTE)
-    set(source URL "${tarball}")
-    message(STATUS "jaxdali: building ${name} from ${tarball}")
-  else()
-    set(source URL "${url}" URL_HASH "SHA256=${sha256}")
-    message(STATUS "jaxdali: building ${name} from ${url}")
-  endif()
   if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.24)
-    list(APPEND source DOWNLOAD_EXTRACT_TIMESTAMP FALSE)
+    set(timestamps DOWNLOAD_EXTRACT_TIMESTAMP FALSE)
+  endif()
+  set(toolchain -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER})
+  if(CMAKE_TOOLCHAIN_FILE)
+    set(toolchain -DCMAKE_TOOLCHAIN_FILE=${CMAKE_TOOLCHAIN_FILE})
   endif()
   file(MAKE_DIRECTORY "${prefix}/include")  # an interface include directory must exist at configure time
   set(result "${prefix}/lib/${CMAKE_STATIC_LIBRARY_PREFIX}${library}${CMAKE_STATIC_LIBRARY_SUFFIX}")
   ExternalProject_Add(${name}_external
-    ${source}
+    URL "${archive}"
+    ${timestamps}
     PREFIX "${prefix}/build"
     INSTALL_DIR "${prefix}"
     CMAKE_ARGS
       -DCMAKE_INSTALL_PREFIX=${prefix}
       -DCMAKE_INSTALL_LIBDIR:PATH=${prefix}/lib  # absolute: libjpeg-turbo takes a relative one from its build folder
       -DCMAKE_BUILD_TYPE=Release
-      -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER}
+      ${toolchain}
       "-DCMAKE_C_FLAGS=${CMAKE_C_FLAGS} ${hardening}"
       -DCMAKE_POSITION_INDEPENDENT_CODE=ON
       -DCMAKE_POLICY_VERSION_MINIMUM=3.5
       ${ARGN}
     BUILD_BYPRODUCTS "${result}")
+  list(TRANSFORM licenses PREPEND "${prefix}/build/src/${name}_external/")
+  jaxdali_licenses(${name} ${licenses})
   set(${name}_INCLUDE "${prefix}/include" PARENT_SCOPE)
   set(${name}_LIBRARY "${result}" PARENT_SCOPE)
-endfunction()
-
-# Keeps the static libraries' symbols out of the module's: other packages in the process have their own libjpeg.
-function(jaxdali_hide target)
-  if(UNIX AND NOT APPLE)
-    target_link_options(${target} INTERFACE "LINKER:--exclude-libs,ALL")
-  endif()
 endfunction()
 
 if(JPEG_FOUND)
@@ -116,13 +150,17 @@ else()
       list(APPEND jpeg_arguments -DWITH_SIMD=OFF)
     endif()
   endif()
-  jaxdali_codec(jaxdali_libjpeg "${JAXDALI_JPEG_TARBALL}"
+  jaxdali_archive(archive "${JAXDALI_JPEG_TARBALL}"
     https://github.com/libjpeg-turbo/libjpeg-turbo/releases/download/3.1.0/libjpeg-turbo-3.1.0.tar.gz
-    9564c72b1dfd1d6fe6274c5f95a8d989b59854575d4bbee44ade7bc17aa9bc93 jpeg ${jpeg_arguments})
+    9564c72b1dfd1d6fe6274c5f95a8d989b59854575d4bbee44ade7bc17aa9bc93
+    ${debian}/libj/libjpeg-turbo/libjpeg-turbo_3.1.3.orig.tar.gz
+    3a13a5ba767dc8264bc40b185e41368a80d5d5f945944d1dbaa4b2fb0099f4e5
+    ${debian}/libj/libjpeg-turbo/libjpeg-turbo_2.1.5.orig.tar.gz
+    254f3642b04e309fee775123133c6464181addc150499561020312ec61c1bf7c)
+  jaxdali_codec(jaxdali_libjpeg "${archive}" jpeg "LICENSE.md;README.ijg" ${jpeg_arguments})
   add_dependencies(jaxdali_jpeg jaxdali_libjpeg_external)
   target_include_directories(jaxdali_jpeg SYSTEM INTERFACE "${jaxdali_libjpeg_INCLUDE}")
   target_link_libraries(jaxdali_jpeg INTERFACE "${jaxdali_libjpeg_LIBRARY}")
-  jaxdali_hide(jaxdali_jpeg)
 endif()
 
 if(PNG_FOUND)
@@ -135,29 +173,39 @@ else()
   if(ZLIB_FOUND)
     set(zlib ZLIB::ZLIB)
   else()
-    jaxdali_codec(jaxdali_zlib "${JAXDALI_ZLIB_TARBALL}"
+    jaxdali_archive(archive "${JAXDALI_ZLIB_TARBALL}"
       https://github.com/madler/zlib/releases/download/v1.3.1/zlib-1.3.1.tar.gz
-      9a93b2b7dfdac77ceba5a558a580e74667dd6fede4585b91eefb60f03b72df23 z -DZLIB_BUILD_EXAMPLES=OFF)
+      9a93b2b7dfdac77ceba5a558a580e74667dd6fede4585b91eefb60f03b72df23
+      ${debian}/z/zlib/zlib_1.3.dfsg+really1.3.1.orig.tar.gz
+      60dd315c07f616887caa029408308a018ace66e3d142726a97db164b3b8f69fb)
+    jaxdali_codec(jaxdali_zlib "${archive}" z LICENSE -DZLIB_BUILD_EXAMPLES=OFF)
+    # Debian's archive lacks a file for Windows that zlib's CMakeLists.txt names on all systems.
+    ExternalProject_Add_Step(jaxdali_zlib_external resources DEPENDEES download DEPENDERS configure WORKING_DIRECTORY <SOURCE_DIR>
+                             COMMAND ${CMAKE_COMMAND} -E make_directory win32 COMMAND ${CMAKE_COMMAND} -E touch win32/zlib1.rc)
     set(zlib "${jaxdali_zlib_LIBRARY}")
     list(APPEND png_arguments -DZLIB_ROOT=${CMAKE_BINARY_DIR}/codecs/jaxdali_zlib -DZLIB_LIBRARY=${zlib}
          -DZLIB_INCLUDE_DIR=${jaxdali_zlib_INCLUDE})
   endif()
-  jaxdali_codec(jaxdali_libpng "${JAXDALI_PNG_TARBALL}"
+  jaxdali_archive(archive "${JAXDALI_PNG_TARBALL}"
     https://downloads.sourceforge.net/project/libpng/libpng16/1.6.52/libpng-1.6.52.tar.xz
-    36bd726228ec93a3b6c22fdb49e94a67b16f2fe9b39b78b7cb65772966661ccc png16 ${png_arguments})
+    36bd726228ec93a3b6c22fdb49e94a67b16f2fe9b39b78b7cb65772966661ccc
+    ${debian}/libp/libpng1.6/libpng1.6_1.6.58.orig.tar.gz
+    a9d4df463d36a6e5f9c29bd6f4967312d17e996c1854f3511f833924eb1993cf
+    ${debian}/libp/libpng1.6/libpng1.6_1.6.48.orig.tar.gz
+    b17e99026055727e8cba99160c3a9a7f9af788e9f786daeadded5a42243f1dd0)
+  jaxdali_codec(jaxdali_libpng "${archive}" png16 LICENSE ${png_arguments})
   if(TARGET jaxdali_zlib_external)
     add_dependencies(jaxdali_libpng_external jaxdali_zlib_external)
   endif()
   add_dependencies(jaxdali_png jaxdali_libpng_external)
   target_include_directories(jaxdali_png SYSTEM INTERFACE "${jaxdali_libpng_INCLUDE}")
   target_link_libraries(jaxdali_png INTERFACE "${jaxdali_libpng_LIBRARY}" ${zlib})
-  jaxdali_hide(jaxdali_png)
   if(UNIX)
     target_link_libraries(jaxdali_png INTERFACE m)
   endif()
 endif()
 
-# libdeflate. Only this one may be missing, so it is downloaded here, where that can be found out.
+# libdeflate: only this one may be missing.
 if(NOT JAXDALI_BUNDLED_CODECS)
   find_path(JAXDALI_DEFLATE_INCLUDE libdeflate.h)
   find_library(JAXDALI_DEFLATE_LIBRARY deflate)
@@ -167,28 +215,17 @@ if(JAXDALI_DEFLATE_INCLUDE AND JAXDALI_DEFLATE_LIBRARY)
   target_link_libraries(jaxdali_png INTERFACE "${JAXDALI_DEFLATE_LIBRARY}")
   set(JAXDALI_LIBDEFLATE ON)
 else()
-  set(deflate_tarball "${JAXDALI_DEFLATE_TARBALL}")
-  if(NOT deflate_tarball)
-    set(deflate_tarball "${CMAKE_BINARY_DIR}/codecs/libdeflate-1.25.tar.gz")
-    set(deflate_hash d11473c1ad4c57d874695e8026865e38b47116bbcb872bfc622ec8f37a86017d)
-    if(EXISTS "${deflate_tarball}")
-      file(SHA256 "${deflate_tarball}" deflate_found)
-    endif()
-    if(NOT deflate_found STREQUAL deflate_hash)
-      file(DOWNLOAD https://github.com/ebiggers/libdeflate/archive/refs/tags/v1.25.tar.gz "${deflate_tarball}" TIMEOUT 60 TLS_VERIFY ON)
-      file(SHA256 "${deflate_tarball}" deflate_found)
-    endif()
-    if(NOT deflate_found STREQUAL deflate_hash)
-      set(deflate_tarball "")
-    endif()
-  endif()
-  if(deflate_tarball)
-    jaxdali_codec(jaxdali_libdeflate "${deflate_tarball}" "" "" deflate
+  jaxdali_archive(archive "${JAXDALI_DEFLATE_TARBALL}"
+    https://github.com/ebiggers/libdeflate/archive/refs/tags/v1.25.tar.gz
+    d11473c1ad4c57d874695e8026865e38b47116bbcb872bfc622ec8f37a86017d
+    ${debian}/libd/libdeflate/libdeflate_1.23.orig.tar.gz
+    1ab18349b9fb0ce8a0ca4116bded725be7dcbfa709e19f6f983d99df1fb8b25f)
+  if(archive)
+    jaxdali_codec(jaxdali_libdeflate "${archive}" deflate COPYING
       -DLIBDEFLATE_BUILD_SHARED_LIB=OFF -DLIBDEFLATE_BUILD_GZIP=OFF -DLIBDEFLATE_COMPRESSION_SUPPORT=OFF)
     add_dependencies(jaxdali_png jaxdali_libdeflate_external)
     target_include_directories(jaxdali_png SYSTEM INTERFACE "${jaxdali_libdeflate_INCLUDE}")
     target_link_libraries(jaxdali_png INTERFACE "${jaxdali_libdeflate_LIBRARY}")
-    jaxdali_hide(jaxdali_png)
     set(JAXDALI_LIBDEFLATE ON)
   else()
     message(WARNING

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "ffi/common/cpu.h"
 #include "xla/ffi/api/c_api.h"
 
 namespace jaxdali {
@@ -33,8 +34,7 @@ std::map<std::string, std::string> BuildInfo() {
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING;
 #endif
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  info["simd"] = __builtin_cpu_supports("avx512bw") ? "AVX-512" : __builtin_cpu_supports("avx2") ? "AVX2" : "SSE2";
+  info["simd"] = ThisCpu().avx512bw ? "AVX-512" : ThisCpu().avx2 ? "AVX2" : "SSE2";
 #elif defined(__aarch64__)
   info["simd"] = "NEON";
 #else

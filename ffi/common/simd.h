@@ -4,6 +4,7 @@
 #ifndef JAXDALI_FFI_COMMON_SIMD_H_
 #define JAXDALI_FFI_COMMON_SIMD_H_
 
+#include "ffi/common/cpu.h"
 #include "ffi/common/half.h"
 #include "ffi/common/vectors.h"
 
@@ -17,9 +18,8 @@
 
 namespace jaxdali {
 inline constexpr int kSimdBytes = 32;  // in a register
-inline const bool kHasSimd =
-    __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma");
-inline const bool kHasAvx512 = kHasSimd && __builtin_cpu_supports("avx512f");
+inline const bool kHasSimd = ThisCpu().avx2 && ThisCpu().f16c && ThisCpu().fma;
+inline const bool kHasAvx512 = kHasSimd && ThisCpu().avx512f;
 }  // namespace jaxdali
 
 #elif defined(JAXDALI_VECTORS)

@@ -7,6 +7,8 @@
 #include <nmmintrin.h>
 #endif
 
+#include "ffi/common/cpu.h"
+
 namespace jaxdali {
 
 #if defined(__x86_64__)
@@ -17,7 +19,7 @@ namespace {
 // checksum.
 constexpr int64_t kPart = 1024;
 
-__attribute__((target("sse4.2"))) uint32_t Words(uint32_t crc, const uint8_t* p, int64_t n) {
+__attribute__((target("sse4.2,crc32"))) uint32_t Words(uint32_t crc, const uint8_t* p, int64_t n) {
   uint64_t x = crc;
   for (; n >= 8; n -= 8, p += 8) {
     uint64_t word;
@@ -41,7 +43,7 @@ struct Behind {
   uint32_t table[4][256];
 };
 
-__attribute__((target("sse4.2"))) uint32_t Crc32cBySse(uint32_t crc, const uint8_t* p, int64_t n) {
+__attribute__((target("sse4.2,crc32"))) uint32_t Crc32cBySse(uint32_t crc, const uint8_t* p, int64_t n) {
   static const Behind behind;
   crc = ~crc;
   for (; n >= 3 * kPart; n -= 3 * kPart, p += 3 * kPart) {
@@ -63,7 +65,7 @@ __attribute__((target("sse4.2"))) uint32_t Crc32cBySse(uint32_t crc, const uint8
 
 uint32_t Crc32c(uint32_t crc, const uint8_t* p, int64_t n) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) return Crc32cBySse(crc, p, n);
+  if (ThisCpu().sse42) return Crc32cBySse(crc, p, n);
 #endif
   static const auto table = [] {
     std::array<uint32_t, 256> t;

@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #endif
 
+#include "ffi/common/cpu.h"
+
 namespace jaxdali {
 namespace {
 
@@ -76,7 +78,7 @@ __attribute__((target("avx2"))) void UpdatePacketsByAvx2(State* s, const uint8_t
 
 void Packets(State* s, const uint8_t* data, int64_t packets) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return UpdatePacketsByAvx2(s, data, packets);
+  if (ThisCpu().avx2) return UpdatePacketsByAvx2(s, data, packets);
 #endif
   UpdatePackets(s, data, packets);
 }

@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // for operands that GCC's own intrinsics leave undefined
 #endif
 
+#include "ffi/common/cpu.h"
 #include "ffi/common/vectors.h"
 #include "ffi/jpeg/kernels.h"
 
@@ -103,9 +104,7 @@ JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t*
 }  // namespace
 
 Kernels WithAvx512(Kernels kernels) {
-  if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vbmi") ||
-      !__builtin_cpu_supports("avx512vnni"))
-    return kernels;
+  if (!ThisCpu().avx512bw || !ThisCpu().avx512vbmi || !ThisCpu().avx512vnni) return kernels;
   kernels.upsample_h2v2 = UpsampleH2V2;
   kernels.convert_ycc = ConvertYcc;
   return kernels;

@@ -1,4 +1,5 @@
 // For all kinds of CPUs.
+#include "ffi/common/cpu.h"
 #include "ffi/jpeg/color.h"
 #include "ffi/jpeg/idct.h"
 #include "ffi/jpeg/kernels.h"
@@ -102,8 +103,7 @@ const Kernels kPortableKernels{DecodeBand<Portable>,
 
 const Kernels& BestKernels() {
 #if defined(__x86_64__)
-  static const bool has_simd =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  static const bool has_simd = ThisCpu().avx2 && ThisCpu().bmi && ThisCpu().bmi2;
   static const Kernels simd = WithAvx512(kSimdKernels);
   return has_simd ? simd : kPortableKernels;
 #elif defined(JAXDALI_VECTORS)

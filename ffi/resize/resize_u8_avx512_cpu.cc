@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ffi/common/cpu.h"
 #include "ffi/common/vectors.h"
 #include "ffi/resize/resize_u8_avx512.h"
 
@@ -15,8 +16,7 @@
 namespace jaxdali::resize_u8 {
 namespace {
 
-const bool kHasWide =
-    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+const bool kHasWide = ThisCpu().avx512bw && ThisCpu().avx512vbmi && ThisCpu().avx512vnni;
 
 JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
   return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), 7);

