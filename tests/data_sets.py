@@ -203,6 +203,7 @@ MAKERS = {
     "tfrecord": Maker(make_tfrecord),
     "tokens": Maker(make_tokens),
     "video": Maker(make_video),
+    "video_resize": Maker(lambda folder, n: {**make_video(folder, n), "size": 8}),
     "webdataset": Maker(make_webdataset),
     "zip": Maker(make_zip),
 }
@@ -253,12 +254,19 @@ def nodes_in(x: Any) -> list[DataNode]:
     return [n for e in (x.values() if isinstance(x, dict) else x) for n in nodes_in(e)]
 
 
+def reader_of(node: DataNode) -> Any:
+    """The operator that reads what a node is made of."""
+    while node.node.inputs:
+        node = node.node.inputs[0]
+    return node.node.op
+
+
 class Shards:
     """All shards of a reader, read side by side."""
 
     def __init__(self, name: str, arguments: dict[str, Any], pool: int, S: int, seed: int = 1):
         function = getattr(fn.readers, name)
-        ops = [nodes_in(function(**arguments, num_shards=S, shard_id=i))[0].node.op for i in range(S)]
+        ops = [reader_of(nodes_in(function(**arguments, num_shards=S, shard_id=i))[0]) for i in range(S)]
         self.source, self.S, self.pool = ops[0].make_source(ops, seed), S, pool
         self.cursors = self.source.initial()
 

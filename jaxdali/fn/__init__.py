@@ -49,6 +49,7 @@ from ._deprecated import sequence_reader as sequence_reader
 from ._deprecated import tfrecord_reader as tfrecord_reader
 from ._deprecated import transform_translation as transform_translation
 from ._deprecated import uniform as uniform
+from ._deprecated import video_reader as video_reader
 from ._image.brightness import brightness as brightness
 from ._image.brightness_contrast import brightness_contrast as brightness_contrast
 from ._image.clahe import clahe as clahe

@@ -55,3 +55,4 @@ sequence_reader = renamed("sequence_reader", "readers.sequence", readers.sequenc
 tfrecord_reader = renamed("tfrecord_reader", "readers.tfrecord", readers.tfrecord)
 transform_translation = renamed("transform_translation", "transforms.translation", transforms.translation)
 uniform = renamed("uniform", "random.uniform", random.uniform)
+video_reader = renamed("video_reader", "readers.video", readers.video)

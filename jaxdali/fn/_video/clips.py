@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, is_url
 from .files import OpenVideos, VideoIndex, make_index, package, read_frames, stamp_of
 
-PAD_MODES = ("none", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect")
+PadMode = Literal["none", "", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
 _MOST_KEPT = 1 << 14  # indices that a process keeps
 
 

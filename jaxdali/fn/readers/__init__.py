@@ -17,6 +17,7 @@ from ._source import source as source
 from ._tfrecord import tfrecord as tfrecord
 from ._tokens import tokens as tokens
 from ._video import video as video
+from ._video_resize import video_resize as video_resize
 from ._webdataset import webdataset as webdataset
 from ._zip import zip as zip
 

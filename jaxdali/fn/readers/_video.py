@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..._core.building import add
 from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import operator_function
+from ..._core.operator_function import Default, operator_function
 from ..._data.files import Path, Paths, as_list
 from ..._data.listed import Reader, StoredArguments
 from ..._data.storage import Store
@@ -112,48 +112,94 @@ def frame_num_of(value: FrameNum | None) -> str:
     return value if isinstance(value, str) else "scalar" if value else "none"
 
 
-class VideoArguments(StoredArguments, total=False):
-    """DALI's hints to `video`. Variable frame rates need no check: frames are told apart by their time stamps."""
+class VideoHints(StoredArguments, total=False):
+    """DALI's hints to readers of videos."""
+
+    dont_use_mmap: bool | None
+
+
+class VideoArguments(VideoHints, total=False):
+    """The arguments of `readers.video` and `readers.video_resize`.
+
+    DALI's `skip_vfr_check` is a hint: variable frame rates need no check, as frames are told apart by their time stamps.
+    """
 
     additional_decode_surfaces: int | None
-    dont_use_mmap: bool | None
     skip_vfr_check: bool | None
 
+    filenames: Annotated[Paths, Default((), "paths of the videos.")]
+    file_root: Annotated[
+        Path | None,
+        Default(
+            None,
+            "a directory whose sub-directories hold the videos. Sub-directories are numbered from 0 in byte order of their names,\n"
+            "    which are the labels. The files come in byte order of their paths.",
+        ),
+    ]
+    file_list: Annotated[
+        Path | None,
+        Default(
+            None,
+            "a text file with lines ``path label [start [end]]``. Relative paths start at the current directory. Start and end are\n"
+            "    seconds, or frames with `file_list_frame_num`; `end` itself is not read, and negative ones count from the video's end.",
+        ),
+    ]
+    labels: Annotated[
+        int | Sequence[int] | None,
+        Default(None, "one integer for each of `filenames`; an empty list: 0, 1, 2, ... If it is not given, `filenames` have no labels."),
+    ]
+    step: Annotated[
+        int, Default(-1, "distance from the first frame of a clip to that of the next one. Default: ``sequence_length * stride``.")
+    ]
+    stride: Annotated[int, Range(1), Default(1, "distance from one frame of a clip to the next.")]
+    enable_frame_num: Annotated[
+        FrameNum | None,
+        Default(
+            "none",
+            'whether to also return numbers of frames. "scalar" or True: of the first one of the clip; "sequence": of each. Needs\n'
+            "    `file_list`, or `filenames` with `labels`.",
+        ),
+    ]
+    enable_timestamps: Annotated[
+        bool,
+        Default(False, "whether to also return when each frame is shown, in seconds since the first one of the video. Needs the same."),
+    ]
+    pad_sequences: Annotated[
+        bool,
+        Default(
+            False,
+            "whether to read the incomplete clips at the end of a video, too. Missing frames are 0; their numbers and times are -1.",
+        ),
+    ]
+    file_list_frame_num: Annotated[bool, Default(False, "whether start and end in `file_list` are frames, counted from 0.")]
+    file_list_include_preceding_frame: Annotated[
+        bool,
+        Default(False, "whether to round the time of the start down to a frame and that of the end up, instead of up and down."),
+    ]
+    channels: Annotated[int, Range(3, 3), Default(3, "3.")]
+    dtype: Annotated[DType, OneOf(np.dtype(np.uint8), np.dtype(np.float32)), Default(types.UINT8, "UINT8 or FLOAT.")]
+    normalized: Annotated[bool, Default(False, "whether FLOAT means 0 .. 1 instead of 0 .. 255.")]
+    image_type: Annotated[types.DALIImageType, OneOf(types.RGB, types.YCbCr), Default(types.RGB, "RGB or YCbCr.")]
+    device: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]: other readers have the host only
+        Literal["cpu", "gpu"] | None,
+        Default(None, 'with "gpu", the outputs are moved to the accelerator. The host decodes in any case.'),
+    ]
 
-def add_video(op: Reader, dtype: Any, normalized: bool, device: str | None, name: str | None) -> DataNode | list[DataNode]:
-    """The nodes of a reader of videos: the frames converted to `dtype`, and everything on `device`."""
-    nodes = add(op, device="cpu", name=name)
+
+def add_video(op: Reader, order: Mapping[str, Any], then: Callable[[DataNode], DataNode] = lambda frames: frames) -> Any:
+    """The nodes of a reader of videos: what `then` makes of the frames, as `dtype`, and everything on the device that is asked for."""
+    nodes = add(op, device="cpu", name=order.get("name"))
     frames, *others = nodes if isinstance(nodes, list) else [nodes]
-    frames = frames.gpu() if device == "gpu" else frames
-    if np.dtype(dtype) == np.float32:
+    on_device = order.get("device") == "gpu"
+    frames = then(frames.gpu() if on_device else frames)
+    if np.dtype(order["dtype"]) == np.float32:
         frames = cast(frames, dtype=types.FLOAT)
-        frames = frames * np.float32(1 / 255) if normalized else frames
-    found = [frames, *(x.gpu() if device == "gpu" else x for x in others)]
-    return found if isinstance(nodes, list) else frames
+        frames = frames * np.float32(1 / 255) if order["normalized"] else frames
+    return [frames, *(x.gpu() if on_device else x for x in others)] if isinstance(nodes, list) else frames
 
 
 @operator_function("readers.video")
-def video(
-    *,
-    filenames: Paths = (),
-    file_root: Path | None = None,
-    file_list: Path | None = None,
-    labels: int | Sequence[int] | None = None,
-    sequence_length: Annotated[int, Range(1)],
-    step: int = -1,
-    stride: Annotated[int, Range(1)] = 1,
-    enable_frame_num: FrameNum | None = "none",
-    enable_timestamps: bool = False,
-    pad_sequences: bool = False,
-    file_list_frame_num: bool = False,
-    file_list_include_preceding_frame: bool = False,
-    channels: Annotated[int, Range(3, 3)] = 3,
-    dtype: Annotated[DType, OneOf(np.dtype(np.uint8), np.dtype(np.float32))] = types.UINT8,
-    normalized: bool = False,
-    image_type: Annotated[types.DALIImageType, OneOf(types.RGB, types.YCbCr)] = types.RGB,
-    device: Literal["cpu", "gpu"] | None = None,
-    **order: Unpack[VideoArguments],  # pyright: ignore[reportGeneralTypeIssues]: this reader's `device` is another
-) -> DataNode | list[DataNode]:
+def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArguments]) -> DataNode | list[DataNode]:
     """Reads clips of video files: sequences of frames. FFmpeg decodes them on the host, with all the codecs it has (package av).
 
     Frame n is the n-th that FFmpeg shows, also with a variable frame rate. An index of each file's frames is made when the pipeline is
@@ -163,27 +209,7 @@ def video(
     Exactly one of `filenames`, `file_root` and `file_list` names the videos.
 
     Args:
-      filenames: paths of the videos.
-      file_root: a directory whose sub-directories hold the videos. Sub-directories are numbered from 0 in byte order of their names, which
-        are the labels. The files come in byte order of their paths.
-      file_list: a text file with lines ``path label [start [end]]``. Relative paths start at the current directory. Start and end are
-        seconds, or frames with `file_list_frame_num`; `end` itself is not read, and negative ones count from the end of the video.
-      labels: one integer for each of `filenames`; an empty list: 0, 1, 2, ... Without it, filenames have no labels.
       sequence_length: number of frames in a clip.
-      step: distance from the first frame of a clip to that of the next one. Default: ``sequence_length * stride``.
-      stride: distance from one frame of a clip to the next.
-      enable_frame_num: whether to also return numbers of frames. "scalar" or True: of the clip's first one; "sequence": of each. Needs
-        `file_list`, or `filenames` with `labels`.
-      enable_timestamps: whether to also return when each frame is shown, in seconds since the first one of the video. Needs the same.
-      pad_sequences: whether to read the incomplete clips at the end of a video, too. Missing frames are 0; their numbers and times are -1.
-      file_list_frame_num: whether start and end in `file_list` are frames, counted from 0.
-      file_list_include_preceding_frame: whether to round the time of the start down and that of the end up to frames, instead of up and
-        down.
-      channels: 3.
-      dtype: UINT8 or FLOAT.
-      normalized: whether FLOAT means 0 .. 1 instead of 0 .. 255.
-      image_type: RGB or YCbCr.
-      device: with "gpu", the outputs are moved to the accelerator. The host decodes in any case.
 
     Returns:
       Frames ``[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]`` (with `file_list`,
@@ -202,20 +228,4 @@ def video(
     Example:
       >>> clips = fn.readers.video(filenames=["a.mp4", "b.mkv"], sequence_length=16, stride=2, random_shuffle=True)
     """
-    op = ReadVideo(
-        filenames=filenames,
-        file_root=file_root,
-        file_list=file_list,
-        labels=labels,
-        sequence_length=sequence_length,
-        step=step,
-        stride=stride,
-        enable_frame_num=enable_frame_num,
-        enable_timestamps=enable_timestamps,
-        pad_sequences=pad_sequences,
-        file_list_frame_num=file_list_frame_num,
-        file_list_include_preceding_frame=file_list_include_preceding_frame,
-        image_type=image_type,
-        **ReadVideo.shared(order),
-    )
-    return add_video(op, dtype, normalized, device, order.get("name"))
+    return add_video(ReadVideo(sequence_length=sequence_length, **ReadVideo.shared(order)), order)

@@ -90,6 +90,7 @@ def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batch
 GONE = {  # files that go away once the list is made
     "caffe": "2/data.mdb", "caffe2": "2/data.mdb", "coco": "[135].jpg", "file": "class 1/00?.jpg", "nemo_asr": "2?.wav",
     "numpy": "0?3.npy", "parquet": "1.parquet", "sequence": "1/003.png", "source": "0?3.bin", "video": "1.mp4",
+    "video_resize": "1.mp4",
 }  # fmt: skip
 FLIPPED = {  # (file, bytes, how far before them one byte is another before the list is made)
     "array_record": ("*.array_record", b"record 5 ", 0), "mxnet": ("2.rec", payload(7), 25), "tfrecord": ("[02]", b" 1 record 1 ", 0),

@@ -1,8 +1,10 @@
 """readers.video: clips, labels, numbers and times of frames."""
 
+import json
 import pathlib
 
 import numpy as np
+import places
 import pytest
 import videos
 from data_sets import failing
@@ -219,3 +221,53 @@ def test_short_videos_and_bad_lists(tmp_path, files):
         (tmp_path / "list").write_text(text)
         with pytest.raises(RuntimeError, match=why):
             read(1, file_list=str(tmp_path / "list"), file_list_frame_num=True, sequence_length=2)
+
+
+# --- DALI's newer reader, and the one that resizes --------------------------------------------------------------------
+
+DATA = places.ROOT / "tests" / "data" / "video"
+RECORDED = json.loads((DATA / "dali.json").read_text())["readers"]
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: f"{case['list']} {case['arguments']}")
+def test_clips_are_those_of_dalis_newer_reader(tmp_path, case):
+    """Which frames, when they are shown, and their pixels, as DALI 2.4 gave them on the CPU."""
+    videos_given = {"filenames": str(DATA / "601.mp4")}
+    if case["list"] is not None:
+        (tmp_path / "list").write_text(f"{DATA / '601.mp4'} 3 {case['list']}\n")
+        videos_given = {"file_list": str(tmp_path / "list")}
+    more = {"enable_frame_num": "sequence", "enable_timestamps": True, **case["arguments"]}
+    for batch, expected in zip(read(5, reader=fn.experimental.readers.video, **videos_given, **more), case["clips"], strict=True):
+        clip, *_, numbers, times = (output[0] for output in batch)
+        assert numbers.tolist() == expected["frames"]
+        np.testing.assert_allclose(times, expected["times"], atol=1e-5)
+        assert clip.reshape(len(clip), -1).astype(np.int64).sum(1).tolist() == expected["sums"]
+
+
+def test_labels_and_shards_of_the_newer_reader(files, frames):
+    arguments = {"filenames": files, "labels": [7, 8, 9], "sequence_length": 3, "enable_frame_num": "scalar"}
+    seen = []
+    for shard in range(2):
+        found = read(6, reader=fn.experimental.readers.video, num_shards=2, shard_id=shard, stick_to_shard=True, device="gpu", **arguments)
+        for (clip,), (label,), (number,) in found:
+            np.testing.assert_array_equal(clip, frames[label[0] - 7][number[0] : number[0] + 3])
+            seen.append((int(label[0]), int(number[0])))
+    assert {*seen} == {(7, k) for k in range(0, 18, 3)} | {(8, 0), (8, 3), (8, 6), (9, 0), (9, 3)}
+
+
+@pytest.mark.parametrize("more", [{}, {"dtype": types.FLOAT, "normalized": True}])
+def test_resized_clips(files, more):
+    """As `resize` of what `readers.video` gives."""
+    resizing = {"resize_shorter": 24, "interp_type": types.INTERP_CUBIC}
+
+    @pipeline_def(batch_size=2, num_threads=2)
+    def pipeline():
+        clips, labels = fn.readers.video_resize(filenames=files, labels=[], sequence_length=3, **resizing, **more)
+        plain, same = fn.readers.video(filenames=files, labels=[], sequence_length=3, **more)
+        return clips, labels, fn.resize(plain, **resizing), same
+
+    clips, labels, expected, same = ([np.asarray(x) for x in output.as_cpu()] for output in pipeline().run())
+    assert labels == same
+    assert clips[0].shape == (3, 24, 32, 3)
+    for x, y in zip(clips, expected):
+        np.testing.assert_allclose(x, y, atol=1e-5)

@@ -1,0 +1,206 @@
+"""decoders.video: frames from the contents of video files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Literal, Unpack
+
+import numpy as np
+
+from ..._core.arguments import Arguments, Values
+from ..._core.building import add, as_node, is_node
+from ..._core.context import BuildContext, HostContext
+from ..._core.declaration import Range
+from ..._core.errors import ArgumentError
+from ..._core.graph import DataNode
+from ..._core.operator import HostOperator, Operator
+from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
+from ..._core.ragged import Packed, plan_offsets
+from ..._core.threads import show_name
+from ..._core.values import Spec, Value
+from ..._cpu import Status
+from ..._data.files import as_list
+from ..._data.storage import Storage
+from .._tensor.copy import copy_to
+from .._video.clips import PadMode, padded
+from .._video.files import VideoIndex, make_index, package, read_frames
+
+_RANGE = ("start_frame", "end_frame", "sequence_length", "stride")
+
+
+@functools.lru_cache(maxsize=8)
+def _threads(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, "jaxdali-video", show_name)
+
+
+class DecodeVideo(HostOperator):
+    """The frames of each file that are asked for."""
+
+    name = "decoders.video"
+    pad_mode: PadMode
+    fill_value: int | Sequence[int]
+    storage: Storage
+
+    def __post_init__(self):
+        if "frames" in self.args and (others := [n for n in _RANGE if n in self.args]):
+            raise ArgumentError(f"frames and {others[0]} can't be given together; pass one of them")
+        if "sequence_length" in self.args and "end_frame" in self.args:
+            raise ArgumentError("sequence_length and end_frame can't be given together; pass one of them")
+        if len(as_list(self.fill_value)) not in (1, 3):
+            raise ArgumentError(f"fill_value must be one number, or one for each of the 3 channels, got {list(as_list(self.fill_value))}")
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        package(self.name)
+        return self
+
+    def infer(self, data: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        if data.ndim != 1 or data.dtype != np.uint8:
+            raise TypeError(f"the input must be encoded files, 1-D uint8, got {data.ndim}-D {data.dtype}")
+        return (Spec(np.dtype(np.uint8), 4, None, "FHWC", (None, None, None, 3)),)
+
+    def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
+        given = self.arguments(ctx, arguments)
+        here = np.flatnonzero(ctx.present).tolist()
+        contents = [data.sample(i).tobytes() if ctx.present[i] else b"" for i in range(ctx.N)]
+
+        def plan(i: int) -> tuple[VideoIndex, np.ndarray] | str:
+            try:
+                index = make_index(contents[i])
+                frames = self._frames(given, i, len(index))
+                size = len(frames) * index.size[0] * index.size[1] * 3
+                if why := self.storage.too_large(size):
+                    raise ValueError(f"it has {len(frames)} frames of {index.size[0]}x{index.size[1]} pixels: {why}")
+            except (ValueError, OSError) as e:
+                return str(e)
+            return index, frames
+
+        each = self._each(ctx, here)
+        plans = dict(zip(here, each(plan, here)))
+        shapes = np.zeros((ctx.N, 4), np.int64)
+        for i, found in plans.items():
+            if isinstance(found, str):
+                ctx.fail(i, Status.RECORD, found)
+            else:
+                shapes[i] = len(found[1]), *found[0].size, 3
+        offsets, need = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(need, np.uint8), offsets, shapes)
+
+        def decode(i: int) -> str:
+            found = plans[i]
+            if isinstance(found, str):
+                return ""
+            index, frames = found
+            out, places = packed[i], dict[int, list[np.ndarray]]()
+            for k, frame in enumerate(frames.tolist()):
+                if frame < 0:
+                    out[k] = as_list(self.fill_value)
+                else:
+                    places.setdefault(frame, []).append(out[k])
+            try:
+                if places:
+                    read_frames(None, i, lambda: contents[i], index, sorted(places), places.__getitem__, False)
+            except (ValueError, OSError) as e:
+                return str(e)
+            return ""
+
+        for i, why in zip(here, each(decode, here)):
+            if why:
+                ctx.fail(i, Status.RECORD, why)
+        return (packed,)
+
+    def _each(self, ctx: HostContext, here: Sequence[int]) -> Callable[..., Any]:
+        return map if ctx.num_threads == 1 or len(here) < 2 else _threads(ctx.num_threads).map
+
+    def _frames(self, given: Values, i: int, count: int) -> np.ndarray:
+        """Which frames of a video are asked for; -1 for padding. Raises ValueError if it does not have them."""
+        fills = self.pad_mode not in ("none", "")
+        if "frames" in given:
+            frames = np.atleast_1d(given["frames"][i]).astype(np.int64)
+        else:
+            start, stride = (int(given[n][i]) if n in given else default for n, default in (("start_frame", 0), ("stride", 1)))
+            if start >= count:
+                raise ValueError(f"start_frame is {start}, and the video has {count} frames")
+            if stride < 1:
+                raise ValueError(f"stride must be at least 1, got {stride}")
+            there = -(-(count - start) // stride)
+            if "sequence_length" in given:
+                length = int(given["sequence_length"][i])
+                if length < 1:
+                    raise ValueError(f"sequence_length must be at least 1, got {length}")
+                length = length if fills else min(length, there)
+            elif "end_frame" in given:
+                end = int(given["end_frame"][i])
+                if end <= start:
+                    raise ValueError(f"end_frame must be above start_frame, got {end} and {start}")
+                length = -(-(end - start) // stride)
+                length = length if fills else min(length, there)
+            else:
+                length = there
+            frames = start + np.arange(length) * stride
+        if not fills and len(frames) and not (frames.min() >= 0 and frames.max() < count):
+            outside = frames[(frames < 0) | (frames >= count)][0]
+            raise ValueError(f"frame {outside} is asked for, and the video has {count} frames; pad_mode says what stands for others")
+        return padded(frames, 0, count, self.pad_mode)
+
+
+class VideoDecoderHints(Hints, total=False):
+    """DALI's hints to `decoders.video`."""
+
+    affine: bool | None
+    build_index: bool | None
+
+
+@operator_function("decoders.video")
+def video(
+    input: Input,
+    /,
+    *,
+    start_frame: PerSample[int] | None = None,
+    end_frame: PerSample[int] | None = None,
+    sequence_length: Annotated[PerSample[int] | None, Range(1)] = None,
+    stride: Annotated[PerSample[int] | None, Range(1)] = None,
+    frames: PerSample[OneOrMore[int]] | None = None,
+    pad_mode: PadMode = "constant",
+    fill_value: Annotated[int | Sequence[int], Range(0, 255)] = 0,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[VideoDecoderHints],
+) -> DataNode:
+    """Decodes video files, or some frames of each. FFmpeg decodes on the host, with all the codecs it has (package av).
+
+    Frame n is the n-th that FFmpeg shows. Arguments marked * may be DataNodes with a value per sample.
+
+    Args:
+      input: the files, 1-D uint8.
+      start_frame: * the first frame. Default: 0. A negative one begins with padding.
+      end_frame: * the frame after the last one. Default: the video's end.
+      sequence_length: * number of frames, instead of `end_frame`.
+      stride: * distance from one frame to the next. Default: 1.
+      frames: * the numbers of frames, in any order, also repeatedly; instead of the other four.
+      pad_mode: what stands for frames that the video does not have. "constant": `fill_value`; "edge" or "repeat": the nearest frame;
+        "reflect_1001" or "symmetric", "reflect_101" or "reflect": the frames backwards, with or without the last one; "none": nothing, the
+        sequence is shorter. A negative number, or one in `frames` that is too large, is then an error.
+      fill_value: one number, or one for each channel.
+      device: with "mixed" or "gpu", the result is moved to the accelerator. The host decodes in any case.
+
+    Returns:
+      Frames ``uint8[frames, height, width, 3]`` in RGB, layout FHWC. Colours are converted by BT.601, as in DALI.
+
+    Raises:
+      TypeError: the input is not 1-D uint8.
+      ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
+      SampleError: a file can't be decoded, does not have the frames, or is larger than the `Storage` of its reader allows (1 GiB unless it
+        says otherwise).
+
+    Example:
+      >>> clips = fn.decoders.video(files, start_frame=fn.random.uniform(range=(0, 100), dtype=types.INT32), sequence_length=16)
+    """
+    encoded = as_node(input, "decoders.video")
+    values = {"start_frame": start_frame, "end_frame": end_frame, "sequence_length": sequence_length, "stride": stride, "frames": frames}
+    args, nodes = Arguments.of(values, is_node)
+    limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
+    op = DecodeVideo(args=args, pad_mode=pad_mode, fill_value=fill_value, storage=limits)
+    found = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
+    return found.gpu() if device in ("mixed", "gpu") or encoded.device == "gpu" else found
