@@ -156,7 +156,7 @@ def video(
       file_list_rounding: where start and end are between two frames, which one is meant.
       file_list_include_end: has no effect, as in DALI, but that there `False` makes an end behind the video's end an error.
       image_type: RGB or YCbCr.
-      uniform_sample: whether each video gives one clip, whose frames are spread evenly over it. `step`, `stride` and `pad_mode` are ignored.
+      uniform_sample: whether each video gives one clip, with frames spread evenly over it. It ignores `step`, `stride` and `pad_mode`.
       device: with "gpu", the outputs are moved to the accelerator. The host decodes in any case.
 
     Returns:
