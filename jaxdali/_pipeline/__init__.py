@@ -1,1 +1,1 @@
-"""A pipeline as its user defines, saves and restores it."""
+"""Defines, saves and restores pipelines."""

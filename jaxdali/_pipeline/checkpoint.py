@@ -1,12 +1,11 @@
-"""Checkpoints: where pipelines and iterators stand, as JSON, and back.
+"""Checkpoints: the state of pipelines and iterators as JSON, and back.
 
-A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard ``[id, number of shards]``, and for each source
-its fingerprint (what the cursor's meaning depends on) and cursor. Random numbers are functions of these. An iterator's state
-holds a record for each of its pipelines, and where it stands in its epoch. All shards advance in lockstep, so that the state of
-one process tells that of all.
+A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard ``[id, number of shards]``, and for each source its cursor
+and its fingerprint, which gives the cursor a meaning. Random numbers are functions of these. An iterator's state holds a record for each of
+its pipelines, and its position in the epoch. All shards advance in lockstep, so the state of one process determines that of all.
 
-A checkpoint has a checksum of all else that is in it, and so has each part of an iterator's state, which others write to a disk: one wrong
-bit in a seed would give other data, and nobody would notice. Then their form is checked, as somebody may have made them by hand.
+A checkpoint has a checksum of all its other entries, and so has each part of an iterator's state, because users store that: a wrong bit in
+a seed would silently give other data. Then the form of the entries is checked, since anyone can write such a file.
 """
 
 from __future__ import annotations
@@ -27,13 +26,14 @@ FORMAT = "jaxdali checkpoint"
 
 
 def to_bytes(record: Mapping[str, Any], iterator: Mapping[str, Any] | None) -> bytes:
-    """A pipeline's checkpoint; equal states give equal bytes."""
+    """A pipeline's checkpoint. Equal states give equal bytes."""
     whole = {"format": FORMAT, "version": STATE_VERSION, "iterator": iterator and unsigned(iterator), "pipeline": unsigned(record)}
     return json.dumps(signed(whole), sort_keys=True, separators=(",", ":")).encode()
 
 
 def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """(a pipeline's record, where its iterator stood). RuntimeError, which begins with `name`, when these bytes are no checkpoint."""
+    """(a pipeline's record, the position of its iterator). Raises RuntimeError, which begins with `name`, if the bytes are not a
+    checkpoint."""
     if not isinstance(data, (bytes, bytearray, str)):
         raise TypeError(f"a checkpoint must be bytes, as checkpoint() and checkpoints() return them, got {type(data).__name__}")
     with _reading(name):
@@ -46,14 +46,14 @@ def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any
 
 
 def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shards: int) -> list[bytes | None]:
-    """The ``checkpoint=`` argument of each pipeline of an iterator.
+    """The ``checkpoint=`` argument for each pipeline of an iterator.
 
     Args:
       checkpoints: what `checkpoints()` of an iterator returned; None or empty: start anew.
-      pipelines: how many there are in this process; `num_shards`: in all processes.
+      pipelines: their number in this process; `num_shards`: in all processes.
 
     Raises:
-      RuntimeError: there is not one for each, and they are not of another number of shards either.
+      RuntimeError: there is neither one for each pipeline, nor are they those of another number of shards.
     """
     if not checkpoints:
         return [None] * pipelines
@@ -70,7 +70,7 @@ def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shard
 
 
 def records_of(executor: Executor, state: Mapping[str, Any], places: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-    """An executor's state as one record for each of its shards; `places`: (id, number of shards) of each."""
+    """An executor's state as one record for each of its shards. `places` are (id, number of shards) of each."""
     common = {"seed": state["seed"], "batch_size": executor.B, "epoch": state["epoch"], "iteration": state["iteration"]}
     saved = {name: source.saved(state["sources"][name]["cursors"]) for name, source in executor.reader.named.items()}
     return [
@@ -80,14 +80,14 @@ def records_of(executor: Executor, state: Mapping[str, Any], places: Sequence[Se
 
 
 def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """The state of an executor to go on from. The executor stays as it is.
+    """The state from which an executor continues. The executor does not change.
 
     Args:
-      executor: whose shards have these `places`.
-      records: of the same shards, or of others; then the data must be known to be shared out anew.
+      executor: its shards have these `places`.
+      records: of the same shards, or of others if the data can be redistributed.
 
     Raises:
-      RuntimeError: the records are of another pipeline (the message says what differs), or it is not known how to go on.
+      RuntimeError: the records belong to another pipeline (the message says what differs), or the state to continue from is unknown.
     """
     with _reading():
         by_place = {tuple(r["shard"]): r for r in records}
@@ -120,12 +120,12 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """What an iterator's epochs depend on.
+    """The properties that determine an iterator's epochs.
 
     Attributes:
       policy: name of the last-batch policy.
-      size: as given; -1: a reader or the end of the data tells.
-      reader_name: the reader that tells.
+      size: as given; -1: a reader or the end of the data determines it.
+      reader_name: the reader that determines it.
       padded: the user's last_batch_padded.
     """
 
@@ -136,7 +136,7 @@ class Epochs:
 
 
 def parts_of(state: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """(the pipelines' records, where the iterator stood) of what an iterator's get_state returned."""
+    """(the pipelines' records, the position of the iterator) from the result of an iterator's get_state."""
     with _reading():
         if not isinstance(state, Mapping):
             raise TypeError(f"get_state() returns a dictionary, this is a {type(state).__name__}")
@@ -152,7 +152,7 @@ def parts_of(state: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, 
 
 
 def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
-    """(id, number of shards) of each pipeline, for each executor; separate pipelines are numbered as they stand."""
+    """(id, number of shards) of each pipeline, for each executor. Separate pipelines are numbered in order."""
     if len(executors) == 1:
         shards = executors[0].shards
         return [[(i, shards.num) for i in shards.ids]]
@@ -166,16 +166,16 @@ def resume(
     epochs: Epochs,
     plan: EpochPlan | None,
 ) -> tuple[list[dict[str, Any]], EpochCounter | None]:
-    """The states of an iterator's executors, and its epoch counter, to go on from.
+    """The states from which an iterator's executors continue, and its epoch counter.
 
     Args:
-      executors: of the iterator.
+      executors: those of the iterator.
       records: of its pipelines, of another process's, or of another number of shards.
-      iterator: where it stood; None: the records are of pipelines that were run without one.
-      epochs: what its epochs depend on now; `plan`: the same in numbers, None where only the data's end tells.
+      iterator: its position; None: the pipelines ran without an iterator.
+      epochs: the properties of its epochs now; `plan`: the same in numbers, None if only the end of the data determines them.
 
     Raises:
-      RuntimeError: see `state_of`, also for what is left of an epoch.
+      RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed.
     """
     with _reading():
         counter = EpochCounter(plan) if plan is not None else None
@@ -209,8 +209,8 @@ def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]])
 def _redistribute(
     executors: Sequence[Executor], records: Sequence[Mapping[str, Any]], iterator: Mapping[str, Any], reader: str, plan: EpochPlan
 ) -> tuple[list[dict[str, Any]], EpochCounter]:
-    """`resume` for another number of shards than the records are of."""
-    _states(executors, records)  # its checks come first
+    """`resume` if the records have another number of shards."""
+    _states(executors, records)  # for its checks
     seed = _one([r["seed"] for r in records], "seeds")
     record = records[0]
     source = executors[0].reader.named[reader]
@@ -236,7 +236,7 @@ def _redistribute(
 
 
 def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dict[str, Any]:
-    """The record after batches that nobody gets."""
+    """The record after a number of batches that are dropped."""
     sources = {}
     for name, saved in record["sources"].items():
         walks = executor.reader.named[name].walks
@@ -255,7 +255,7 @@ def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dic
 
 @contextmanager
 def _reading(name: str = "") -> Iterator[None]:
-    """Anything but what a checkpoint has to look like is a RuntimeError that says so, and begins with `name`."""
+    """Turns any exception into a RuntimeError that begins with `name` and says that this is not a checkpoint."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration, RecursionError) as e:
@@ -264,7 +264,7 @@ def _reading(name: str = "") -> Iterator[None]:
 
 
 def _one(values: Sequence[Any], what: str) -> Any:
-    """The one value that all have."""
+    """The value that all have in common."""
     if any(v != values[0] for v in values):
         raise RuntimeError(
             f"the pipelines of the checkpoint have different {what}, {sorted(set(values))}, so one can't go on where another was; "

@@ -1,4 +1,4 @@
-"""Whether what was read of a checkpoint, or of a serialized pipeline, is what was written: its checksum, and its form."""
+"""Checks of checkpoints and serialized pipelines: their checksum and their form."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ CHECKSUM = "checksum"
 
 
 def digest(whole: Mapping[str, Any]) -> str:
-    """Of all entries but the checksum, however the JSON is laid out."""
+    """The checksum of all entries but the checksum itself. It does not depend on the JSON's layout."""
     return hashlib.sha256(json.dumps(unsigned(whole), sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def unsigned(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Without its checksum."""
+    """The entries without the checksum."""
     return {name: x for name, x in whole.items() if name != CHECKSUM}
 
 
 def signed(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """With its checksum."""
+    """The entries with a checksum."""
     return {**whole, CHECKSUM: digest(whole)}
 
 
 def check_digest(x: Any, where: str) -> None:
-    """ValueError where it has another checksum than it says."""
+    """Raises ValueError if the checksum is wrong."""
     if (found := digest(_dictionary(x, where))) != (said := x.get(CHECKSUM, "missing")):
         raise ValueError(f"the checksum of {where} is {said}, that of what it holds is {found}: it was changed since it was written")
 
 
 def check_version(version: Any) -> None:
-    """RuntimeError where it is another one than this jaxdali reads."""
+    """Raises RuntimeError if this jaxdali can't read the version."""
     if version != STATE_VERSION or isinstance(version, bool):
         raise RuntimeError(f"the checkpoint has version {version!r}, this jaxdali reads version {STATE_VERSION}")
 
 
 def check_record(record: Any, where: str) -> dict[str, Any]:
-    """A pipeline's record, as it is. ValueError where it has another form."""
+    """A pipeline's record, unchanged. Raises ValueError if it has a wrong form."""
     _dictionary(record, where)
     _integer(record, where, "seed", None)
     _integer(record, where, "batch_size", 1)
@@ -58,7 +58,7 @@ def check_record(record: Any, where: str) -> dict[str, Any]:
 
 
 def check_iterator(x: Any) -> dict[str, Any] | None:
-    """Where an iterator stood, as it is; None: there was none. ValueError where it has another form."""
+    """The position of an iterator, unchanged; None: there was none. Raises ValueError if it has a wrong form."""
     if x is None:
         return None
     _dictionary(x, "iterator")
@@ -83,12 +83,12 @@ def check_iterator(x: Any) -> dict[str, Any] | None:
 
 
 def check_source(saved: Saved, source: Source, where: str) -> None:
-    """ValueError where what was saved of a source has not the form of what this one saves."""
+    """Raises ValueError if what was saved for a source does not have the form that this source saves."""
     if source.walks:
         shards = _integer(saved.fingerprint, f"{where}.fingerprint", "num_shards", 1)
         if _integer(saved.fingerprint, f"{where}.fingerprint", "shard_id", 0) >= shards:
             raise ValueError(f"{where}.fingerprint.shard_id is {saved.fingerprint['shard_id']} of {shards}")
-    # A cursor has at least the entries of the one of the start, which are whole numbers.
+    # A cursor has at least the entries of the initial one, which are integers.
     for first in source.initial()[:1]:
         _check_cursor(saved.cursor, [k for k, v in first.items() if type(v) is int] if isinstance(first, dict) else [], f"{where}.cursor")
 

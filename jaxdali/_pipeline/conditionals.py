@@ -1,6 +1,7 @@
-"""`if`, `and`, `or`, `not` on DataNodes: a definition's function and all that it calls, rewritten so that these are calls.
+"""`if`, `and`, `or`, `not` on DataNodes. A definition and the functions that it calls are rewritten so that these become calls.
 
-The rewriting is autograph's (`diastatic-malt`); what the rewritten code calls is here. It keeps the lines of the user's file.
+autograph (`diastatic-malt`) rewrites the code; this module has the functions that the rewritten code calls. The user's line numbers are
+kept.
 """
 
 from __future__ import annotations
@@ -26,30 +27,31 @@ from .._core.language import language
 
 _log = logging.getLogger(__name__)
 
-# Packages in which no DataNode is asked for anything: they run as they are.
+# Packages that never test DataNodes: their functions run unchanged.
 _LIBRARIES = frozenset(
     "PIL absl chex cv2 etils flax h5py imageio jax jaxlib malt matplotlib ml_dtypes numpy optax orbax pandas pytest scipy skimage sklearn "
     "tensorflow torch torchvision tqdm".split()
 )
 
-_code: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()  # what makes the rewritten function
-# Functions that are defined inside of rewritten ones stay as the user wrote them, for whoever gets them (`jax_function`, a source); who
-# calls them calls the rewritten twin. Their code, by where it is.
+# The code that makes the rewritten function, by the original code.
+_code: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()
+# Functions that are defined inside rewritten ones stay as the user wrote them when they are passed to others (`jax_function`, a source); a
+# call from rewritten code uses the rewritten twin. This is their original code, by its place.
 _inner: dict[tuple[str, str, int], list[types.CodeType]] = {}
 _twins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
 
 
 def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A decorator: in a pipeline with ``enable_conditionals=True`` the function runs as it is, and what it calls, too.
+    """Decorator: in a pipeline with ``enable_conditionals=True`` the function, and the functions that it calls, are not rewritten.
 
-    For functions that can't be rewritten, or that ask for nothing that is a DataNode and take long.
+    Use it for functions that can't be rewritten, or that never test a DataNode and take long to rewrite.
 
     Args:
-      function: also a class or another object that can be called, which stays the same object. None, as in ``@do_not_convert()``: the
+      function: a function, class or other callable, which remains the same object. None, as in ``@do_not_convert()``: returns the
         decorator itself.
 
     Raises:
-      TypeError: it can't be called.
+      TypeError: it is not callable.
       ValueError: it is a pipeline definition.
     """
     if function is None:
@@ -59,7 +61,7 @@ def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., 
     if getattr(function, "_is_pipeline_def", False):
         raise ValueError("a pipeline definition must not be marked with @do_not_convert: it marks what a definition calls")
     if not isinstance(function, (types.FunctionType, types.MethodType, functools.partial)):
-        with contextlib.suppress(AttributeError, TypeError):  # what takes no attributes is wrapped
+        with contextlib.suppress(AttributeError, TypeError):  # an object without attributes is wrapped
             function._is_kept = True  # pyright: ignore[reportFunctionMemberAccess]
             return function
 
@@ -73,12 +75,12 @@ def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., 
 
 
 def is_kept(f: Any) -> bool:
-    """Whether `do_not_convert` marks it."""
+    """Whether `do_not_convert` has marked it."""
     return getattr(f, "_is_kept", False)
 
 
 def converted(f: Any) -> Any:
-    """What to call in place of `f`: rewritten where that is possible and makes a difference; else itself."""
+    """The function to call in place of `f`: rewritten if this is possible and makes a difference, otherwise `f`."""
     if isinstance(f, functools.partial):
         return functools.partial(converted(f.func), *f.args, **f.keywords)
     if isinstance(f, types.MethodType):
@@ -94,7 +96,7 @@ def converted(f: Any) -> Any:
 
 
 def _is_pythons(f: types.FunctionType) -> bool:
-    """Whether a function stands among Python's own files: modules of users, too, are called `test`, `code` or `pipes`."""
+    """Whether a function is in Python's own library. Names do not tell: users also call modules `test`, `code` or `pipes`."""
     return f.__code__.co_filename.startswith(("<frozen", os.path.dirname(os.__file__) + os.sep))
 
 
@@ -110,7 +112,7 @@ def _rewritten(f: Any) -> Any:
     if f.__code__ not in _code:
         try:
             code = _factory(f)
-        except Exception as e:  # whatever autograph makes of code that it does not know
+        except Exception as e:  # autograph raises various exceptions for unknown code
             _log.warning("%s, %s:%d, runs as it is, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
         _code[f.__code__] = code
     if code is None:
@@ -129,9 +131,9 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
     """Why a function can't be rewritten."""
     try:
         inspect.getsource(f)
-    except OSError:  # autograph's text speaks of TensorFlow's decorators
+    except OSError:  # autograph's text is about TensorFlow's decorators
         return "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
-    except Exception:  # the file is another one by now, say
+    except Exception:  # for example, the file has changed
         pass
     return str(e)
 
@@ -144,7 +146,7 @@ def _place(f: types.FunctionType) -> tuple[str, int]:
 
 
 def _factory(f: types.FunctionType) -> types.CodeType:
-    """Code of a function of the operators that returns `f` rewritten. Its free variables are those of `f`."""
+    """Code of a function that takes autograph's operators and returns `f` rewritten. Its free variables are those of `f`."""
     from malt.core.converter import ConversionOptions, ProgramContext
     from malt.impl.api import PyToPy
     from malt.pyct import anno, transpiler
@@ -157,7 +159,7 @@ def _factory(f: types.FunctionType) -> types.CodeType:
         node = ast.Assign(targets=[ast.Name(name, ctx=ast.Store())], value=node)
     else:
         node.name = name
-    # A closure's cells are given when a function is made of the code: here are only their names.
+    # Cells are bound when a function is made from the code. Here only their names are needed.
     cells = "".join(f"    {n} = None\n" for n in f.__code__.co_freevars)
     module = ast.parse(f"def outer():\n{cells}    def inner(ag__):\n        return {name}\n    return inner\n")
     outer = module.body[0]
@@ -166,7 +168,7 @@ def _factory(f: types.FunctionType) -> types.CodeType:
     inner.body.insert(0, node)
 
     def place(n: ast.AST, line: int):
-        """Gives nodes the lines of the user's file; what autograph added, those of what it was made of."""
+        """Sets the lines of nodes to those of the user's file. Nodes that autograph added get the lines of the code they come from."""
         origin: Any = anno.getanno(n, anno.Basic.ORIGIN, default=None)
         if origin is not None:
             line = origin.loc.lineno
@@ -193,7 +195,7 @@ def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _as_written(twin: Any, extras: Any = None) -> Any:
-    """The function as the user wrote it, of one that was rewritten as part of another; that itself where it is not known which it is."""
+    """The original of a function that was rewritten as part of another one; the function itself if the original is unknown."""
     code = twin.__code__
     cells = dict(zip(code.co_freevars, twin.__closure__ or (), strict=True))
     found = dict.fromkeys(_inner.get((code.co_filename, code.co_name, code.co_firstlineno), ()))
@@ -207,12 +209,12 @@ def _as_written(twin: Any, extras: Any = None) -> Any:
     return f
 
 
-_FUTURE = 0x1FF0000 & ~0x100000  # what `from __future__ import` sets
+_FUTURE = 0x1FF0000 & ~0x100000  # flags of `from __future__ import`
 
 
 @functools.cache
 def _operators() -> Any:
-    """What rewritten code calls: autograph's own module, with ours in place of what may get DataNodes."""
+    """The functions that rewritten code calls: autograph's module, with our functions where an operand may be a DataNode."""
     from malt.impl.api import PyToPy
 
     operators = PyToPy().get_extra_locals()["ag__"]
@@ -223,7 +225,7 @@ def _operators() -> Any:
 
 
 def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, scope: Any = None, options: Any = None) -> Any:
-    """Every call in rewritten code."""
+    """Calls a function in rewritten code."""
     if inspect.isbuiltin(f) or (isinstance(f, type) and f.__module__ == "builtins"):
         if f in (eval, super, locals, globals):
             from malt.operators import py_builtins
@@ -247,7 +249,7 @@ def _if(
     names: Sequence[str],
     outputs: int,
 ) -> None:
-    """An `if` statement. Of the variables that it sets the first `outputs` are read after it."""
+    """An `if` statement. The first `outputs` of the variables that it sets are read after it."""
     if not is_node(condition):
         (body if condition else otherwise)()
         return
@@ -262,12 +264,12 @@ def _if(
 
 
 def either(condition: DataNode, if_true: Callable[[], Any], if_false: Callable[[], Any]) -> Any:
-    """What one of two functions gives, for each sample: what an `if` is rewritten to, for code that is not rewritten."""
+    """The result of one of two functions for each sample: what an `if` is rewritten to, for code that is not rewritten."""
     return _joined(condition, lambda: (if_true(),), lambda: (if_false(),), ("of each branch",))[0]
 
 
 def _if_expression(condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any], text: str) -> Any:
-    """``a if condition else b``. DALI has it not."""
+    """``a if condition else b``, which DALI does not support."""
     if not is_node(condition):
         return if_true() if condition else if_false()
     return _joined(condition, lambda: (if_true(),), lambda: (if_false(),), (text,))[0]
@@ -299,7 +301,7 @@ def _joined(
     if_false: Callable[[], Sequence[Any]],
     names: Sequence[str],
 ) -> list[Any]:
-    """Both sides of an `if`, each in its branch, and what they made as one."""
+    """Runs both sides of an `if`, each in its branch, and merges their results."""
     where, outer = user_line(), current_branch()
     check_reach(condition, outer, f"by the `if` at {where}")
     predicate = language().predicate_of(condition)
@@ -311,7 +313,7 @@ def _joined(
 
 
 def _merged(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
-    """What the branches gave a variable, as one."""
+    """Merges the values that the branches gave to a variable."""
     from malt.operators.variables import Undefined, UndefinedReturnValue
 
     undefined = [isinstance(x, (Undefined, UndefinedReturnValue)) for x in (a, b)]
@@ -332,7 +334,7 @@ def _merged(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
 
 
 def _one(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
-    if a is b:  # neither branch touched it
+    if a is b:  # neither branch changed it
         return a
     try:
         return language().merge(as_node(a, "if"), as_node(b, "if"), predicate)

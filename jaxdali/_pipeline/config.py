@@ -1,4 +1,4 @@
-"""What this installation consists of, for bug reports."""
+"""Describes this installation, for bug reports."""
 
 from __future__ import annotations
 

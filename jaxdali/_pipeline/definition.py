@@ -1,4 +1,4 @@
-"""What a pipeline is before it runs: its graph."""
+"""The definition of a pipeline: its graph."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .settings import Settings
 
 
 class Definition:
-    """The graph that a user's code describes, and how it describes it.
+    """The graph that a user's code describes.
 
     Args:
-      pipeline: whose definition it is. It is not held.
+      pipeline: the pipeline that is defined. It is not kept.
       settings: its arguments.
     """
 
     def __init__(self, pipeline: Any, settings: Settings):
         self._pipeline = weakref.ref(pipeline)
         self._settings = settings
-        self._made: list[Node] = []  # while the pipeline was current
-        self._number: int | None = None  # of the scope, one for all times that it is entered
+        self._made: list[Node] = []  # nodes made while the pipeline was current
+        self._number: int | None = None  # of the scope, which is the same each time it is entered
         self._outputs: tuple[DataNode, ...] | None = None
         self._sinks: list[DataNode] = []
         self._graph: Graph | None = None
@@ -34,7 +34,7 @@ class Definition:
 
     @property
     def graph(self) -> Graph:
-        """What was defined. From its first use on it stays as it is."""
+        """The graph. It is fixed when it is first used."""
         if self._graph is None:
             if self._outputs is None:
                 self.define(self._owner().define_graph)
@@ -48,24 +48,24 @@ class Definition:
 
     @property
     def so_far(self) -> Graph | None:
-        """The graph, which may still get other outputs; None: there are none."""
+        """The graph, which may still get other outputs; None: it has none yet."""
         if self._graph is not None or self._outputs is None:
             return self._graph
         return Graph.collect(self._made, self._outputs, self._sinks)
 
     @property
     def begun(self) -> bool:
-        """Whether there are outputs, or a graph."""
+        """Whether there are outputs or a graph."""
         return self._graph is not None or self._outputs is not None
 
     def set_outputs(self, outputs: Sequence[Any]):
-        """As `Pipeline.set_outputs`."""
+        """See `Pipeline.set_outputs`."""
         self._check_open("set_outputs")
         with building(self._scope()):
             self._outputs = _as_outputs(outputs)
 
     def add_sink(self, edge: DataNode):
-        """As `Pipeline.add_sink`."""
+        """See `Pipeline.add_sink`."""
         self._check_open("add_sink")
         if not isinstance(edge, DataNode):
             raise TypeError(f"add_sink takes a DataNode, got {type(edge).__name__}")
@@ -79,14 +79,14 @@ class Definition:
         self._contexts.append(context)
 
     def leave(self, *exc: Any):
-        """Ends what `enter` began."""
+        """Ends `enter`."""
         self._contexts.pop().__exit__(*exc)
 
     def define(self, function: Callable[[], Any]):
         """Calls the user's definition, and sets the outputs that it returns."""
         if self._settings.enable_conditionals:
             function = converted(function)
-        check.local_device(self._settings.device_id)  # no such device: say so before the user's function runs
+        check.local_device(self._settings.device_id)  # reports a missing device before the user's function runs
         where = user_line()
         with building(self._scope()):
             outputs = function()

@@ -1,4 +1,4 @@
-"""What `repr` says about pipelines and iterators."""
+"""The `repr` of pipelines and iterators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._core.values import Spec
 
 
 def describe(title: str, graph: Graph | None, specs: Sequence[Spec | None], batch_size: int) -> str:
-    """A pipeline in a few lines: its operators and outputs, of these `specs`. No graph: it is not defined yet."""
+    """A pipeline in a few lines: its operators, and its outputs with these `specs`. No graph: it is not defined yet."""
     if graph is None:
         return f"{title}: not defined yet"
     operators = ", ".join(_written(graph))
@@ -20,7 +20,7 @@ def describe(title: str, graph: Graph | None, specs: Sequence[Spec | None], batc
 
 
 def _written(graph: Graph) -> list[str]:
-    """Names of the operators as the user wrote them: of a call that made several nodes of one operator, once."""
+    """Names of the operators as the user wrote them. A call that made several nodes of one operator counts once."""
     found, seen = [], set[tuple[int, str]]()
     for n in graph.nodes:
         key = id(n.call or n), n.op.name
@@ -31,7 +31,7 @@ def _written(graph: Graph) -> list[str]:
 
 
 def value(x: DataNode, spec: Spec | None, batch: Sequence[int]) -> str:
-    """A value of a graph: type, shape, layout, where it is, and what made it. Extents that vary are "?"."""
+    """A value of a graph: type, shape, layout, place, and operator. Extents that vary are "?"."""
     made = f"on the {x.device}, of {x.node.op.name}"
     if spec is None:
         return f"not known before it is built, {made}"

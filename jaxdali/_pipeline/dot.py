@@ -8,12 +8,12 @@ _COLORS = {"host": "gray40", "cpu": "blue", "device": "#76b900"}
 
 
 def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -> str:
-    """The operators of a graph, and an arrow for each value that goes from one to another; dashed ones say which samples an operator gets.
+    """The operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is a predicate, which selects samples.
 
     Args:
       graph: the graph.
-      show_tensors: values are nodes of their own, boxes, also those that no operator takes.
-      show_ids: operators are labelled with their number in the pipeline, too.
+      show_tensors: values are boxes of their own, including values that no operator reads.
+      show_ids: operators are also labelled with their number in the pipeline.
       use_colors: operators are coloured by where they run: gray: on the host, before the program; blue: in the program, on the
         CPU; green: in the program, on the accelerator.
     """

@@ -1,4 +1,4 @@
-"""Types of what makes pipelines and iterators of a definition: for type checkers."""
+"""Types of factories of pipelines and iterators, for type checkers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ R = TypeVar("R", covariant=True)
 
 
 class Factory(Protocol[P, R]):
-    """A function that takes the arguments of a definition, and those of `Pipeline`, which a type checker can't name beside them."""
+    """A function that takes the arguments of a definition and those of `Pipeline`. Type checkers can't name both."""
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -33,6 +33,6 @@ class Factory(Protocol[P, R]):
 
 
 class Decorator(Protocol[R]):
-    """What a decorator with arguments gives: a function of the definition."""
+    """A decorator with arguments: it takes the definition."""
 
     def __call__(self, fn: Callable[P, Any], /) -> Factory[P, R]: ...

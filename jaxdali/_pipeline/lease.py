@@ -1,4 +1,4 @@
-"""`lease`: the one way in which iterators take pipelines over and run them."""
+"""`lease`: the one way in which iterators take over pipelines and run them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .pipeline import Pipeline, parts_of
 
 
 class Lease:
-    """Pipelines that iterators use, one after the other: the next one goes on where the one before it stopped.
+    """Pipelines that iterators use one after the other. Each continues where the previous one stopped.
 
-    An iterator's end stops the threads and keeps what they made; it all goes when the pipelines do.
+    When an iterator ends, its threads stop, but their batches are kept. Everything is released with the pipelines.
 
     Attributes:
       executors: one for all pipelines, or one for each.
-      runners: they and their executors may hold sources of the user, which may hold the pipelines: so no thread and no finalizer
-        holds a lease without an iterator.
-      key: what iterators must have in common to take turns.
-      counter: of the epochs, where these are counted.
+      runners: these and their executors may hold a user's sources, which may hold the pipelines. So no thread and no finalizer holds a
+        lease without an iterator.
+      key: what iterators must have in common to use the lease one after the other.
+      counter: of the epochs, if they are counted.
       user: the iterator that uses it, as a weak reference.
-      released: whether `Pipeline.reset` allows another iterator, though this one is there.
+      released: whether `Pipeline.reset` allows another iterator although this one still exists.
     """
 
     def __init__(self, pipelines: Sequence[Pipeline], executors: list[Executor], key: Any):
@@ -48,7 +48,7 @@ class Lease:
 
     @staticmethod
     def of(pipelines: Sequence[Pipeline], key: Any) -> Lease | None:
-        """The one that an iterator with these pipelines and arguments can take over; None: they had no iterator yet.
+        """The lease that an iterator with these pipelines and arguments can take over; None: they had no iterator yet.
 
         Raises:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
@@ -73,30 +73,30 @@ class Lease:
 
     @property
     def pipelines(self) -> list[Pipeline]:
-        """One for each local shard. They hold this, so it doesn't hold them."""
+        """One for each local shard. They hold the lease, so it does not hold them."""
         return [p for r in self._pipelines if (p := r()) is not None]
 
     @property
     def depth(self) -> int:
-        """Batches to make ahead."""
+        """Number of batches to make ahead."""
         return parts_of(self.pipelines[0]).settings.depth
 
     @property
     def enable_checkpointing(self) -> bool:
-        """Whether the pipelines were made for checkpoints."""
+        """Whether the pipelines allow checkpoints."""
         return parts_of(self.pipelines[0]).settings.enable_checkpointing
 
     @property
     def states(self) -> list[dict[str, Any]]:
-        """Where each executor starts."""
+        """The state from which each executor starts."""
         return [e.reader.initial_state for e in self.executors]
 
     @property
     def restored(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None] | None:
-        """The records that the pipelines were given as checkpoints, and where the iterator stood; None: there are none.
+        """The records of checkpoints that the pipelines were given, and the iterator's position; None: there are none.
 
         Raises:
-          RuntimeError: only some have one, or they are of different moments.
+          RuntimeError: only some have one, or they were taken at different times.
         """
         restored = [parts_of(p).session.start for p in self.pipelines]
         if not any(restored):
@@ -109,12 +109,12 @@ class Lease:
         return list(records), positions[0]
 
     def check_outputs(self):
-        """That the outputs are as the pipelines' arguments say; pipelines of one executor share its graph."""
+        """Checks the outputs against the pipelines' arguments. Pipelines of one executor share its graph."""
         for p, _ in zip(self.pipelines, self.executors):
             parts_of(p).session.check_outputs()
 
     def reseed(self, states: Sequence[dict[str, Any]]):
-        """Takes over the seeds of executors' states."""
+        """Uses the seeds of executors' states."""
         for executor, state in zip(self.executors, states, strict=True):
             executor.reseed(state["seed"])
         for p in self.pipelines:
@@ -123,7 +123,7 @@ class Lease:
             parts.seed = parts.session.executor.resources.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
-        """Has `Pipeline.checkpoint` ask this bound method, which it doesn't keep alive, for those of all pipelines."""
+        """Makes `Pipeline.checkpoint` call this bound method for the checkpoints of all pipelines. It is not kept alive."""
         weak = weakref.WeakMethod(method)
         for i, p in enumerate(self.pipelines):
             parts_of(p).session.checkpoint_of_iterator = functools.partial(_call, weak, i)
@@ -134,7 +134,7 @@ class Lease:
         return any(r.at_end for r in self.runners) or (self.counter is not None and self.counter.is_over)
 
     def lend(self, iterator: Any) -> weakref.finalize:
-        """Gives it to an iterator; returns what ends that."""
+        """Gives the lease to an iterator. Returns a finalizer that ends this."""
         before = self.user() if self.user is not None else None
         if before is not None:
             before._finalizer.detach()
@@ -149,29 +149,29 @@ class Lease:
             self.close(collected=True)
 
     def close(self, collected: bool = False):
-        """Ends everything. `collected`: nobody uses it any more."""
+        """Ends everything. `collected`: because it was garbage-collected."""
         if not self._closed:
             self._closed = True
             close_together(self.runners, self.executors, collected=collected)
 
-    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):  # bound here: at the end modules are emptied
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):  # bound here, because modules are emptied at exit
         if not exiting():
             self.close(collected=True)
 
 
 def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
-    """Each pipeline on its own device."""
+    """Places each pipeline on its own device."""
     return [Shards.single(parts_of(p).device) for p in pipelines]
 
 
 def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
-    """Whether the reader of this name is one call with the same arguments in both."""
+    """Whether both pipelines have this reader, called with the same arguments."""
     first, second = ([n.op for n in parts_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
     return bool(first) and first == second
 
 
 def num_outputs(pipeline: Pipeline) -> int:
-    """How many outputs its definition returns."""
+    """The number of outputs that its definition returns."""
     return len(parts_of(pipeline).graph.outputs)
 
 
@@ -183,18 +183,18 @@ def lease(
     delivery: Delivery,
     finish: Sequence[Finish] | None = None,
 ) -> Lease:
-    """Takes pipelines over from their user, and makes what runs them; or from the iterator before, with what ran them then.
+    """Takes over pipelines and makes what runs them; or takes both over from the previous iterator.
 
     Args:
       pipelines: at least one, one for each local shard.
-      places: where: one place for all of them, which one executor then runs, or one for each.
-      key: the caller's class and all its arguments on which what it makes depends: an iterator that differs in them can't go on.
+      places: one place for all of them, which one executor then runs, or one for each.
+      key: the caller's class and all arguments that determine the batches. An iterator that differs in them can't continue.
       delivery: the form of the batches; shardings are for one place.
       finish: for each place, its own `Delivery.finish`.
 
     Raises:
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
-      RuntimeError: one is in use already, and not by an iterator that this one can take the place of.
+      RuntimeError: a pipeline is already in use, by something that this iterator can't replace.
     """
     before = Lease.of(pipelines, key)
     if before is not None:

@@ -1,4 +1,4 @@
-"""`Parts`: what a pipeline consists of, out of the way of its user's names."""
+"""`Parts`: what a pipeline consists of, kept apart from the names that users see."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .settings import Settings
 
 
 class Parts:
-    """The arguments of a pipeline, its definition, and the session that runs it: what iterators use, too, which take the pipeline over.
+    """The arguments of a pipeline, its definition, and the session that runs it. Iterators that take over a pipeline use these, too.
 
     Args:
-      pipeline: whose these are. It holds them, so they do not hold it: it becomes garbage, and stops, when its user lets go of it.
+      pipeline: holds the parts, so they do not hold it. It is collected, and stops, when its user drops it.
       settings: its arguments.
-      restored: the checkpoint that it goes on from, as `checkpoint.from_bytes` returns it; None: it starts anew.
+      restored: the checkpoint to continue from, as `checkpoint.from_bytes` returns it; None: start anew.
       iter_setup: the user's method that is called before each batch; None: there is none.
 
     Attributes:
       definition: makes the graph.
       session: runs it.
-      seed: given, drawn, or a checkpoint's.
+      seed: given, drawn, or from a checkpoint.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Parts:
         self._iter_setup = None if iter_setup is None else weakref.WeakMethod(iter_setup)
 
     def restore(self, checkpoint: tuple[dict[str, Any], dict[str, Any] | None] | None):
-        """What to start from; its seed is the pipeline's from now on."""
+        """Sets the checkpoint to start from, whose seed becomes the pipeline's."""
         self.session.start = checkpoint
         if checkpoint is not None:
             self.seed = int(checkpoint[0]["seed"])
@@ -60,12 +60,12 @@ class Parts:
 
     @property
     def graph(self) -> Graph:
-        """What was defined. From its first use on it stays as it is."""
+        """The graph. It is fixed when it is first used."""
         return self.definition.graph
 
     @property
     def setups(self) -> list[Callable[[], None]]:
-        """What is called before each batch: `iter_setup`, if a subclass has one of its own."""
+        """Functions that are called before each batch: `iter_setup`, if a subclass overrides it."""
         weak = self._iter_setup
         if weak is None:
             return []
@@ -78,13 +78,13 @@ class Parts:
         return [call]
 
     def build(self):
-        """Makes what runs the pipeline, unless there is something already."""
+        """Makes what runs the pipeline, unless it exists."""
         if not self.session.built:
             self._check_arguments()
             self.session.build(self.graph, self.setups, self.device, self.seed)
 
     def claim(self) -> dict[int, Source]:
-        """Hands the pipeline over to an iterator, and the sources that `build` has opened."""
+        """Hands the pipeline over to an iterator. Returns the sources that `build` has opened."""
         self._check_arguments()
         return self.session.claim()
 

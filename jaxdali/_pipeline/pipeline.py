@@ -145,7 +145,7 @@ class Pipeline:
 
     def __repr__(self) -> str:
         graph = None
-        with contextlib.suppress(OperatorError):  # what is wrong is said when it is built
+        with contextlib.suppress(OperatorError):  # a wrong definition is reported when it is built
             graph = self.__jaxdali.definition.so_far
         given = f"batch_size={self.batch_size}, num_threads={self.num_threads}, device_id={self.device_id}, seed={self.__jaxdali.seed}"
         executor = self.__jaxdali.session.executor
@@ -434,7 +434,7 @@ class Pipeline:
         one before each `run`.
 
         Args:
-          data_node: the DataNode the external_source returned, or its name.
+          data_node: the DataNode that the external_source returned, or its name.
           data: an array ``[N, ...]`` or a list of N arrays, N at most the batch size.
           layout: e.g. ``"HWC"``.
           cuda_stream, use_copy_kernel: have no effect.
@@ -648,7 +648,7 @@ class Pipeline:
 
 
 def parts_of(pipeline: Pipeline) -> Parts:
-    """What the pipeline consists of; for the parts of the library that run it."""
+    """The parts of a pipeline, for the modules that run it."""
     return pipeline._Pipeline__jaxdali  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -1,4 +1,4 @@
-"""What a stand-alone pipeline runs: which batches are scheduled, which are taken, where the data end."""
+"""The schedule of a stand-alone pipeline: which batches are scheduled and taken, and where the data end."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from ..backend import TensorListCPU, TensorListGPU
 
 
 class Schedule:
-    """Counts the batches that were asked for and not yet taken, as DALI's `schedule_run` and `outputs` do.
+    """Counts the batches that were scheduled and not yet taken, like DALI's `schedule_run` and `outputs`.
 
     Args:
       executor: runs the pipeline.
-      state: to start from.
+      state: the initial state.
       depth: batches made ahead.
       pipelined: False: each batch is made when it is scheduled, one at a time.
-      by_user: whether the user's code supplies the data of each batch, with `feed_input` or `iter_setup`: then batches
-        are made in the user's thread and only when they are scheduled, not by threads of their own.
+      by_user: whether the user's code supplies the data of each batch, with `feed_input` or `iter_setup`. Then batches are made in the
+        user's thread, and only when they are scheduled.
     """
 
     def __init__(self, executor: Executor, state: dict, depth: int, *, pipelined: bool, by_user: bool):
         self.executor = executor
         self._by_user = by_user or not pipelined
-        self._runner: Runner | None = None  # made when the first batch is scheduled: it may read the sources at once
+        self._runner: Runner | None = None  # made when the first batch is scheduled, because it may read the sources at once
         self._start = state
-        # Collectives of a function over several processes begin in the order of the user's steps: none is made before its batch is wanted.
+        # Collectives of a function over several processes must start in the order of the user's steps, so no batch is made before it is
+        # needed.
         self._depth = depth if pipelined and not executor.must_run_in_callers_thread else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
         self._setups = executor.reader.sets_up
@@ -53,11 +54,11 @@ class Schedule:
 
     @property
     def state(self) -> dict:
-        """After the batch that was taken last."""
+        """The state after the batch that was taken last."""
         return self._start if self._runner is None else self._runner.state
 
     def schedule(self):
-        """Schedules one batch; the first time as many as are made ahead. Of data that are fed, at most those that are there."""
+        """Schedules one batch; the first time as many as are made ahead. For fed data, at most as many as were fed."""
         with self._exclusive_use:
             self._schedule()
 
@@ -68,7 +69,7 @@ class Schedule:
             self._runner = runner_of(self.executor, self._start, self._depth, ahead=self._depth, by_user=self._by_user)
         if self._fed and not self._setups:
             room = max(self._depth - self._pending, 1)
-            # With nothing fed and nothing scheduled, the source says so or waits, as it was told.
+            # If nothing is fed and nothing scheduled, the source raises or waits, as it is set to.
             count = max(min(room, *(s.available for s in self._fed)), int(not self._pending))
         else:
             count = 1 if self._filled else self._depth
@@ -76,7 +77,7 @@ class Schedule:
         self._pending += self._runner.request(count)
 
     def take(self) -> Batch:
-        """The batch scheduled first. Raises StopIteration when nothing is scheduled, or the data are at their end."""
+        """The batch that was scheduled first. Raises StopIteration if nothing is scheduled, or the data have ended."""
         with self._exclusive_use:
             if not self._pending or self._runner is None:
                 raise StopIteration
@@ -93,7 +94,7 @@ class Schedule:
 
     @property
     def empty(self) -> bool:
-        """Whether all scheduled batches were taken. Waits for the next one: only then it is known whether there is one."""
+        """Whether all scheduled batches were taken. It waits for the next one, because only then it is known whether there is one."""
         return not self._pending or self._runner is None or not self._runner.wait()
 
     def reset(self):
@@ -104,14 +105,14 @@ class Schedule:
             self._pending = self._given = 0
 
     def close(self, collected: bool = False):
-        """Stops everything. `collected`: nobody uses it any more."""
+        """Stops everything. `collected`: because it was garbage-collected."""
         self._closed = True
         for source in self._fed:
             source.close()  # a thread may wait for data there
         close_together([] if self._runner is None else [self._runner], [self.executor], collected=collected)
 
     def hand_over(self) -> dict[int, Source]:
-        """Gives up the sources, unread, and closes the rest."""
+        """Gives up the sources, unread, and closes everything else."""
         sources, self.executor.sources = self.executor.sources, {}
         self.executor.close()
         return sources
@@ -123,7 +124,7 @@ def tensor_lists(batch: Batch) -> tuple[TensorListCPU | TensorListGPU, ...]:
 
 
 def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:
-    """One output; samples that a short batch lacks are left out."""
+    """One output, without samples that a short batch lacks."""
     spec = value.spec
     data: Any = value.data
     here = range(len(value)) if present is None else np.flatnonzero(present).tolist()

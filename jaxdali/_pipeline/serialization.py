@@ -1,17 +1,17 @@
 """Pipelines as JSON text, and back.
 
-The text holds the calls of public functions that defined the pipeline, each with its name and the arguments as the user wrote them:
+The text contains the calls of public functions that defined the pipeline, each with its name and the arguments as the user wrote them:
 
     {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names": ["__resize_7"], ...}
 
-(``names``: of the nodes that it returned, null for one that nothing needs; ``random``: numbers of those that draw random numbers;
-``when``: the branches of `if` that the call is in. What the branches made is joined by calls of ``_conditional.merge``.)
+(``names``: those of the nodes that the call returned, null for a node that nothing needs; ``random``: the numbers of those that draw random
+numbers; ``when``: the branches of `if` that contain the call. Calls of ``_conditional.merge`` join the results of branches.)
 
-Loading calls these functions again. It looks their names up in a list of what a definition may call, and passes them plain values: it
-imports nothing, evaluates nothing, and calls nothing else.
+Loading calls these functions again. It looks up their names in a list of functions that a definition may call, and passes them plain
+values. It imports nothing, evaluates nothing, and calls nothing else.
 
-`VERSION` changes when a reader of the text as it was would go wrong. A function's arguments are its public interface, which keeps what
-it once took.
+`VERSION` changes when an older version would misread the text. The arguments of functions are their public interface, which continues to
+accept what it once accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import fn as fn  # whose functions a text may call
+from .. import fn as fn  # a text may call its functions
 from .. import types
 from .._core.building import Scope, building, inside
 from .._core.calls import Call, flat, functions, made_at
@@ -52,7 +52,7 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
     """A graph and the arguments of its `Pipeline`, as UTF-8 JSON.
 
     Raises:
-      ArgumentError: an argument is what has no text: a Python function, an iterator, a device.
+      ArgumentError: an argument can't be written as text: a Python function, an iterator, a device.
     """
     calls = _calls(graph)
     places = {(x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)}
@@ -68,10 +68,10 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
 
 
 def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
-    """The graph and the arguments that `dump` was given.
+    """The graph and the arguments that were passed to `dump`.
 
     Raises:
-      RuntimeError: the text is not a pipeline, or one of another version, or names what this version does not have.
+      RuntimeError: the text is not a pipeline, has another version, or names something that this version does not have.
     """
     try:
         tree = json.loads(text)
@@ -95,19 +95,19 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         if len({n.name for n in graph.nodes}) < len(graph.nodes):
             raise ValueError("two operators have one name")
         arguments = {str(k): _decode(v, ()) for k, v in tree["arguments"].items()}
-        # Last, as what else is wrong says more. Files of before have none.
+        # Last, because the other errors say more.
         if unknown := tree.keys() - {"format", "version", "arguments", "calls", "outputs", CHECKSUM}:
             raise ValueError(f"it has an entry {min(unknown)!r}, which is unknown")
         if tree.get(CHECKSUM, found := digest(tree)) != found:
             raise ValueError(f"its checksum is {tree[CHECKSUM]}, that of what it holds is {found}: it was changed since it was written")
         return graph, arguments
-    except Exception as e:  # whatever a damaged file makes the functions say
+    except Exception as e:  # a damaged file may make the functions raise anything
         reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
         raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}") from e
 
 
 def _text(x: Any, indent: str = "") -> str:
-    """JSON with what is short on one line."""
+    """JSON with short values on one line."""
     line = json.dumps(x, allow_nan=False, ensure_ascii=False)
     if len(line) + len(indent) <= _WIDTH or not isinstance(x, (dict, list)) or not x:
         return line
@@ -122,7 +122,7 @@ def _text(x: Any, indent: str = "") -> str:
 
 
 def _calls(graph: Graph) -> list[Call]:
-    """The calls that made a graph's nodes, and those that made what these were given, in their order."""
+    """The calls that made a graph's nodes, and the calls that made their arguments, in order."""
     todo, found = list(graph.nodes), set[Call]()
     while todo:
         node = todo.pop()
@@ -145,7 +145,7 @@ def _nodes_in(x: Any) -> Iterator[DataNode]:
 
 
 def _nodes_of(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
-    """A call's nodes in a graph: those that it returned (None: one that nothing needs), and those that draw random numbers."""
+    """A call's nodes in a graph: those that it returned (None: a node that nothing needs), and those that draw random numbers."""
     nodes = [n for n in graph.nodes if n.call is call]
     returned = [graph.copies.get(number) for number in dict.fromkeys(x.node.id for x in call.outputs)]
     return [n if n in nodes else None for n in returned], [n for n in nodes if n.op.random]
@@ -167,16 +167,16 @@ def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
         "inputs": [encoded.pop(i) for i in range(len(call.inputs))],
         "arguments": encoded,
         "names": [None if n is None else n.name for n in returned] if any(returned) else [],
-        "random": [n.random_index for n in random],  # functions that no output needs were counted, too
+        "random": [n.random_index for n in random],  # nodes that no output needs were numbered, too
         **_when(call, places),
         "line": line,
     }
 
 
 def _when(call: Call, places: Places) -> dict[str, Any]:
-    """In which branches a call was made, the outermost first: what was asked there, and whether it was to be true."""
+    """The branches in which a call was made, the outermost first, each with its predicate and side."""
     branch = next((x.node.branch for x in call.outputs if x.node.branch is not None), None)
-    while branch is not None and branch.by_inputs:  # found again from its inputs
+    while branch is not None and branch.by_inputs:  # such a branch is found again from its inputs
         branch = branch.outer
     return {} if branch is None else {"when": [[_reference(b.predicate, places), b.side] for b in branch.path]}
 
@@ -192,7 +192,7 @@ def _branch(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> Br
 
 
 def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list[DataNode]:
-    """Calls the function again; what it returned."""
+    """Calls the function again. Returns its results."""
     function, line = functions[item["function"]], item["line"]
     inputs = [_decode(x, made) for x in item["inputs"]]
     arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
@@ -203,15 +203,15 @@ def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list
 
 
 def _needed(item: dict[str, Any], outputs: list[DataNode]) -> list[DataNode]:
-    """Of each node that a call returned and that the graph had, one output."""
+    """One output of each node that a call returned and that the graph had."""
     nodes = {x.node.id: x for x in outputs}
-    if not item["names"]:  # it made nothing: .gpu() of what is there
+    if not item["names"]:  # it made nothing, as .gpu() of a value on the GPU
         return []
     return [x for x, name in zip(nodes.values(), item["names"], strict=True) if name is not None]
 
 
 def _restore(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
-    """Gives a call's nodes the names and random numbers that they had."""
+    """Gives a call's nodes their original names and random numbers."""
     if not item["names"]:
         return
     call = outputs[0].node.call
@@ -223,7 +223,7 @@ def _restore(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
                 raise TypeError(f"expected a text, got {name!r}")
             node.name = name
     for i, node in enumerate(n for n in graph.nodes if n.call is call and n not in returned):
-        node.name = f"{item['names'][-1]}/{i}"  # as no user's node is called
+        node.name = f"{item['names'][-1]}/{i}"  # no user's node has such a name
     for node, number in zip(random, item["random"], strict=True):
         node.random_index = operator.index(number)
 
@@ -241,12 +241,12 @@ def _node(reference: list[int], made: Made) -> DataNode:
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-Places = Mapping[tuple[int, int], tuple[int, int]]  # of each DataNode, by its node's number: the call that returned it, and where
-Made = Sequence[Sequence[DataNode]]  # what each call returned
+Places = Mapping[tuple[int, int], tuple[int, int]]  # by a node's number and output: the call that returned it, and its place in the result
+Made = Sequence[Sequence[DataNode]]  # results of each call
 
 
 def _encode(x: Any, places: Places) -> Any:
-    """A value as JSON: what JSON does not have as an object with one entry that tells its type."""
+    """A value as JSON. Types that JSON lacks become an object with one entry, whose name is the type."""
     if isinstance(x, DataNode):
         return {"node": _reference(x, places)}
     if isinstance(x, enum.Enum) and _ENUMS.get(type(x).__name__) is type(x):

@@ -1,4 +1,4 @@
-"""`Session`: what runs a pipeline."""
+"""`Session`: runs a pipeline."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .settings import Settings
 
 
 class Session:
-    """An executor and what it works for: a schedule of the pipeline's own, or an iterator that has leased the pipeline.
+    """An executor, and either the pipeline's own schedule or the lease of an iterator.
 
-    Holds nothing of the pipeline, so that this becomes garbage, and stops, when its user lets go of it.
+    It does not hold the pipeline, so that the pipeline is collected, and stops, when its user drops it.
 
     Attributes:
       executor: None: nothing is built yet.
-      lease: what iterators over the pipeline hand on to each other, a `Lease`; None: there was none.
-      start: what to start from, as `checkpoint.from_bytes` returns it; None: anew.
-      checkpoint_of_iterator: that of the iterator, for this pipeline; None when it is gone.
-      mixing: whether the ways to take batches may be mixed.
+      lease: the `Lease` that iterators over the pipeline pass on to each other; None: there was none.
+      start: the checkpoint to start from, as `checkpoint.from_bytes` returns it; None: start anew.
+      checkpoint_of_iterator: returns the iterator's checkpoint for this pipeline; None if the iterator is gone.
+      mixing: whether different ways of taking batches may be mixed.
     """
 
     def __init__(self, settings: Settings):
@@ -44,18 +44,18 @@ class Session:
         self.mixing = False
         self._graph: Graph | None = None
         self._schedule: Schedule | None = None
-        self._shard = 0  # among those of the executor
+        self._shard = 0  # this pipeline's number among those of the executor
         self._outputs_checked = False
         self._owned = False  # by an iterator
         self._used_with = ""
 
     @property
     def built(self) -> bool:
-        """Whether there is something that gives batches."""
+        """Whether something produces batches."""
         return self._owned or self._schedule is not None
 
     def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
-        """Makes the executor, and the schedule for a pipeline that its user runs; `setups` are called before each batch."""
+        """Makes the executor, and the schedule of a pipeline that its user runs. `setups` are called before each batch."""
         settings = self._settings
         executor = Executor([graph], Shards.single(device), settings.run_options(seed), VALUES, setups=setups)
         self.executor, self._graph = executor, graph
@@ -73,7 +73,7 @@ class Session:
         self._finalizer = weakref.finalize(self, close_collected, functools.partial(self._schedule.close, collected=True))
 
     def claim(self) -> dict[int, Source]:
-        """Leaves the pipeline to an iterator, with the sources that `build` has opened."""
+        """Leaves the pipeline to an iterator. Returns the sources that `build` has opened."""
         if self._owned or (self._schedule is not None and self._schedule.started):
             raise RuntimeError("this pipeline is in use already, by run() or by another iterator: make one for each")
         self._owned = True
@@ -84,11 +84,11 @@ class Session:
         return schedule.hand_over()
 
     def run_by(self, executor: Executor, shard: int, graph: Graph):
-        """Says what runs the pipeline that was claimed, and as which of its shards."""
+        """Sets what runs the claimed pipeline, and which of its shards this is."""
         self.executor, self._shard, self._graph = executor, shard, graph
 
     def check_outputs(self):
-        """That the outputs are as the arguments say; once all types are known, never again."""
+        """Checks the outputs against the arguments. Once all types are known, it does nothing."""
         if not self._outputs_checked:
             assert self.executor is not None and self._graph is not None
             specs = self.executor.plan.output_specs
@@ -97,7 +97,7 @@ class Session:
     # --- batches ------------------------------------------------------------------------------------------------
 
     def check_use(self, api: str):
-        """RuntimeError when batches are taken in this way and in another one."""
+        """Raises RuntimeError if batches are taken both in this way and in another."""
         if self._owned:
             raise RuntimeError(f"this pipeline is used by an iterator: take batches from that, not with {api}")
         if not self.mixing:
@@ -125,21 +125,21 @@ class Session:
         return self._schedule is None or self._schedule.empty
 
     def reset(self):
-        """Starts the next epoch at the data's end; lets another iterator take the place of the one there is."""
+        """Starts the next epoch at the end of the data. Allows another iterator to replace the present one."""
         if self.lease is not None:
             self.lease.released = True
         if self._schedule is not None:
             self._schedule.reset()
 
     def close(self):
-        """Stops the threads of a schedule. Those of an iterator are its own."""
+        """Stops the threads of a schedule. An iterator stops its own threads."""
         if self._schedule is not None and self._finalizer.detach() is not None:
             close_aside(self._schedule.close)
 
     # --- sources ------------------------------------------------------------------------------------------------
 
     def feed(self, handle: DataNode | str, data: Any, layout: str | None):
-        """Gives an external_source, found by its DataNode or name, the data of a batch. KeyError when there is none."""
+        """Gives the data of a batch to an external_source, found by its DataNode or name. Raises KeyError if there is none."""
         assert self.executor is not None and self._graph is not None
         node = self._graph.find(handle)
         if node is None or node.op.name != "external_source":
@@ -149,7 +149,7 @@ class Session:
         self.executor.sources[node.id].feed(data, layout, self._shard)
 
     def metas(self) -> dict[str, dict[str, int]]:
-        """What each reader says about its data, by its name."""
+        """The metadata of each reader, by its name."""
         assert self.executor is not None and self._graph is not None
         sources = self.executor.reader.named
         return {name: dict(s.metas[self._shard]) for name, s in sources.items() if s.metas}
@@ -157,7 +157,7 @@ class Session:
     # --- state --------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Where the pipeline, or the iterator over it, stands after the batch that was taken last."""
+        """The state of the pipeline, or of its iterator, after the batch that was taken last."""
         if self.checkpoint_of_iterator is not None:
             data = self.checkpoint_of_iterator()
             if data is None:

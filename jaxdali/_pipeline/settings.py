@@ -1,4 +1,4 @@
-"""The arguments of a pipeline, checked, and under their names."""
+"""The checked arguments of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .._core.threads import available_cpus
 from . import arguments as check
 from .arguments import OperatorConcurrency, StreamPolicy
 
-_FIRST_NUM_THREADS = 4  # where the number is tuned
+_FIRST_NUM_THREADS = 4  # if the number is tuned
 DEFAULT_DEPTH = 2
-MAX_DEPTH = 4096  # of batches made ahead, all of which are in memory
-_OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # arguments that are not written to files
+MAX_DEPTH = 4096  # batches made ahead are all in memory
+_OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # not written to files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The arguments of `Pipeline`, which documents them; None: not given.
+    """The arguments of `Pipeline`, which documents them. None: not given.
 
     Raises:
-      TypeError, ValueError: one has a wrong type, or none of the values it may have.
+      TypeError, ValueError: an argument has a wrong type or value.
     """
 
     batch_size: Whole | None = None
@@ -79,14 +79,14 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """CPU threads of the native operators; those to begin with, where they are tuned."""
+        """CPU threads of the native operators; the initial number if it is tuned."""
         if isinstance(self.num_threads, str):
             return min(_FIRST_NUM_THREADS, available_cpus())
         return available_cpus() if self.num_threads is None else self.num_threads
 
     @property
     def depth(self) -> int:
-        """Batches made ahead, as one number; those to begin with, where it is tuned."""
+        """Number of batches made ahead; the initial number if it is tuned."""
         depth = self.prefetch_queue_depth
         if isinstance(depth, str):
             return DEFAULT_DEPTH
@@ -99,7 +99,7 @@ class Settings:
         return tuple(name for name in names if getattr(self, name) == check.AUTO)
 
     def run_options(self, seed: int) -> RunOptions:
-        """How batches are made, from a seed."""
+        """The options for making batches, with a seed."""
         assert self.batch_size is not None
         return RunOptions(
             batch_size=self.batch_size,
@@ -113,21 +113,21 @@ class Settings:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What they say about the outputs."""
+        """The requirements on the outputs."""
         return {name: getattr(self, name) for name in check.OUTPUTS}
 
     @property
     def for_file(self) -> dict[str, Any]:
-        """What a serialized pipeline holds of them."""
+        """The arguments that a serialized pipeline contains."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OF_THIS_PROCESS}
 
     @property
     def given(self) -> dict[str, Any]:
-        """Those that are not as when nothing is given."""
+        """The arguments that differ from their defaults."""
         return {f.name: x for f in dataclasses.fields(self) if (x := getattr(self, f.name)) != f.default}
 
     def check_to_run(self):
-        """What a pipeline may lack while it is defined, but not when it runs; and what can't run together."""
+        """Checks arguments that are only needed when a pipeline runs, and combinations that can't run."""
         if self.batch_size is None:
             raise ValueError("batch_size must be at least 1, and none was given")
         check.check_range("batch_size", self.batch_size)

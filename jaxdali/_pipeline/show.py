@@ -1,4 +1,4 @@
-"""`jaxdali.show`: what the images of a batch look like."""
+"""`jaxdali.show`: shows the images of a batch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CHANNELS = (1, 3, 4)
-_INCHES = 1.7  # of one image
+_INCHES = 1.7  # width and height of one image
 
 
 class Picture:
-    """A grid of images. A notebook displays it by itself; elsewhere `save` writes it.
+    """A grid of images. A notebook displays it automatically; elsewhere, use `save`.
 
     Attributes:
-      figure: of matplotlib, to add to.
+      figure: the matplotlib figure, which may be changed.
     """
 
     def __init__(self, figure: Figure, text: str):
@@ -34,7 +34,7 @@ class Picture:
         self._text = text
 
     def save(self, path: str | os.PathLike[str], dpi: int = 100) -> None:
-        """Writes the picture; the file's ending tells the format, as of matplotlib: png, pdf, svg, jpg."""
+        """Writes the picture. The file's extension selects the format, as in matplotlib: png, pdf, svg, jpg."""
         self.figure.savefig(path, dpi=dpi)
 
     def _repr_png_(self) -> bytes:
@@ -56,27 +56,25 @@ def show(
     columns: int | None = None,
     most: int = 32,
 ) -> Picture:
-    """Makes a picture of the images of a batch.
+    """Makes a picture of the images in a batch.
 
     Args:
-      batch: what an iterator or `Pipeline.run` returned, or one output of it: a dict or a sequence of outputs, a jax.Array, sharded or
-        not (of one that several processes share, this one's part), a NumPy array, a `TensorList`, or a list of arrays, of one size or not.
-        Outputs that hold images are drawn, of any element type: ``HWC`` or ``CHW`` with 1, 3 or 4 channels, ``HW`` in gray. Floats are
-        taken for 0 .. 1 or 0 .. 255; where they are outside of both, as normalised ones are, the smallest becomes black and the largest
-        white.
-      labels: what stands above the images: a name in the dict, or one value for each image. Default: every output with one number
-        for each image.
-      classes: names of the classes that labels are numbers of.
-      layout: of the images, where it can't be seen from their shape.
-      columns: images in a row. With several outputs of images each has a row, of the first `columns` samples.
-      most: images that are drawn.
+      batch: the result of an iterator or of `Pipeline.run`, or one of its outputs: a dict or a sequence of outputs, a jax.Array, sharded or
+        not (if several processes share it, this process's part), a NumPy array, a `TensorList`, or a list of arrays of equal or different
+        sizes. Outputs with images are drawn, of any element type: ``HWC`` or ``CHW`` with 1, 3 or 4 channels, ``HW`` in gray. The range of
+        floats is 0 .. 1 or 0 .. 255. If they exceed both ranges, as normalised images do, the minimum becomes black and the maximum white.
+      labels: the texts above the images: a name in the dict, or one value for each image. Default: every output with one number per image.
+      classes: the names of classes, if labels are their numbers.
+      layout: the layout of the images, if their shape does not show it.
+      columns: images in a row. Several outputs with images have a row each, with the first `columns` samples.
+      most: maximum number of images.
 
     Returns:
       A `Picture`. Needs matplotlib (``pip install jaxdali[examples]``).
 
     Raises:
-      TypeError: `batch` is none: a pipeline, an iterator, a path.
-      ValueError: there are no images in the batch, or not as many labels as images.
+      TypeError: `batch` is not a batch but, for example, a pipeline, an iterator or a path.
+      ValueError: the batch has no images, or the number of labels differs from that of the images.
 
     Example:
       >>> jaxdali.show(next(iterator), classes=["cat", "dog"]).save("batch.png")
@@ -112,7 +110,7 @@ def show(
         a.imshow(pixels_of(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         if texts and (row == 0 or len(images) == 1):
             a.set_title(texts[i], fontsize=8, pad=3)
-        if column == 0 and len(images) > 1:  # the axes are off, and their labels with them
+        if column == 0 and len(images) > 1:  # the axes are off, and with them their labels
             a.text(-0.04, 0.5, name, transform=a.transAxes, rotation=90, ha="right", va="center", fontsize=8)
     drawn = len({i for (_, i), _ in cells})
     kinds = f" of {', '.join(images)}" if len(images) > 1 else ""
@@ -120,7 +118,7 @@ def show(
 
 
 def _check(batch: Any):
-    """A TypeError for a value that is not a batch; it says how to get a batch of it."""
+    """Raises TypeError for a value that is not a batch. The message says how to get a batch from it."""
     if _is_list(batch) or isinstance(batch, (Mapping, list, tuple)) or hasattr(batch, "__array__"):
         return
     if isinstance(batch, Pipeline):
@@ -135,12 +133,12 @@ def _check(batch: Any):
 
 
 def _outputs(batch: Any) -> dict[str, Any]:
-    """The outputs of a batch by name; numbered where they have none."""
+    """The outputs of a batch by name, or by number if they have no names."""
     if isinstance(batch, Mapping):
         return {str(k): x for k, x in batch.items()}
     one_per_sample = isinstance(batch, (list, tuple)) and all(not _is_list(x) and np.ndim(x) in (2, 3) for x in batch)
     if isinstance(batch, (list, tuple)) and not one_per_sample:
-        if len(batch) == 1 and isinstance(batch[0], Mapping):  # DALIGenericIterator of another framework: one dict for each pipeline
+        if len(batch) == 1 and isinstance(batch[0], Mapping):  # DALIGenericIterator of another framework returns one dict per pipeline
             return _outputs(batch[0])
         return {str(i): x for i, x in enumerate(batch)}
     return {"images": batch}
@@ -151,7 +149,7 @@ def _is_list(x: Any) -> bool:
 
 
 def _samples(x: Any) -> list[np.ndarray]:
-    """One output's samples, on the host."""
+    """The samples of an output, on the host."""
     if _is_list(x):
         return [np.asarray(sample) for sample in x.as_cpu()]
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
@@ -164,7 +162,7 @@ def _samples(x: Any) -> list[np.ndarray]:
 
 
 def images_of(x: Any, layout: str | None) -> list[np.ndarray]:
-    """The samples as images ``HWC`` or ``HW``; none when they are something else."""
+    """The samples as images ``HWC`` or ``HW``; empty if they are not images."""
     samples = _samples(x)
     layout = layout or (x.layout() if _is_list(x) else "")
     if not samples or any(s.dtype.kind not in "biufV" or 0 in s.shape for s in samples):
@@ -181,7 +179,7 @@ def images_of(x: Any, layout: str | None) -> list[np.ndarray]:
 
 
 def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
-    """What is black and what is white, for all images of an output."""
+    """The values of black and white, for all images of an output."""
     if images[0].dtype == np.bool_:
         return 0.0, 1.0
     if images[0].dtype == np.uint8:
@@ -202,7 +200,7 @@ def pixels_of(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
 def _texts(
     outputs: Mapping[str, Any], images: Mapping[str, Any], labels: str | Sequence[Any] | None, classes: Sequence[str] | None, total: int
 ) -> list[str]:
-    """What stands above each image."""
+    """The texts above the images."""
     if isinstance(labels, str):
         if labels not in outputs:
             raise ValueError(f"there is no output {labels!r} for the labels: {_described(outputs)}")
