@@ -137,14 +137,14 @@ class TensorCPU(_Tensor):
 
     @property
     def __array_interface__(self) -> dict:
-        if dali_type_of(self._array.dtype) == DALIDataType.BFLOAT16:  # it would say "two bytes", and NumPy then does not ask `__array__`
+        if dali_type_of(self._array.dtype) == DALIDataType.BFLOAT16:  # NumPy would see "two bytes", and not call `__array__`
             raise AttributeError("the array interface has no type bfloat16")
         return self._array.__array_interface__
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        # DLPack can't say that memory is read-only, and NumPy refuses to export such arrays: those are copied.
+        # DLPack can't mark memory as read-only, and NumPy refuses to export read-only arrays, so those are copied.
         array = self._array if self._array.flags.writeable else self._array.copy()
-        if self.dtype == DALIDataType.BFLOAT16:  # which NumPy can't export, either
+        if self.dtype == DALIDataType.BFLOAT16:  # NumPy can't export it either
             array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
         return array.__dlpack__(**kwargs)
 

@@ -11,7 +11,7 @@ from ._data.index import write_index
 
 
 def _progress(path: str) -> tuple[Callable[[int], object], Callable[[], object]]:
-    """What is told of bytes that were gone through, and what ends it: a bar of tqdm's, where that is there and somebody looks."""
+    """Functions for progress: add bytes that were read, end. They show a bar if tqdm is installed and the output is a terminal."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -21,7 +21,7 @@ def _progress(path: str) -> tuple[Callable[[int], object], Callable[[], object]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the tool; 0, or 1 where a file could not be indexed."""
+    """Runs the tool. Returns 0, or 1 if a file could not be indexed."""
     parser = argparse.ArgumentParser(
         "python -m jaxdali.index",
         description="Writes indices as DALI's tfrecord2idx and wds2idx do: FILE.idx for each TFRecord file or tar archive.",

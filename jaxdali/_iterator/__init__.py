@@ -1,1 +1,1 @@
-"""Iterators over pipelines, whatever framework they are for."""
+"""Iterators over pipelines, for all frameworks."""

@@ -30,7 +30,7 @@ class BaseIterator:
     output_map: list[str]
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
-        """Starts to make batches, or continues where the previous iterator stopped; closes the lease if that fails."""
+        """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
         self.output_map = list(options.output_map)
         self._stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they keep their lease

@@ -17,18 +17,18 @@ from .._runner.runner import Runner
 
 
 # Note [Lockstep]
-# An iterator over several pipelines gives the n-th batch of each together, also after an error in one of them: were the others not to
-# take their n-th batch then, their samples would be shifted from there on. So each runner takes a batch before an error is raised, and a
-# `StopIteration` of one ends the epoch of all, or, with a mask, is followed by batches without samples until all have ended.
+# An iterator over several pipelines gives the n-th batch of each together, even if one of them fails. If the others did not take their n-th
+# batch then, their samples would be shifted from there on. So each runner takes a batch before an error is raised. A `StopIteration` of one
+# ends the epoch of all, or, with a mask, is followed by batches without samples until all have ended.
 class Lockstep:
-    """Runners whose batches are taken together: the n-th of one with the n-th of all others, whatever becomes of them.
+    """Runners whose batches are taken together: the n-th of one with the n-th of all others, even after errors.
 
     Attributes:
-      apart: whether those whose data have ended give batches without samples until the data of all have.
+      apart: whether a runner whose data have ended gives batches without samples until the data of all have ended.
 
     Args:
-      runners: one for each executor; who made the list may put others into it.
-      executors: theirs, for `apart`.
+      runners: one for each executor. The owner of the list may replace them.
+      executors: those of the runners, for `apart`.
     """
 
     def __init__(self, runners: Sequence[Runner], executors: Sequence[Executor] = ()):
@@ -37,17 +37,17 @@ class Lockstep:
         self._executors = executors
 
     def ask(self):
-        """Asks the sources that the caller's thread must read, of every one first, so that their pipelines work at the same time."""
+        """Reads the sources that belong to the caller's thread for all runners first, so that their pipelines work at the same time."""
         for r in self._runners:
             r.ask()
 
     def wait(self) -> bool:
-        """Waits until the next batch, or its error, is there for every one; False: the data are at their end. Takes nothing."""
+        """Waits until every runner has its next batch, or its error. Returns False if the data have ended. Takes nothing."""
         ready = [r.wait() for r in self._runners]
         return any(ready) if self.apart else all(ready)
 
     def get(self) -> list[Batch]:
-        """Takes a batch of each, also when one fails."""
+        """Takes a batch of each runner, even if one fails."""
         batches: list[Batch | None] = []
         error: BaseException | None = None
         ended = self._ended
@@ -65,39 +65,39 @@ class Lockstep:
 
     @property
     def _ended(self) -> list[bool]:
-        """Which give batches without samples now."""
+        """The runners that give batches without samples now."""
         ended = self.at_end if self.apart else [False] * len(self._runners)
         return [False] * len(ended) if all(ended) else ended
 
     def _filled(self, batches: Sequence[Batch | None]) -> list[Batch]:
-        """With batches without samples in the place of None: copies of another's, whose samples are not there."""
+        """Replaces None by batches without samples, which are copies of another runner's batch whose samples are absent."""
         found = [b for b in batches if b is not None]
         if len(found) < len(batches):
             found = [b or _without_samples(found[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)]
         return found
 
     def drop(self):
-        """Takes a batch of each that nobody gets; what was wrong with it concerns nobody either."""
+        """Takes and drops a batch of each runner, and ignores its errors."""
         for r in self._runners:
             with contextlib.suppress(Exception):
                 r.get()
 
     def peek(self) -> list[Batch]:
-        """The batches that `get` takes or raises next."""
+        """The batches or the error that `get` gives next."""
         return self._filled([None if at_end else r.peek() for r, at_end in zip(self._runners, self._ended)])
 
     @property
     def at_end(self) -> list[bool]:
-        """Which are at the end of their data."""
+        """Which runners are at the end of their data."""
         return [r.at_end for r in self._runners]
 
     def restart(self):
-        """Goes on after the end of the data."""
+        """Continues after the end of the data."""
         for r in self._runners:
             r.restart()
 
     def stop(self):
-        """Ends the threads, which others are to take over from."""
+        """Ends the threads, so that other runners can take over."""
         for r in self._runners:
             r.close()
         for r in self._runners:
@@ -105,7 +105,7 @@ class Lockstep:
 
 
 def _without_samples(like: Batch, executor: Executor, state: dict) -> Batch:
-    """A batch of an executor whose shapes and types are those of another's batch, and of which no sample is there."""
+    """A batch of an executor with the shapes and types of another executor's batch, in which no sample is present."""
     with own_settings():
         outputs = tuple(_absent(x, executor.shards.primaries[0]) for x in like.outputs)
     n = len(like.ids.epoch)
@@ -114,7 +114,7 @@ def _without_samples(like: Batch, executor: Executor, state: dict) -> Batch:
 
 
 def _absent(output: Any, device: jax.Device) -> Any:
-    """An output on another device: of no length where it has lengths, or is a list."""
+    """An output without samples, on another device. Lengths are 0, and a list is empty."""
     if isinstance(output, list):
         return [jax.device_put(np.zeros((0,) * x.ndim, x.dtype), device) for x in output]
     if isinstance(output, tuple):

@@ -91,7 +91,7 @@ class IteratorOptions:
 
     @property
     def lasting(self) -> Self:
-        """All that iterators that take turns over the same pipelines must have in common."""
+        """The options that iterators over the same pipelines must have in common to replace each other."""
         return dataclasses.replace(self, auto_reset=False, prepare_first_batch=True, repeat=False)
 
     @property

@@ -1,4 +1,4 @@
-"""`BatchStream`: batches epoch by epoch, and where they stand."""
+"""`BatchStream`: gives batches epoch by epoch, and knows the position."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ _log = logging.getLogger(__name__)
 
 
 class BatchStream:
-    """The batches that the executors of a lease make, all in step, cut into epochs. Several threads may take them: each gets others.
+    """The batches that the executors of a lease make in lockstep, divided into epochs. Several threads may take them; each gets different
+    ones.
 
     Attributes:
-      lease: of the pipelines; what it holds goes on when another stream takes the place of this one.
+      lease: of the pipelines. Its runners and batches pass to the next stream that replaces this one.
       given: batches taken in this epoch.
-      resumed: how many of them a state said that had been taken; 0: none.
-      turn: who takes batches, or looks at them, holds it.
+      resumed: how many of them were taken before the state that was restored; 0: none.
+      turn: a lock that is held while batches are taken or peeked at.
 
     Args:
-      user: name of the iterator, and instead: how it gives the samples that fill no batch, for messages.
+      user: name of the iterator; instead: how it gives samples that fill no batch; both for messages.
     """
 
     def __init__(self, lease: Lease, options: IteratorOptions, user: str, instead: str):
@@ -53,7 +54,7 @@ class BatchStream:
         self._options = options
         self._user = user  # for messages
         self._may_restart = False
-        self._endless_from = 0  # the number of the batch at which a loop over a reader is known to have no end; 0: none
+        self._endless_from = 0  # the batch number from which a loop over a reader is known to be endless; 0: not known
         self._instead = instead
         self._epochs = checkpoint.Epochs(options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded)
         self._plan: EpochPlan | None = None
@@ -62,9 +63,9 @@ class BatchStream:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def begin(self, *, padded: bool = False):
-        """Builds the executors and starts to make batches, or goes on where the stream before stopped; closes the lease when that fails.
+        """Builds the executors and starts to make batches, or continues where the previous stream stopped. Closes the lease if that fails.
 
-        With `padded`, the reader and the readers that go with it start each epoch at the start of a shard.
+        With `padded`, the reader, and readers of lists with the same size, start each epoch at the start of a shard.
         """
         options, lease = self._options, self.lease
         self._runners.apart = padded and options.size > 0
@@ -75,7 +76,7 @@ class BatchStream:
             else:
                 for e in lease.executors:
                     if options.prepare_first_batch or all(s.metas for s in e.sources.values()):
-                        e.build()  # else it might call the user's source
+                        e.build()  # otherwise it might call the user's source
                     if padded and options.reader_name is not None:
                         _pad_rounds(e, options.reader_name)
                     for source in e.sources.values() if padded else ():
@@ -106,7 +107,7 @@ class BatchStream:
             self._counter = EpochCounter(self._plan)  # a whole epoch from here on, as in DALI
 
     def _prepare(self, may_be_at_end: bool):
-        """Makes the first batch. One that was restored may be at an epoch's end."""
+        """Makes the first batch. A restored stream may be at the end of an epoch."""
         try:
             if not may_be_at_end and self._counter is not None and self._counter.is_over:
                 raise StopIteration
@@ -120,17 +121,17 @@ class BatchStream:
             raise
 
     def _made(self, starts: Sequence[dict[str, Any]]) -> list[Runner]:
-        # As in DALI, a source is asked for the batch that takes the place of the one just taken before the user gets that.
+        # As in DALI, a source is called for the batch that replaces the one just taken before the user gets that one.
         depth = self.lease.depth
         return [runner_of(e, s, depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or another one has taken its place."""
+        """Whether it was closed, or replaced by another stream."""
         return self._finalizer is None or not self._finalizer.alive
 
     def close(self):
-        """Stops the threads, for good."""
+        """Stops the threads permanently."""
         if self._finalizer is not None and self._finalizer.detach() is not None:
             close_aside(self.lease.close)
 
@@ -159,18 +160,18 @@ class BatchStream:
 
     @property
     def length(self) -> int | None:
-        """Batches in an epoch; None when only the data's end tells."""
+        """Number of batches in an epoch; None if only the end of the data shows it."""
         return self._counter.length if self._counter is not None else None
 
     @property
     def size(self) -> int | None:
-        """Samples in an epoch, per shard where a reader tells; None when only the data's end tells."""
+        """Number of samples in an epoch (per shard if a reader determines it); None if only the end of the data shows it."""
         return self._counter.size if self._counter is not None else None
 
     # --- batches ------------------------------------------------------------------------------------------------
 
     def take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
-        """The next batch of each executor, and how many of its first samples belong to this epoch, for each pipeline (None: all)."""
+        """The next batch of each executor, and for each pipeline how many of its first samples belong to this epoch (None: all)."""
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
             self._check_exclusive_use()
@@ -185,35 +186,35 @@ class BatchStream:
             return batches, valid
 
     def look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
-        """What `take` gives or raises next, without taking it."""
+        """What `take` returns or raises next, without taking it."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
             self._await()
             return self._runners.peek(), self._counter.valid() if self._counter is not None else None
 
     def peek(self) -> list[Batch]:
-        """The next batch of each executor, also one that only the next epoch gives."""
+        """The next batch of each executor, even if it belongs to the next epoch."""
         with self.turn:
             return self._runners.peek()
 
     def _await(self):
-        """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only of one that had no batch."""
+        """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only if the epoch had no batch."""
         while (self._counter is not None and self._counter.is_over) or not self._found():
             self._end()
 
     def _found(self) -> bool:
-        """Waits for the next batch; returns False when the data are at their end."""
+        """Waits for the next batch. Returns False if the data have ended."""
         self._runners.ask()
         while not self._runners.wait() or (self._may_restart and not self.given and any(self._runners.at_end)):
             if not self._may_restart or self.given:
                 return False
-            # Where an epoch's end is counted, the data may end with it too, which shows only now.
+            # If the samples of an epoch are counted, the data may end together with the epoch, which shows only now.
             self._may_restart = False
             self._runners.restart()
         return True
 
     def check_full(self, batches: Sequence[Batch], instead: str = ""):
-        """Where the samples of an epoch are counted, batches must be full. `instead`: what the user may do."""
+        """Checks that batches are full if the samples of an epoch are counted. `instead`: what the user may do."""
         for b in batches if self._counter is not None else ():
             if b.ids.present is not None and not b.ids.present.all():
                 there = f"{int(b.ids.present.sum())} of {len(b.ids.present)} samples"
@@ -222,11 +223,11 @@ class BatchStream:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether an epoch has as many samples as its `size` says, however many of them each batch has."""
+        """Whether an epoch has exactly `size` samples, regardless of how many each batch has."""
         return self._runners.apart
 
     def _lacking(self, batches: Sequence[Batch]) -> int:
-        """How many places of batches have no sample as the data of their shards have ended, where samples are counted by a `size`."""
+        """Number of empty places in batches after the data of some shards have ended, if samples are counted by `size`."""
         return sum(int((~given_by_sources(b.ids)).sum()) for b in batches) if self._runners.apart else 0
 
     def _count(self, lacking: int) -> tuple[int, ...] | None:
@@ -236,7 +237,7 @@ class BatchStream:
         return self._counter.advance(lacking) if self._counter is not None else None
 
     def _end(self):
-        """Ends the epoch: raises StopIteration, or with `repeat` begins the next one, if this one had a batch."""
+        """Ends the epoch: raises StopIteration, or with `repeat` begins the next one if this one had a batch."""
         empty = not self.given
         for e in self.executors:
             e.warn_at_end(self.epoch, empty=empty, instead=self._instead)
@@ -250,24 +251,24 @@ class BatchStream:
     # --- loops --------------------------------------------------------------------------------------------------
 
     def begin_loop(self, level: int = logging.WARNING):
-        """A `for` loop begins: the next epoch, if this one is over; else it goes on with the rest, with a message of `level` in the log."""
+        """Begins a `for` loop: the next epoch if this one is over; otherwise the rest of this one, with a log message of `level`."""
         with self.turn:
             self._check_exclusive_use()
             if self._options.repeat:
                 return
             in_epoch = self._batches_of_reader()
             self._endless_from = max(in_epoch, self.given) + 1 if in_epoch else 0
-            if self.given:  # put into a state in the middle of an epoch, a loop is meant to take the rest of that
+            if self.given:  # after restoring a state in the middle of an epoch, a loop takes the rest
                 self._reset(logging.DEBUG if self.given == self.resumed else level, in_loop=True)
 
     def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
-        """The reader of the pipeline, and what it says about its data, where there is one alone."""
+        """The pipeline's reader and its metadata, if it has exactly one reader."""
         executor = self.executors[0]
         found = [(n, s.metas[0]) for n in executor.graph.nodes if (s := executor.sources.get(n.id)) is not None and s.metas]
         return found[0] if len(found) == 1 else None
 
     def _batches_of_reader(self) -> int:
-        """Batches after which all samples of the only reader were given, where nothing else says how long an epoch is; else 0."""
+        """Number of batches with all samples of the only reader, if nothing else determines the length of an epoch; otherwise 0."""
         found = self._only_reader() if self._counter is None else None
         if found is None:
             return 0
@@ -284,7 +285,7 @@ class BatchStream:
         )
 
     def reset(self, level: int = logging.WARNING):
-        """Begins the next epoch. Only possible at the end of one: a request before is ignored, with a message of `level` in the log."""
+        """Begins the next epoch. Earlier calls than at the end of an epoch are ignored, with a log message of `level`."""
         with self.turn:
             self._check_exclusive_use()
             self._reset(level)
@@ -309,7 +310,7 @@ class BatchStream:
         self.given = self.resumed = 0
 
     def _log_ignored(self, level: int, in_loop: bool):
-        """Says that an epoch goes on though a new one was asked for."""
+        """Logs that an epoch continues although a new one was requested."""
         of = f"{self.given} of {self.length}" if self.length is not None else str(self.given)
         what = "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; it goes on"
         _log.log(level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, what, self.epoch, of)
@@ -317,7 +318,7 @@ class BatchStream:
     # --- state --------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """After the batch that was taken last; JSON-able."""
+        """The JSON-able state after the batch that was taken last."""
         with self.turn:
             records = [
                 record
@@ -337,20 +338,20 @@ class BatchStream:
         }
 
     def set_state(self, state: Mapping[str, Any]):
-        """Goes on from where `get_state` was called, also of a stream of other shards or another batch size."""
+        """Continues from the state of a `get_state`, also of a stream with other shards or another batch size."""
         if self.closed:
             raise RuntimeError("the iterator is closed")
         records, position = checkpoint.parts_of(state)
         with self.turn:
             starts = self._go_to(records, position, self._runners.stop)
             for source in (s for e in self.executors for s in e.sources.values()):
-                source.reopen()  # what closed the runners closed it, so that they need not wait for data
-            self.lease.runners[:] = self._made(starts)  # in place: what closes the iterator holds this list
+                source.reopen()  # closing the runners also closed the source, so that they need not wait for data
+            self.lease.runners[:] = self._made(starts)  # in place, because what closes the iterator holds this list
 
     def _go_to(
         self, records: list[dict[str, Any]], position: dict[str, Any] | None, stop: Callable[[], Any] = lambda: None
     ) -> list[dict[str, Any]]:
-        """Takes everything but the threads to a state; returns the executors'. Calls `stop` when it is sure that this works."""
+        """Sets everything but the threads to a state. Returns the executors' states. Calls `stop` once it is certain that this works."""
         starts, counter = checkpoint.resume(self.executors, records, position, self._epochs, self._plan)
         stop()
         self._counter = counter
@@ -361,14 +362,14 @@ class BatchStream:
 
 
 def given_by_sources(ids: SampleIds) -> np.ndarray:
-    """Which places of a batch have a sample, or had one that could not be read; ``bool[N]``."""
+    """Places of a batch with a sample, or with one that could not be read; ``bool[N]``."""
     there = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
     there[list(ids.unread)] = True
     return there
 
 
 def _pad_rounds(executor: Executor, reader_name: str):
-    """Has a reader, and those that read lists of the same size beside it, fill each round up to full batches."""
+    """Makes a reader, and those that read lists of the same size, pad each round to full batches."""
     sources = executor.reader.named
     metas = sources[reader_name].metas if reader_name in sources else ()
     for source in sources.values():
@@ -377,7 +378,7 @@ def _pad_rounds(executor: Executor, reader_name: str):
 
 
 def _samples_of(meta: Mapping[str, int]) -> int:
-    """How many samples a reader's first round has."""
+    """Number of samples in a reader's first round."""
     first, behind = shard_bounds(meta["epoch_size"], meta["number_of_shards"], meta["shard_id"])
     return behind - first
 

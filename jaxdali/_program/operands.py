@@ -1,8 +1,8 @@
-"""How the operands of a program are laid out: the only file that knows.
+"""The layout of a program's operands. No other file knows it.
 
-Small ones travel together in the argument buffer ``i32[S, words]``, ragged and large ones in buffers ``[S, ...]`` of their own.
-`Operands` collects them, on the host and for all local shards, in the order of the segment; `Layout` says where each one is, and
-`Layout.read` finds them again inside the program, where they are one shard's.
+Small operands share the argument buffer ``i32[S, words]``; ragged and large ones have their own buffers ``[S, ...]``. `Operands` collects
+them on the host for all local shards, in the order of the segment. `Layout` says where each one is, and `Layout.read` extracts those of one
+shard inside the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._core.context import Out
 from .._core.ragged import BufferPool, Packed, Ragged
 from .._core.values import Value
 
-# A dense host value with rows up to this many bytes travels in the argument buffer.
+# A dense host value with rows up to this many bytes goes into the argument buffer.
 SMALL_ROW = 256
 
 
@@ -39,7 +39,7 @@ class OperandField:
 
     @functools.cached_property
     def bytes(self) -> slice:
-        """Where it is in a row of the buffer."""
+        """Its place in a row of the buffer."""
         return slice(4 * self.first, 4 * self.first + self.size * self.dtype.itemsize)
 
     @property
@@ -47,7 +47,7 @@ class OperandField:
         return -(-self.size * self.dtype.itemsize // 4)
 
     def read(self, row: jax.Array) -> jax.Array:
-        """The operand, from one shard's row ``i32[words]``, in a program."""
+        """Reads the operand from one shard's row ``i32[words]``, in a program."""
         words = row[self.first : self.first + self.words]
         dtype = np.dtype(np.uint8) if self.dtype == np.bool_ else self.dtype
         if dtype.itemsize == 8:
@@ -60,7 +60,7 @@ class OperandField:
 
 @dataclasses.dataclass(frozen=True)
 class DenseOperand:
-    """A dense operand in a buffer of its own."""
+    """A dense operand with its own buffer."""
 
     buffer: int
     dtype: np.dtype
@@ -69,7 +69,7 @@ class DenseOperand:
 
 @dataclasses.dataclass(frozen=True)
 class RaggedOperand:
-    """A ragged operand: `data` in a buffer of its own."""
+    """A ragged operand: `data` has its own buffer."""
 
     data: DenseOperand
     offsets: OperandField
@@ -78,7 +78,7 @@ class RaggedOperand:
 
 @dataclasses.dataclass(frozen=True)
 class OutputPlacement:
-    """Where a ragged value that a step makes is written."""
+    """Where a step writes a ragged value."""
 
     capacity: int
     offsets: OperandField
@@ -87,7 +87,7 @@ class OutputPlacement:
 
 @dataclasses.dataclass(frozen=True)
 class StepLayout:
-    """What one step gets besides its inputs.
+    """The operands of one step besides its inputs.
 
     Attributes:
       outputs: None for a static one.
@@ -102,7 +102,7 @@ class StepLayout:
 
 @dataclasses.dataclass(frozen=True)
 class LoadedOperands:
-    """What `Layout.read` finds: one shard's operands, traced."""
+    """The operands of one shard that `Layout.read` has extracted, traced."""
 
     controls: tuple[Any, ...]
     values: tuple[Any, ...]
@@ -111,14 +111,14 @@ class LoadedOperands:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the operands of a program stand; part of what tells programs apart.
+    """The places of a program's operands. It is part of the program's key.
 
     Attributes:
-      controls: the native calls' control operands, one for each set of samples that steps are for.
+      controls: the control operands of native calls, one for each set of samples that steps work on.
       values: the segment's operands, in its order.
-      steps: of each step of the segment.
-      fields: all fields, in the order in which `Operands` has them.
-      words: of the argument buffer.
+      steps: for each step of the segment.
+      fields: all fields, in the order of `Operands`.
+      words: size of the argument buffer.
     """
 
     controls: tuple[OperandField, ...]
@@ -128,7 +128,7 @@ class Layout:
     words: int
 
     def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> LoadedOperands:
-        """The operands of one shard, in a program.
+        """Reads the operands of one shard, in a program.
 
         Args:
           row: ``i32[words]``; buffers: each ``[1, ...]``.
@@ -158,7 +158,7 @@ class Operands:
 
     Args:
       S, B: local shards, and samples in each.
-      pool: for buffers.
+      pool: the pool of buffers.
     """
 
     def __init__(self, S: int, B: int, pool: BufferPool):
@@ -174,7 +174,7 @@ class Operands:
         return sum(x.nbytes for x in (*self._fields, *self.buffers))
 
     def control(self, pool_id: int, present: np.ndarray | None):
-        """The thread pool of native calls, and which samples there are for them (None: all)."""
+        """Adds the thread pool of native calls, and the samples that they work on (None: all)."""
         control = np.empty((self._S, 1 + self._B), np.int32)
         control[:, 0] = pool_id
         control[:, 1:] = 1 if present is None else present.reshape(self._S, self._B)
@@ -182,7 +182,7 @@ class Operands:
         self._controls += 1
 
     def value(self, value: Value, capacity: int):
-        """A host value. `capacity`: elements that the program has for a ragged one in each shard."""
+        """Adds a host value. `capacity`: number of elements in each shard's buffer for a ragged value."""
         data = value.data
         assert data is not None
         if isinstance(data, Packed):
@@ -199,7 +199,7 @@ class Operands:
             self.buffers.append(copied)
 
     def step(self, outputs: Sequence[tuple[int, np.ndarray, np.ndarray] | None], params: Mapping[str, np.ndarray], scratch: int):
-        """What a step gets.
+        """Adds the operands of a step.
 
         Args:
           outputs: (capacity, offsets, shapes) of each ragged output, None for a static one.
@@ -214,12 +214,12 @@ class Operands:
 
     @property
     def key(self) -> tuple:
-        """What the layout depends on: equal keys, equal layouts."""
+        """A key: operands with equal keys have equal layouts."""
         fields = tuple((f.dtype.num, f.shape) for f in self._fields)
         return self._controls, tuple(self._kinds), fields, tuple((b.dtype.num, b.shape) for b in self.buffers)
 
     def layout(self) -> Layout:
-        """Where everything stands."""
+        """The places of all operands."""
         fields, first = [], 0
         for x in self._fields:
             fields.append(OperandField(x.dtype, x.shape[1:], first))

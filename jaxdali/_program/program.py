@@ -28,7 +28,7 @@ from .sharding import Shards
 class Program:
     """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``.
 
-    The times are None, or ``i32[shards that run at once, native steps]``: of each step what its calls took, in units of `TIME_UNIT`.
+    The times are None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of `TIME_UNIT`.
 
     Attributes:
       donated: shape and type of the array that is donated for each export that reuses memory.
@@ -42,8 +42,8 @@ _programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.Ordere
 _programs_lock = threading.Lock()
 _capacities: dict[Any, Capacities] = {}
 TIME_UNIT = 1e-7  # seconds
-MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports by itself
-MAX_PROGRAMS = 256  # least recently used ones are dropped beyond this
+MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports
+MAX_PROGRAMS = 256  # beyond this, the least recently used ones are dropped
 
 
 def capacities_for(key: Any, samples: int) -> Capacities:
@@ -67,15 +67,15 @@ def program_for(
     reuse: bool,
     timed: bool,
 ) -> Program:
-    """The program of a segment, from the cache or made new.
+    """The program of a segment, from the cache or newly made.
 
     Args:
-      layout: of the operands; the capacities of ragged values are part of it.
-      out_shardings: of each export (a ragged one: of its three parts).
-      narrowed: exports are narrowed to 32 bits.
-      stacked: dense exports get a leading axis of the shards.
-      reuse: large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
-      timed: it says what its native steps take. Only on the CPU.
+      layout: of the operands; it contains the capacities of ragged values.
+      out_shardings: of each export (for a ragged one: of its three parts).
+      narrowed: whether exports are narrowed to 32 bits.
+      stacked: whether dense exports get a leading axis of the shards.
+      reuse: whether large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
+      timed: whether it returns the times of its native steps. Only on the CPU.
     """
     donated = _donated(segment, layout, B, narrowed, stacked) if reuse else {}
     written_over = tuple(map(segment.exports.index, donated))
@@ -91,7 +91,7 @@ def program_for(
 
 
 def _donated(segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool) -> dict[Ref, jax.ShapeDtypeStruct]:
-    """The exports for which arrays are donated: the large ones that steps of the segment make."""
+    """The exports for which arrays are donated: large ones that steps of the segment make."""
     found: dict[Ref, jax.ShapeDtypeStruct] = {}
     for step, at in zip(segment.steps, layout.steps, strict=True):
         for ref, spec, out in zip(step.outputs, step.specs, at.outputs, strict=True):
@@ -116,7 +116,7 @@ def _jit(
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
-        """One shard. Only the memory of `donated` is used, by XLA."""
+        """One shard. XLA uses only the memory of `donated`."""
         arguments = layout.read(args[0], buffers)
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
@@ -138,7 +138,7 @@ def _jit(
         placed = shards.local, shards.local, shards.local, donated
         results = outputs, shards.local, shards.local
         return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True)
-    if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators: the shards one after the other
+    if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators runs the shards one after the other
 
         def in_turn(*operands: Any) -> Any:
             S = len(shards.devices)
@@ -166,15 +166,15 @@ def lowered(
     """Lowers steps for one shard, in a program that is traced.
 
     Args:
-      values: what they read, to which what they make is added.
-      controls: of each step, the control operand; placed: where its outputs are, its parameters, and bytes of its working memory.
-      times: of native steps by their ids, to which is added what each of their calls takes.
+      values: the values that the steps read; their results are added.
+      controls: the control operand of each step; placed: the places of its outputs, its parameters, and its working memory in bytes.
+      times: the times of native steps by their ids, to which the time of each call is added.
 
     Returns:
       The status of native steps, ``i32[B]`` each, by their ids.
     """
     codes: dict[int, Any] = {}
-    chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # of values inside of a call: what it begins with, and its stages so far
+    chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # for values inside a native call: the call's input, and its stages so far
     for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):
         op = step.op
         assert isinstance(op, ProgramOperator)
@@ -200,7 +200,7 @@ def lowered(
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """A step within a native call."""
+    """A step inside a native call."""
 
     step: Step
     op: StageOperator
@@ -208,7 +208,7 @@ class _Stage:
 
 
 def _called(image: Any, stages: Sequence[_Stage], codes: dict[int, Any]) -> tuple[Any]:
-    """What the last stage of a call makes; the status of each goes to `codes`."""
+    """The result of a call's last stage. The status of each stage is added to `codes`."""
     with jax.named_scope(" ".join(s.op.name for s in stages)):
         result, found = _ffi.call_chain(image, [(s.op.kernel, s.ctx, s.op.call(s.ctx)) for s in stages])
     codes.update(zip((s.step.id for s in stages), found, strict=True))
@@ -216,7 +216,7 @@ def _called(image: Any, stages: Sequence[_Stage], codes: dict[int, Any]) -> tupl
 
 
 def _check_results(step: Step, results: Sequence[Any], B: int):
-    """Our own invariant: an operator gives what its infer said."""
+    """Checks our own invariant: an operator's results have the specs that its infer returned."""
     assert len(results) == len(step.specs), step.op.name
     for r, spec in zip(results, step.specs, strict=True):
         assert isinstance(r, Ragged) == (spec.shape is None), (step.op.name, spec)

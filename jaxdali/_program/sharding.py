@@ -30,7 +30,7 @@ class Shards:
 
     @staticmethod
     def single(device: jax.Device) -> Shards:
-        """Everything on one device."""
+        """A single shard on one device."""
         return Shards(1, (0,), ((device,),))
 
     @staticmethod
@@ -62,7 +62,7 @@ class Shards:
 
     @property
     def accelerator(self) -> bool:
-        """Whether the devices are others than JAX's CPU devices."""
+        """Whether the devices are not JAX's CPU devices."""
         return self.primaries[0].platform != "cpu"
 
     @functools.cached_property
@@ -74,7 +74,7 @@ class Shards:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """A mesh of our own over the primaries. Its axis is Auto whatever the user's are, so that user code in a program sees no mesh."""
+        """Our own mesh over the primaries. Its axis is always Auto, so that user code in a program sees no mesh."""
         return Mesh(np.array(self.primaries), ("shard",), axis_types=(AxisType.Auto,))
 
     def direct(self, sharding: Sharding | None) -> bool:
@@ -112,7 +112,7 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
             raise ValueError(f"{sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {per_shard}")
         inner = index[1:]
         if any(s.indices(n) != (0, n, 1) for s, n in zip(inner, shape[1:], strict=False)):
-            part = part[(slice(None), *inner)]  # on its device, if it is on one
+            part = part[(slice(None), *inner)]  # on its own device, if it is on one
         arrays.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 
@@ -121,7 +121,7 @@ def cpu_device() -> jax.Device:
     """The first CPU device.
 
     Raises:
-      RuntimeError: JAX was told to do without its CPU backend.
+      RuntimeError: JAX's CPU backend is disabled.
     """
     try:
         return jax.local_devices(backend="cpu")[0]

@@ -1,1 +1,1 @@
-"""Copies of tensors to memory that is given as a pointer."""
+"""Copies tensors to memory that is given as a pointer."""

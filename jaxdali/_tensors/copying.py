@@ -1,4 +1,4 @@
-"""Copies of tensors to the memory that a pointer names."""
+"""Copies tensors to the memory at a pointer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def copy_out(arrays: Sequence[np.ndarray], ptr: Any):
 
 
 def copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
-    """The same of arrays on the accelerator, to its memory or the host's, in the order of a CUDA stream."""
+    """The same for arrays on the accelerator. The target is the accelerator's memory or the host's, and a CUDA stream orders the copy."""
     devices = {d for a in arrays if isinstance(a, jax.Array) for d in a.devices()}
     if not any(d.platform == "gpu" for d in devices):
         copy_out([np.asarray(a) for a in arrays], ptr)
         return
-    stream = getattr(stream, "cuda_stream", stream)  # of PyTorch's streams
+    stream = getattr(stream, "cuda_stream", stream)  # a stream of PyTorch
     copy_to_pointer(arrays, _address(ptr), (stream.value if isinstance(stream, ctypes.c_void_p) else stream) or 0)
 
 

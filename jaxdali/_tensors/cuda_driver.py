@@ -1,4 +1,4 @@
-"""Copies out of device memory by CUDA's driver, for pointers that come from elsewhere: JAX has no function that writes to them."""
+"""Copies out of device memory with CUDA's driver, for pointers from other libraries: JAX has no function that writes to them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _DEVICE_OF_POINTER = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
     """Copies arrays on one CUDA device, one after the other, to `address`, which may be on a device or on the host.
 
-    Returns when the copy is complete: nothing would keep the arrays' memory from being used again before.
+    Returns when the copy is complete, because afterwards the arrays' memory may be reused.
 
     Args:
       arrays: contiguous in C order.
-      address: where to.
+      address: the target.
       stream: the CUDA stream (an address) that the copy is ordered on; 0: the default one.
 
     Raises:
       RuntimeError: there is no CUDA driver, or it reports an error.
     """
     driver = _driver()
-    jax.block_until_ready(arrays)  # what XLA's own streams still write
+    jax.block_until_ready(arrays)  # XLA's own streams may still write to the arrays
     for a in arrays:
         if not a.nbytes:
             continue
         source = ctypes.c_uint64(a.unsafe_buffer_pointer())
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        # Not the pointer's own context: memory of XLA's stream-ordered allocators has none. XLA's is the device's primary one.
+        # Not the pointer's own context: memory of XLA's stream-ordered allocators has none. XLA uses the primary context of the device.
         _check(driver.cuPointerGetAttribute(ctypes.byref(device), _DEVICE_OF_POINTER, source), "cuPointerGetAttribute")
         _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
         _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")

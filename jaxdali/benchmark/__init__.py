@@ -1,1 +1,1 @@
-"""``python -m jaxdali.benchmark DIR``: what a pipeline gives on a folder of one's own, and what bounds it."""
+"""``python -m jaxdali.benchmark DIR``: measures a pipeline on the user's own folder, and finds what limits it."""

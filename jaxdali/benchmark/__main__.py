@@ -27,7 +27,7 @@ def _numbers(text: str) -> list[int]:
     return sorted(set(numbers))
 
 
-_numbers.__name__ = "list of whole numbers"  # argparse names it in messages
+_numbers.__name__ = "list of whole numbers"  # argparse shows it in messages
 
 
 def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -68,7 +68,7 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints; 0, or 2 where there is nothing to measure."""
+    """Measures and prints. Returns 0, or 2 if there is nothing to measure."""
     parser, args = _arguments(arguments)
     try:
         if args.pipeline is None:
@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     tick, say, close = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)
 
     def best(threads: Sequence[int], sizes: Sequence[int]) -> list[_measure.Run]:
-        """The fastest run of each setting; the rounds take turns."""
+        """The fastest run of each setting. The settings take turns in each round."""
         runs: dict[tuple[int, int], _measure.Run] = {}
         for _ in range(args.rounds):
             for key in ((t, b) for t in threads for b in sizes):

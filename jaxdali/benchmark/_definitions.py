@@ -1,4 +1,4 @@
-"""What is measured: images of a folder, and a pipeline over them."""
+"""The measured pipelines, and the images of a folder."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # of ImageNet's 
 
 
 class UsageError(Exception):
-    """What the user gave can't be measured, and why."""
+    """The user's input can't be measured; the message says why."""
 
 
 def find_images(folder: pathlib.Path) -> list[str]:
-    """The image files of a folder and the folders in it, in order.
+    """The image files in a folder and its subfolders, in order.
 
     Raises:
-      UsageError: there is no such folder, or no image in it.
+      UsageError: the folder does not exist, or has no images.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is {'no folder' if folder.exists() else 'not there'}")
@@ -51,7 +51,7 @@ def find_images(folder: pathlib.Path) -> list[str]:
 
 
 def imagenet_train(files: Sequence[str]) -> Make:
-    """The usual pipeline of training on ImageNet; labels are the files' folders. What can't be decoded is replaced, and reported."""
+    """The usual training pipeline for ImageNet. Labels are the files' folders. Files that can't be decoded are replaced and reported."""
     folders = {name: i for i, name in enumerate(sorted({os.path.dirname(f) for f in files}))}
     labels = [folders[os.path.dirname(f)] for f in files]
 
@@ -68,10 +68,10 @@ def imagenet_train(files: Sequence[str]) -> Make:
 
 
 def of_user(text: str, folder: str) -> Make:
-    """The pipeline that MODULE:FUNCTION names; MODULE may be a file. The function gets the folder, if it has a parameter for it.
+    """The pipeline that MODULE:FUNCTION names, where MODULE may be a file. The function gets the folder, if it has a parameter for it.
 
     Raises:
-      UsageError: there is no such function, or it is no definition of a pipeline.
+      UsageError: the function does not exist, or is not a pipeline definition.
     """
     module, colon, name = text.rpartition(":")
     if not (module and colon and name):

@@ -1,4 +1,4 @@
-"""Runs pipelines and measures: images per second, CPU time, and where the time of a batch goes."""
+"""Runs pipelines and measures images per second, CPU time, and the parts of a batch's time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .._batch.meter import Measured
 from .._pipeline.pipeline import Pipeline
 from ._definitions import Make, UsageError
 
-_WARM_UP = 3  # batches, which read types, compile, and fill the queue
+_WARM_UP = 3  # batches, which determine types, compile, and fill the queue
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What one pipeline gave.
+    """The result of running one pipeline.
 
     Attributes:
-      images_per_second: that a user gets; cpu: seconds of CPU time an image; cores: that were busy on average.
-      waited: fraction of the time that the user waited for batches.
-      longest: time of the longest batch by that of the median one.
-      rows: what the meter measured meanwhile; batches: of these.
+      images_per_second: that a user gets; cpu: CPU seconds per image; cores: busy cores on average.
+      waited: fraction of the time in which the user waited for batches.
+      longest: time of the longest batch, divided by the median.
+      rows: the meter's rows; batches: the number of batches in them.
       bad: files that could not be decoded.
     """
 
@@ -51,7 +51,8 @@ def measure(make: Make, num_threads: int, batch_size: int, seconds: float, step:
     """Takes batches for some seconds.
 
     Args:
-      make: the pipeline; step: seconds of the consumer's own work after each batch; tick: is told which fraction has gone by since.
+      make: makes the pipeline; step: seconds of the consumer's work after each batch; tick: called with the fraction of time since the last
+        call.
     """
     with _running(make, num_threads, batch_size, step) as pipeline:
         before, cpu, start = pipeline.statistics(), _cpu_time(), time.perf_counter()
@@ -75,9 +76,9 @@ def measure(make: Make, num_threads: int, batch_size: int, seconds: float, step:
 
 
 def operators_in_programs(make: Make, num_threads: int, batch_size: int, batches: int) -> dict[str, float]:
-    """Seconds a batch of each operator inside compiled programs, from a profile of JAX's; empty where that does not name them.
+    """Seconds per batch of each operator inside compiled programs, from a JAX profile; empty if the profile does not name them.
 
-    What operators take that are one native call is divided among them as they take it by themselves.
+    The time of a fused native call is divided among its operators in proportion to their times when they run separately.
     """
     found = _profiled(make, num_threads, batch_size, batches)
     apart = _profiled(functools.partial(make, fuse=False), num_threads, batch_size, batches) if any(" " in name for name in found) else {}
@@ -90,7 +91,7 @@ def operators_in_programs(make: Make, num_threads: int, batch_size: int, batches
 
 
 def _profiled(make: Make, num_threads: int, batch_size: int, batches: int) -> dict[str, float]:
-    """Seconds a batch of each call in programs, by its operators."""
+    """Seconds per batch of each call in programs, by its operators."""
     with _running(make, num_threads, batch_size) as pipeline, tempfile.TemporaryDirectory() as folder:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
@@ -114,7 +115,7 @@ def _profiled(make: Make, num_threads: int, batch_size: int, batches: int) -> di
 
 
 def _instructions(pipeline: Pipeline) -> dict[str, str]:
-    """Of each instruction of the pipeline's programs the operator that it is of."""
+    """Maps each instruction of the pipeline's programs to its operator."""
     found: dict[str, str] = {}
     for m in (m for m in pipeline.statistics() if m.stage == "launch"):
         text = pipeline.lower(int(m.step.partition(":")[0])).compile().as_text() or ""
@@ -125,7 +126,7 @@ def _instructions(pipeline: Pipeline) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _running(make: Make, num_threads: int, batch_size: int, step: float = 0.0):
-    """A pipeline that has warmed up, and made batches ahead while the consumer did its own work."""
+    """A pipeline that has warmed up, and made batches ahead while the consumer worked."""
     pipeline = make(num_threads=num_threads, batch_size=batch_size, enable_statistics=True)
     try:
         for _ in range(_WARM_UP):
@@ -137,7 +138,7 @@ def _running(make: Make, num_threads: int, batch_size: int, step: float = 0.0):
 
 
 def _take(pipeline: Pipeline) -> bool:
-    """Takes the next batch, of the next epoch where one is at its end; False when there is none."""
+    """Takes the next batch, from the next epoch if one has ended. Returns False if there is none."""
     for _ in range(2):
         try:
             pipeline.run()
@@ -153,7 +154,7 @@ def _cpu_time() -> float:
 
 
 def _since(now: Sequence[Measured], before: Sequence[Measured]) -> list[Measured]:
-    """What was measured between two moments."""
+    """The rows measured between two times."""
     then = {(m.stage, m.step): m for m in before}
     numbers = ("seconds", "calls", "samples", "bytes")
     return [
@@ -169,7 +170,7 @@ def _since(now: Sequence[Measured], before: Sequence[Measured]) -> list[Measured
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Seconds a batch of an operator in a stage; `kind`: "storage", "decode", "operator" or "Python"."""
+    """Seconds per batch of an operator in a stage. `kind`: "storage", "decode", "operator" or "Python"."""
 
     stage: str
     operator: str
@@ -178,7 +179,7 @@ class Cost:
 
 
 def costs(run: Run, operators: Mapping[str, float]) -> list[Cost]:
-    """Where the time of the threads that make a batch goes, the largest part first. `operators`: in programs, seconds a batch."""
+    """How the threads that make a batch spend their time, the largest part first. `operators`: seconds per batch in programs."""
     dispatch = "dispatch" if operators else "programs"
     spent: dict[tuple[str, str], float] = collections.defaultdict(float)
     for m in run.rows:
@@ -187,7 +188,7 @@ def costs(run: Run, operators: Mapping[str, float]) -> list[Cost]:
         elif m.stage in ("launch", "check"):
             spent["launch", dispatch] += m.seconds / run.batches
     inside = sum(operators.values())
-    # Both were measured in different runs: what operators took is cut to what the programs took here.
+    # The two were measured in different runs, so the operators' times are scaled down to the programs' time in this run.
     scale = min(1.0, spent["launch", dispatch] / inside) if inside else 0.0
     for name, seconds in operators.items():
         spent["program", name] += seconds * scale
@@ -197,7 +198,7 @@ def costs(run: Run, operators: Mapping[str, float]) -> list[Cost]:
 
 
 def _operator(step: str) -> str:
-    """The name of a node: what the user called it, or the operator's."""
+    """The name of a node: the user's name, or the operator's."""
     return re.sub(r"^__(.+)_\d+$", r"\1", step)
 
 
@@ -213,7 +214,7 @@ def _kind(stage: str, operator: str, known: bool) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What bounds a pipeline: a `Cost.kind` or "consumer", the operator where it is one, and its share of the time."""
+    """The limit of a pipeline: a `Cost.kind` or "consumer", the operator if it is one, and its share of the time."""
 
     kind: str
     operator: str
@@ -221,7 +222,7 @@ class Bound:
 
 
 def bound_of(run: Run, spent: Sequence[Cost]) -> Bound:
-    """What to make faster first."""
+    """Finds what to make faster first."""
     if run.waited < 0.05:
         return Bound("consumer", "", 1 - run.waited)
     total = sum(c.seconds for c in spent)
@@ -233,11 +234,11 @@ def bound_of(run: Run, spent: Sequence[Cost]) -> Bound:
 
 
 def recommended(runs: Sequence[Run]) -> Run:
-    """The fewest threads, and of these the smallest batch, that give 95 % of the most images per second."""
+    """The fewest threads, and of these the smallest batch, that reach 95 % of the highest throughput."""
     most = max(r.images_per_second for r in runs)
     return min((r for r in runs if r.images_per_second >= 0.95 * most), key=lambda r: (r.num_threads, r.batch_size))
 
 
 def recommended_depth(run: Run) -> int:
-    """Batches made ahead that cover the longest batch: 2 where all take alike, 8 at most."""
+    """The number of batches made ahead that hides the longest batch: 2 if all take equally long, at most 8."""
     return min(max(2, round(run.longest)), 8)

@@ -1,4 +1,4 @@
-"""What was measured, in words, tables and a picture."""
+"""Formats the measurements as text, tables and a plot."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NAMES = {
     "Python": "Python (the host's part of operators, and dispatch)",
     "consumer": "the consumer",
 }
-_LEAST = 0.01  # part of a batch's time that a row of its own stands for
+_LEAST = 0.01  # smallest share of a batch's time that gets a row
 
 
 def table(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
-    """Lines of a table, its head first; the first `texts` columns are flush left, the others right."""
+    """The lines of a table, its head first. The first `texts` columns are aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for k, row in enumerate(rows):
         cells = (x.ljust(w) if i < texts else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
@@ -54,7 +54,7 @@ def where_time_goes(run: Run, spent: Sequence[Cost]) -> Iterator[str]:
 
 
 def _shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
-    """Stage, operator, seconds and share of what counts, and of the rest together."""
+    """Stage, operator, seconds and share of the larger costs, and of the rest together."""
     total = sum(c.seconds for c in spent) or 1.0
     large = [c for c in spent if c.seconds >= _LEAST * total]
     yield from ((c.stage, c.operator, c.seconds, c.seconds / total) for c in large)
@@ -64,14 +64,14 @@ def _shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
 
 
 def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int) -> Iterator[str]:
-    """What bounds the pipeline, and settings."""
+    """What limits the pipeline, and recommended settings."""
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
     )
     cores = available_cpus()
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
     advice = _ADVICE[bound.kind]
-    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):  # it decodes whole images, each epoch
+    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):  # it decodes whole images in each epoch
         advice += "; decoders.image_random_crop where only a window is used, dct_scaling=True for large photos, cache= for small sets"
     yield f"What helps: {advice}"
     settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
@@ -79,13 +79,13 @@ def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int) -> Iterat
 
 
 def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any], Callable[[], Any]]:
-    """What is told of work that was done and of what comes next, and what ends it: a bar of tqdm's, where that is there and a terminal."""
+    """Functions for progress: add work done, name the next part, end. They show a bar if tqdm is installed and the output is a terminal."""
     try:
         from tqdm import tqdm
     except ImportError:
         return lambda n: None, lambda text: None, lambda: None
     form = "{desc:<34}{percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-    bar = tqdm(total=total, disable=None, leave=False, bar_format=form)  # None: where it is no terminal
+    bar = tqdm(total=total, disable=None, leave=False, bar_format=form)  # None: no bar unless the output is a terminal
     return bar.update, bar.set_description_str, bar.close
 
 
@@ -107,7 +107,7 @@ def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run],
     sizes = [str(r.batch_size) for r in by_batch]
     middle.sharey(left)
     middle.plot(sizes, [r.images_per_second for r in by_batch], "o-")
-    left.set_ylim(bottom=0)  # of both: only now, because it ends the fitting of the axis to what is drawn
+    left.set_ylim(bottom=0)  # last, because it fixes the axis to the data drawn so far
     middle.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
     shown = list(_shown(spent))
     names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in shown]

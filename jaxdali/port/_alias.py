@@ -1,4 +1,4 @@
-"""Runs programs in which `nvidia.dali` is another name of jaxdali."""
+"""Runs programs in which `nvidia.dali` is an alias of jaxdali."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from .._core.names import hint
 
 DALI = "nvidia.dali"
-VERSION = "2.4.0"  # of DALI, whose names are here: scripts compare it
+VERSION = "2.4.0"  # the version of DALI whose names jaxdali has; scripts compare it
 FOLDER = pathlib.Path(__file__).with_name("_path")
 
 
@@ -27,7 +27,7 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(program: Sequence[str]) -> NoReturn:
-    """Becomes ``python SCRIPT args...``, or ``python -m MODULE args...``, so that all is as there, but for `nvidia.dali`."""
+    """Becomes ``python SCRIPT args...`` or ``python -m MODULE args...``. Everything is as there, except `nvidia.dali`."""
     options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
     if sys.flags.ignore_environment:
         sys.exit("python -m jaxdali.port --run: Python's options -E and -I can't be used with it, as they ignore PYTHONPATH")
@@ -37,7 +37,7 @@ def run(program: Sequence[str]) -> NoReturn:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules of `nvidia.dali`: they are those of this package, not copies of them."""
+    """Finds the modules of `nvidia.dali`: the modules of this package, not copies of them."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if not fullname.startswith(f"{DALI}."):
@@ -61,10 +61,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType):
         state = module.__spec__
         if state is not None and state.loader is self:
-            module.__spec__ = state.loader_state  # importing it by another name changes nothing
+            module.__spec__ = state.loader_state  # importing a module by another name does not change it
 
 
 def install():
-    """Makes the modules of `nvidia.dali` those of this package, in this process."""
+    """Makes `nvidia.dali` an alias of this package in this process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

@@ -1,4 +1,4 @@
-"""Tries the pipelines of files, each file in a process of its own that can neither hang nor take this one with it."""
+"""Tries the pipelines of files. Each file has its own process, so that it can neither block nor end this one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 
 from . import _alias
 
-_STARTING = 60.0  # seconds until the process says its first word
-_GRACE = 5.0  # seconds that it may take to notice that its time is up: a compilation is not interrupted, say
+_STARTING = 60.0  # seconds until the process answers for the first time
+_GRACE = 5.0  # seconds to notice that the time is up: a compilation, for example, is not interrupted
 _MOST_RESTARTS = 20
-# The first import finds this package wherever it is.
+# The first import finds this package, wherever it is.
 _START = "import nvidia.dali, runpy; runpy.run_module('jaxdali.port._trial', run_name='__main__', alter_sys=True)"
 
 
 class Checked:
-    """What became of the pipelines of a file.
+    """The results of trying a file's pipelines.
 
     Attributes:
-      results: `_trial.Result` of each as a dict, in the order of trial.
-      stand_ins: the modules that are not installed.
+      results: the `_trial.Result` of each pipeline as a dict, in the order of trial.
+      stand_ins: modules that are not installed.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
     """Tries the pipelines of a file.
 
     Args:
-      seconds: for each of them.
+      seconds: time limit for each pipeline.
     """
     checked = Checked()
     skipped: list[str] = []
@@ -69,14 +69,14 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
             if not name:
                 break
             skipped.append(name)
-            checked.results = [r for r in checked.results if r["name"]]  # the file itself is imported again
+            checked.results = [r for r in checked.results if r["name"]]  # the next process imports the file again
     named = [r["name"] for r in checked.results]
     checked.results = [r for i, r in enumerate(checked.results) if r["name"] not in named[:i]]
     return checked
 
 
 def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: list[str]) -> list[dict[str, Any]]:
-    """What a process says that tries the file; the last is {"end": True}, or {"died": why}."""
+    """The messages of a process that tries the file. The last one is {"end": True}, or {"died": reason}."""
     own = pathlib.Path(tempfile.mkdtemp(dir=folder))
     report = own / "report"
     report.touch()
@@ -106,7 +106,7 @@ def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: l
 
 
 def _end(process: subprocess.Popen[bytes]):
-    """Ends the process and what it has started."""
+    """Ends the process and its children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

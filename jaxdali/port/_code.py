@@ -1,4 +1,4 @@
-"""What a script's code says about its pipeline definitions."""
+"""Analyses a script's code: its pipeline definitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
-    """The name of a file's module, and of its package: as deep as its relative imports need."""
+    """The name of a file's module, and of its package, as deep as its relative imports need."""
     depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
     while depth and depth < 8 and (path.parents[depth - 1] / "__init__.py").exists() and (path.parents[depth] / "__init__.py").exists():
         depth += 1
@@ -21,7 +21,7 @@ def module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
 
 
 def makes_pipelines(node: ast.AST) -> bool:
-    """Whether a function or class makes pipelines inside, which nobody outside can reach."""
+    """Whether a function or class makes pipelines inside, where they can't be accessed from outside."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] == "Pipeline":
             return True
@@ -35,7 +35,7 @@ def makes_pipelines(node: ast.AST) -> bool:
 
 
 def out_of_reach(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
-    """The name and line of definitions in methods, and of classes of pipelines in functions, and where they are."""
+    """Definitions in methods, and classes of pipelines in functions: name, line, and where they are."""
     for outer in tree.body:
         if not isinstance(outer, (ast.ClassDef, ast.FunctionDef)):
             continue
@@ -63,12 +63,12 @@ def line_of(tree: ast.Module, name: str) -> int:
 
 
 def line_of_function(tree: ast.Module, function: Any) -> int:
-    """Where a function is defined."""
+    """The line where a function is defined."""
     return getattr(code_of(tree, function), "lineno", inspect.unwrap(function).__code__.co_firstlineno)
 
 
 def code_of(tree: ast.Module, function: Any) -> ast.AST:
-    """The definition of a function in the file."""
+    """The syntax tree of a function in the file."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and code is not None and node.name == code.co_name:
@@ -78,7 +78,7 @@ def code_of(tree: ast.Module, function: Any) -> ast.AST:
 
 
 def passed_on_as(node: ast.AST, name: str) -> list[str]:
-    """The names of the arguments that a parameter becomes."""
+    """The names of the arguments that a parameter is passed on as."""
     found = []
     for call in ast.walk(node):
         if isinstance(call, ast.Call):
@@ -92,7 +92,7 @@ def has_attributes(node: ast.AST, name: str) -> bool:
 
 
 def keys_read(tree: ast.AST, name: str) -> list[str]:
-    """The keys that are read of a dict, or of one that is kept as an attribute: ``kwargs["path"]``, ``self.kwargs.get("path")``."""
+    """The keys that are read from a dict, or from a dict stored as an attribute: ``kwargs["path"]``, ``self.kwargs.get("path")``."""
 
     def is_it(x: ast.expr) -> bool:
         return ast.unparse(x).rpartition(".")[2] == name

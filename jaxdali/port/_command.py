@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report. Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     program = []
-    if "--run" in given:  # what follows is the script's, whatever it looks like
+    if "--run" in given:  # the following arguments are the script's
         place = given.index("--run")
         given, program = given[: place + 1], given[place + 1 :]
     parser = argparse.ArgumentParser(
@@ -151,6 +151,6 @@ def _names(paths: Sequence[str], each_line: bool) -> int:
 
 
 def _print(rows: Iterable[str]):
-    """A paragraph, if there is anything in it."""
+    """Prints a paragraph, unless it is empty."""
     rows = list(rows)
     print(*rows, sep="\n", end="\n\n" if rows else "")

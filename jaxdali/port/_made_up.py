@@ -1,4 +1,4 @@
-"""Data and arguments made up for trials of pipelines."""
+"""Makes data and arguments for trials of pipelines."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .. import types
 
 HEIGHT, WIDTH = 480, 640
 _IMAGES = 16
-_VARIANTS = ("image", "volumes", "labels", "volume", "plane", "vector", "number")  # what arrays may be, where nothing says it
+_VARIANTS = ("image", "volumes", "labels", "volume", "plane", "vector", "number")  # kinds of arrays to try if nothing determines the kind
 
 
 def picture(seed: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
-    """Smooth colours, ``u8[height, width, 3]``."""
+    """An image with smooth colours, ``u8[height, width, 3]``."""
     y, x = np.mgrid[:height, :width]
     return np.stack([np.sin(x / (20 + 3 * c + seed) + y / (30 - 5 * c)) * 100 + 128 for c in range(3)], -1).astype(np.uint8)
 
 
 @functools.cache
 def jpeg(seed: int) -> bytes:
-    """A picture as a JPEG file."""
+    """An image as a JPEG file."""
     file = io.BytesIO()
     Image.fromarray(picture(seed)).save(file, "JPEG", quality=90)
     return file.getvalue()
@@ -51,13 +51,13 @@ def wav(seed: int) -> bytes:
 
 
 def array(variant: str, seed: int) -> np.ndarray:
-    """An array of one of the `variants`."""
+    """An array of one of the `_VARIANTS`."""
     rng = np.random.default_rng(seed)
     if variant == "image":
         return picture(seed)
     if variant == "number":
         return np.array([seed % 3], np.int32)
-    if variant == "labels":  # of a volume: two objects
+    if variant == "labels":  # a volume with two objects
         labels = np.zeros((1, 160, 160, 160), np.uint8)
         labels[:, 30 + seed : 90, 40:100, 20:80], labels[:, 100:140, 100:150, 90:140] = 1, 2
         return labels
@@ -66,14 +66,14 @@ def array(variant: str, seed: int) -> np.ndarray:
 
 
 class Data:
-    """Files in a folder, written when they are first asked for.
+    """Files in a folder, written when they are first needed.
 
     Attributes:
-      variant: of the arrays whose number of dimensions nothing says, one of `variants`.
+      variant: one of `_VARIANTS`, for arrays whose number of dimensions nothing determines.
       used_variant: whether it made a difference.
-      flat: whether `root` has the folders of the classes at once, not below train, val, ...
-      used_root: whether it was asked for.
-      sound: whether the script decodes sound: then the files that it lists are of sound, too.
+      flat: whether `root` directly contains the folders of the classes, not below train, val, ...
+      used_root: whether `root` was used.
+      sound: whether the script decodes sound. Then the files that it lists are sounds, too.
     """
 
     variants = _VARIANTS
@@ -84,13 +84,13 @@ class Data:
         self.flat, self.used_root = False, False
 
     def has(self, x: Any) -> bool:
-        """Whether files are there, and are the script's own: a reader of another kind of file gets one of that kind."""
+        """Whether the files exist and are the script's own: a reader of another kind of file gets files of its kind."""
         paths = [x] if isinstance(x, (str, os.PathLike)) else x
         return _exist(x) and not any(str(path).startswith(str(self.folder)) for path in paths)
 
     @functools.cached_property
     def images(self) -> str:
-        """A folder with images (or sound) in a folder for each of two classes."""
+        """A folder with images (or sounds), in one subfolder for each of two classes."""
         root = self.folder / "images"
         for i in range(_IMAGES):
             path = root / f"class_{i % 2}" / f"{i:03d}.{'wav' if self.sound else 'jpg'}"
@@ -100,7 +100,7 @@ class Data:
 
     @property
     def root(self) -> str:
-        """A folder as those of data sets."""
+        """A folder that looks like that of a data set."""
         return self.images if self.flat else self._deep
 
     @functools.cached_property
@@ -116,12 +116,12 @@ class Data:
 
     @property
     def files(self) -> list[str]:
-        """The files in it."""
+        """The files in `images`."""
         return sorted(str(p) for p in pathlib.Path(self.images).rglob("*.*"))
 
     @functools.cached_property
     def manifest(self) -> str:
-        """A NeMo manifest of sound."""
+        """A NeMo manifest of sounds."""
         lines = []
         for i in range(_IMAGES):
             path = self.folder / f"{i:03d}.wav"
@@ -140,7 +140,7 @@ class Data:
 
     @functools.cached_property
     def annotations(self) -> str:
-        """Annotations in COCO's form for the images, whose names are relative to `images`."""
+        """Annotations in COCO's format for the images, whose names are relative to `images`."""
         images, annotations = [], []
         for i, file in enumerate(self.files):
             images.append({"id": i, "file_name": os.path.relpath(file, self.images), "width": WIDTH, "height": HEIGHT})
@@ -157,7 +157,7 @@ class Data:
         return str(path)
 
     def arrays(self, count: int = _IMAGES) -> list[str]:
-        """.npy files of the present variant."""
+        """.npy files of the current variant."""
         self.used_variant = True
         root = self.folder / "arrays" / self.variant
         root.mkdir(parents=True, exist_ok=True)
@@ -241,7 +241,7 @@ def _crc_table() -> list[int]:
 
 
 def _checksum(data: bytes) -> bytes:
-    """TFRecord's: of CRC-32C, masked."""
+    """TFRecord's checksum: a masked CRC-32C."""
     crc, table = 0xFFFFFFFF, _crc_table()
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
@@ -259,7 +259,7 @@ def _example(features: Mapping[str, tuple[int, bytes]]) -> bytes:
 
 
 def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
-    """The number of the kind and the encoded list of a feature's values in record `i`."""
+    """The kind's number and the encoded list of a feature's values in record `i`."""
     text = re.sub("[^a-z]", " ", name.lower())
     shape, dtype = getattr(feature, "shape", ()), getattr(getattr(feature, "dtype", None), "name", "string")
     count = 2 if shape is None else int(np.prod(shape))
@@ -273,11 +273,11 @@ def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
     return 3, _field(1, _varint(value) * count)
 
 
-# --- what readers get ---------------------------------------------------------------------------------------------------
+# --- arguments of readers -----------------------------------------------------------------------------------------------
 
 
 def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dict[str, Any]:
-    """The arguments of a reader with what is not there replaced by made-up data."""
+    """The arguments of a reader. Files that do not exist are replaced by made-up ones."""
     new = dict(given)
     if operator == "readers.file":
         if _listed(new.get("files")) and not _exist(new["files"]):
@@ -313,7 +313,7 @@ def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dic
 
 
 def _coco(given: Mapping[str, Any], data: Data) -> tuple[str, str]:
-    """The arguments as given where they are a data set, else a made-up one."""
+    """The arguments as given if they are a data set, otherwise a made-up one."""
     try:
         first = json.loads(pathlib.Path(given["annotations_file"]).read_text())["images"][0]["file_name"]
         if os.path.exists(os.path.join(given["file_root"], first)):
@@ -343,7 +343,7 @@ def _has_images(folder: Any) -> bool:
 
 
 def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
-    """Whether the first file of a list, or a folder, is there."""
+    """Whether the first file of a list, or a folder, exists."""
     path, root = given.get("file_list"), given.get("file_root") or ""
     try:
         if path is None:
@@ -354,7 +354,7 @@ def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
         return False
 
 
-# --- what is fed --------------------------------------------------------------------------------------------------------
+# --- fed data -----------------------------------------------------------------------------------------------------------
 
 _DECODING = re.compile(r"decoders\.image|peek_image_shape|decoders\.inflate")
 _BOXES = re.compile("bb_flip|bbox|box_encoder")
@@ -384,7 +384,7 @@ def fed(consumers: Sequence[str], layout: str | None, dtype: Any, ndim: int | No
 
 
 def passing(operator: str) -> bool:
-    """Whether an operator gives much the same as it gets."""
+    """Whether an operator's output resembles its input."""
     return operator in _PASSING
 
 
@@ -392,7 +392,7 @@ def passing(operator: str) -> bool:
 
 
 class Source:
-    """A made-up source of data; `external_source` gets what its consumers want in its place. By itself it has image files and labels."""
+    """A made-up source of data. `external_source` replaces it by what its consumers need. By itself it gives image files and labels."""
 
     def __init__(self, data: Data):
         self._data = data
@@ -413,7 +413,7 @@ class Source:
 
 
 class Settings:
-    """What stands in for parsed arguments or a configuration: it has every attribute, made up by its name."""
+    """Replaces parsed arguments or a configuration. It has every attribute, with a value that is made up by name."""
 
     def __init__(self, guess: Callable[[str], Any]):
         object.__setattr__(self, "_guess", guess)
@@ -435,7 +435,7 @@ class Settings:
         return name in vars(self)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of a dict."""
+        """As in a dict."""
         return getattr(self, name) if default is None else default
 
 
@@ -488,11 +488,11 @@ def _rules(data: Data, settings: Callable[[str], Any]) -> list[tuple[str, Any]]:
 
 
 class Guesses:
-    """Values for arguments by their names.
+    """Values for arguments, guessed by name.
 
     Attributes:
-      made: those that were made up, by name.
-      unsure: the names that no rule knows.
+      made: the values that were made up, by name.
+      unsure: names that match no rule.
     """
 
     def __init__(self, data: Data):
@@ -508,9 +508,9 @@ class Guesses:
 
         Args:
           annotation: of the parameter, if it has one.
-          uses: the names of arguments that the function passes it on as.
-          prefix: of the name in what is reported: the settings that it belongs to, and a dot.
-          has_attributes: whether the function reads attributes of it.
+          uses: names of the arguments that the function passes it on as.
+          prefix: for the name in reports: the settings that it belongs to, and a dot.
+          has_attributes: whether the function reads its attributes.
         """
         value, sure = self._value(name, annotation, uses, within=bool(prefix))
         if value is None and (has_attributes or (prefix and name.isupper())):
@@ -545,6 +545,6 @@ _NAMED = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 def needed(signature: inspect.Signature) -> list[inspect.Parameter]:
-    """The parameters that have no default."""
+    """The parameters without a default."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]

@@ -1,4 +1,4 @@
-"""What DALI's names are here."""
+"""Looks up DALI's names in jaxdali."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .._core.operator import HostOperator, NativeOperator, Operator, ProgramOper
 
 
 class Missing(Exception):
-    """A name is not here."""
+    """jaxdali does not have a name."""
 
 
 @functools.cache
 def look_up(name: str) -> Any:
-    """What is called `name` in DALI, under ``nvidia.dali``, as it is here. Raises `Missing`."""
+    """The object for DALI's name `name` under ``nvidia.dali``. Raises `Missing`."""
     found: Any = jaxdali
     for part in name.split("."):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of deprecated names, which work
+            warnings.simplefilter("ignore")  # deprecated names work
             try:
                 found = getattr(found, part)
             except AttributeError:
                 found = _module(found, part)
-        if found is None:  # it stands in a text: what it has is not known
+        if found is None:  # a stand-in, whose contents are unknown
             break
     return found
 
@@ -47,7 +47,7 @@ def _module(parent: Any, part: str) -> Any:
         raise Missing(part)
     try:
         return importlib.import_module(spec.name)
-    except ImportError:  # of a plugin whose framework is not installed: what it defines stands in its text
+    except ImportError:  # the plugin's framework is not installed: its text tells what it defines
         assert spec.origin is not None
         module = types.ModuleType(spec.name)
         for node in ast.parse(pathlib.Path(spec.origin).read_text()).body:
@@ -60,7 +60,7 @@ def _module(parent: Any, part: str) -> Any:
 
 
 def keywords(x: Any) -> frozenset[str] | None:
-    """The keyword arguments that a function or class takes; None: any, or unknown."""
+    """The keyword arguments of a function or class; None: any, or unknown."""
     if not callable(x):
         return None
     try:
@@ -74,18 +74,18 @@ def keywords(x: Any) -> frozenset[str] | None:
 
 
 def pipeline_keywords() -> frozenset[str]:
-    """Those of `Pipeline`."""
+    """The keyword arguments of `Pipeline`."""
     return keywords(jaxdali.Pipeline) or frozenset()
 
 
 @functools.cache
 def refuses(argument: str, value: Any) -> bool:
-    """Whether a pipeline says of this value that it is not there yet."""
+    """Whether a pipeline refuses this value as not supported yet."""
     try:
         jaxdali.Pipeline(**{argument: value})
     except NotImplementedError:
         return True
-    except Exception:  # wrong here and in DALI: the user will hear of it
+    except Exception:  # wrong in DALI, too: the user will see the error
         return False
     return False
 
@@ -107,7 +107,7 @@ def _kinds() -> dict[str, set[type[Operator]]]:
 
 
 def operator_of(x: Any) -> str:
-    """The name of the operator that a function of `jaxdali.fn`, or a class of `jaxdali.ops`, stands for; "" where that is not certain."""
+    """The name of the operator of a function in `jaxdali.fn` or a class in `jaxdali.ops`; "" if it is uncertain."""
     function = getattr(x, "function", x) if isinstance(x, type) else x
     name = next((n for n, f in functions.items() if f is function), "")
     return name if name in _kinds() else ""
@@ -115,9 +115,9 @@ def operator_of(x: Any) -> str:
 
 @functools.cache
 def side(operator: str) -> str:
-    """Where an operator runs: "host", "program", or "either": where its inputs are. "" where that is not certain."""
+    """Where an operator runs: "host", "program", or "either" (where its inputs are); "" if it is uncertain."""
     if operator.startswith("decoders.image"):
-        return "program"  # which is bound only when it is known how
+        return "program"  # bound later, when its inputs are known
     kinds = _kinds()[operator]
     if all(issubclass(k, (HostOperator, SourceOperator, SampleOperator)) and not issubclass(k, ProgramOperator) for k in kinds):
         return "host"
@@ -129,7 +129,7 @@ def side(operator: str) -> str:
 
 @functools.cache
 def host_reads(operator: str, argument: bool) -> bool:
-    """Whether the host certainly reads the data of an operator's first input, or of an argument that comes per sample, wherever it runs."""
+    """Whether the host certainly reads the data of an operator's first input, or of an argument per sample, wherever the operator runs."""
     kinds = _kinds()[operator]
     if all(issubclass(k, HostOperator) and not issubclass(k, ProgramOperator) for k in kinds):
         return all(k.run_reads is HostOperator.run_reads for k in kinds if issubclass(k, HostOperator))

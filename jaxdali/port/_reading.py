@@ -1,8 +1,8 @@
-"""What a script uses of DALI, found by reading it: nothing of it runs.
+"""Finds a script's uses of DALI by reading it. Nothing in the script runs.
 
-A name works when it is found in this package; keyword arguments are compared with the signature here. What a script does with the
-objects it gets (attributes of batches, say) is not followed. Followed are names of DALI through variables, attributes, tuples, dicts,
-functions that return them, and other files of the script's folders; where they go out of sight, the place is told.
+A use works if this package has the name; keyword arguments are compared with the signature in this package. What a script does with the
+objects that it gets (attributes of batches, for example) is not analysed. Names of DALI are followed through variables, attributes, tuples,
+dicts, functions that return them, and other files in the script's folders. Where they can't be followed, the place is reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAKERS = ("pipeline_def", "data_iterator", "peekable_data_iterator")
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """A name or an argument of DALI's in a file, with the line; `works`: it is here."""
+    """A use of a name or argument of DALI in a file. `works`: jaxdali has it."""
 
     name: str
     file: str
@@ -40,7 +40,7 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """Something else to know about a place: that it is not seen what it uses, or that it costs time."""
+    """A remark on a line: the uses there are unknown, or it costs time."""
 
     text: str
     file: str
@@ -49,10 +49,10 @@ class Remark:
 
 @dataclasses.dataclass
 class Reading:
-    """What is found in a file.
+    """The findings in a file.
 
     Attributes:
-      unseen: where the names of DALI that are used are not known, and why.
+      unseen: where the uses of DALI's names are unknown, and why.
       hints: where the host waits for a program in each batch.
     """
 
@@ -61,12 +61,12 @@ class Reading:
     hints: list[Remark] = dataclasses.field(default_factory=list)
 
 
-# --- what a variable of the script stands for ---------------------------------------------------------------------------
+# --- values of the script's variables -----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-    """Something in DALI, by its name there; `nvidia` for the package around it."""
+    """Something in DALI, by its name there; `nvidia` for the enclosing package."""
 
     name: str
 
@@ -80,7 +80,7 @@ class _Object:
 
 @dataclasses.dataclass(frozen=True)
 class _Definition:
-    """A function of the script that `maker` made a pipeline, and its own arguments."""
+    """A function of the script that `maker` turned into a pipeline, and its own arguments."""
 
     maker: str
     own: frozenset[str]
@@ -88,7 +88,7 @@ class _Definition:
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """What an operator makes, at a line; `place`: "host", "program", or "" where that is not certain."""
+    """The result of an operator at a line. `place`: "host", "program", or "" if it is uncertain."""
 
     operator: str
     place: str
@@ -97,7 +97,7 @@ class _Made:
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-    """A tuple, dict or namespace of the script, or another of its modules."""
+    """A tuple, dict or namespace in the script, or another module of it."""
 
     items: Mapping[Any, _Bound | None]
 
@@ -115,11 +115,11 @@ _Bound: TypeAlias = _Name | _Object | _Definition | _Made | _Group | _Function
 
 
 class _Scope(dict[str, "_Bound | None"]):
-    """The variables of a module, class or function; of a class also what its methods set, with an ``@`` before the name."""
+    """The variables of a module, class or function. A class also has those that its methods set, with an ``@`` before the name."""
 
     def __init__(self, items: Mapping[str, _Bound | None] | None = None, base: str | None = None):
         super().__init__(items or {})
-        self.base = base  # of a class: the name in DALI of what it is derived from, or ""
+        self.base = base  # of a class: DALI's name of its base, or ""
         self.of_module: set[str] = set()  # names that are declared `global`
 
 
@@ -130,10 +130,10 @@ class _Reader(ast.NodeVisitor):
         self._found: list[tuple[int, Use]] = []
         self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": []}
         self._path, self._line = path, line
-        self._seen = seen  # the other files that were looked into
+        self._seen = seen  # the other files that were read
         self.module = _Scope()
         self._scopes = [self.module]
-        self._later: list[tuple[list[_Scope], Sequence[ast.AST]]] = []  # bodies of functions: they see what the module has in the end
+        self._later: list[tuple[list[_Scope], Sequence[ast.AST]]] = []  # bodies of functions, which see the module's final variables
         self._entered: set[tuple[int, frozenset[tuple[str, Any]]]] = set()  # functions that were called with names of DALI
         self._returns: list[_Bound] = []
         self._depth = 0
@@ -142,14 +142,14 @@ class _Reader(ast.NodeVisitor):
         """Visits a whole file."""
         for statement in tree.body:
             self.visit(statement)
-        for scopes, body in self._later:  # it grows meanwhile
+        for scopes, body in self._later:  # the list grows meanwhile
             self._scopes = scopes
             for statement in body:
                 self.visit(statement)
 
     @property
     def reading(self) -> Reading:
-        """What was found, in the order of lines."""
+        """The findings, in the order of lines."""
 
         def in_order(found: Iterable[tuple[int, Any]]) -> list[Any]:
             return list(dict.fromkeys(x for _, x in sorted(found, key=lambda item: item[0])))
@@ -166,7 +166,7 @@ class _Reader(ast.NodeVisitor):
         self._remarks[kind].append((number, Remark(text, str(self._path), self._line(number))))
 
     def _record(self, name: str, node: ast.AST) -> Any:
-        """Notes that `name` is used, unless it is a module that is here. Returns what it is, or None."""
+        """Records a use of `name`, unless it is a module that exists. Returns the object, or None."""
         if not name:
             return jaxdali
         try:
@@ -178,7 +178,7 @@ class _Reader(ast.NodeVisitor):
             self._use(name, node)
         return x
 
-    # --- what variables stand for
+    # --- values of variables
 
     def _bind(self, name: str, to: _Bound | None):
         scope = self._scopes[-1]
@@ -191,12 +191,12 @@ class _Reader(ast.NodeVisitor):
         return next((scope for scope in reversed(self._scopes) if scope.base is not None), None)
 
     def _own_attribute(self, name: str) -> _Bound | None:
-        """Of the object whose method it is."""
+        """An attribute of the object whose method this is."""
         scope = self._class()
         return None if scope is None else scope.get(f"@{name}") or scope.get(name)
 
     def _resolve(self, node: ast.AST | None) -> _Bound | None:
-        """What an expression stands for; None: nothing of DALI's."""
+        """The value of an expression; None: it is not from DALI."""
         match node:
             case ast.Name(id=name):
                 return self._bound(name)
@@ -238,7 +238,7 @@ class _Reader(ast.NodeVisitor):
         return _Name(_joined(of.name, node.attr)) if isinstance(of, (_Name, _Object)) else None
 
     def _result(self, node: ast.Call) -> _Bound | None:
-        """What a call gives."""
+        """The result of a call."""
         function = ast.unparse(node.func)
         if function == "super":
             scope = self._class()
@@ -275,7 +275,7 @@ class _Reader(ast.NodeVisitor):
         return _Made(operator, place, self._line(node.lineno))
 
     def _returned(self, of: _Function, call: ast.Call) -> _Bound | None:
-        """What a function of the script gives: the first of what it may return that is DALI's."""
+        """The result of a function of the script: the first of its possible results that is from DALI."""
         if self._depth > 5:
             return None
         silent = _Reader(of.reader._path, of.reader._line, self._seen)
@@ -289,7 +289,7 @@ class _Reader(ast.NodeVisitor):
         return next(iter(silent._returns), None)
 
     def _parameters(self, of: _Function, call: ast.Call) -> dict[str, _Bound | None]:
-        """What the parameters of a function of the script stand for, in a call."""
+        """The values of a function's parameters in a call."""
         a = of.node.args
         names = [x.arg for x in (*a.posonlyargs, *a.args)]
         if names[:1] in (["self"], ["cls"]) and isinstance(call.func, ast.Attribute):
@@ -356,7 +356,7 @@ class _Reader(ast.NodeVisitor):
                 self._remark("unseen", f"what {alias.name} of {'.' * node.level}{module} is: the module is not found beside the file", node)
 
     def _file(self, module: str, level: int) -> pathlib.Path | None:
-        """The file of another module of the script's."""
+        """The file of another module of the script."""
         parts = module.split(".") if module else []
         folder = self._path.absolute().parent
         folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
@@ -367,12 +367,12 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _other(self, module: str, level: int) -> _Group | None:
-        """What the variables of another module of the script's stand for."""
+        """The variables of another module of the script."""
         path = self._file(module, level)
         if path is None or self._depth > 5:
             return None
         if path not in self._seen:
-            self._seen[path] = _Scope()  # while it is looked into, it is empty
+            self._seen[path] = _Scope()  # empty while it is being read
             with contextlib.suppress(OSError, ValueError, SyntaxError):
                 data = path.read_bytes()
                 if b"dali" in data.lower():
@@ -442,7 +442,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(statement)
 
     def _either(self, body: Sequence[ast.stmt], others: Sequence[Sequence[ast.stmt]]):
-        """What is DALI's on one way stays so, whatever another way sets instead."""
+        """Merges alternative paths: what is DALI's on one path stays so, even if another path sets something else."""
         scope = self._scopes[-1]
         known = dict(scope)
         for statement in body:
@@ -507,7 +507,7 @@ class _Reader(ast.NodeVisitor):
         if not isinstance(to, _Name):
             self.visit(node.value)
             return
-        if isinstance(self._resolve(node.value), _Object):  # attributes that it gets when it is made are not known: see `visit_Call`
+        if isinstance(self._resolve(node.value), _Object):  # attributes of an object are checked where it is made: see `visit_Call`
             self.visit(node.value)
             return
         self._record(to.name, node)
@@ -531,7 +531,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(x)
 
     def _enter(self, to: _Function, node: ast.Call):
-        """A function of the script that is called with names of DALI uses them."""
+        """Records the uses in a function of the script that is called with names of DALI."""
         given = {k: v for k, v in self._parameters(to, node).items() if v is not None}
         key = (id(to.node), frozenset((k, v) for k, v in given.items() if isinstance(v, _Name)))
         if given and to.reader is self and key not in self._entered and isinstance(to.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -539,7 +539,7 @@ class _Reader(ast.NodeVisitor):
             self._later.append(([*to.scopes, _Scope(self._parameters(to, node))], to.node.body))
 
     def _out_of_sight(self, node: ast.Call, function: str):
-        """Remarks on what a call that is not DALI's does with what is."""
+        """Adds remarks on calls of other libraries that get objects of DALI."""
         given = [self._resolve(x.value if isinstance(x, ast.Starred) else x) for x in node.args]
         given += [self._resolve(k.value) for k in node.keywords]
         first = given[0] if given else None
@@ -590,7 +590,7 @@ class _Reader(ast.NodeVisitor):
                 self._use(f"{name}({k.arg}={k.value.value!r})", k.value, works=False)
 
     def _places(self, node: ast.Call, to: _Name | _Object | _Definition):
-        """Remarks on what the host needs and a program makes."""
+        """Adds remarks on values that a program makes and the host needs."""
         if isinstance(to, _Definition):
             return
         operator = ""
@@ -616,7 +616,7 @@ def _name(module: str) -> _Name:
 
 
 def _strings(node: ast.Call) -> Iterator[str]:
-    """The texts among the arguments of a call; of one that is put together its beginning."""
+    """The strings among the arguments of a call. For a composed string, its beginning."""
     for x in (*node.args, *(k.value for k in node.keywords)):
         while isinstance(x, (ast.BinOp, ast.JoinedStr)):
             x = x.left if isinstance(x, ast.BinOp) else x.values[0] if x.values else None
@@ -625,13 +625,13 @@ def _strings(node: ast.Call) -> Iterator[str]:
 
 
 def _imported(node: ast.Call, function: str) -> str | None:
-    """The module of DALI that a call imports by name, whatever the function that does it is called: ``lazy_import("nvidia.dali")``."""
+    """The module of DALI that a call imports by name, whatever function does it: ``lazy_import("nvidia.dali")``."""
     if not any(word in function.lower() for word in ("import", "lazy")):
         return None
     for x in node.args:
         if isinstance(x, ast.Constant) and isinstance(x.value, str) and (x.value == DALI or x.value.startswith(f"{DALI}.")):
             if function == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
-                return None  # that gives `nvidia`
+                return None  # the call returns `nvidia`
             return x.value
     return None
 
@@ -662,7 +662,7 @@ def find(paths: Sequence[str]) -> Iterator[pathlib.Path]:
 
 
 def source(path: pathlib.Path) -> tuple[str, Callable[[int], str]]:
-    """The Python code of a file or notebook, and what its lines are called."""
+    """The Python code of a file or notebook, and a function that names its lines."""
     data = path.read_bytes()
     if path.suffix != ".ipynb":
         return data.decode("utf-8-sig"), str
@@ -676,7 +676,7 @@ def source(path: pathlib.Path) -> tuple[str, Callable[[int], str]]:
 
 
 def read(path: pathlib.Path) -> Reading:
-    """What a file uses of DALI. Raises OSError, or ValueError (SyntaxError is shown as one), where it can't be read."""
+    """The uses of DALI in a file. Raises OSError or ValueError if the file can't be read (a SyntaxError becomes a ValueError)."""
     if b"dali" not in path.read_bytes().lower():
         return Reading()
     text, line = source(path)
@@ -687,12 +687,12 @@ def read(path: pathlib.Path) -> Reading:
 
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the script, such as invalid escapes
+        warnings.simplefilter("ignore")  # about the script, such as invalid escapes
         return ast.parse(text)
 
 
 def _python(cell: str) -> str:
-    """A notebook's cell with its magics blanked out, line by line."""
+    """The code of a notebook's cell, with lines of magics blanked out."""
     lines = cell.split("\n")
     if lines[0].startswith("%%") and not lines[0].startswith(("%%time", "%%capture")):
         lines = [""] * len(lines)

@@ -1,4 +1,4 @@
-"""What a script finds in place of what is not there: data, the arguments of its command line, GPUs."""
+"""Replaces what a script needs and does not find: data, arguments of its command line, GPUs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _READERS = ("file", "numpy", "tfrecord", "coco", "mxnet", "nemo_asr", "webdatase
 
 
 class Replaced:
-    """Functions of this process that give a script made-up data where it has none.
+    """Replaces functions of this process, so that a script gets made-up data where it has none.
 
     Args:
       data: the made-up data.
 
     Attributes:
-      pipelines: all that the script has made.
+      pipelines: all pipelines that the script has made.
     """
 
     def __init__(self, data: _made_up.Data):
@@ -35,7 +35,7 @@ class Replaced:
         self.pipelines: list[jaxdali.Pipeline] = []
 
     def install(self, torch: bool):
-        """Puts them in their places; `torch`: also those of PyTorch, which the script uses."""
+        """Installs the replacements. `torch`: also those for PyTorch, which the script uses."""
         self._note_pipelines()
         self._replace_functions()
         self._replace_command_line()
@@ -55,7 +55,7 @@ class Replaced:
         jaxdali.Pipeline.__init__ = tracked  # pyright: ignore[reportAttributeAccessIssue]
 
     def _replace_command_line(self):
-        """Arguments that must be given are made up."""
+        """Makes up required arguments of the command line."""
         guesses = _made_up.Guesses(self._data)
         parse = argparse.ArgumentParser.parse_known_args
 
@@ -73,7 +73,7 @@ class Replaced:
         argparse.ArgumentParser.parse_known_args = parse_known_args  # pyright: ignore[reportAttributeAccessIssue]
 
     def _replace_gpus(self):
-        """PyTorch's functions that say which GPU there is do not fail where there is none."""
+        """Lets PyTorch's functions that describe the GPU work without one."""
         with contextlib.suppress(ImportError):
             import torch
 
@@ -84,7 +84,7 @@ class Replaced:
                 torch.Tensor.cuda = lambda tensor, *_, **__: tensor  # pyright: ignore[reportAttributeAccessIssue]
 
     def _replace_functions(self):
-        """Readers get made-up files where theirs are not there; `external_source` what its consumers want."""
+        """Gives readers made-up files if theirs do not exist, and `external_source` what its consumers need."""
         replaced: dict[Callable[..., Any], Callable[..., Any]] = {
             jaxdali.fn.external_source: self._external_source(jaxdali.fn.external_source)
         }
@@ -146,12 +146,12 @@ class Replaced:
         return [_made_up.array(self._data.variant, i) for i in range(4)]
 
     def batch(self, pipeline: jaxdali.Pipeline, node: Node, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
-        """A batch of what the consumers of an `external_source` want.
+        """A batch of what the consumers of an `external_source` need.
 
         Args:
           node: the source, in the graph of the pipeline.
-          output: which of its outputs.
-          given: its arguments.
+          output: the number of the output.
+          given: the arguments of the source.
         """
 
         def of_output(name: str) -> Any:
@@ -166,7 +166,7 @@ class Replaced:
 
 
 def _consumers(graph: Any, node: Node, output: int) -> list[str]:
-    """The operators that read an output, also behind others that give much the same."""
+    """The operators that read an output, directly or behind operators that change little."""
     found = []
     for other in graph.nodes:
         if any(x.node is node and x.index == output for x in other.inputs):

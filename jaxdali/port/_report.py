@@ -1,4 +1,4 @@
-"""What is printed."""
+"""Formats the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._reading import Remark, Use
 
 
 def summary(uses: Sequence[Use]) -> str:
-    """How much of it works, in a sentence."""
+    """A sentence that says how many uses work."""
     names = {u.name: u.works for u in uses if not u.name.endswith("=)")}
     arguments = {u.name for u in uses if u.name.endswith("=)")}
     text = f"{sum(names.values())} of {len(names)} names work"
@@ -22,7 +22,7 @@ def summary(uses: Sequence[Use]) -> str:
 
 
 def by_line(uses: Sequence[Use]) -> Iterator[str]:
-    """A row for each use of what is missing, for one file."""
+    """For one file: a row for each use that is missing."""
     missing = list(dict.fromkeys((u.line, u.name) for u in uses if not u.works))
     width = max((len(line) for line, _ in missing), default=0)
     for line, name in missing:
@@ -30,7 +30,7 @@ def by_line(uses: Sequence[Use]) -> Iterator[str]:
 
 
 def by_name(uses: Sequence[Use], columns: int) -> Iterator[str]:
-    """A row for each thing that is missing, the one that most files use first, and where it is used."""
+    """A row for each missing name, the one that most files use first, with its places."""
     return _table("not here", [(u.name, u.file, u.line) for u in uses if not u.works], columns)
 
 
@@ -54,7 +54,7 @@ def _table(title: str, found: Sequence[tuple[str, str, str]], columns: int) -> I
         if line not in places[name][file]:
             places[name][file].append(line)
     width = max((len(name) for name in (*places, title)), default=0)
-    if width > columns // 2:  # texts, not names: the places stand below
+    if width > columns // 2:  # texts instead of names: the places go below
         width = 0
     if places:
         yield f"{title:<{width}}  files  lines  where" if width else title
@@ -80,7 +80,7 @@ def _coloured(text: str, what: str) -> str:
 
 
 def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
-    """Some rows for what became of each pipeline definition of a file."""
+    """Rows with the result of each pipeline definition of a file."""
     names = [r["name"] or "(the file)" for r in results]
     lines = [r["line"] for r in results]
     width, at = max(map(len, [*names, "pipeline"])), max(map(len, [*lines, "line"]))

@@ -1,4 +1,4 @@
-"""What stands in for what a script needs and is not there: modules that are not installed, and settings from its command line."""
+"""Stand-ins for modules that a script needs and that are not installed, and for settings from its command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._core.errors import in_package
 from .._core.names import hint
 from ._alias import DALI
 
-# What functions say in a program that is one process.
+# Results of these functions in a program with a single process.
 _ALONE: dict[str, Any] = {
     **dict.fromkeys(("rank", "local_rank", "get_rank", "get_local_rank", "current_device"), 0),
     **dict.fromkeys(("size", "local_size", "world_size", "get_world_size", "device_count"), 1),
@@ -28,10 +28,10 @@ _ALONE: dict[str, Any] = {
 
 
 class StandIn:
-    """An object of a module that is not installed: it can be called, derived from, and used as a decorator.
+    """An object of a module that is not installed. It can be called, subclassed, and used as a decorator.
 
     Args:
-      name: what it stands for, such as ``"tensorflow.constant"``.
+      name: the name of the object, such as ``"tensorflow.constant"``.
     """
 
     def __init__(self, name: str):
@@ -44,7 +44,7 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
-            return args[0]  # as a decorator
+            return args[0]  # used as a decorator
         name = self.stands_for.rpartition(".")[2]
         if name in _ALONE:
             return _ALONE[name]
@@ -57,7 +57,7 @@ class StandIn:
         return StandIn(f"{self.stands_for}[{key!r}]")
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((StandIn(f"{self.stands_for}[0]"),))  # so that what is made of its elements is not known either
+        return iter((StandIn(f"{self.stands_for}[0]"),))  # so that what is made from its elements is also a stand-in
 
     def __len__(self) -> int:
         return 1
@@ -94,11 +94,11 @@ class _Module(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules that nobody else finds: those of the script's project in the folders above it, else a stand-in.
+    """Finds modules that no one else finds: those of the script's project in the folders above it, otherwise a stand-in.
 
     Args:
       script: the script.
-      says: is told of each module that has a stand-in.
+      says: called with the name of each module that gets a stand-in.
     """
 
     def __init__(self, script: pathlib.Path, says: Callable[[str], None]):
@@ -129,7 +129,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def fill_gaps():
-    """Puts stand-ins in the place of DALI's modules that are not here: reading the script tells that they are missing."""
+    """Replaces DALI's modules that are missing in jaxdali by stand-ins. Reading the script reports them."""
     for name in ("plugin.tf", "plugin.mxnet", "plugin.paddle", "plugin.numba", "plugin_manager"):
         if not hint(name):
             continue
@@ -140,7 +140,7 @@ def fill_gaps():
 
 
 def _wanted() -> bool:
-    """Whether the module that is imported now is the script's to have: libraries know what to do without, as do scripts that catch it."""
+    """Whether the script itself imports the current module. Libraries, and scripts that catch the error, handle missing modules."""
     frame = sys._getframe(2)
     while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith("<frozen")):
         frame = frame.f_back
@@ -148,12 +148,12 @@ def _wanted() -> bool:
 
 
 def is_users(file: str) -> bool:
-    """Whether a source file belongs to the script: to no library, and not to Python."""
+    """Whether a source file belongs to the script, not to a library or to Python."""
     return not in_package(file) and "site-packages" not in file and not file.startswith(("<", os.path.dirname(os.__file__)))
 
 
 def _caught(file: str, line: int) -> bool:
-    """Whether the script goes on when the import at this line fails."""
+    """Whether the script continues if the import at this line fails."""
     for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Try) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
             for handler in node.handlers:
@@ -173,7 +173,7 @@ def _tree(file: str) -> ast.AST:
 
 
 def stand_in_among(values: Any) -> str:
-    """What the first stand-in among values, or in their collections, stands for; "" when there is none."""
+    """The name of the first stand-in among values, or in collections among them; "" if there is none."""
     todo, seen = [values], 0
     while todo and seen < 2000:
         x = todo.pop()

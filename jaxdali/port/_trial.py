@@ -1,7 +1,7 @@
 """Tries the pipelines of one file: ``python -m jaxdali.port._trial FILE REPORT FOLDER SECONDS [SKIPPED ...]``, which `_check` starts.
 
-It imports the file, makes up the arguments of each pipeline definition, builds it, and runs a batch. What becomes of each it appends to
-the file REPORT, line by line, so that it is known how far it came when the process hangs or dies.
+It imports the file, makes up the arguments of each pipeline definition, builds the pipeline, and runs a batch. It appends each result to
+the file REPORT, line by line, so that the progress is known if the process hangs or dies.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from ._replaced import Replaced
 
 
 class _TooLong(BaseException):
-    """The time for one pipeline is up."""
+    """The time limit for a pipeline is reached."""
 
 
 @dataclasses.dataclass
 class Result:
-    """What became of a pipeline definition, or of the file.
+    """The result for a pipeline definition, or for the file.
 
     Attributes:
       name: of the definition; "" for the file.
       line: where it is defined.
-      what: "runs", "fails" (here, of what DALI has), or "untried": it could not be tried, or not with what could be made up.
-      text: the outputs, or what went wrong.
-      where: the line of the user at which it went wrong; "" where none is known.
+      what: "runs", "fails" (although DALI supports it), or "untried": it could not be tried, or not with made-up arguments.
+      text: the outputs, or the error.
+      where: the user's line of the error; "" if it is unknown.
       made_up: the arguments that were made up.
-      hints: what else there is to know.
+      hints: further remarks.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Trial:
         self._tree = ast.parse(self._text)
 
     def run(self):
-        """Tries all that is there."""
+        """Tries all pipelines."""
         self._prepare()
         module = self._import()
         self._try_made(module)
@@ -100,7 +100,7 @@ class Trial:
     # --- the file -----------------------------------------------------------------------------------------------
 
     def _prepare(self):
-        """Puts what is made up in the place of what is not there."""
+        """Installs replacements for what is missing."""
         sys.argv = [str(self._path)]
         sys.path[:1] = [str(self._path.parent)]
         sys.meta_path.append(_stand_ins.Finder(self._path, self._stand_ins.append))
@@ -109,7 +109,7 @@ class Trial:
         self._replaced.install(torch="torch" in self._text)
 
     def _import(self) -> types.ModuleType:
-        """The module, or as much of it as could be made."""
+        """The module, or as much of it as could be executed."""
         name, package = _code.module_name(self._path, self._tree)
         module = types.ModuleType(name)
         module.__file__ = str(self._path)
@@ -162,7 +162,7 @@ class Trial:
                 self._tell(self._run(names[0], line, [pipeline], None))
 
     def _definitions(self, module: types.ModuleType) -> Iterator[tuple[str, int, Callable[[_made_up.Guesses], Any]]]:
-        """The name and line of each definition, and what makes its pipeline."""
+        """The name and line of each definition, and a function that makes its pipeline."""
         seen: set[int] = set()
 
         def once(x: Any) -> bool:
@@ -195,7 +195,7 @@ class Trial:
         return function.__code__.co_filename == str(self._path)
 
     def _of_method(self, owner: Any, factory: Any, guesses: _made_up.Guesses) -> Any:
-        """Calls what `pipeline_def` made of a method, of an object if one can be made."""
+        """Calls the factory that `pipeline_def` made from a method, with an object if one can be made."""
         try:
             owned = self._of_call(owner, owner.__name__, guesses)
         except Exception:
@@ -203,7 +203,7 @@ class Trial:
         return self._of_function(factory, guesses, owned)
 
     def _of_function(self, factory: Any, guesses: _made_up.Guesses, owned: Any = None) -> Any:
-        """Calls what `pipeline_def` made."""
+        """Calls a factory that `pipeline_def` made."""
         function = inspect.unwrap(factory)
         known = self._written(function.__name__)
         arguments = self._arguments(function, guesses, known, bound=owned is not None)
@@ -222,7 +222,7 @@ class Trial:
         return _called(function, _code.positional_only(target), arguments, guesses)
 
     def _arguments(self, function: Any, guesses: _made_up.Guesses, known: Mapping[str, Any], bound: bool = False) -> dict[str, Any]:
-        """Arguments of a function: as the file itself gives them where it gives values, else made up."""
+        """Arguments of a function: those that the file itself passes, otherwise made-up ones."""
         signature = inspect.signature(function)
         names = list(signature.parameters)
         skipped = names[:1] if bound else []
@@ -242,7 +242,7 @@ class Trial:
         return arguments
 
     def _written(self, name: str) -> dict[str, Any]:
-        """The arguments by name that the file calls a function with, where they are constants."""
+        """The keyword arguments that the file calls a function with, if they are constants."""
         found: dict[str, Any] = {}
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
@@ -255,7 +255,7 @@ class Trial:
         return found
 
     def _try(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
-        """The best of what becomes of a definition with data of several kinds, where it makes a difference."""
+        """The best result of a definition, tried with several kinds of data if that makes a difference."""
         best: Result | None = None
         used = self._data.used_root = False
         for variant, flat in [*((v, False) for v in self._data.variants), (self._data.variants[0], True)]:
@@ -317,7 +317,7 @@ class Trial:
         return Result(name, where, "runs", ", ".join(outputs) or "no outputs", hints=hints, made_up=_shown(guesses))
 
     def _feed(self, pipeline: jaxdali.Pipeline):
-        """Feeds what the user's code would feed."""
+        """Feeds the data that the user's code would feed."""
         if parts_of(pipeline).setups:
             return
         executor = parts_of(pipeline).session.executor
@@ -325,7 +325,7 @@ class Trial:
         for node in parts_of(pipeline).graph.nodes:
             if node.op.name == "external_source" and node.id in executor.sources and executor.sources[node.id].fed:
                 given = dict(node.call.arguments) if node.call is not None else {}
-                for _ in range(4):  # as many as are made ahead
+                for _ in range(4):  # as many batches as are made ahead
                     pipeline.feed_input(node.name, self._replaced.batch(pipeline, node, 0, given), layout=given.get("layout"))
 
     def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
@@ -345,7 +345,7 @@ class Trial:
     # --- what went wrong ----------------------------------------------------------------------------------------
 
     def _place(self, where: str) -> str:
-        """A line of the file, as ``file:line``, or only its line where the file is this one."""
+        """A line of the user as ``file:line``, or only the line number if it is in this file."""
         file, _, number = where.rpartition(":")
         return self._line_name(int(number)) if number.isdigit() and file == str(self._path) else where
 
@@ -387,12 +387,12 @@ class Trial:
 
 
 def _how_far(result: Result) -> int:
-    """The line at which it went wrong, so that of several failures the one that came furthest is shown."""
+    """The line of the error. Of several failures the one that came furthest is reported."""
     return int(result.where) if result.where.isdigit() else 0
 
 
 def _not_here(e: BaseException) -> bool:
-    """Whether it says that something of DALI's is not here."""
+    """Whether the message says that jaxdali lacks something that DALI has."""
     return isinstance(e, (AttributeError, ImportError, NotImplementedError)) and bool(
         re.search("not in jaxdali|not there yet|neither here nor in DALI|^module 'jaxdali|jaxdali.ops has no class", str(e))
     )
@@ -419,7 +419,7 @@ def _shown(guesses: _made_up.Guesses | None) -> str:
 
 
 def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any], guesses: _made_up.Guesses) -> Any:
-    """Calls a function. Of what it hands on in ``**kwargs``, what others do not take is left out, and what they need is made up."""
+    """Calls a function. If it passes on ``**kwargs``, arguments that the callee refuses are removed, and missing ones are made up."""
     arguments = dict(arguments)
     first = [arguments.pop(p) for p in positional if p in arguments]
     hands_on = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
@@ -441,4 +441,4 @@ def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any],
 if __name__ == "__main__":
     file, report, folder, seconds, *skipped = sys.argv[1:]
     Trial(pathlib.Path(file), pathlib.Path(report), pathlib.Path(folder), float(seconds), skipped).run()
-    os._exit(0)  # whatever threads the script has left
+    os._exit(0)  # the script may have left threads

@@ -1,4 +1,4 @@
-"""The package `nvidia` where `nvidia.dali` is another name of jaxdali. Other packages' parts of it stay where they are."""
+"""The package `nvidia` in which `nvidia.dali` is an alias of jaxdali. Parts of `nvidia` from other packages remain available."""
 
 import pkgutil
 

@@ -1,4 +1,4 @@
-"""`nvidia.dali` as another name of jaxdali, for programs that find this folder first: `jaxdali.port` puts it there."""
+"""`nvidia.dali` as an alias of jaxdali, for programs that find this folder first. `jaxdali.port` puts it on the path."""
 
 import pathlib
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 try:
     import jaxdali
-except ModuleNotFoundError:  # this process has another search path than the one that was started first
+except ModuleNotFoundError:  # this process has another search path than the first one
     sys.path.append(str(pathlib.Path(__file__).parents[5]))
     import jaxdali
 
