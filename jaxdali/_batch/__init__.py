@@ -1,1 +1,1 @@
-"""One batch: read, prepared on the host, launched, checked, and given its final form."""
+"""Makes one batch: reads it, prepares it on the host, launches it, checks it, and gives it its final form."""

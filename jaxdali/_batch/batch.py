@@ -1,4 +1,4 @@
-"""One batch in the making, and one that is finished."""
+"""A batch while it is made, and a finished batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .._plan.plan import Presence, Ref, Step
 
 @dataclasses.dataclass(frozen=True)
 class BadSample:
-    """A sample that could not be read or decoded, and was replaced (``on_error="replace"``) or left out ("skip").
+    """A sample that could not be read or decoded, and was replaced (``on_error="replace"``) or skipped ("skip").
 
     Attributes:
-      file: where it came from, a file as it can be opened; reason: why; count: how often that happened so far.
+      file: where it came from, as a path that can be opened; reason: the error; count: how often that happened so far.
     """
 
     file: str
@@ -32,7 +32,7 @@ class EagerArrays(tuple):
     """The result of an eager function: one array for each local shard, of the samples that it was called with.
 
     Attributes:
-      present: which ones these are, ``bool[N]``; None: all.
+      present: the samples that it was called with, ``bool[N]``; None: all.
     """
 
     present: np.ndarray | None = None
@@ -40,11 +40,12 @@ class EagerArrays(tuple):
 
 @dataclasses.dataclass(frozen=True)
 class PhaseMemory:
-    """The memory of a phase's programs, for one batch.
+    """The memory of a phase's programs for one batch.
 
     Attributes:
       offsets: where the samples of each ragged value begin.
-      needs, capacities: elements of its buffer, and bytes of each native step's working memory: needed, and there. By `Phase`'s places.
+      needs, capacities: elements of its buffer, and bytes of each native step's working memory: as needed, and as available. Indexed by the
+        places in `Phase`.
     """
 
     offsets: Mapping[Ref, np.ndarray]
@@ -59,18 +60,18 @@ class InFlightBatch:
     Attributes:
       before, after: the states before and after the batch.
       read: the values of the sources.
-      values: shapes of everything, and the data of host values.
+      values: the shapes of all values, and the data of host values.
       setups: the setups of steps in programs, by the steps' ids.
-      origins: what the sources said of their samples, by their nodes; names: where the samples of values came from, see `origins.py`.
-      ids: epoch and position of each sample; drawn: in place of them, by step, what its random numbers are keyed by.
+      origins: what the sources returned about their samples, by node; names: where the samples of values came from, see `origins.py`.
+      ids: epoch and position of each sample; drawn: in their place, the keys of the random numbers, by step.
       results: the results of programs and eager functions: arrays, `Ragged` or `EagerArrays`.
-      status: of each program that has native steps: (the program, they, codes ``i32[S*B, steps]``, what they took, or None).
-      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of those replaced.
-      unread: the same of samples that sources could not read: it stays when the batch is made again.
-      bad: after a launch, by native step, the samples that failed and their codes, see `HostContext.bad`.
-      memory: what the programs of each phase needed and had, by the phase's number.
-      repaired: ``bool[N]``, the samples that are made again while the rest of the batch stays as it is; None: the whole batch is made.
-      error: the exception of a source; ended: whether a source is at its end. Both stop the batch after the other sources have been read.
+      status: for each program with native steps: (the program, these steps, codes ``i32[S*B, steps]``, their times or None).
+      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of samples that were replaced.
+      unread: the same for samples that sources could not read. It is kept when the batch is made again.
+      bad: after a launch, the samples that failed and their codes, by native step; see `HostContext.bad`.
+      memory: the memory of each phase's programs, by the phase's number.
+      repaired: ``bool[N]``, the samples that are made again while the rest of the batch is kept; None: the whole batch is made.
+      error: the exception of a source; ended: whether a source has ended. Both stop the batch after the other sources have been read.
     """
 
     before: dict
@@ -105,7 +106,7 @@ class InFlightBatch:
         return self.present is not None and not self.present.all()
 
     def identify(self, ids: SampleIds):
-        """Says which samples the batch has, as far as the sources read by now tell."""
+        """Stores which samples the batch has, as far as the sources read so far determine it."""
         self.ids = ids
         self._present_in.clear()
 
@@ -126,7 +127,7 @@ class InFlightBatch:
         return present
 
     def path_of(self, node: Node, i: int) -> str:
-        """Where sample `i` of a node came from, for messages: a file as it can be opened; "" when there is none."""
+        """Where sample `i` of a node came from, for messages: a path that can be opened; "" if there is none."""
         ids = None if node.source is None else self.origins.get(node.source.id)
         return ids.paths[i] if ids is not None else ""
 
@@ -136,11 +137,11 @@ class Batch:
     """A finished batch.
 
     Attributes:
-      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made of it) or a `Value` (otherwise).
-      state: after this batch.
+      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made from it), otherwise a `Value`.
+      state: the state after this batch.
       ids: epoch, position and presence of each sample.
-      names: where the samples of each output came from (not `as_arrays`).
-      replaced: file and reason of each sample that was replaced or left out.
+      names: where the samples of each output came from (not with `as_arrays`).
+      replaced: file and reason of each sample that was replaced or skipped.
     """
 
     outputs: tuple[Any, ...]

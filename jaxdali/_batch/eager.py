@@ -24,7 +24,7 @@ class EagerCalls:
     """Calls the eager functions of a pipeline, and stores their results in the batch.
 
     Args:
-      resources: what batches are made with.
+      resources: the resources for making batches.
       outputs: converts values to the form that functions take.
       buffer: returns a pooled buffer for a ragged value, given the number and type of its elements.
     """
@@ -45,7 +45,7 @@ class EagerCalls:
             self._resources.calling = None
 
     def _call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
-        """Calls a function of each shard's arrays. Its results are arrays; later steps also see them as host values."""
+        """Calls a function with each shard's arrays. Its results are arrays; later steps can also use them as host values."""
         resources = self._resources
         inputs = []
         present = batch.present_in(step.presence)
@@ -77,7 +77,7 @@ class EagerCalls:
         return specs
 
     def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
-        """Calls a function of samples. Its results are host values."""
+        """Calls a function with samples. Its results are host values."""
         if ctx.present.any():
             try:
                 results = op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
@@ -103,8 +103,8 @@ class EagerCalls:
 
 
 def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
-    """The specs of a function's outputs in a branch that no sample takes; if it was never called, those that the `if` has in their
-    place."""
+    """The specs of a function's outputs in a branch that no sample takes. If it was never called, these are the specs that the `if` has for
+    its other side."""
     if step.known:
         return step.specs
     found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]
@@ -123,7 +123,7 @@ def _spec_of_samples(step: Step, op: EagerOperator, i: int, samples: Any) -> Spe
 
 
 def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
-    """Of output `i` of an eager step."""
+    """The spec of output `i` of an eager step."""
     if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
         before = step.specs[i]
         raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")

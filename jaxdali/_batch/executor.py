@@ -52,7 +52,7 @@ class Executor:
     Attributes:
       graph: that of the first shard.
       sources: by the id of their node.
-      resources: what batches are made with.
+      resources: the resources for making batches.
       reader: begins a batch, and knows the states before and after it.
     """
 
@@ -105,7 +105,7 @@ class Executor:
                 except OperatorError:
                     raise
                 except (ValueError, RuntimeError, OSError) as e:
-                    # What is not there for a reader of ours: the text says all that a traceback would, but for what it was made of.
+                    # The error about a missing file of one of our readers says everything, so the traceback is left out, but not the cause.
                     ours = type(node.op).__module__.startswith("jaxdali.")
                     said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
                     raise node.error(_said(e)) from shown_error(e.__cause__ if said else e)
@@ -113,7 +113,7 @@ class Executor:
     # --- build ------------------------------------------------------------------------------------------------
 
     def build(self):
-        """Binds the operators, as far as no eager function has to run for that; reads first batches where only these tell the types."""
+        """Binds the operators, as far as possible before eager functions run. It reads first batches if they determine the types."""
         if not self._built:
             self.reader.set_up_first()
             self._bound.bind_sources()  # may call a user function, under the settings of the user's thread
@@ -137,11 +137,11 @@ class Executor:
 
     @property
     def plan(self) -> Plan:
-        """What runs."""
+        """The plan that runs."""
         return self._bound.plan
 
     def tuner(self, depth: int) -> Tuner | None:
-        """The tuner of the number of threads and of batches made ahead, which begin with `depth`; None: both are fixed."""
+        """The tuner of the number of threads and of batches made ahead, with the initial `depth`; None: both are fixed."""
         return Tuner(self.resources.meter, self._tuned, self.resources.num_threads, depth, available_cpus()) if self._tuned else None
 
     def reseed(self, seed: int):
@@ -166,8 +166,8 @@ class Executor:
     def launches(self) -> int:
         """Batches that may be launched and not yet finished.
 
-        While an accelerator computes one, the next is read, packed and launched, so that it never waits for the host. On the CPU
-        both would want the same cores.
+        While an accelerator computes one, the next is read, packed and launched, so the accelerator never waits for the host. On the CPU
+        both would compete for the same cores.
         """
         return 2 if self.resources.accelerator else 1
 
@@ -176,7 +176,7 @@ class Executor:
         self._host.store(self.plan.step(ref.step), batch, (data,))
 
     def prepare(self, batch: InFlightBatch):
-        """The host pass of the first phase alone: the batch then holds host values and setups.
+        """The host pass of the first phase only. Afterwards the batch holds host values and setups.
 
         Raises:
           SampleError: a sample failed.
@@ -215,7 +215,7 @@ class Executor:
         return Batch(values, batch.after, ids, names, [*batch.unread, *batch.replaced])
 
     def _array(self, i: int, ref: Ref, sharding: Sharding | None, batch: InFlightBatch) -> Any:
-        """Output `i` of an iterator."""
+        """Output `i` for an iterator."""
         step, names = self.plan.maker(ref), self._delivery.names
         if i in self._delivery.as_sample_lists:
             return self._outputs.samples(ref, step, batch)
@@ -253,7 +253,7 @@ class Executor:
         Args:
           epoch: its number.
           empty: whether the epoch had no batch: the warning is then about exhausted sources, else about samples that do not fill a batch.
-          instead: how to get those.
+          instead: how to get those samples.
         """
         for node in self.graph.nodes:
             source = self.sources.get(node.id)
@@ -293,14 +293,14 @@ class Executor:
 
 
 def _said(e: Exception) -> str:
-    """The text of an exception that opening a source raised."""
+    """The text of an exception that was raised while a source was opened."""
     if isinstance(e, UnicodeEncodeError):
         return f"{e.object!r} can't be the name of a file: {e.object[e.start : e.end]!r} is not a valid character"
     return str(e)
 
 
 def _nbytes(output: Any) -> int:
-    if isinstance(output, (list, tuple)):  # of a ragged output
+    if isinstance(output, (list, tuple)):  # the parts of a ragged output
         return sum(x.nbytes for x in output)
     data: Any = output.data if isinstance(output, Value) else output
     return int(data.data.nbytes if isinstance(data, Packed) else data.nbytes)

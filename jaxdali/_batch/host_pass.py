@@ -1,4 +1,4 @@
-"""The host pass of one batch: host operators, the setup of those in programs, and eager functions in between."""
+"""The host pass of one batch: host operators, the setup of operators in programs, and eager functions in between."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _SingleStep:
     """A step of the host pass.
 
     Attributes:
-      shapes: of each output of a static shape, ``i64[N, ndim]``.
-      fetched: what of programs' results it needs on the host, after the step itself.
+      shapes: for each output of static shape, ``i64[N, ndim]``.
+      fetched: results of programs that the step needs on the host, each with the step.
     """
 
     step: Step
@@ -44,20 +44,20 @@ class _SingleStep:
 
     @property
     def waits(self) -> bool:
-        """Whether it comes after programs, which must have succeeded."""
+        """Whether it runs after programs, which must have succeeded."""
         return bool(self.fetched) or isinstance(self.step.op, EagerOperator)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pointwise:
-    """Steps of the host pass that need no more than their inputs' data, one after the other: see `HostOperator.compute`."""
+    """Consecutive steps of the host pass that need only their inputs' data: see `HostOperator.compute`."""
 
-    steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with what computes it, and the shapes of its output
+    steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with the function that computes it, and the shapes of its output
     fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_SingleStep`
 
     @property
     def waits(self) -> bool:
-        """As of `_SingleStep`."""
+        """See `_SingleStep`."""
         return bool(self.fetched)
 
     def __call__(self, batch: InFlightBatch, meter: Meter):
@@ -82,7 +82,7 @@ class _Pointwise:
 def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]:
     """The host pass of phase `number` of a plan."""
     prepared: list[_SingleStep | _Pointwise] = []
-    made: dict[int, int] = {}  # from which of these on the outputs of a step are there
+    made: dict[int, int] = {}  # index of the part after which the outputs of a step exist
     for step in plan.steps:
         if step.phase != number or isinstance(step.op, SourceOperator):
             continue
@@ -96,7 +96,7 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]
             made[step.id] = len(prepared)
             continue
         assert shapes[0] is not None, step.op.name
-        # In the first run that comes after all that it needs: so there are few.
+        # In the first run after everything that it needs, so that there are few runs.
         ready = max((made[r.step] for r in step.needs if r.step in made), default=0)
         new = len(prepared), _Pointwise([])
         at, run = next(((i, x) for i, x in enumerate(prepared) if i >= ready and isinstance(x, _Pointwise)), new)
@@ -113,7 +113,7 @@ class HostPass:
 
     Args:
       bound: the plan, which grows with what the first batch shows.
-      resources: what batches are made with.
+      resources: the resources for making batches.
       capacity: returns the capacity, in elements, of the buffer that a program has for a ragged value; 0: not known.
       outputs: converts values to the form that functions take.
     """
@@ -124,7 +124,7 @@ class HostPass:
         self._capacity = capacity
         self._outputs = outputs
         self._eager = EagerCalls(resources, outputs, self._buffer)
-        self._told: set[Ref] = set()  # values that were brought to the host before
+        self._told: set[Ref] = set()  # values that were reported as copied to the host
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator passed on unchanged
         self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
@@ -174,7 +174,7 @@ class HostPass:
         return {}
 
     def _learn(self, batch: InFlightBatch) -> bool:
-        """Binds the steps that waited for values which the batch now has. Returns whether there were any."""
+        """Binds the steps that awaited values which the batch now has. Returns whether there were any."""
         shapes: dict[Ref, tuple[int, ...]] = {}
         for ref in (r for r in self._bound.plan.awaited if r in batch.values):
             maker = self._bound.plan.maker(ref)
@@ -269,7 +269,7 @@ class HostPass:
                 batch.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
     def context(self, step: Step, batch: InFlightBatch, bad: Mapping[int, int]) -> HostContext:
-        """What an operator or source gets in the host pass."""
+        """The context of an operator or source in the host pass."""
         resources, ids = self._resources, batch.ids
         epoch, position = (resources.zeros, resources.zeros) if ids is None else (ids.epoch, ids.position)
         epoch, position = batch.drawn.get(step.id, (epoch, position))
@@ -336,7 +336,8 @@ class HostPass:
                 self._resources.meter.count(stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), nbytes)
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
-        """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if that is enough."""
+        """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if that is large
+        enough."""
         while ref in self._passed_on:
             ref = self._passed_on[ref]
         return self._resources.pool.empty((self._resources.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
@@ -347,7 +348,7 @@ _logged: set[tuple[str, str]] = set()
 
 
 def _tell(reader: Step, maker: Step):
-    """Logs once that each batch makes a round trip between two lines of a definition, unless it is for a branch's predicate."""
+    """Logs once that each batch makes a round trip between two lines of a definition. Predicates of branches are not logged."""
     lines = reader.node.where, maker.node.where
     if lines not in _logged and reader.op.name not in ("if", "and", "or", "not"):
         _logged.add(lines)
@@ -362,13 +363,13 @@ def _tell(reader: Step, maker: Step):
 
 
 def _common_shapes(step: Step, batch: InFlightBatch) -> dict[Ref, tuple[int, ...]]:
-    """The shapes of what a step has made of all samples, where these agree."""
+    """The shapes of a step's results, if all samples agree."""
     made = ((r, batch.values[r].shapes) for r in step.outputs if r in batch.values and step.presence is None)
     return {r: tuple(shapes[0].tolist()) for r, shapes in made if len(shapes) and (shapes == shapes[0]).all()}
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:
-    """``i64[N, ndim]``, the shapes of samples that all have one; None: they don't."""
+    """``i64[N, ndim]``, the shapes of all samples if they are equal; None: they are not."""
     return None if spec.shape is None else _repeated(spec.shape, N)
 
 

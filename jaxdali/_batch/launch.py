@@ -25,10 +25,10 @@ from .resources import RunResources
 
 
 # Note [Repair alone]
-# A GPU's decoder leaves some files to the host, and only its status, after the batch, says which. Making the batch again would read,
-# decode and transfer everything twice. Instead the host decodes those samples, and the programs that have run do so once more with a mask
-# of these samples alone (see Note [Presence]); their rows are written over those of the first run. The operands have the same shapes, so
-# nothing is compiled. Where other samples depend on one that failed (`ProgramOperator.mixes`), the whole batch is made again.
+# A GPU's decoder leaves some files to the host, but only its status, after the batch, says which. Making the batch again would read, decode
+# and transfer everything twice. Instead the host decodes only those samples, and the programs that have run do so once more with a mask of
+# these samples (see Note [Presence]); their rows overwrite those of the first run. The operands have the same shapes, so nothing is
+# compiled. If other samples depend on one that failed (`ProgramOperator.mixes`), the whole batch is made again.
 class Launcher:
     """Launches the batches of an executor.
 
@@ -36,7 +36,7 @@ class Launcher:
       bound: the plan.
       host: the host pass.
       phases: the programs.
-      resources: what batches are made with.
+      resources: the resources for making batches.
       shardings: of the outputs.
       stacked: whether outputs get a leading axis of the shards.
 
@@ -72,12 +72,12 @@ class Launcher:
           SampleError: a sample failed on the host; nothing of its phase was launched.
           OperatorError: an operator failed.
         """
-        if batch.failures:  # of what was read: no host step may follow
+        if batch.failures:  # while reading: no host step may follow
             raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
         number = 0
         while True:
             if bad := self._host.run(number, batch):
-                # A function that keeps Python state sees each batch once, whole, and in order.
+                # A function that keeps Python state must see each batch once, whole, and in order.
                 if not self._repair_alone(batch, bad):
                     return self.launch(repair.again(batch, bad))
                 continue
@@ -147,7 +147,7 @@ class Launcher:
         """Dispatches a program."""
         resources, at = self._resources, phase.first + phase.segments.index(segment)
         label, capacities = f"{at}: {segment.name}", memory.capacities
-        # Transfers to an accelerator, and working memory there, are cut to what is needed; results keep their capacity.
+        # Transfers to an accelerator, and working memory there, are limited to what is needed; results keep their capacity.
         cut = {k: rounded_up(n) for k, n in memory.needs.items()} if segment.on_device else capacities
         with resources.meter.stage("launch", segment.names, label):
             operands = Operands(resources.S, resources.B, resources.pool)
@@ -196,7 +196,7 @@ class Launcher:
         packed, buffers = operands.packed(layout), tuple(operands.buffers)
         try:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
-            if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX takes no NumPy array to be sharded
+            if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX can't shard a NumPy array
                 arguments = jax.device_put(arguments, shards.local)
             exports, codes, times = program.run(*arguments)
         except jax.errors.JaxRuntimeError as e:
@@ -210,7 +210,7 @@ class Launcher:
         return codes, times
 
     def _program(self, at: int, segment: Segment, phase: Phase, operands: Operands) -> tuple[Layout, Program, Shards]:
-        """The program for operands of these shapes, and where they stand."""
+        """The program for operands of these shapes, their layout, and where it runs."""
         key = at, operands.key
         found = self._programs.get(key)
         if found is None:
@@ -218,13 +218,13 @@ class Launcher:
             layout = operands.layout()
             shards = resources.shards if segment.on_device else resources.cpu_shards
             last = phase.last and segment is phase.segments[-1] and resources.as_arrays
-            # Of an output that is wanted on several shardings the program writes the first.
+            # If an output is needed on several shardings, the program writes the first one.
             wanted = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if last else {}
             direct = {r: s for r, s in wanted.items() if s is not None and shards.direct(s)}
             placed = tuple(shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports)
-            # What a later program reads must keep its type, but after the last program there is none.
+            # Results that a later program reads must keep their types. After the last program there is none.
             narrowed = last and not resources.x64
-            # Whether a result is finished is known from a status.
+            # A status is needed to know whether a result is finished.
             reuse = phase.last and segment is phase.segments[-1] and bool(segment.native) and resources.S == 1 and not resources.accelerator
             timed = resources.meter.enabled and bool(segment.native) and shards.primaries[0].platform == "cpu"
             program = program_for(segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse, timed)
@@ -233,7 +233,7 @@ class Launcher:
 
 
 def _too_large(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:
-    """The error for a program that finds no memory: names the step with the largest output, and its largest sample."""
+    """The error if a program gets no memory: it names the step with the largest output, and its largest sample."""
     made = ((s, batch.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
     step, shapes = max(made, key=lambda x: x[1].prod(axis=1).sum())
     i = int(shapes.prod(axis=1).argmax())

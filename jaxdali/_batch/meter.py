@@ -1,4 +1,4 @@
-"""What the stages of a pipeline cost: seconds, bytes and samples of each step."""
+"""Measures the stages of a pipeline: seconds, bytes and samples of each step."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from .._plan.segments import called
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What one step cost in one stage.
+    """The cost of one step in one stage.
 
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
         and dispatch of programs), "check" (waiting for programs), "program" (native operators inside programs on the CPU, see
-        `Pipeline.statistics`), "to host" (copying what a program made to the host, where a later step
-        reads it), "output" (final form of the outputs) or "wait" (step "user": who takes
-        batches waited for one; step "queue": all that fit, or all of an epoch, were made, and one had to be taken first, or the next
-        epoch begun). Of readers of URLs also "fetch" (requests, in threads of their own: no seconds), "retry" (those that had failed
-        before) and "cache" (reads that the cache on disk served); of decoders with a cache "cache" (images that it served, and the
-        bytes that it holds now) and "miss" (images that were decoded to be kept there).
-      step: name of the operator's node, or which program.
+          `Pipeline.statistics`), "to host" (copying a program's result to the host for a later step), "output" (final form of the outputs)
+          or "wait" (step "user": the user waited for a batch; step "queue": all batches that fit, or all of an epoch, were made, so one had
+          to be taken or the next epoch begun first). For readers of URLs also "fetch" (requests in their own threads, without seconds),
+          "retry" (requests that had failed before) and "cache" (reads from the cache on disk); for decoders with a cache "cache" (images
+          from the cache, and its present size in bytes) and "miss" (images that were decoded to be cached).
+      step: name of the operator's node, or the program.
       seconds: of the thread that did it, waiting included.
-      calls: how many times it ran: once per batch, more often where batches had to be repaired; requests.
-      samples: in these batches; bytes: of what a source or an operator gave, of a program's operands, or of the outputs.
+      calls: how many times it ran: once per batch, more often if batches were repaired; or the number of requests.
+      samples: in these batches; bytes: of the output of a source or operator, of a program's operands, or of the outputs.
     """
 
     stage: str
@@ -40,20 +39,20 @@ class Measured:
     bytes: int = 0
 
     def __add__(self, other: Measured) -> Measured:
-        """Both together, of one stage and step."""
+        """The sum of two rows of one stage and step."""
         assert (self.stage, self.step) == (other.stage, other.step)
         numbers = ("seconds", "calls", "samples", "bytes")
         return Measured(self.stage, self.step, *(getattr(self, n) + getattr(other, n) for n in numbers))
 
 
 class Statistics(tuple[Measured, ...]):
-    """What was measured, in the order of first use. Its `repr` is a table."""
+    """The rows, in the order of first use. The `repr` is a table."""
 
     __slots__ = ()
 
     @staticmethod
     def merged(parts: Iterable[Statistics]) -> Statistics:
-        """Those of several executors, added up by stage and step."""
+        """The sum of several executors' rows, by stage and step."""
         found: dict[tuple[str, str], Measured] = {}
         for row in (row for part in parts for row in part):
             key = row.stage, row.step
@@ -71,7 +70,7 @@ class Statistics(tuple[Measured, ...]):
 
 
 def storage_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
-    """What the storage of a reader did, from `Source.counts`."""
+    """The rows for a reader's storage, from `Source.counts`."""
     if not counts:
         return []
     return [
@@ -83,7 +82,7 @@ def storage_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
 
 
 def cache_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
-    """What the cache of a decoder did, from `CacheUse.counts`."""
+    """The rows for a decoder's cache, from `CacheUse.counts`."""
     return [Measured("cache", step, samples=counts["hits"], bytes=counts["bytes"]), Measured("miss", step, samples=counts["misses"])]
 
 
@@ -91,7 +90,7 @@ _OF_ONE = ("read", "host", "setup", "to host")  # stages of single operators
 
 
 class Meter:
-    """Names the stages in JAX's profiles, and measures them where that is wanted.
+    """Names the stages in JAX's profiles, and measures them if enabled.
 
     Args:
       enabled: whether it measures.
@@ -103,20 +102,20 @@ class Meter:
         self._lock = threading.Lock()
 
     def stage(self, stage: str, operators: str, step: str) -> contextlib.AbstractContextManager[object]:
-        """While active, `stage` runs for a step; in profiles it is called by its `operators`, or by the name that the user gave it."""
+        """While active, `stage` runs for a step. Profiles show its `operators`, or the name that the user gave it."""
         annotation = self.annotation(stage, called(operators, step) if stage in _OF_ONE else operators)
         return self._timed(annotation, stage, step) if self.enabled else annotation
 
     def annotation(self, stage: str, operators: str) -> TraceAnnotation:
-        """Names what steps that are measured one by one, or not at all, are in a profile."""
+        """Names, in a profile, steps that are measured one by one or not at all."""
         return TraceAnnotation(f"jaxdali {stage} {operators}")
 
     def count(self, stage: str, step: str, samples: int, nbytes: int):
-        """Adds samples and bytes. To be called only when it is enabled: what they are may take time to find out."""
+        """Adds samples and bytes. Call it only if enabled, because finding out the numbers may take time."""
         self._add(Measured(stage, step, samples=samples, bytes=nbytes))
 
     def took(self, stage: str, step: str, seconds: float, samples: int):
-        """Adds what somebody else has measured, of one call."""
+        """Adds the time of one call, which was measured elsewhere."""
         self._add(Measured(stage, step, seconds, 1, samples))
 
     @contextlib.contextmanager
@@ -134,12 +133,12 @@ class Meter:
             self._rows[key] = self._rows[key] + more if key in self._rows else more
 
     def seconds(self, stage: str, step: str) -> float:
-        """What a step has cost in a stage so far."""
+        """The seconds of a step in a stage so far."""
         with self._lock:
             found = self._rows.get((stage, step))
         return 0.0 if found is None else found.seconds
 
     def statistics(self) -> Statistics:
-        """What was measured so far."""
+        """The rows measured so far."""
         with self._lock:
             return Statistics(self._rows.values())

@@ -1,4 +1,4 @@
-"""How an executor makes batches, and how it hands them over."""
+"""Options: how an executor makes batches, and how it delivers them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class RaggedForm:
-    """How an iterator gives an output whose samples differ in shape.
+    """The form in which an iterator gives an output whose samples differ in shape.
 
     Attributes:
-      limits: the extents of the leading axes that samples are padded to; None: they are not, a list of arrays is given.
-      fill: what they are padded with.
-      lengths: the sharding of the lengths; None: as the output without one.
+      limits: the extents to which the leading axes of samples are padded; None: no padding, the output is a list of arrays.
+      fill: the value of the padding.
+      lengths: the sharding of the lengths; None: as for an output without one.
     """
 
     limits: tuple[int, ...] | None
@@ -32,17 +32,17 @@ class RaggedForm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How batches are made; of a pipeline, `Settings.run_options`.
+    """How batches are made. For a pipeline, `Settings.run_options` returns it.
 
     Attributes:
       batch_size: samples per shard.
       seed: of the pipeline.
       num_threads: threads of the native operators, for all shards together.
-      num_workers: threads in which a source of samples may be called, where the user wants that.
+      num_workers: threads in which a source of samples may be called, if the user allows it.
       statistics: whether the stages are measured.
-      fuse: whether native calls on the CPU are made one where that is possible.
-      tuned: which of "num_threads" and "prefetch_queue_depth" follow what is measured.
-      pool_id: of native threads that others use, too; None: the executor has its own.
+      fuse: whether native calls on the CPU are fused where possible.
+      tuned: which of "num_threads" and "prefetch_queue_depth" are tuned by measurements.
+      pool_id: a pool of native threads that is shared with others; None: the executor has its own.
     """
 
     batch_size: Annotated[Whole, Range(1)]
@@ -60,20 +60,21 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """The form in which batches are given.
+    """The form in which batches are delivered.
 
     Attributes:
-      as_arrays: outputs are global jax.Arrays (an iterator), else values as they are, of the one shard (Pipeline.run).
-      shardings: of the outputs, in their order, those beyond lie as the first; None: all on the one device.
-      stacked: outputs get a leading axis of the shards, ``(shards, B, ...)``, which the sharding shards.
-      padded: batches keep their size where samples are missing.
-      reader: name of the source that says which epoch and position a sample has; None: the first.
-      x64: whether `as_arrays` keeps 64-bit types; None: as the user has set it in JAX.
-      finish: of `as_arrays`, makes another framework's values of a batch's arrays, in the thread that checks it. What it raises is that
-        batch's error.
-      as_sample_lists: numbers of the outputs that are given as their samples, which may differ in shape; of one graph without a sharding.
-      names: what an iterator calls the outputs, for messages.
-      ragged: the form of those outputs, by number, whose samples may differ in shape.
+      as_arrays: whether outputs are global jax.Arrays (for an iterator); otherwise values of the single shard (for Pipeline.run).
+      shardings: of the outputs, in their order; further outputs have the first one's. None: all on the one device.
+      stacked: whether outputs get a leading axis of the shards, ``(shards, B, ...)``, which the sharding shards.
+      padded: whether batches keep their size if samples are missing.
+      reader: name of the source that determines the epoch and position of samples; None: the first.
+      x64: whether `as_arrays` keeps 64-bit types; None: as set in JAX by the user.
+      finish: with `as_arrays`, converts a batch's arrays to another framework, in the thread that checks the batch. Its exceptions are the
+        batch's errors.
+      as_sample_lists: numbers of the outputs that are given as lists of samples, which may differ in shape; for one graph without a
+        sharding.
+      names: the iterator's names of the outputs, for messages.
+      ragged: the form of outputs whose samples may differ in shape, by number.
     """
 
     as_arrays: bool = True

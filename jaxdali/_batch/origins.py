@@ -1,4 +1,4 @@
-"""Where the samples of values came from, as source_info has it: what the sources say, followed through the operators."""
+"""Where the samples of values came from, for source_info: followed from the sources through the operators."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .batch import InFlightBatch
 
 
 def source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
-    """Where the samples of a value came from; None: nobody knows of any. `B`: samples of a shard."""
+    """Where the samples of a value came from; None: it is not known for any sample. `B`: samples of a shard."""
     found = batch.names
     todo = [x]
-    while todo:  # not recursive: a graph may be deep
+    while todo:  # not recursive, because a graph may be deep
         missing = [y for y in todo[-1].node.inputs if Ref(y.node.id, y.index) not in found]
         if missing:
             todo += missing
@@ -28,7 +28,7 @@ def source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
 
 
 def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
-    """The same, where that of its inputs is found."""
+    """The same, if it is already known for the inputs."""
     node = x.node
     ids = batch.origins.get(node.id)
     if ids is not None:
@@ -41,8 +41,8 @@ def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
 
 
 def _data(batch: InFlightBatch, x: DataNode) -> Value | None:
-    """A value that the host has; None: it has none."""
-    while Ref(x.node.id, x.index) not in batch.values:  # a copy or the like, which does not run
+    """A value, if it is on the host; otherwise None."""
+    while Ref(x.node.id, x.index) not in batch.values:  # skips copies and other operators that do not run
         if len(x.node.inputs) != 1:
             return None
         x = x.node.inputs[0]
@@ -51,7 +51,7 @@ def _data(batch: InFlightBatch, x: DataNode) -> Value | None:
 
 
 def _present(batch: InFlightBatch, node: Node, B: int) -> Sequence[np.ndarray]:
-    """For each shard the places of the samples that a node is for."""
+    """For each shard, the places of the samples that a node works on."""
     ids = batch.ids
     assert ids is not None
     here = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()

@@ -24,8 +24,8 @@ class Outputs:
     """Gives outputs their final form.
 
     Args:
-      resources: what batches are made with.
-      delivery: which form that is.
+      resources: the resources for making batches.
+      delivery: the form.
     """
 
     def __init__(self, resources: RunResources, delivery: Delivery):
@@ -38,7 +38,7 @@ class Outputs:
         self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
     def value(self, ref: Ref, batch: InFlightBatch) -> Value:
-        """An output of a pipeline that runs without an iterator."""
+        """An output for a pipeline that runs without an iterator."""
         value, result = batch.values[ref], batch.results.get(ref)
         if result is None:
             return value
@@ -51,7 +51,7 @@ class Outputs:
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
     def host_value(self, ref: Ref, batch: InFlightBatch) -> Value:
-        """A value with its data on the host, of all local shards."""
+        """A value of all local shards with its data on the host."""
         value, result = batch.values[ref], batch.results.get(ref)
         if value.data is not None or result is None:
             return value
@@ -62,7 +62,7 @@ class Outputs:
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 
     def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> jax.Array:
-        """An output of an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
+        """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
         result: Any = batch.results.get(ref)
         short = batch.short
         whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
@@ -79,7 +79,7 @@ class Outputs:
         return self._placed(parts, step, sharding)
 
     def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> jax.Array:
-        """One array of the local shards' ``[samples, ...]``."""
+        """One array from the local shards' ``[samples, ...]``."""
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
         if self.stacked:
@@ -89,12 +89,12 @@ class Outputs:
                 return assemble(parts, self._shards, sharding)
             except ValueError as e:
                 raise step.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
-        # Without a sharding, what is made on the host stays on the CPU, as in DALI.
+        # Without a sharding, results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
     def samples(self, ref: Ref, step: Step, batch: InFlightBatch) -> jax.Array | DeviceSamples:
-        """An output of an iterator of one shard and without a sharding; where it is ragged its samples, whatever their shapes."""
+        """An output for an iterator of one shard without a sharding; if it is ragged, its samples, of any shapes."""
         value, result = batch.values[ref], batch.results.get(ref)
         on_device = not self._shards.accelerator or step.stage == "device"
         device = self._shards.primaries[0] if on_device else cpu_device()
@@ -108,7 +108,7 @@ class Outputs:
         return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
 
     def ragged(self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, batch: InFlightBatch) -> Any:
-        """An output of an iterator whose samples may differ in shape, as `form` says; `name`: of the output, for messages.
+        """An output for an iterator whose samples may differ in shape, in the form `form`. `name` of the output is for messages.
 
         Returns:
           Without limits a list of the samples of all local shards, each on its shard's device. With limits: the samples, padded
@@ -124,7 +124,7 @@ class Outputs:
         if form.limits is None:
             on_host = step.stage == "host" and self._shards.accelerator and sharding is None
             devices = [cpu_device()] if on_host else self._shards.primaries
-            empty = np.zeros((0,) * spec.ndim, dtype)  # in the place of samples that are missing
+            empty = np.zeros((0,) * spec.ndim, dtype)  # for missing samples
             return [
                 jax.device_put(np.array(found.get(b, empty), dtype), device)
                 for found, device in zip(rows, devices, strict=True)
@@ -145,7 +145,7 @@ class Outputs:
         rest = next(iter(others), self._shapes.get(ref, (0,) * spec.ndim)[k:])
         if any(x.size for found in rows for x in found.values()):
             self._shapes[ref] = (*form.limits, *rest)
-        elif ref in self._shapes:  # empty samples may say nothing of their other extents
+        elif ref in self._shapes:  # empty samples may not determine the other extents
             rest = self._shapes[ref][k:]
         fill = self._fill(form.fill, dtype, name, step)
         parts, lengths = [], []
@@ -164,7 +164,7 @@ class Outputs:
         return self._placed(parts, step, sharding), self._placed(lengths, step, form.lengths)
 
     def _rows(self, ref: Ref, step: Step, batch: InFlightBatch) -> list[dict[int, np.ndarray]]:
-        """Of each local shard the samples that are there, by their places."""
+        """For each local shard the present samples, by their places."""
         value, result = batch.values[ref], batch.results.get(ref)
         present = np.ones(len(value), bool) if batch.present is None else batch.present
         places = [np.flatnonzero(p).tolist() for p in present.reshape(-1, self._B)]
@@ -198,11 +198,11 @@ class Outputs:
         return np.asarray(fill).astype(dtype)
 
     def parts(self, ref: Ref, step: Step, batch: InFlightBatch, present: np.ndarray | None, *, narrowed: bool) -> list[Any]:
-        """A value that `step` makes, of some samples: dense, ``[samples, ...]`` for each local shard, NumPy or on its device.
+        """A value that `step` makes, for some samples: dense ``[samples, ...]`` for each local shard, as NumPy or on its device.
 
         Args:
-          present: ``bool[N]``, which samples; None: all.
-          narrowed: to 32 bits.
+          present: ``bool[N]``, the samples; None: all.
+          narrowed: whether to narrow it to 32 bits.
 
         Raises:
           DifferentShapes: the samples differ in shape.
@@ -213,7 +213,7 @@ class Outputs:
         places = None if present is None else [np.flatnonzero(p) for p in present.reshape(S, B)]
         if isinstance(result, (EagerArrays, jax.Array)):
             made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
-            if isinstance(result, EagerArrays) and result.present is not None:  # has these alone, and perhaps more than are wanted
+            if isinstance(result, EagerArrays) and result.present is not None:  # contains only these samples, perhaps more than needed
                 assert present is not None
                 has = result.present.reshape(S, B)
                 places = (
@@ -230,7 +230,7 @@ class Outputs:
             return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
         if len(there):
             self._shapes[ref] = tuple(there[0].tolist())
-        shape = self._shapes.get(ref, (0,) * value.spec.ndim)  # nothing is there: that of samples before
+        shape = self._shapes.get(ref, (0,) * value.spec.ndim)  # no sample: the shape of earlier ones
         if isinstance(result, Ragged):
             offsets, _ = plan_offsets(value.shapes, S)
             flat = [np.asarray(p) for p in by_shard(result.data, self._shards)]
@@ -245,11 +245,11 @@ class Outputs:
         return dense
 
     def _dense(self, flat: np.ndarray, offsets: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Samples of one shape out of a shard's flat buffer."""
+        """Samples of equal shape from a shard's flat buffer."""
         size = math.prod(shape)
         dense = self._pool.empty((len(offsets), *shape), dtype)
         rows = dense.reshape(len(offsets), size)
-        if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):  # one behind the other
+        if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):  # contiguous
             rows[...] = flat[: rows.size].reshape(rows.shape)
         else:
             for row, offset in zip(rows, offsets.tolist()):
@@ -258,11 +258,11 @@ class Outputs:
 
 
 def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
-    """The parts of a program's result, one per local shard: jax, or NumPy where it was made on one CPU device."""
+    """The parts of a program's result, one per local shard: as jax arrays, or as NumPy if it was made on one CPU device."""
     at = {s.device: s.data for s in x.addressable_shards}
     if all(d in at for d in shards.primaries):
         return [at[d] for d in shards.primaries]
-    # Made beside the accelerators, on one CPU device.
+    # Made beside the accelerators on one CPU device.
     rows, S = np.asarray(x), len(shards.devices)
     return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
 

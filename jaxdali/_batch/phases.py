@@ -1,4 +1,4 @@
-"""The programs of a pipeline, phase by phase, see Note [Phases]."""
+"""The programs of a pipeline, phase by phase; see Note [Phases]."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .resources import RunResources
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """What runs without an eager function in between: host steps, and then programs.
+    """The work without an eager function in between: host steps, then programs.
 
     Attributes:
-      segments: the programs; first: number of the first in the pipeline.
-      ragged: of each ragged value that the programs read or make, the place of its capacity.
-      scratch: the same of each native step's working memory.
+      segments: the programs; first: number of the first one in the pipeline.
+      ragged: for each ragged value that the programs read or make, the place of its capacity.
+      scratch: the same for each native step's working memory.
       capacities: shared with all iterators that have the same programs.
       last: whether the last program is the pipeline's last.
     """
@@ -34,11 +34,11 @@ class Phase:
 
 
 class Phases:
-    """The phases whose host steps have run, and whose programs are therefore known.
+    """The phases whose host steps have run, so that their programs are known.
 
     Args:
       bound: the plan.
-      resources: what batches are made with.
+      resources: the resources for making batches.
       sharded: whether an output has a sharding.
     """
 

@@ -1,4 +1,4 @@
-"""Reads the sources: the first stage of a batch, and the state after it."""
+"""Reads the sources, which is the first stage of a batch, and computes the state after it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ STATE_VERSION = 1
 
 
 class BatchReader:
-    """Reads the sources of a pipeline, and knows its states: dicts (JSON) with the cursors of the sources.
+    """Reads the sources of a pipeline, and computes its states: JSON-able dicts with the cursors of the sources.
 
     Args:
       graph: of the pipeline.
       sources: by the id of their node.
-      resources: what batches are made with.
+      resources: the resources for making batches.
       bound: the plan.
-      host: gives the sources their contexts, and keeps what they gave.
-      name: of the source that says which epoch and position a sample has; None: the first.
+      host: makes the contexts of the sources, and stores what they return.
+      name: name of the source that determines the epoch and position of samples; None: the first.
       setups: user functions that are called once for each batch before the sources are read.
     """
 
@@ -81,11 +81,11 @@ class BatchReader:
 
     @property
     def sets_up(self) -> bool:
-        """Whether a function of the user is called before each batch."""
+        """Whether a user function is called before each batch."""
         return bool(self._setups)
 
     def set_up_first(self):
-        """Calls it for the first batch, as the fed data determine the types. Raises RuntimeError if there are no data."""
+        """Calls it for the first batch, because fed data determine the types. Raises RuntimeError if there are no data."""
         try:
             self._set_up()
         except StopIteration:
@@ -152,7 +152,7 @@ class BatchReader:
         return batch
 
     def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
-        """Reads a batch of some sources. All are read even if one fails or is at its end, so that they stay in step."""
+        """Reads a batch of some sources. All are read even if one fails or has ended, so that they stay in step."""
         for k, node in enumerate(nodes):
             entry = batch.after["sources"][node.name]
             source, before, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
@@ -168,13 +168,13 @@ class BatchReader:
             except StopIteration:
                 batch.ended = True  # the others are still read, so that iterators which restart by themselves stay in step
             except BaseException as e:
-                if source.in_caller and not isinstance(e, Exception):  # meant for this thread, and for now
+                if source.in_caller and not isinstance(e, Exception):  # such as KeyboardInterrupt, which this thread must raise now
                     for n in nodes[: k + 1]:
                         self._sources[n.id].undo()
                     raise
                 if entry["cursors"] is before:
                     entry["cursors"] = source.after_error(before)
-                if isinstance(e, ArgumentError):  # our exceptions; those of the user stay unchanged
+                if isinstance(e, ArgumentError):  # our exceptions; a user's exceptions are passed on unchanged
                     e.args = (about(node.op.name, node.where, e),)
                 elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
@@ -184,7 +184,7 @@ class BatchReader:
 
 
 def _following(state: dict) -> dict:
-    """The state after a batch, as yet with the sources' cursors from before it."""
+    """The state after a batch, with the sources' cursors still from before it."""
     return {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
 
 

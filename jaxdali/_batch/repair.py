@@ -1,4 +1,4 @@
-"""Samples that fail: found in the status of programs, and then raised, or made again, see Note [Repair alone]."""
+"""Samples that fail: found in the status of programs, and then raised or made again; see Note [Repair alone]."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .._program.program import TIME_UNIT
 from .batch import InFlightBatch
 from .meter import Meter
 
-Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step the samples that failed, with their codes
+Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step, the samples that failed, with their codes
 
 
 def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
-    """Waits for the programs launched so far: their samples that failed and can be repaired, by native step, with their codes.
+    """Waits for the programs launched so far. Returns the samples that failed and can be repaired, by native step, with their codes.
 
     Raises:
-      SampleError: one can't.
+      SampleError: a sample can't be repaired.
     """
     bad: dict[int, dict[int, int]] = {}
     for at, (program, native, codes, times) in enumerate(batch.status):
@@ -39,7 +39,7 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
         if times is not None:
             for step, seconds in zip(native, np.asarray(times).mean(axis=0) * TIME_UNIT, strict=True):
                 meter.took("program", step.name, float(seconds), len(codes))
-            batch.status[at] = program, native, codes, None  # once: a later phase asks for the status again
+            batch.status[at] = program, native, codes, None  # only once: a later phase reads the status again
         if not codes.any():
             continue
         for column, step in enumerate(native):
@@ -54,7 +54,7 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
 
 
 def again(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
-    """The same batch, with the samples that failed in it to be replaced, or done on the host; they add to those found before."""
+    """The same batch, in which samples that failed are replaced or processed on the host. They are added to those found before."""
     values, known = dict(batch.read), known_after(batch, bad)
     return InFlightBatch(
         batch.before,
@@ -70,7 +70,7 @@ def again(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
 
 
 def known_after(batch: InFlightBatch, bad: Bad) -> Bad:
-    """The samples that failed in a batch so far, and those that did now."""
+    """All samples that failed in a batch so far, including those that failed now."""
     known = batch.bad
     for step, samples in bad.items():
         if samples.keys() <= known.get(step, {}).keys():
@@ -79,9 +79,9 @@ def known_after(batch: InFlightBatch, bad: Bad) -> Bad:
 
 
 def makers_alone(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[int] | None:
-    """The steps that make samples again which the kernels of an accelerator left to the host, of programs that have run.
+    """The steps that make samples again which an accelerator's kernels left to the host, in programs that have run.
 
-    None: these samples can't be made again alone, as some failed otherwise, or others depend on them.
+    None: these samples can't be made again alone, because some failed in another way, or others depend on them.
     """
     if any(code != Status.REFUSED for samples in bad.values() for code in samples.values()):
         return None
@@ -97,12 +97,12 @@ def makers_alone(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[int] |
 
 
 def written_over(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
-    """What a program made, with some samples as another run of it made them; on each device by itself.
+    """The result of a program, with some samples replaced by those of another run; on each device separately.
 
     Args:
       old, new: ``[N, ...]`` or ``[S, B, ...]``, or `Ragged`.
-      repaired: ``bool[N]``, which samples.
-      offsets: of ragged ones; shapes: of all.
+      repaired: ``bool[N]``, the samples to replace.
+      offsets: of ragged values; shapes: of all.
     """
     if not isinstance(old, Ragged):
         return _rows_over(old, new, repaired)
@@ -116,7 +116,7 @@ def written_over(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray |
 
 
 def _rows_over(old: jax.Array, new: jax.Array, chosen: np.ndarray) -> jax.Array:
-    """Two arrays as rows, as many as are chosen from: the chosen ones of the second, all others of the first."""
+    """Two arrays, viewed as rows: the chosen rows come from the second, all others from the first."""
     there = {s.device: s.data for s in new.addressable_shards}
     parts = []
     for shard in old.addressable_shards:

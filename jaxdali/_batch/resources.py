@@ -25,17 +25,17 @@ class RunResources:
 
     Args:
       shards: the local shards.
-      options, delivery: as of `Executor`.
+      options, delivery: see `Executor`.
 
     Attributes:
       S: local shards; N: samples of all.
-      cpu_shards: where operators run that the user did not ask for on the accelerator.
+      cpu_shards: where operators run that the user did not place on the accelerator.
       kernels: the native kernels of the accelerator; empty if the shards are on the CPU.
       seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
       settings: the JAX settings of the user's thread.
       calling: the node whose user function one of our threads is currently running, for messages.
       meter: of all stages.
-      of_operators: what operators share or keep, by the names of their nodes, see `HostContext.resource`.
+      of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.
       pool: of buffers; output_reuse: of the memory of outputs; num_threads, pool_id: of the native threads.
     """
 
@@ -89,6 +89,6 @@ class RunResources:
         """Releases threads, resources and memory for outputs."""
         self.of_operators.clear()
         self.output_reuse.clear()
-        if os.getpid() == self._process:  # in a fork the threads of the pool, which this waits for, don't exist
+        if os.getpid() == self._process:  # in a fork, the threads of the pool, which this would wait for, do not exist
             for pool in self._pools.values():
                 _cpu.pool_destroy(pool)

@@ -1,4 +1,4 @@
-"""``num_threads="auto"`` and ``prefetch_queue_depth="auto"``: settings that follow what the meter says of who waits for whom."""
+"""``num_threads="auto"`` and ``prefetch_queue_depth="auto"``: settings that are tuned by the meter's waiting times."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from collections.abc import Callable, Collection
 from .meter import Meter
 
 WINDOW = 16  # batches between two decisions
-MOST_AHEAD = 8  # batches, all of which are in memory
+MOST_AHEAD = 8  # batches, which are all in memory
 
-_WAITS = 0.05  # who waits for less than this part of the time does not
-_GAIN = 0.05  # twice the threads are worth it if batches take that much less time
-_IDLE = 0.6  # half the threads are tried when all that fits is made in less than the rest of the time
+_WAITS = 0.05  # waiting for less than this part of the time does not count
+_GAIN = 0.05  # twice the threads are worthwhile if batches take this much less time
+_IDLE = 0.6  # half the threads are tried if a full queue is made in less than the rest of the time
 
 _log = logging.getLogger("jaxdali")
 
 
 class Tuner:
-    """Decides, batch by batch, with how many threads and how far ahead the next ones are made. Neither changes what is compiled.
+    """Decides, batch by batch, the number of threads and of batches made ahead. Neither changes what is compiled.
 
-    While the user waits for batches, the number of threads is doubled, as long as that makes batches faster. Where batches are on the
-    whole made fast enough, and the user waits for some all the same, one more is made ahead. Threads are given back that nobody misses.
+    While the user waits for batches, the number of threads is doubled, as long as that makes batches faster. If batches are fast enough on
+    average, and the user waits for some anyway, one more is made ahead. Threads without effect are released.
 
     Args:
-      meter: enabled.
+      meter: an enabled meter.
       tuned: which of the settings, by the names of the pipeline's arguments.
-      threads, depth: to begin with.
-      cores: threads at most.
+      threads, depth: the initial values.
+      cores: maximum number of threads.
 
     Attributes:
-      threads, depth: as they are to be now.
+      threads, depth: the current values.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Tuner:
         self._least, self._most = (1, max(cores, 1)) if "num_threads" in tuned else (threads, threads)
         self._farthest = MOST_AHEAD if "prefetch_queue_depth" in tuned else depth
         self._taken = 0
-        self._window: tuple[float, float, float] | None = None  # when it began, and what had been waited by then
-        self._before: tuple[int, float] | None = None  # the threads, and the time of a batch with them, before others were tried
+        self._window: tuple[float, float, float] | None = None  # its begin, and the waiting times up to then
+        self._before: tuple[int, float] | None = None  # the threads and the time of a batch, before another number was tried
 
     def note_taken(self) -> bool:
-        """Notes that the user has taken a batch. Returns whether `threads` or `depth` changed."""
+        """Called when the user has taken a batch. Returns whether `threads` or `depth` changed."""
         self._taken += 1
         if self._taken % WINDOW:
             return False
         now = self._clock(), self._meter.seconds("wait", "user"), self._meter.seconds("wait", "queue")
         last, self._window = self._window, now
-        if last is None:  # in the first window programs are compiled
+        if last is None:  # programs are compiled in the first window
             return False
         before = self.threads, self.depth
         self._decide(*(a - b for a, b in zip(now, last, strict=True)))
@@ -62,7 +62,7 @@ class Tuner:
         return changed
 
     def _decide(self, seconds: float, user: float, queue: float):
-        """After `seconds`, in which the user waited for batches, and the queue for the user."""
+        """Decides after `seconds`, of which the user waited `user` for batches, and the queue waited `queue` for the user."""
         batch, starved, tried = seconds - queue, user > _WAITS * seconds, self._before
         self._before = None
         if tried is not None and tried[0] < self.threads and batch > (1 - _GAIN) * tried[1]:

@@ -1,1 +1,1 @@
-"""What runs: the operators of a graph, bound, simplified, and cut into programs."""
+"""The plan of a pipeline: the operators of its graph, bound, simplified, and cut into programs."""

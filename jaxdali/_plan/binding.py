@@ -1,4 +1,4 @@
-"""Binds the steps of a plan to what is known of their inputs."""
+"""Binds the steps of a plan to the specs of their inputs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .plan import Plan, Ref, Step
 
 @dataclasses.dataclass(frozen=True)
 class BindingContext:
-    """What steps are bound in.
+    """The context in which steps are bound.
 
     Attributes:
       B: samples per shard.
       kernels: the native kernels of the accelerator; none on the CPU.
-      fuse: whether native calls on the CPU are made one where that is possible.
+      fuse: whether native calls on the CPU are fused where possible.
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
-      of_shards: the operator of each node as each local shard's graph has it, by the node's id.
-      first_shapes: of values that steps awaited, and of what functions make alike, the shapes of the first samples that there were.
+      of_shards: the operator of each node in each local shard's graph, by the node's id.
+      first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose samples agree.
     """
 
     B: int
@@ -41,17 +41,17 @@ class BindingContext:
 
 
 class BoundPlan:
-    """The plan of a graph, bound as far as its inputs are known: the only thing that grows while batches are made.
+    """The plan of a graph, bound as far as its inputs are known. It is the only object that grows while batches are made.
 
-    An eager function tells what it makes when it has run for the first time, and the shapes of some values are known with the first batch.
-    Steps behind those are bound then. Who makes batches looks at `plan` each time.
+    The specs of an eager function's results are known when it has run for the first time, and the shapes of some values with the first
+    batch. The steps that depend on them are bound then, so those who make batches read `plan` anew for each batch.
 
     Args:
-      plan: nothing of it is bound yet.
-      context: what its steps are bound in.
+      plan: a plan that is not bound yet.
+      context: the context in which its steps are bound.
 
     Attributes:
-      plan: what runs, as far as it is known.
+      plan: the operators to run, as far as they are known.
     """
 
     def __init__(self, plan: Plan, context: BindingContext):
@@ -59,7 +59,7 @@ class BoundPlan:
         self._context = context
 
     def bind_sources(self):
-        """Binds the sources; reads first batches where only these tell the types."""
+        """Binds the sources. It reads first batches if these are needed to determine the types."""
         self.plan = bound(self.plan, self._context, SourceOperator)
 
     def bind(self):
@@ -71,24 +71,24 @@ class BoundPlan:
         self.plan = fused(plan, self._context.kernels) if self._context.fuse else plan
 
     def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]]):
-        """Takes the shapes of first samples, and binds the steps that awaited them."""
+        """Stores the shapes of first samples, and binds the steps that awaited them."""
         self._context.first_shapes.update(first_shapes)
         if first_shapes:
             self.bind()
 
     def learn_results(self, step: Step, specs: tuple[Spec, ...], first_shapes: Mapping[Ref, tuple[int, ...]]):
-        """Takes what an eager function has made for the first time, and binds the steps that need it.
+        """Stores the specs of an eager function's first results, and binds the steps that need them.
 
         Args:
-          first_shapes: of those results whose samples agree.
+          first_shapes: those of the results whose samples agree.
         """
         for ref, shape in first_shapes.items():
             self._context.first_shapes.setdefault(ref, shape)
-        self._bind(self.plan.with_specs(step, specs))  # apart: what is wrong with a step behind it is that step's error
+        self._bind(self.plan.with_specs(step, specs))  # outside the step's own errors: a later step reports its own
 
 
 def bound(plan: Plan, where: BindingContext, kind: type[Operator] = Operator) -> Plan:
-    """The plan with every step of a kind bound whose inputs are known; itself when there is none.
+    """The plan in which every step of a kind whose inputs are known is bound; the same plan if there is none.
 
     Errors name the operator and the user's line.
     """
@@ -103,7 +103,7 @@ def bound(plan: Plan, where: BindingContext, kind: type[Operator] = Operator) ->
 
 
 def _wanted_on_host(plan: Plan) -> set[int]:
-    """The steps that can run on the host, and make what it needs, as far as that can be told before they are bound."""
+    """The steps that can run on the host and whose results the host needs, as far as this is known before they are bound."""
     needed: set[Ref] = set()
     found: set[int] = set()
     shown = {*plan.outputs, *plan.sinks}
@@ -121,7 +121,7 @@ def _wanted_on_host(plan: Plan) -> set[int]:
 
 
 def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
-    """A value on the host that this one is a copy of; itself when there is none."""
+    """The value on the host of which this one is a copy; the value itself if there is none."""
     copied = ref
     while (m := steps[copied.step]).stage != "host":
         if not m.op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
@@ -131,11 +131,11 @@ def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
 
 
 def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted: bool) -> Step:
-    """A step, bound. `wanted`: the host needs what it makes, and it might run there."""
+    """Binds a step. `wanted`: the host needs its result, and it may be able to run there."""
     node, op, stage = step.node, step.op, step.stage
     if wanted and stage != "host":
         copied = tuple(_before_copies(r, steps) for r in step.inputs)
-        # What has more axes may be an image, and those belong into programs.
+        # Values with more axes may be images, which belong into programs.
         small = all(steps[r.step].specs[r.index].ndim <= 2 for r in copied)
         if small and all(steps[r.step].stage == "host" for r in copied):
             step, stage = dataclasses.replace(step, inputs=copied), "host"
@@ -180,15 +180,15 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         raise
     except (ArgumentError, InputTypeError) as e:
         if awaits:
-            return dataclasses.replace(step, awaits=tuple(awaits))  # perhaps it is right once these are known
+            return dataclasses.replace(step, awaits=tuple(awaits))  # it may be valid once these are known
         e.args = (about(op.name, node.where, e),)
         raise
     except Exception as e:
-        if isinstance(op, SourceOperator):  # perhaps user code: its error comes out as it is
+        if isinstance(op, SourceOperator):  # may be user code, whose error is passed on unchanged
             e.add_note(f"in {op.name} (created at {node.where})")
         if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
             raise
-        # In DALI whatever an operator has to say about its inputs is a RuntimeError.
+        # In DALI every error about an operator's inputs is a RuntimeError.
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
         raise kind(about(op.name, node.where, e)) from e
     eager = isinstance(op, EagerOperator)
@@ -197,7 +197,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     read = tuple(_before_copies(r, steps) if made.needs_on_host(i) else r for i, r in enumerate(made.inputs))
     if read != made.inputs:
         made, makers = dataclasses.replace(made, inputs=read), [steps[r.step] for r in read]
-    # What an eager function or the host needs of a program ends that: the step comes after it.
+    # A program ends with what an eager function or the host needs from it. The step runs after it.
     waits = [eager or made.needs_on_host(i) for i in range(len(makers))] + [True] * len(asked)
     phases = (m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *asked), waits, strict=True))
     return dataclasses.replace(made, phase=max(phases, default=0))

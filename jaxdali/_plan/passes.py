@@ -1,4 +1,4 @@
-"""What makes a plan smaller: functions from plan to plan. They run whenever steps have been bound, and leave others alone."""
+"""Passes that simplify a plan: functions from plan to plan. They run whenever steps have been bound, and leave unbound steps alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .plan import Plan, Presence, Ref, Step
 
 
 def bypass_identities(plan: Plan) -> Plan:
-    """Who reads the output of a step that does nothing reads its input. The step itself is left to `drop_dead`."""
+    """Steps that read the output of an identity read its input instead. `drop_dead` removes the identity."""
     instead: dict[Ref, Ref] = {}
     presences: dict[Presence | None, Presence | None] = {None: None}
 
@@ -41,7 +41,7 @@ def bypass_identities(plan: Plan) -> Plan:
 
 
 def drop_dead(plan: Plan) -> Plan:
-    """Without the steps that no output and no sink depends on. Sources stay, as they have a state, and so does what is to be preserved."""
+    """Removes steps that no output and no sink depends on. Sources are kept, because they have a state, and so are preserved operators."""
     needed = {r.step for r in (*plan.outputs, *plan.sinks)}
     for step in reversed(plan.steps):
         if step.id in needed or isinstance(step.op, SourceOperator) or step.op.preserved:
@@ -50,12 +50,12 @@ def drop_dead(plan: Plan) -> Plan:
 
 
 # Note [Absorbing merges]
-# `if`, `elif` and `else` make nested merges, one for each `if`, and each would copy all samples. A merge whose only use is another merge
-# is absorbed by it: the outer one chooses for each sample among all branches, and copies it once, from where its branch put it. Any
-# operator may do the same for one before it (`Operator.absorb`). It must be used by nobody else, on the same side, and in the same phase,
-# whose programs are settled together.
+# `if`, `elif` and `else` make nested merges, one for each `if`, and each would copy all samples. If the only use of a merge is another
+# merge, the outer one absorbs it: it selects each sample from all branches, and copies it once, directly from its branch. Any operator may
+# absorb the one before it in this way (`Operator.absorb`). The inner one must have no other use, and must run on the same side and in the
+# same phase, because the programs of a phase are determined together.
 def absorb(plan: Plan) -> Plan:
-    """Steps that do what others before them did for them alone. Those are left to `drop_dead`."""
+    """Lets steps do the work of steps before them that have no other use. `drop_dead` removes those."""
     read = collections.Counter(r.step for s in plan.steps for r in s.needs)
     read.update(r.step for r in (*plan.outputs, *plan.sinks))
     steps: dict[int, Step] = {}
@@ -63,7 +63,7 @@ def absorb(plan: Plan) -> Plan:
         i = 0
         while step.known and i < len(step.inputs):
             inner = steps[step.inputs[i].step]
-            # An earlier phase's programs are settled before this one's steps are known.
+            # The programs of an earlier phase are fixed before the steps of this one are known.
             beside = inner.known and (inner.stage, inner.phase) == (step.stage, step.phase)
             alone = beside and read[inner.id] == 1 and inner.op.num_outputs == 1
             op = step.op.absorb(i, inner.op) if alone else None
@@ -77,12 +77,12 @@ def absorb(plan: Plan) -> Plan:
 
 
 # Note [The chain]
-# Decoding, cropping, resizing and normalising a photo one operator after the other writes and reads each image in main memory between any
-# two. On the CPU steps that hand an image to one other step alone become one native call, which works image by image, and row by row
-# where it can: what lies between two stages stays in the cache. The steps stay steps in the plan, with set-up, status and statistics of
-# their own; only their image has no buffer. `ffi/chain` is the other half; on a GPU kernels are launched one by one.
+# If a photo is decoded, cropped, resized and normalised by one operator after the other, main memory holds each intermediate image. So
+# steps on the CPU whose image only one other step reads become one native call, which processes image by image, and row by row where
+# possible; intermediate results stay in the cache. The steps remain steps of the plan with their own set-up, status and statistics, but
+# their image has no buffer. The native part is in `ffi/chain`. On a GPU kernels are launched one by one.
 def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
-    """Steps on the CPU that give an image to one other alone, marked to be one native call with that.
+    """Marks the steps on the CPU whose image only one other step reads: they become one native call with that step.
 
     Args:
       kernels: the native kernels of the accelerator.
@@ -104,7 +104,7 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
 
 
 def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
-    """Whether the call of a step could be one of several: on the CPU, of a value of three axes, or a file, to one of three axes."""
+    """Whether a step's call can be part of a fused call: on the CPU, from a value of three axes or a file, to a value of three axes."""
     op = step.op
     if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1:
         return False
@@ -114,7 +114,7 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
 
 
 def look_ahead(plan: Plan) -> Plan:
-    """Steps are told what is done with what they make, the last ones first."""
+    """Tells steps, beginning with the last ones, which operators read their outputs."""
     readers: dict[int, dict[int, Step]] = collections.defaultdict(dict)
     shown = {r.step for r in (*plan.outputs, *plan.sinks)} | {r.step for s in plan.steps if s.presence for r in s.presence.predicates}
     steps: dict[int, Step] = {}
@@ -136,7 +136,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, absorb, drop_de
 
 
 def simplified(plan: Plan) -> Plan:
-    """After all passes."""
+    """The plan after all passes."""
     for each in PASSES:
         plan = each(plan)
     return plan

@@ -1,4 +1,4 @@
-"""What runs, in which order: the operators of a graph as steps. The graph stays as the user wrote it."""
+"""The plan: the operators of a graph as steps, in order. The graph stays as the user wrote it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .._core.values import Spec
 
 
 class Ref(NamedTuple):
-    """A value: which output of which step."""
+    """A value: an output of a step."""
 
     step: int
     index: int
 
 
 # Note [Presence]
-# A branch of an `if` is for some samples of a batch, and which these are is known only when the batch is there. Values of a branch still
-# have N places, of which some hold nothing; nothing is gathered or scattered. So shapes of buffers do not depend on the predicate, and
-# another split of a batch compiles nothing. The mask goes where samples are worked on: into `HostContext.present`, and into the control
-# operand of native calls. A short batch at the end of the data is the same case, with a mask for all steps.
+# A branch of an `if` applies to some samples of a batch, and which ones is known only with the batch. Values in a branch still have N
+# places, of which some are empty; nothing is gathered or scattered. So the shapes of buffers do not depend on the predicate, and another
+# division of a batch compiles nothing. The mask is used where samples are processed: in `HostContext.present`, and in the control operand
+# of native calls. A short batch at the end of the data is the same case, with a mask for all steps.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Presence:
-    """Which samples of a batch there are in a branch of an `if`: a plan has one for each branch, which its steps share.
+    """The samples of a batch in a branch of an `if`. A plan has one presence for each branch, which the branch's steps share.
 
     Attributes:
       predicate: a host value, a number for each sample.
@@ -39,30 +39,30 @@ class Presence:
 
     @functools.cached_property
     def predicates(self) -> tuple[Ref, ...]:
-        """All that decide who is there."""
+        """All predicates that determine which samples are present."""
         return (*(self.outer.predicates if self.outer is not None else ()), self.predicate)
 
 
 # Note [Phases]
-# A host operator or an eager function may need what a program makes. The program ends there, its result comes to the host, and what
-# depends on that belongs to the next phase: `Step.phase` counts how often a batch waits for programs before a step can run. All host
-# steps and programs of one phase run before those of the next. Most pipelines have phase 0 alone, and never wait; where a phase is added,
-# the log says so once, since each batch then makes a round trip.
+# A host operator or an eager function may need the result of a program. The program ends there, the result is copied to the host, and steps
+# that depend on it belong to the next phase: `Step.phase` counts how often a batch waits for programs before the step can run. All host
+# steps and programs of a phase run before those of the next. Most pipelines have only phase 0, and never wait. An additional phase costs
+# each batch a round trip, so it is logged once.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
     """A use of an operator.
 
     Attributes:
-      node: what the user wrote.
-      op: the operator; what really runs, once it is bound.
+      node: the node that the user wrote.
+      op: the operator; once the step is bound, the one that really runs.
       inputs: values of earlier steps.
       stage: "host", or in a program on the "cpu" or the "device".
-      phase: how many times programs must have been waited for before, as an eager function or the host needs what they make; -1: not
-        bound, as its inputs are not known yet.
-      specs: of the outputs; () where an eager function has yet to tell.
-      presence: the samples that it is for; None: all.
-      fused: its output goes within one native call to the step that reads it, and is nowhere else.
-      awaits: what it can't be bound without the first samples' shapes of.
+      phase: how many times programs must have been waited for before, because an eager function or the host needs their results; -1: not
+        bound, because its inputs are not known yet.
+      specs: of the outputs; () for an eager function that has not run yet.
+      presence: the samples that it works on; None: all.
+      fused: whether its output exists only inside a native call, for the step that reads it.
+      awaits: values whose first samples' shapes are needed to bind it.
     """
 
     node: Node
@@ -85,7 +85,7 @@ class Step:
 
     @property
     def needs(self) -> tuple[Ref, ...]:
-        """What must be there before: its inputs, and what says for which samples it is."""
+        """The values that must exist before it runs: its inputs and its predicates."""
         return self.inputs if self.presence is None else (*self.inputs, *self.presence.predicates)
 
     @functools.cached_property
@@ -108,13 +108,13 @@ class Step:
         return self.reads_on_host(i)
 
     def reads_shape_only(self, i: int) -> bool:
-        """Whether the step runs on the host and reads no more of input `i` than its shapes."""
+        """Whether the step runs on the host and reads only the shapes of input `i`."""
         return self.stage == "host" and isinstance(self.op, HostOperator) and not self.op.run_reads(i)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of a pipeline, in topological order, its outputs, and what is kept although no output depends on it."""
+    """The steps of a pipeline in topological order, its outputs, and sinks, which are kept although no output depends on them."""
 
     steps: tuple[Step, ...]
     outputs: tuple[Ref, ...]
@@ -133,11 +133,11 @@ class Plan:
         return self._by_id[ref.step]
 
     def spec(self, ref: Ref) -> Spec:
-        """What is known of a value; only once its step is known."""
+        """The spec of a value, once its step is known."""
         return self._by_id[ref.step].specs[ref.index]
 
     def alike(self, ref: Ref) -> set[Ref]:
-        """The values that have to be of the type of one, as an `if` gives one or the other."""
+        """The values that must have the same type as this one, because an `if` selects one of them."""
         groups = [{s.outputs[0], *(s.inputs[i] for i in s.op.joins)} for s in self.steps if s.op.joins]
         found, before = {ref}, set[Ref]()
         while found != before:
@@ -147,7 +147,7 @@ class Plan:
 
     @property
     def output_specs(self) -> tuple[Spec | None, ...]:
-        """Of the pipeline's outputs; None where an eager function, or data that are fed, have yet to tell."""
+        """The specs of the pipeline's outputs; None while they depend on an eager function or on fed data."""
         return tuple(self.spec(r) if self.maker(r).known else None for r in self.outputs)
 
     @functools.cached_property
@@ -156,14 +156,14 @@ class Plan:
         return frozenset(r for s in self.steps for r in s.needs)
 
     def fetched(self, step: Step) -> tuple[Ref, ...]:
-        """What programs make and a step needs on the host: they are waited for before it."""
+        """The results of programs that a step needs on the host. The step waits for these."""
         read = [r for i, r in enumerate(step.inputs) if step.needs_on_host(i)]
         asked = step.presence.predicates if step.presence is not None else ()
         return tuple(dict.fromkeys(r for r in (*read, *asked) if self.maker(r).stage != "host"))
 
     @functools.cached_property
     def awaited(self) -> tuple[Ref, ...]:
-        """The values of which the first samples' shapes say how steps are bound."""
+        """The values whose first samples' shapes determine how steps are bound."""
         return tuple(dict.fromkeys(r for s in self.steps if s.phase < 0 for r in s.awaits))
 
     @functools.cached_property
@@ -175,12 +175,12 @@ class Plan:
         return all(0 <= s.phase <= phase for s in self.steps)
 
     def with_specs(self, step: Step, specs: tuple[Spec, ...]) -> Plan:
-        """The same, with the specs that an eager step's results have."""
+        """The same plan, with the specs of an eager step's results."""
         return dataclasses.replace(self, steps=tuple(dataclasses.replace(s, specs=specs) if s.id == step.id else s for s in self.steps))
 
 
 def make_plan(graph: Graph) -> Plan:
-    """The plan of a graph, nothing bound yet."""
+    """The plan of a graph, not bound yet."""
     presences: dict[Branch | None, Presence | None] = {None: None}
     for b in (b for n in graph.nodes if n.branch is not None for b in n.branch.path):
         if b not in presences:

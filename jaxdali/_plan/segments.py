@@ -1,4 +1,4 @@
-"""Which steps make a program together."""
+"""Cuts the steps of a plan into programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Segment:
     """The steps of one program.
 
     Attributes:
-      plan: whose steps they are.
+      plan: the plan that the steps belong to.
       steps: in topological order.
-      operands: host values the program reads.
-      carried: values of earlier programs it reads.
-      exports: its results: outputs of the pipeline and values that later programs read.
-      on_device: it runs on the device the pipeline is placed on; else on the CPU.
+      operands: host values that the program reads.
+      carried: values of earlier programs that it reads.
+      exports: its results: outputs of the pipeline, and values that later programs read.
+      on_device: whether it runs on the pipeline's device; otherwise on the CPU.
     """
 
     plan: Plan
@@ -36,12 +36,12 @@ class Segment:
 
     @functools.cached_property
     def presences(self) -> dict[Presence | None, int]:
-        """For which samples its steps are, numbered."""
+        """The sets of samples that its steps work on, numbered."""
         return {p: i for i, p in enumerate(dict.fromkeys(s.presence for s in self.steps))}
 
     @functools.cached_property
     def name(self) -> str:
-        """Its operators."""
+        """The names of its operators."""
         return " ".join(s.op.name for s in self.steps)
 
     @functools.cached_property
@@ -51,7 +51,7 @@ class Segment:
 
     @functools.cached_property
     def key(self) -> tuple:
-        """The computation, free of this graph's numbering, names, places, and host steps."""
+        """A key for the computation, independent of the graph's numbering, names, places, and host steps."""
         number: dict[Ref, tuple] = {}
         for kind, values in (("operand", self.operands), ("carried", self.carried)):
             number |= {r: (kind, i, self.plan.spec(r)) for i, r in enumerate(values)}
@@ -72,19 +72,19 @@ class Segment:
 
 
 def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str], host_outputs: bool) -> tuple[Segment, ...]:
-    """Splits the steps of a phase that are not the host's into programs, each on one backend.
+    """Cuts the steps of a phase that do not run on the host into programs, each on one backend.
 
     Args:
-      accelerator: the pipeline is placed on another backend than the CPU: "cpu" and "device" steps need programs of their own.
+      accelerator: whether the pipeline's backend is not the CPU: then "cpu" and "device" steps need separate programs.
       kernels: the native kernels that programs on the pipeline's devices can call.
-      host_outputs: outputs made on the host ride through the last program.
+      host_outputs: whether the last program also returns the outputs made on the host.
     """
     level: dict[int, int] = {}
     for step in plan.steps:
         if step.stage == "host" or step.phase != phase:
             continue
         earliest = max((level[r.step] for r in step.inputs if r.step in level), default=0)
-        # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel is missing there runs on the
+        # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel the accelerator lacks runs on the
         # CPU, and its results are transferred.
         on_device = step.stage == "device" and (not isinstance(step.op, NativeOperator) or step.op.kernel in kernels)
         level[step.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
@@ -103,7 +103,7 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
                 carried[r] = None
         others = [s for s in plan.steps if level.get(s.id) != at]
         later = [r for s in others for i, r in enumerate(s.inputs) if not s.reads_shape_only(i)]
-        later += [r for s in others for r in plan.fetched(s)]  # also what says who is in a branch
+        later += [r for s in others for r in plan.fetched(s)]  # including predicates
         exports |= {r: None for r in (*plan.outputs, *later) if level.get(r.step) == at}
         if host_outputs and at == levels[-1]:
             ride = [r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None]
@@ -114,5 +114,5 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
 
 
 def called(operator: str, name: str) -> str:
-    """A step in profiles: its operator, and the name that the user gave it, which does not begin with two underscores."""
+    """The name of a step in profiles: its operator, and the user's name, which does not begin with two underscores."""
     return operator if name.startswith("__") else f"{operator} ({name})"

@@ -1,1 +1,1 @@
-"""Batches one after the other, ahead of their use or when they are asked for; and how that ends."""
+"""Makes batches one after the other, ahead of their use or on demand, and ends the threads that do."""

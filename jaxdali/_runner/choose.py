@@ -11,13 +11,13 @@ from .synchronous import Synchronous
 
 
 def runner_of(executor: Executor, state: dict[str, Any], depth: int, *, ahead: int, by_user: bool = False) -> Runner:
-    """What makes the batches of an executor.
+    """The runner for the batches of an executor.
 
     Args:
-      state: to start from.
-      depth: batches made ahead, where any are.
-      ahead: batches for which sources are asked that must be read in the thread that takes the batches.
-      by_user: whether batches are made only when the user asks for them, as the user's code supplies the data of each, say.
+      state: the initial state.
+      depth: batches made ahead, if any are.
+      ahead: for how many batches the sources that belong to the thread that takes batches are read ahead.
+      by_user: whether batches are made only on the user's request, for example because the user's code supplies the data of each.
     """
     if by_user or executor.must_run_in_callers_thread:
         return Synchronous(executor, state)

@@ -1,4 +1,4 @@
-"""What is the same for all who make batches: one thread at a time asks for them, and errors travel as items of the queue."""
+"""What all runners share: only one thread at a time takes batches, and errors are items of the queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._batch.batch import Batch
 
 
 class ExclusiveUse:
-    """A lock for what several threads may use at a time. In a forked process, where no threads of ours are, an error says so."""
+    """A lock for objects that several threads may use, one at a time. A forked process lacks our threads, so there it raises an error."""
 
     def __init__(self, what: str):
         self._what = what
@@ -18,7 +18,7 @@ class ExclusiveUse:
         self.process = os.getpid()
 
     def check(self):
-        """Raises a RuntimeError in another process than the one this was made in."""
+        """Raises RuntimeError in another process than the one that made this object."""
         if os.getpid() != self.process:
             raise RuntimeError(
                 f"this {self._what} was made in process {self.process}, and this process ({os.getpid()}) is a fork of it, in which its "
@@ -26,7 +26,7 @@ class ExclusiveUse:
             )
 
     def __enter__(self):
-        self.check()  # first: a thread may have held the lock when the process was forked
+        self.check()  # first, because a thread may have held the lock when the process was forked
         self._lock.acquire()
 
     def __exit__(self, *exc: Any):
@@ -34,7 +34,7 @@ class ExclusiveUse:
 
 
 def result_of(kind: str, item: Any) -> Batch:
-    """The batch that an item is; raises the error that it is, or StopIteration."""
+    """The batch of an item. Raises the item's error, or StopIteration."""
     if kind == "end":
         raise StopIteration
     if kind == "error":

@@ -15,33 +15,33 @@ from .._core.threads import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
-# The producer starts this much after a slot of a full queue came free, so that the user's own step is dispatched first: both need the GIL.
+# The producer starts this long after a full queue gets a free slot, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
 
 
 class Prefetch:
     """Makes batches ahead of `get`: at most `depth` finished ones, and as many launched ones as the executor allows.
 
-    The threads start when a batch is first asked for. Sources that must be called in the thread that takes the batches are read
-    there, `ahead` batches in all: before one is taken, as many are read as were taken since.
+    The threads start when a batch is first requested. Sources that must be called in the thread that takes the batches are read there,
+    `ahead` batches in all: before a batch is taken, as many are read as were taken since.
 
-    Exceptions travel to the caller of `get`, in order; one consumes its batch, the next `get` gives the batch after it.
-    After a StopIteration the threads wait for `restart`. One thread at a time may take batches.
+    Exceptions reach the caller of `get` in order. An exception consumes its batch, and the next `get` returns the batch after it. After a
+    StopIteration the threads wait for `restart`. One thread at a time may take batches.
 
     Attributes:
-      state: the executor's, after the batch that `get` returned last, whatever was made ahead.
+      state: the executor's state after the batch that `get` returned last, regardless of batches made ahead.
     """
 
     def __init__(self, executor: Executor, state: dict, depth: int, ahead: int):
         self._executor = executor
         self.state = state
         self._state = state  # after the batch that was read last
-        self._asked_state = state  # after the batch that was asked for last
+        self._asked_state = state  # after the batch that was requested last
         self._asks = executor.reader.asks
         self._ahead = ahead
-        self._asked = 0  # batches that were asked for and not taken
-        self._met_end = False  # by what was asked for last
-        self._requested: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()  # asked for, not yet read
+        self._asked = 0  # batches that were requested and not taken
+        self._met_end = False  # the last request met the end of the data
+        self._requested: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()  # requested, not yet read
         self._unread: InFlightBatch | None = None  # taken from there when the thread was parked
         self._at_end_parked = False
         self._stop = self._closing = False
@@ -55,10 +55,10 @@ class Prefetch:
         self._resume = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
         self._exclusive_use = ExclusiveUse("pipeline or iterator")
-        self._closed = threading.RLock()  # garbage collected meanwhile may close this one again
+        self._closed = threading.RLock()  # the garbage collector may call `close` again in the same thread
 
     def ask(self):
-        """Builds the executor and starts the threads, the first time; reads the sources that belong to the caller's thread."""
+        """Builds the executor and starts the threads, the first time. Reads the sources that belong to the caller's thread."""
         self._exclusive_use.check()
         if self._stop:
             raise RuntimeError("the iterator is closed")
@@ -78,18 +78,18 @@ class Prefetch:
                 thread = Thread(target=target, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-        except BaseException:  # there is no memory for it, say: one alone would wait for the other without end
+        except BaseException:  # no memory, for example: a single thread would wait for the other forever
             self._stop = True
             self._wake()
             raise
 
     def request(self, batches: int) -> int:
-        """Starts the threads, the first time, which make batches ahead by themselves."""
+        """Starts the threads, the first time. They make batches ahead by themselves."""
         self.ask()
         return batches
 
     def get(self) -> Batch:
-        """The next batch. Raises what making it raised; StopIteration at the end of the data, again and again until `restart`."""
+        """The next batch. Raises the error of making it; StopIteration at the end of the data, repeatedly until `restart`."""
         self.ask()
         with self._ready:
             kind, item, state = self._head()
@@ -113,14 +113,14 @@ class Prefetch:
             self._slots.release()
 
     def peek(self) -> Batch:
-        """What the next `get` gives or raises, without taking it."""
+        """Returns or raises what the next `get` does, without taking it."""
         self.ask()
         with self._ready:
             kind, item, _ = self._head()
         return result_of(kind, item)
 
     def wait(self) -> bool:
-        """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""
+        """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or an error."""
         self.ask()
         with self._ready:
             return self._head()[0] != "end"
@@ -137,7 +137,7 @@ class Prefetch:
                     if self._stop:
                         raise RuntimeError("the iterator is closed")
                     self._ready.wait()
-        if self._closing and self._finished[0][0] == "error":  # that of a source which was closed while it was read
+        if self._closing and self._finished[0][0] == "error":  # the error of a source that was closed while it was read
             raise RuntimeError("the iterator is closed")
         return self._finished[0]
 
@@ -149,16 +149,16 @@ class Prefetch:
 
     @property
     def full(self) -> bool:
-        """Whether all finished batches that fit are there (for benchmarks)."""
+        """Whether the queue of finished batches is full (for benchmarks)."""
         return self._slots._value == 0 and self._launched.empty()
 
     def restart(self):
-        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        """Continues with the next epoch after `get` has reached the end of the data."""
         if not self.at_end:
             return
         state = self._finished.popleft()[2]
         self._unread = None
-        while not self._requested.empty():  # asked for before another source's end was known
+        while not self._requested.empty():  # requested before the end of another source was known
             self._requested.get()
         # The producing thread waits to be resumed.
         self.state = self._state = self._asked_state = self._executor.reader.after_end(state)
@@ -167,9 +167,9 @@ class Prefetch:
         self._resume.release()
 
     def close(self, collected: bool = False):
-        """Stops both threads and waits for them for a bounded time: one may be in a user function.
+        """Stops both threads and waits for them for a bounded time, because one may be in a user function.
 
-        Safe to call twice, and from any thread but these. `collected`: nobody uses it any more; else its user closes it.
+        Safe to call twice, and from any thread but these. `collected`: because it was garbage-collected; otherwise the user closes it.
         """
         stopped, self._stop = self._stop, True
         if os.getpid() != self._exclusive_use.process:
@@ -185,7 +185,7 @@ class Prefetch:
         self._finished.clear()
 
     def _wake(self):
-        """Has threads that wait see that they are to stop."""
+        """Makes waiting threads notice that they must stop."""
         self._requested.put(None)
         self._slots.release()
         self._resume.release()
@@ -194,9 +194,9 @@ class Prefetch:
             self._ready.notify_all()
 
     def park(self):
-        """Ends the threads and keeps what was asked for and made; they start again when a batch is asked for.
+        """Ends the threads and keeps what was requested and made. They start again when a batch is requested.
 
-        As `close` where they can't be waited for: one is in a function of the user.
+        If the threads can't be waited for, because one is in a user function, this is the same as `close`.
         """
         if self._stop or not self._threads:
             return
@@ -207,7 +207,7 @@ class Prefetch:
             self.close(collected=True)
             return
         with self._ready:
-            for _ in range(self._requested.qsize()):  # all but what woke the thread stays, in order
+            for _ in range(self._requested.qsize()):  # removes only what woke the thread; the rest keeps its order
                 batch = self._requested.get()
                 if batch is not None:
                     self._requested.put(batch)
@@ -218,11 +218,11 @@ class Prefetch:
 
     @property
     def busy(self) -> bool:
-        """Whether a thread still runs: after `close`, when it could not wait for it."""
+        """Whether a thread still runs after `close`, which could not wait for it."""
         return any(t.is_alive() for t in self._threads)
 
     def join(self):
-        """Waits for the threads after `close`, however long it takes."""
+        """Waits for the threads after `close`, without a time limit."""
         for t in self._threads:
             t.join()
 
@@ -253,7 +253,7 @@ class Prefetch:
                 item: tuple[str, Any]
                 try:
                     batch = self._executor.reader.read(self._state, asked)
-                    self._state = batch.after  # whatever becomes of this batch, the next is another
+                    self._state = batch.after  # the next batch is another one, even if this one fails
                     item = ("batch", self._executor.launch(batch))
                 except StopIteration:
                     item = ("end", None)

@@ -8,10 +8,10 @@ from .._batch.batch import Batch
 
 
 class Runner(Protocol):
-    """Makes batches, ahead or when they are asked for; one thread at a time takes them.
+    """Makes batches, ahead or on demand. One thread at a time takes them.
 
     Attributes:
-      state: the executor's, after the batch that `get` returned last, whatever was made ahead.
+      state: the executor's state after the batch that `get` returned last, regardless of batches made ahead.
     """
 
     state: dict[str, Any]
@@ -23,45 +23,45 @@ class Runner(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a thread still runs: after `close`, when it could not be waited for."""
+        """Whether a thread still runs after `close`, which could not wait for it."""
         ...
 
     def ask(self) -> None:
-        """Builds the executor, the first time; has sources read that belong to the caller's thread."""
+        """Builds the executor, the first time. Reads the sources that belong to the caller's thread."""
         ...
 
     def request(self, batches: int) -> int:
-        """Has so many more batches made, if it makes none by itself. Returns how many more `get` will return, or raise errors for."""
+        """Makes this many more batches, if it makes none by itself. Returns how many more `get` will return, or raise errors for."""
         ...
 
     def get(self) -> Batch:
-        """The next batch. Raises what making it raised; StopIteration at the end of the data, until `restart`."""
+        """The next batch. Raises the error of making it; StopIteration at the end of the data, until `restart`."""
         ...
 
     def peek(self) -> Batch:
-        """What the next `get` gives or raises, without taking it."""
+        """Returns or raises what the next `get` does, without taking it."""
         ...
 
     def wait(self) -> bool:
-        """Waits until the next `get` need not. Returns False when the data are at their end, True for a batch or an error."""
+        """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or an error."""
         ...
 
     def ended(self) -> bool:
-        """`at_end`, once it is known of what was requested."""
+        """The same as `at_end`, but waits until it is known for what was requested."""
         ...
 
     def restart(self) -> None:
-        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        """Continues with the next epoch after `get` has reached the end of the data."""
         ...
 
     def park(self) -> None:
-        """Ends the threads, if there are any, and keeps what was made; they start again when a batch is asked for."""
+        """Ends the threads, if there are any, and keeps what was made. They start again when a batch is requested."""
         ...
 
     def join(self) -> None:
-        """Waits for the threads after `close`, however long it takes."""
+        """Waits for the threads after `close`, without a time limit."""
         ...
 
     def close(self, collected: bool = False) -> None:
-        """Stops. `collected`: nobody uses it any more; else its user closes it."""
+        """Stops. `collected`: because it was garbage-collected; otherwise the user closes it."""
         ...

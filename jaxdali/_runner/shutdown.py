@@ -1,4 +1,4 @@
-"""How runners, their threads and their executors end: when they are closed, when they are collected, and at exit. See Note [Exit]."""
+"""Ends runners, their threads and their executors: when they are closed, when they are collected, and at exit. See Note [Exit]."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ from .._core.threads import Thread
 from .runner import Runner
 
 # Note [Exit]
-# A daemon thread that is in XLA or Python while the interpreter goes down aborts the process, and a thread in a user's function may never
-# come back. So threads are told to stop and waited for, but for a bounded time, which depends on who waits: a user who calls `close`, the
-# garbage collector, or the exit of the process. At exit a thread in a user's function is interrupted, one in JAX is waited for longer. No
-# thread may wait for itself: what is collected in one of ours is closed by another thread (`close_aside`).
+# A daemon thread that is in XLA or Python when the interpreter shuts down aborts the process, and a thread in a user's function may never
+# return. So threads are told to stop and waited for, but only for a limited time, which depends on who waits: a user who calls `close`, the
+# garbage collector, or the exit of the process. At exit a thread in a user's function is interrupted, and one in JAX is waited for longer.
+# No thread may wait for itself, so another thread closes what is collected in one of ours (`close_aside`).
 
-# How long a thread is waited for, by why it stops.
+# Time limits for waiting for a thread, by the reason for stopping.
 PATIENCE = 5.0  # seconds
-COLLECTED_PATIENCE = 1.5  # seconds: often the script ends there
+COLLECTED_PATIENCE = 1.5  # seconds: often the script ends afterwards
 EXIT_PATIENCE = 1.5  # seconds
-# At exit a user's function is interrupted then; how long it is waited for since it was last seen in JAX.
+# At exit: the time before a user's function is interrupted, counted from when the thread was last seen in JAX.
 INTERRUPT_PATIENCE = 0.5  # seconds
-# How long, at exit, for a batch that is being made: a thread that still runs JAX when the interpreter is gone takes the process down.
+# At exit: the time for a batch that is being made. A thread that still runs JAX when the interpreter is gone crashes the process.
 BATCH_PATIENCE = 60.0  # seconds
 
-_AGAIN = 0.25  # seconds after which an interrupt is sent again: the finalizer has returned then, and JAX's own at the end of a collection
+# Seconds until an interrupt is sent again: by then the finalizer has returned, and so has JAX's own at the end of a collection.
+_AGAIN = 0.25
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")
 _log = logging.getLogger("jaxdali")
 _deadline: float | None = None
-_live: weakref.WeakSet[Runner] = weakref.WeakSet()  # that have threads
+_live: weakref.WeakSet[Runner] = weakref.WeakSet()  # runners that have threads
 _closing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, collected: bool):
-    """Closes runners, then their executors. `collected`: because nobody uses them any more, not because their user says so."""
+    """Closes runners, then their executors. `collected`: because they were garbage-collected; otherwise the user closes them."""
 
     def close():
         for r in runners:
@@ -57,7 +58,7 @@ def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, 
 
 
 def when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
-    """Closes the executors of runners that were closed: at once, or when the last of their threads has ended."""
+    """Closes the executors of closed runners: at once, or when the last of their threads has ended."""
 
     def close():
         for r in runners:
@@ -72,10 +73,10 @@ def when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
 
 
 def close_aside(close: Callable[[], None]):
-    """Calls a function that closes runners, which pipelines and iterators do when they are closed or collected.
+    """Calls a function that closes runners. Pipelines and iterators use it when they are closed or collected.
 
-    Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself, nor for
-    another that may be waiting for it, so there the work is left to a thread of its own. Threads of ours are known by their names.
+    Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself, nor for another
+    thread that may be waiting for it, so a new thread does the work there. Our threads are recognized by their names.
     """
     if threading.current_thread().name.startswith("jaxdali-"):
         _start(close, daemon=False)
@@ -84,7 +85,7 @@ def close_aside(close: Callable[[], None]):
 
 
 def close_collected(close: Callable[[], None]):
-    """`close_aside` for finalizers, whose exceptions Python prints and forgets: an interrupt comes again when they are over."""
+    """`close_aside` for finalizers. Python prints and drops their exceptions, so an interrupt is raised again after them."""
     try:
         close_aside(close)
     except KeyboardInterrupt:
@@ -94,7 +95,7 @@ def close_collected(close: Callable[[], None]):
 def _close_and_interrupt(close: Callable[[], None]):
     time.sleep(_AGAIN)
     if not exiting():
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also wakes it where it waits
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # this also wakes the main thread
     close()
 
 
@@ -103,33 +104,34 @@ def _start(close: Callable[[], None], *, daemon: bool):
     try:
         thread.start()
     except (RuntimeError, MemoryError):
-        # From Python 3.12 on functions of atexit can start none, and with too little memory nobody can. What is left ends with the
-        # process; an error here would hide the one for which this is closed.
+        # From Python 3.12 on functions of atexit can't start threads, and without memory nothing can. The rest ends with the process; an
+        # error here would hide the original one.
         return
     if daemon:
         _closing.add(thread)
 
 
 def close_at_exit(runner: Runner):
-    """Has a runner closed when the process exits, if it is still there."""
+    """Closes a runner when the process exits, if it still exists."""
     _live.add(runner)
 
 
 @atexit.register
 def _at_exit():
-    """Live daemon threads that run Python or XLA while the interpreter goes down abort it, and so do native ones that are being ended."""
+    """Stops live daemon threads: if they run Python or XLA while the interpreter shuts down they abort it, and so do native ones that
+    end."""
     for r in list(_live):
         r.close(collected=True)
     join(list(_closing), time.monotonic() + INTERRUPT_PATIENCE)
 
 
 def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, collected: bool):
-    """Waits for threads to end, for a bounded time.
+    """Waits for threads to end, for a limited time.
 
     Args:
       threads: those that make batches.
-      resources: what they make batches with.
-      collected: nobody uses what they make any more. If not, their user closes them, and is told where that takes too long.
+      resources: the resources that they use.
+      collected: whether it was garbage-collected. If not, the user closes it, and is told if it takes too long.
     """
     if exiting():
         _leave(threads, resources)
@@ -143,21 +145,21 @@ def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, co
 
 
 def join(threads: Sequence[threading.Thread], deadline: float):
-    """Waits until then for threads."""
+    """Waits for threads until the deadline."""
     for t in threads:
-        if t.ident is not None:  # one that could not be started can't be waited for
+        if t.ident is not None:  # a thread that could not be started can't be waited for
             t.join(max(0.0, deadline - time.monotonic()))
 
 
 def exiting() -> bool:
-    """Whether the interpreter is about to go."""
+    """Whether the interpreter is about to exit."""
     return not threading.main_thread().is_alive()
 
 
 def _leave(threads: Sequence[threading.Thread], resources: RunResources):
     deadline = _exit_deadline()
     join(threads, deadline)
-    if resources.calling is not None:  # tracing, say, which may take long, and what comes of it is of no use any more
+    if resources.calling is not None:  # for example tracing, which may take long, and whose result is no longer needed
         for t in threads:
             if t.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
@@ -173,13 +175,13 @@ def _any_alive(threads: Sequence[threading.Thread]) -> bool:
 
 
 def _in_jax(threads: Sequence[threading.Thread]) -> bool:
-    """Whether a thread is in JAX, which compiles, say: that comes to an end, and can't be interrupted."""
+    """Whether a thread is in JAX, for example compiling: that will end, and can't be interrupted."""
     frames = sys._current_frames()
     return any(frames[t.ident].f_code.co_filename.startswith(_JAX) for t in threads if t.ident in frames)
 
 
 def _exit_deadline() -> float:
-    """Until when the exiting interpreter waits for threads: one moment for all of them."""
+    """The time until which the exiting interpreter waits for threads, the same for all of them."""
     global _deadline
     if _deadline is None:
         _deadline = time.monotonic() + EXIT_PATIENCE

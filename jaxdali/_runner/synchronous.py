@@ -1,4 +1,4 @@
-"""Batches that are made in the thread that takes them."""
+"""Makes batches in the thread that takes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Synchronous:
     busy = False  # it has no thread
 
     def join(self):
-        """Without effect: it has no thread."""
+        """Has no effect: there is no thread."""
 
     def ended(self) -> bool:
         """Whether the next `get` raises StopIteration."""
@@ -38,11 +38,11 @@ class Synchronous:
 
     @property
     def _no_more(self) -> bool:
-        """Whether the end of the data was met: nothing more can be requested before `restart`."""
+        """Whether the end of the data was met. Then nothing can be requested before `restart`."""
         return bool(self._items) and self._items[-1][0] == "end"
 
     def request(self, batches: int) -> int:
-        """Launches more batches. What goes wrong is raised when they are taken."""
+        """Launches more batches. Errors are raised when they are taken."""
         self._exclusive_use.check()
         for made in range(batches):
             if not self._no_more:
@@ -59,7 +59,7 @@ class Synchronous:
         self._executor.build()
 
     def get(self) -> Batch:
-        """The batch requested first, or a new one. Raises what making it raised; StopIteration at the end of the data."""
+        """The batch that was requested first, or a new one. Raises the error of making it; StopIteration at the end of the data."""
         kind, item, state = self._head()
         if kind != "end":
             self._items.popleft()
@@ -69,16 +69,16 @@ class Synchronous:
         return batch
 
     def peek(self) -> Batch:
-        """What the next `get` gives or raises, without taking it."""
+        """Returns or raises what the next `get` does, without taking it."""
         kind, item, _ = self._head()
         return result_of(kind, item)
 
     def wait(self) -> bool:
-        """Returns False when the data are at their end, True for a batch or an error."""
+        """Returns False at the end of the data, True for a batch or an error."""
         return self._head()[0] != "end"
 
     def _head(self) -> tuple[str, Any, dict]:
-        """What was requested first, waited for."""
+        """The item that was requested first, after waiting for it."""
         if self._closed:
             raise RuntimeError("the pipeline is closed")
         if not self._items:
@@ -94,26 +94,26 @@ class Synchronous:
         return self._items[0]
 
     def park(self):
-        """Without effect: it has no thread."""
+        """Has no effect: there is no thread."""
 
     def restart(self):
-        """Goes on with the next epoch after the end of the data was reached by `get`."""
+        """Continues with the next epoch after `get` has reached the end of the data."""
         if self.at_end:
             self.state = self._state = self._executor.reader.after_end(self._items[0][2])
             self._items.clear()
 
     def close(self, collected: bool = False):
-        """Lets go of what was requested. Nothing can be taken afterwards. There is nothing to wait for."""
+        """Drops what was requested. Nothing can be taken afterwards. There is nothing to wait for."""
         self._closed = True
         self._items.clear()
 
     def _launch(self) -> tuple[str, Any]:
         try:
-            self._executor.build()  # not before: what was fed tells the types
+            self._executor.build()  # not earlier, because fed data determine the types
             asked = self._executor.reader.ask(self._state)
             with own_settings():
                 batch = self._executor.reader.read(self._state, asked)
-                self._state = batch.after  # whatever becomes of this batch, the next is another
+                self._state = batch.after  # the next batch is another one, even if this one fails
                 return "batch", self._executor.launch(batch)
         except StopIteration:
             return "end", None
