@@ -28,6 +28,19 @@ class Squares:
         raise LookupError(f"nothing at {i}")
 
 
+class Captioned:
+    """Items with values that are no arrays; some are large enough for shared memory."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return {"boxes": [{"box": k} for k in range(i % 3)], "x": np.full((80, 80), i, np.int32), "caption": f"caption {i}"}
+
+
 class Ends:
     def __len__(self):
         return 8

@@ -217,6 +217,8 @@ class Executor:
     def _array(self, i: int, ref: Ref, sharding: Sharding | None, batch: InFlightBatch) -> Any:
         """Output `i` for an iterator."""
         step, names = self.plan.maker(ref), self._delivery.names
+        if self.plan.spec(ref).is_metadata:
+            return self._outputs.metadata(ref, batch)
         if i in self._delivery.as_sample_lists:
             return self._outputs.samples(ref, step, batch)
         try:
@@ -300,7 +302,7 @@ def _said(e: Exception) -> str:
 
 
 def _nbytes(output: Any) -> int:
-    if isinstance(output, (list, tuple)):  # the parts of a ragged output
-        return sum(x.nbytes for x in output)
+    if isinstance(output, (list, tuple)):  # the parts of a ragged output, or metadata
+        return sum(getattr(x, "nbytes", 0) for x in output)
     data: Any = output.data if isinstance(output, Value) else output
     return int(data.data.nbytes if isinstance(data, Packed) else data.nbytes)

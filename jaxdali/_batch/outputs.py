@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import typing
 from typing import Any
 
 import jax
@@ -92,6 +93,16 @@ class Outputs:
         # Without a sharding, results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
+
+    def metadata(self, ref: Ref, batch: InFlightBatch) -> list[Any]:
+        """The objects of an output that is metadata, one for each row of this process's part of the batch; None for samples that are
+        missing in a padded batch."""
+        found = list(typing.cast(np.ndarray, batch.values[ref].data))
+        if not batch.short or batch.present is None:
+            return found
+        if self._padded:
+            return [x if here else None for x, here in zip(found, batch.present.tolist(), strict=True)]
+        return [x for x, here in zip(found, batch.present.tolist(), strict=True) if here]
 
     def samples(self, ref: Ref, step: Step, batch: InFlightBatch) -> jax.Array | DeviceSamples:
         """An output for an iterator of one shard without a sharding; if it is ragged, its samples, of any shapes."""

@@ -19,6 +19,7 @@ import jax.core
 import jax.extend.core
 
 from . import calls
+from .errors import ArgumentTypeError
 from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach, no_array
 from .language import language
 from .operator import Operator
@@ -210,6 +211,13 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     branch = branch_by([x for i, x in enumerate(nodes) if i not in op.joins], branch)
     for i, x in enumerate(nodes if not op.joins else ()):
         check_reach(x, branch, f"as input {i} of {op.name}, at {where}")
+    for i, x in enumerate(nodes if not op.takes_metadata else ()):
+        if (called := x.metadata) is not None:
+            k = i - (len(nodes) - len(op.args.inputs))
+            raise ArgumentTypeError(
+                f"{op.name}: {f'input {i}' if k < 0 else f'argument {op.args.inputs[k]}'} is the metadata {called!r} of {x.node.op.name} "
+                f"(created at {x.node.where}), Python objects, which only python_function takes (called at {where})"
+            )
     scope, number = current_scope(), next(_numbers)
     for i, x in enumerate(nodes):
         check_pipeline(x, scope.number if scope is not None else 0, f"as input {i} of {op.name}, at {where}")

@@ -195,6 +195,13 @@ class DataNode(Expression):
     def source(self) -> Node:
         return self.node
 
+    @property
+    def metadata(self) -> str | None:
+        """The name of the metadata that it is, see `SourceOperator`; None: it is a batch of arrays."""
+        op = self.node.op
+        k = self.index - op.num_arrays if isinstance(op, SourceOperator) else -1
+        return op.metadata_names[k] if k >= 0 and isinstance(op, SourceOperator) else None
+
     def __repr__(self) -> str:
         output = f", output={self.index}" if self.node.op.num_outputs > 1 else ""
         return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}{output}, device={self.device!r}, created at {self.node.where})"

@@ -16,6 +16,7 @@ from .._data.source import Source
 from . import ffi as _ffi
 from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
+from .errors import ArgumentError
 from .values import Spec, Value
 
 _lock = threading.RLock()
@@ -48,6 +49,8 @@ class Operator:
     of_batch: ClassVar[bool] = False  # whether, without inputs, it depends on which samples are present: in a branch, on those that take it
 
     repeats_input: ClassVar[bool] = False  # with arguments per frame, an input that is not a sequence is the same in all frames
+
+    takes_metadata: ClassVar[bool] = False  # whether inputs may be metadata, the Python objects that a source gives for its samples
 
     args: Arguments = NO_ARGUMENTS  # the arguments that may come per sample
 
@@ -267,9 +270,35 @@ class StageOperator(NativeOperator):
 
 
 class SourceOperator(Operator):
-    """A reader or external_source: one instance and one state per shard."""
+    """A reader or external_source: one instance and one state per shard.
+
+    Its last outputs are metadata: a Python object for each sample, which no program sees (specs are `METADATA`).
+
+    Attributes:
+      metadata: their names.
+    """
 
     stays: ClassVar[bool] = True  # whether it stays in the graph even if no output depends on it
+
+    metadata: str | tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        if len(set(self.metadata_names)) < len(self.metadata_names):
+            raise ArgumentError(f"the names in metadata must be distinct, got {list(self.metadata_names)}")
+
+    @property
+    def metadata_names(self) -> tuple[str, ...]:
+        """The names of the metadata, in the order of the outputs."""
+        return () if self.metadata is None else (self.metadata,) if isinstance(self.metadata, str) else self.metadata
+
+    @property
+    def num_arrays(self) -> int:
+        """How many outputs it has besides metadata."""
+        return 1
+
+    @property
+    def num_outputs(self) -> int:
+        return self.num_arrays + len(self.metadata_names)
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
         """The running source; `ops` are this operator in each local shard's graph, `seed` is the pipeline's."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +39,27 @@ class Spec:
         if self.keys and (self.dtype != np.uint32 or self.shape != (2,)):  # made from keys, for example by a cast
             object.__setattr__(self, "keys", False)
 
+    @property
+    def is_metadata(self) -> bool:
+        """Whether the samples are Python objects, which accompany the other outputs of a source and are part of no program."""
+        return self.dtype.hasobject
+
     def extent(self, axis: int) -> int | None:
         """The extent all samples have along `axis`; None: it varies or is unknown."""
         if self.shape is not None:
             return self.shape[axis]
         return self.dims[axis] if self.dims is not None else None
+
+
+METADATA = Spec(np.dtype(object), 0, ())  # one Python object for each sample: `Value.data` is an array ``[N]`` of objects
+
+
+def metadata_of(objects: Sequence[Any]) -> np.ndarray:
+    """The data of a `METADATA` value. (NumPy by itself makes an array with more axes of lists of one length.)"""
+    data = np.empty(len(objects), object)
+    for i, x in enumerate(objects):
+        data[i] = x
+    return data
 
 
 @dataclasses.dataclass

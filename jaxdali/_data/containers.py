@@ -181,6 +181,11 @@ class Extents:
         """The path of the file that contains record `i`."""
         return self.files.path(int(self.file_of(i)))
 
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        """As `Records.facts`: the file of a record, and where it is in the file."""
+        number = lambda i: i - int(self.bounds[int(self.file_of(i))])
+        return {"filename": self.path, "offset": lambda i: int(self.table[i, 0]), "record": number}
+
     @property
     def store(self) -> Store:
         """The store that the files are read from."""
@@ -198,6 +203,12 @@ class Extents:
     def range(self, i: int) -> ByteRange:
         """The range of record `i`."""
         return ByteRange(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
+
+    def content(self, i: int) -> bytes:
+        """A record, for Python. Raises OSError if it can't be read, and ValueError if it is larger than the settings allow."""
+        if why := self.store.settings.too_large(int(self.table[i, 1])):
+            raise ValueError(f"{self.name(i)}: {why}")
+        return self.fetched(i)
 
     def fetched(self, i: int) -> bytes:
         """A remote record; empty if its size is 0. Raises OSError if it can't be read."""
@@ -276,6 +287,9 @@ class ExtentRecords(ContainerRecords):
 
     def name(self, i: int) -> str:
         return self.extents.name(i)
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        return super().facts() | self.extents.facts()
 
     def new_layout(self) -> _cpu.RecordLayout:
         return _cpu.RecordLayout(self.format, self.names, max((f.number for f in self.fields), default=-1) + 1)

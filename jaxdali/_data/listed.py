@@ -15,11 +15,12 @@ from .._core.building import warn
 from .._core.context import HostContext
 from .._core.declaration import Range
 from .._core.errors import ArgumentError
+from .._core.names import did_you_mean
 from .._core.operator import SourceOperator
 from .._core.operator_function import Default, SeededHints
 from .._core.redaction import redacted
 from .._core.threads import show_name
-from .._core.values import Spec
+from .._core.values import METADATA, Spec, metadata_of
 from .._cpu import Status
 from .files import Files, as_list
 from .source import SampleIds, Saved, Source, check_fingerprints
@@ -75,6 +76,21 @@ class Records:
     def full_name(self, i: int) -> str:
         """The same for messages. A file is named by a path that can be opened."""
         return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        """What the argument `metadata` can ask of each record under this name: a function of the record's number, which may raise the
+        errors of `read`. None: there is nothing of this name.
+
+        It is called once for each name, before anything is read, so that a list can prepare what it needs.
+        """
+        return self.facts().get(name)
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        """The metadata whose names are known in advance, by name; see `metadata`."""
+        found: dict[str, Callable[[int], Any]] = {"index": int, "source_info": self.name}
+        if isinstance(self.stored, Files):
+            found["filename"] = lambda i: self.full_name(i).replace("/./", "/")  # of a list's own directory
+        return found
 
     def read(self, i: int) -> Sequence[np.ndarray]:
         """One record, as an array for each output. It is called in any thread, and raises OSError or ValueError if the record can't be
@@ -171,6 +187,13 @@ class Mixed(Records):
     def full_name(self, i: int) -> str:
         return self._records.full_name(int(self._index[i]))
 
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        found = self._records.metadata(name)
+        return None if found is None else lambda i: found(int(self._index[i]))
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        return self._records.facts()
+
     @property
     def read_ahead(self) -> int:
         return self._records.read_ahead
@@ -242,6 +265,15 @@ class ReaderArguments(ReaderHints, total=False):
             '    it; "skip": its batch is made without it. `Pipeline.bad_samples` reports the last two. Not in DALI.',
         ),
     ]
+    metadata: Annotated[
+        str | Sequence[str] | None,
+        Default(
+            None,
+            "what to give of each record besides the arrays: names, each of which adds an output of Python objects after the\n"
+            "    others. Only `python_function` takes them, and a batch has them as lists, in the order of its samples; they never\n"
+            '    become part of a program. Here: "index", the number of the record in the list; "source_info". Not in DALI.',
+        ),
+    ]
     device: Annotated[Literal["cpu"] | None, Default(None, "")]
     name: Annotated[str | None, Default(None, "the name of the reader, for ``reader_name`` and error messages.")]
 
@@ -303,7 +335,8 @@ class Reader(SourceOperator, Order):
     weights: float | Sequence[float] | None = None
 
     def __post_init__(self):
-        super().__post_init__()
+        SourceOperator.__post_init__(self)
+        Order.__post_init__(self)
         if self.weights is not None and min(as_list(self.weights), default=0) <= 0:
             raise ArgumentError(f"weights must be above 0, got {list(as_list(self.weights))}")
         if self.shuffle_after_epoch_seed is not None and not self.shuffle_after_epoch:
@@ -328,7 +361,18 @@ class Reader(SourceOperator, Order):
             if which not in lists:  # shards with the same arguments share one list
                 lists[which] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
             found.append(lists[which])
-        return ListSource(found, ops, seed, ops[0].on_error)
+        return ListSource(found, ops, seed, ops[0].on_error, ops[0].metadata_names)
+
+
+def by_name(op: Reader, names: Sequence[str], nodes: Any) -> dict[str, Any]:
+    """The outputs of a reader that gives a dictionary: arrays by these names, and metadata by theirs."""
+    both = [n for n in op.metadata_names if n in names]
+    if both:
+        raise ArgumentError(
+            f"metadata has {both[0]!r}, which is also the name of an array: leave out one (python_function makes an array of a text)"
+        )
+    every = (*names, *op.metadata_names)
+    return dict(zip(every, nodes if len(every) > 1 else [nodes], strict=True))
 
 
 class _Texts(Sequence):
@@ -360,9 +404,20 @@ class ListSource(Source):
       orders: the order of each.
       seed: the pipeline's seed, for a reader without one.
       on_error: see `Reader`.
+      metadata: names of what is given of each record besides the arrays.
+
+    Raises:
+      ValueError: the lists differ in type, or have no such metadata.
     """
 
-    def __init__(self, records: Sequence[Records], orders: Sequence[Order], seed: int, on_error: OnError = "raise"):
+    def __init__(
+        self,
+        records: Sequence[Records],
+        orders: Sequence[Order],
+        seed: int,
+        on_error: OnError = "raise",
+        metadata: Sequence[str] = (),
+    ):
         first = records[0]
         if any(r.specs != first.specs for r in records):
             raise ValueError(f"the lists of the shards differ in type or dimensions: {[r.specs for r in records]}")
@@ -375,9 +430,10 @@ class ListSource(Source):
         self._one_list = all(r is first for r in records)
         self._read_ahead = max(r.read_ahead for r in records)
         self._threads: ThreadPoolExecutor | None = None
+        self._metadata = {id(r): [_metadata(r, name) for name in metadata] for r in records} if metadata else {}
 
     def specs(self) -> tuple[Spec, ...]:
-        return self._records[0].specs
+        return (*self._records[0].specs, *[METADATA] * len(self._metadata.get(id(self._records[0]), ())))
 
     def pad_rounds(self) -> None:
         self.walks = [dataclasses.replace(w, pad_last_batch=True) for w in self.walks]
@@ -439,7 +495,32 @@ class ListSource(Source):
         first = self._records[0]
         parts = [(first, index)] if self._one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
         self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader", show_name)
-        return first.read_batch(ctx, parts, self._threads)
+        if not self._metadata:
+            return first.read_batch(ctx, parts, self._threads)
+        failed: set[int] = set()
+
+        def fail(i: int, code: int, reason: str = ""):
+            failed.add(i)
+            ctx.fail(i, code, reason)
+
+        return (*first.read_batch(dataclasses.replace(ctx, fail=fail), parts, self._threads), *self._described(ctx, parts, failed))
+
+    def _described(self, ctx: HostContext, parts: Sequence[tuple[Records, np.ndarray]], failed: set[int]) -> list[np.ndarray]:
+        """The metadata of a batch of records; of those that failed there is none."""
+        rows: list[list[Any]] = []
+        for records, index in parts:
+            functions = self._metadata[id(records)]
+            for i in index.tolist():
+                row = [None] * len(functions)
+                if len(rows) not in failed:
+                    try:
+                        row = [function(i) for function in functions]
+                    except OSError as e:
+                        ctx.fail(len(rows), Status.RECORD, f"{e.filename or records.name(i)}: {e.strerror or e}")
+                    except ValueError as e:
+                        ctx.fail(len(rows), Status.RECORD, str(e))
+                rows.append(row)
+        return [metadata_of(column) for column in zip(*rows, strict=True)]
 
     def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
         """Reads the batch again, with each failed record replaced by the one 1, 3, 7, ... positions later in the list, so that few attempts
@@ -481,6 +562,16 @@ class ListSource(Source):
             self._threads = None
         for records in self._records:
             records.close()
+
+
+def _metadata(records: Records, name: str) -> Callable[[int], Any]:
+    """The function that gives metadata of this name. ArgumentError if there is none."""
+    found = records.metadata(name)
+    if found is None:
+        raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{did_you_mean(name, records.facts())}")
+    if name in ("filename", "source_info"):  # a URL may have credentials
+        return lambda i: redacted(found(i))
+    return found
 
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:

@@ -33,10 +33,10 @@ Item = tuple[int, int]
 
 
 class Row:
-    """An item that was read: `keys` and `arrays` as returned by `source_worker.leaves`, or an `error`."""
+    """An item that was read: `keys`, `arrays` and `objects` as returned by `source_worker.leaves`, or an `error`."""
 
-    def __init__(self, keys: Any, arrays: Sequence[np.ndarray], error: str = ""):
-        self.keys, self.arrays, self.error = keys, arrays, error
+    def __init__(self, keys: Any, arrays: Sequence[np.ndarray], objects: Sequence[Any], error: str = ""):
+        self.keys, self.arrays, self.objects, self.error = keys, arrays, objects, error
 
 
 class Processes:
@@ -51,10 +51,11 @@ class Processes:
       datasets: pickled once.
       number: of processes.
       what: name of the data sets in messages.
+      metadata: keys of items whose values are given as they are; see `source_worker.leaves`.
     """
 
-    def __init__(self, datasets: Sequence[Any], number: int, what: str):
-        self._datasets, self._number, self._what = datasets, number, what
+    def __init__(self, datasets: Sequence[Any], number: int, what: str, metadata: Sequence[str] = ()):
+        self._datasets, self._number, self._what, self._metadata = datasets, number, what, tuple(metadata)
         self._workers: list[_Worker] = []
         self._waiting: collections.deque[list[Item]] = collections.deque()  # requests that no process has yet
         self._asked: set[Item] = set()  # items in `_waiting`, and those that a process has
@@ -123,7 +124,7 @@ class Processes:
         if self._workers:
             return
         try:
-            data = pickle.dumps(self._datasets)
+            data = pickle.dumps((self._datasets, self._metadata))
         except Exception as e:
             raise RuntimeError(
                 f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: {type(e).__name__}: {e}"
@@ -167,7 +168,7 @@ class Processes:
             else:
                 items = worker.requests.popleft()
                 self._asked.difference_update(items)
-                self._rows.update(zip(items, (Row(None, (), x) if isinstance(x, str) else Row(*x) for x in rows), strict=True))
+                self._rows.update(zip(items, (Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in rows), strict=True))
 
     def _ended(self, worker: _Worker):
         """Raises for a process that ended by itself."""
@@ -244,7 +245,7 @@ def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
     def arrays(places: Sequence[Any]) -> list[np.ndarray]:
         return [np.frombuffer(data, d, math.prod(s), at).reshape(s) for d, s, at in places]
 
-    return [row if isinstance(row, str) else (row[0], arrays(row[1])) for row in rows]
+    return [row if isinstance(row, str) else (row[0], arrays(row[1]), row[2]) for row in rows]
 
 
 def _end(workers: list[_Worker]):

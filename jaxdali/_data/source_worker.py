@@ -17,17 +17,25 @@ SHARED = 1 << 14  # arrays with at least this many bytes go through shared memor
 ALIGNMENT = 64
 
 
-def leaves(item):
-    """An item as (keys, arrays). The keys are those of a dictionary, the length of a tuple, or None for a single value.
+def leaves(item, metadata=()):
+    """An item as (keys, arrays, objects). The keys are those of a dictionary, the length of a tuple, or None for a single value.
+
+    Args:
+      item: the item.
+      metadata: keys of a dictionary whose values are given unchanged, as objects.
 
     Raises:
       TypeError: a value is not an array, a number, a string or bytes.
+      KeyError: a key of `metadata` is missing.
     """
+    if metadata and not isinstance(item, collections.abc.Mapping):
+        raise TypeError(f"there is no metadata {metadata[0]!r}: an item is a dictionary if it has keys, got {type(item).__name__}")
     if isinstance(item, collections.abc.Mapping):
-        return tuple(item), [_array(x, f"key {k!r}") for k, x in item.items()]
+        rest = {k: x for k, x in item.items() if k not in metadata}
+        return tuple(rest), [_array(x, f"key {k!r}") for k, x in rest.items()], tuple(item[k] for k in metadata)
     if isinstance(item, tuple):
-        return len(item), [_array(x, f"value {k}") for k, x in enumerate(item)]
-    return None, [_array(item, "it")]
+        return len(item), [_array(x, f"value {k}") for k, x in enumerate(item)], ()
+    return None, [_array(item, "it")], ()
 
 
 def _array(x, what):
@@ -52,12 +60,12 @@ def _array(x, what):
     return array
 
 
-def read(datasets, item):
-    """(keys, arrays) of an item, which is (number of the data set, index in it). If reading it raises, the text of the exception and of its
-    traceback in user code."""
+def read(datasets, item, metadata=()):
+    """What `leaves` returns of an item, which is (number of the data set, index in it). If reading it raises, the text of the exception and
+    of its traceback in user code."""
     try:
         which, i = item
-        return leaves(datasets[which][i])
+        return leaves(datasets[which][i], metadata)
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
         while frames and frames[0].filename == __file__:
@@ -74,24 +82,35 @@ def main(connection):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     try:
         try:
-            datasets = pickle.loads(connection.recv_bytes())
+            datasets, metadata = pickle.loads(connection.recv_bytes())
         except Exception:
             connection.send(("failed", traceback.format_exc()))
             return
         connection.send(("ready", None))
         while True:
-            rows = [read(datasets, item) for item in connection.recv()]
+            rows = [read(datasets, item, metadata) for item in connection.recv()]
             found = [a for row in rows if not isinstance(row, str) for a in row[1]]
             written = _written(rows) if sum(a.nbytes for a in found) >= SHARED else None
             if written is None:
-                connection.send(("rows", rows))
+                _send(connection, "rows", rows)
                 continue
             file, described = written
             with file:
-                connection.send(("file", described))
-                reduction.send_handle(connection, file.fileno(), os.getppid())
+                if _send(connection, "file", described):
+                    reduction.send_handle(connection, file.fileno(), os.getppid())
     except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or closed the connection
         pass
+
+
+def _send(connection, kind, rows):
+    """Answers with rows, or with what is wrong with objects among them that can't be pickled. Returns whether it was the rows."""
+    try:
+        answer = reduction.ForkingPickler.dumps((kind, rows))
+    except Exception as e:
+        connection.send(("rows", [f"its metadata can't be sent by the process that read it: {type(e).__name__}: {e}"] * len(rows)))
+        return False
+    connection.send_bytes(answer)
+    return True
 
 
 def _written(rows):
@@ -106,13 +125,13 @@ def _written(rows):
             if isinstance(row, str):
                 described.append(row)
                 continue
-            keys, arrays = row
+            keys, arrays, objects = row
             places = []
             for a in arrays:
                 place += file.write(b"\0" * (-place % ALIGNMENT))
                 places.append((a.dtype, a.shape, place))
                 place += file.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
-            described.append((keys, places))
+            described.append((keys, places, objects))
         file.flush()
     except OSError:
         with contextlib.suppress(OSError):  # closing would write the rest

@@ -35,5 +35,7 @@ def value(x: DataNode, spec: Spec | None, batch: Sequence[int]) -> str:
     made = f"on the {x.device}, of {x.node.op.name}"
     if spec is None:
         return f"not known before it is built, {made}"
+    if spec.is_metadata:
+        return f"metadata[{', '.join(map(str, batch))}] {x.metadata!r}, {made}"
     shape = ", ".join(map(str, [*batch, *("?" if n is None else n for n in map(spec.extent, range(spec.ndim)))]))
     return f"{spec.dtype}[{shape}]{f' {spec.layout}' if spec.layout else ''}, {made}"

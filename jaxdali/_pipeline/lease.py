@@ -12,6 +12,7 @@ from typing import Any
 
 from .._batch.executor import Executor
 from .._batch.options import Delivery, Finish
+from .._core.graph import DataNode
 from .._data.epoch import EpochCounter
 from .._program.sharding import Shards
 from .._runner.runner import Runner
@@ -170,9 +171,14 @@ def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
     return bool(first) and first == second
 
 
+def outputs_of(pipeline: Pipeline) -> tuple[DataNode, ...]:
+    """What its definition returns."""
+    return parts_of(pipeline).graph.outputs
+
+
 def num_outputs(pipeline: Pipeline) -> int:
     """The number of outputs that its definition returns."""
-    return len(parts_of(pipeline).graph.outputs)
+    return len(outputs_of(pipeline))
 
 
 def lease(

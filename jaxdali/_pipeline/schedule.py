@@ -118,16 +118,18 @@ class Schedule:
         return sources
 
 
-def tensor_lists(batch: Batch) -> tuple[TensorListCPU | TensorListGPU, ...]:
-    """The outputs of a finished batch as DALI's containers."""
+def tensor_lists(batch: Batch) -> tuple[Any, ...]:
+    """The outputs of a finished batch as DALI's containers; metadata as lists."""
     return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
 
 
-def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU:
+def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU | list[Any]:
     """One output, without samples that a short batch lacks."""
     spec = value.spec
     data: Any = value.data
     here = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+    if spec.is_metadata:
+        return [data[i] for i in here]
     if isinstance(data, DeviceSamples):
         return TensorListGPU(data.of(here), spec.layout, source_info=[names[i] for i in here], dtype=spec.dtype, ndim=spec.ndim)
     kind = TensorListGPU if is_on_accelerator(data) else TensorListCPU

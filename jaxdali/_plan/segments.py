@@ -107,6 +107,7 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
         exports |= {r: None for r in (*plan.outputs, *later) if level.get(r.step) == at}
         if host_outputs and at == levels[-1]:
             ride = [r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None]
+            ride = [r for r in ride if not plan.spec(r).is_metadata]
             operands |= dict.fromkeys(ride)
             exports |= dict.fromkeys(ride)
         result.append(Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1))

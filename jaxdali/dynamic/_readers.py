@@ -87,7 +87,7 @@ class Reader:
 
         Returns:
           An iterator over tuples with an entry for each output of the reader (or over dicts, if the function returns one). An entry is a
-          `Batch`, or a `Tensor` without a batch size.
+          `Batch`, or a `Tensor` without a batch size; metadata are a list of objects, or one object.
 
         Raises:
           SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with the next batch.
@@ -106,13 +106,14 @@ class Reader:
             self._left -= running.batch_size
             batch = running.next()
             present = batch.ids.present
-            outputs = [Batch._of(x) for x in batch.outputs]
+            here = range(running.batch_size) if present is None else np.flatnonzero(present).tolist()
+            outputs: list[Any] = [[x.data[i] for i in here] if x.spec.is_metadata else Batch._of(x) for x in batch.outputs]
             if present is not None:
-                outputs = [x[np.flatnonzero(present).tolist()] for x in outputs]
+                outputs = [x if isinstance(x, list) else x[here] for x in outputs]
             if size is None:
-                outputs = [Tensor.of(x[0], x.layout) for x in outputs if len(x)]
-                if not outputs:
+                if not here:
                     continue
+                outputs = [x[0] if isinstance(x, list) else Tensor.of(x[0], x.layout) for x in outputs]
             yield jax.tree.unflatten(self._tree, outputs)
 
     def _run(self, size: int | None) -> _Running:

@@ -72,6 +72,13 @@ def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
     return check_alike([as_array(e, copy) for e in x])
 
 
+def metadata_batch(name: str, x: Any) -> list[Any]:
+    """Metadata of a batch as a list, of a list or any other sequence."""
+    if isinstance(x, (str, bytes, Mapping)) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
+        raise ArgumentError(f"{NAME}: metadata {name!r} of a batch must be a list with an object for each sample, got {type(x).__name__}")
+    return [x[i] for i in range(len(x))]
+
+
 def check_alike(samples: list[np.ndarray]) -> list[np.ndarray]:
     for i, s in enumerate(samples):
         if s.dtype != samples[0].dtype or s.ndim != samples[0].ndim:

@@ -68,6 +68,7 @@ def external_source(
     no_copy: bool | None = None,
     prefetch_queue_depth: int | None = None,
     batch_info: bool | None = None,
+    metadata: str | Sequence[str] | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
     """Reads data from Python: from a callable or an iterable, or data fed with `Pipeline.feed_input`.
@@ -124,6 +125,10 @@ def external_source(
         until then.
       prefetch_queue_depth: has no effect, as the pipeline's depth applies; accepted for compatibility with DALI.
       batch_info: whether to pass a `types.BatchInfo` to a callable that makes batches, instead of the number alone.
+      metadata: names of Python objects that accompany the samples; each adds an output after the others. The source returns them after the
+        arrays, as further items of a tuple: a list with one object for each sample of a batch, or one object with ``batch=False``. Only
+        `python_function` takes them, and a batch has them as lists, in the order of its samples; they never become part of a program. Data
+        that are fed are then such tuples, too. Not in DALI.
 
     Returns:
       A DataNode, or a list of them.
@@ -136,6 +141,8 @@ def external_source(
     modes = {None: "no", False: "no", "no": "no", True: "quiet", "quiet": "quiet", "raise": "raise"}
     if num_outputs is not None and source is None and name is not None:
         raise ArgumentError(f"{NAME}: name={name!r} with num_outputs and without a source: each output is fed separately, by its node")
+    if metadata is not None and source is None and num_outputs is not None:
+        raise ArgumentError(f"{NAME}: metadata and num_outputs without a source: each output is fed separately; leave out num_outputs")
     if repeat_last and source is not None:
         raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
     arguments = 0 if source is None else _how_called(source)
@@ -168,6 +175,7 @@ def external_source(
         feeder=source,
         arguments=arguments,
         outputs=num_outputs,
+        metadata=metadata if isinstance(metadata, str) or metadata is None else tuple(metadata),
         shapes=shapes,
         cycle=modes[cycle],
         batch=bool(batch),

@@ -17,10 +17,10 @@ from ..._core.context import HostContext
 from ..._core.errors import ArgumentError, OutputsError
 from ..._core.operator import SourceOperator
 from ..._core.settings import UserSettings
-from ..._core.values import Spec
+from ..._core.values import METADATA, Spec, metadata_of
 from ..._data.source import SampleIds, Saved, Source
 from ...types import BatchInfo, SampleInfo
-from .external_data import NAME, as_array, as_batch, check_alike, check_no_dict, kind_of, layout_of, packed, shapes_of
+from .external_data import NAME, as_array, as_batch, check_alike, check_no_dict, kind_of, layout_of, metadata_batch, packed, shapes_of
 from .pull import Pull
 from .workers import Workers
 
@@ -49,7 +49,7 @@ class ExternalSource(SourceOperator):
     blocking: bool
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return self.outputs or 1
 
     def make_source(self, ops: Sequence[ExternalSource], seed: int) -> Source:
@@ -71,14 +71,17 @@ class _Base(Source):
         self._op = ops[0]
         self._specs: tuple[Spec, ...] | None = None
         self._batch_size = 0  # of the last `read`
-        self._used = list(range(self._op.num_outputs))
+        self._used = list(range(self._op.num_arrays))  # which of the source's arrays each output is made of
+        self._unread = frozenset[int]()  # outputs that are metadata and that nothing depends on
 
     def use(self, outputs: frozenset[int]) -> None:
         """Gives an unused output the data of another output: as in DALI, the source's data for it are not read."""
-        if not outputs:
+        n = self._op.num_arrays
+        self._unread = frozenset(range(n, self._op.num_outputs)) - outputs if outputs else self._unread
+        if not outputs or min(outputs) >= n:  # nothing, or metadata alone
             return
         first = min(outputs)
-        self._used = [k if k in outputs else first for k in range(self._op.num_outputs)]
+        self._used = [k if k in outputs else first for k in range(n)]
         names = ("dtypes", "ndims", "shapes", "layouts")
         given = {name: tuple(getattr(self._op, name)[k] for k in self._used) for name in names}
         self._op = dataclasses.replace(self._op, **given)
@@ -105,6 +108,10 @@ class _Base(Source):
         return super().resume(saved, same_shards)
 
     def specs(self) -> tuple[Spec, ...]:
+        return (*self._array_specs(), *[METADATA] * len(self._op.metadata_names))
+
+    def _array_specs(self) -> tuple[Spec, ...]:
+        """Specs of the outputs that are no metadata."""
         if self._specs is None:
             op = self._op
             if all(d is not None and n is not None for d, n in zip(op.dtypes, op.ndims)):
@@ -141,7 +148,7 @@ class _Base(Source):
             self._check(k, kind)
 
     def _check(self, k: int, kind: tuple[np.dtype, int] | None):
-        spec = self.specs()[k]
+        spec = self._array_specs()[k]
         if kind is not None and kind != (spec.dtype, spec.ndim):
             raise ArgumentError(
                 f"{NAME}: output {k} has samples of {spec.ndim} dimensions and dtype {spec.dtype} (as given by dtype, ndim or "
@@ -149,7 +156,7 @@ class _Base(Source):
             )
 
     def _check_extents(self, k: int, batch: np.ndarray | list[np.ndarray]):
-        spec = self.specs()[k]
+        spec = self._array_specs()[k]
         known = [(axis, n) for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
         for shape in shapes_of(batch) if known and len(batch) else ():
             if any(shape[axis] != n for axis, n in known):
@@ -163,7 +170,7 @@ class _Base(Source):
                 )
 
     def _deliver(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
-        """`parts`: per shard, the batch of each output."""
+        """`parts`: per shard, the batch of each output; those of metadata are lists."""
         B = self._batch_size = ctx.B
         counts = []
         for part in parts:
@@ -173,11 +180,13 @@ class _Base(Source):
             counts.append(lengths.pop())
             if counts[-1] > B:
                 raise ArgumentError(f"{NAME}: got a batch of {counts[-1]} samples, expected at most batch_size = {B}")
-            for k, x in enumerate(part):
+            for k, x in enumerate(part[: self._op.num_arrays]):
                 self._check(k, kind_of(x))
                 self._check_extents(k, x)
-        specs = self.specs()
+        specs = self._array_specs()
         outputs = tuple(packed(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
+        for k in range(len(specs), self._op.num_outputs):
+            outputs += (metadata_of([x for p in parts for x in (*p[k], *[None] * (B - len(p[k])))]),)
         place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
         start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
         epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
@@ -247,27 +256,44 @@ class _PulledSource(_Base):
         return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
 
     def _outputs(self, item: Any) -> Sequence[Any]:
-        n = self._op.outputs
-        if n is None:
+        metadata = len(self._op.metadata_names)
+        if self._op.outputs is None and not metadata:
             return (item,)
+        n = self._op.num_outputs
         check_no_dict(item)
         is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
-        if not (isinstance(item, (tuple, list)) or is_array) or not max(self._used) < len(item) <= n:
+        least = n if metadata else max(self._used) + 1
+        if not (isinstance(item, (tuple, list)) or is_array) or not least <= len(item) <= n:
             got = type(item).__name__
             if is_array or isinstance(item, (tuple, list)):
                 got = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
-            raise OutputsError(f"{NAME}: with num_outputs={n} the source must return a tuple of {n} items, got {got}")
-        return [item[k] for k in self._used]  # the rows of an array, too
+            with_ = f"num_outputs={self._op.outputs}" if not metadata else f"metadata={list(self._op.metadata_names)}"
+            raise OutputsError(f"{NAME}: with {with_} the source must return a tuple of {n} items, got {got}")
+        return [item[k] for k in (*self._used, *range(self._op.num_arrays, n))]  # the rows of an array, too
+
+    def _converted(self, items: Sequence[Any], copied: bool) -> list[Any]:
+        """The outputs of a batch or a sample: arrays, and metadata as they are (of a batch in a list)."""
+        n = self._op.num_arrays
+        found: list[Any] = [(as_batch if self._op.batch else as_array)(x, copied) for x in items[:n]]
+        for k, x in enumerate(items[n:], n):
+            if k in self._unread:
+                found.append([None] * len(found[0]) if self._op.batch else None)
+            else:
+                found.append(metadata_batch(self._op.metadata_names[k - n], x) if self._op.batch else x)
+        return found
 
     def _first(self):
         try:
             items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
             raise RuntimeError(f"{NAME}: there are no data: the source ended before its first batch") from None
-        layouts = [layout_of(x) for x in items]
-        return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in items], layouts
+        arrays = items[: self._op.num_arrays]
+        layouts = [layout_of(x) for x in arrays]
+        return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in arrays], layouts
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
+        if output >= self._op.num_arrays:
+            return ()
         item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
         sample = as_batch(item, False)[0] if self._op.batch else as_array(item, False)
         return tuple(sample.shape)
@@ -298,17 +324,22 @@ class _PulledSource(_Base):
             all_taken.items.append(taken)
             try:
                 for argument, item in self._asked(pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]):
-                    row = [(as_batch if self._op.batch else as_array)(x, copied) for x in self._outputs(item())]
+                    row = self._converted(self._outputs(item()), copied)
                     rows.append(row)
-                    taken.append((argument, row[0] if self._op.outputs is None else row))
+                    taken.append((argument, row[0] if self._op.num_outputs == 1 and self._op.outputs is None else row))
             except StopIteration:
                 if not self._gives_rest:
                     all_taken.items.pop()  # the samples of an incomplete batch are dropped
                     self._count_dropped(ctx, cursors, parts, rows)
                     raise
                 pull.over = True
-            columns = zip(*rows) if rows else ([],) * self._op.num_outputs
-            parts.append(rows[0] if self._op.batch and rows else [check_alike(list(column)) for column in columns])
+            if self._op.batch and rows:
+                parts.append(rows[0])
+                continue
+            columns = list(map(list, zip(*rows))) if rows else [[] for _ in range(self._op.num_outputs)]
+            for column in columns[: self._op.num_arrays]:
+                check_alike(column)
+            parts.append(columns)
         if all(pull.over for pull in self._pulls) and not any(len(part[0]) for part in parts):
             all_taken.items.clear()
             raise StopIteration
@@ -417,7 +448,15 @@ class _FedSource(_Base):
         self._closed = False
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
-        """Appends a batch for local shard `shard`: an array, or a list of arrays. It is copied, unless no_copy=True was given."""
+        """Appends a batch for local shard `shard`: an array, or a list of arrays; with metadata a tuple of these and a list for each name.
+        Arrays are copied, unless no_copy=True was given."""
+        names, metadata = self._op.metadata_names, list[list[Any]]()
+        if names:
+            if not isinstance(data, tuple) or len(data) != 1 + len(names):
+                got = f"{len(data)} items" if isinstance(data, tuple) else type(data).__name__
+                raise ArgumentError(f"{NAME}: with metadata={list(names)} a tuple of {1 + len(names)} items must be fed, got {got}")
+            data, *others = data
+            metadata = [metadata_batch(n, x) for n, x in zip(names, others, strict=True)]
         batch = as_batch(data, copy=not self._op.no_copy)
         layout = layout or layout_of(data)
         kind = kind_of(batch)
@@ -428,7 +467,7 @@ class _FedSource(_Base):
             if layout and known and layout != known:
                 raise ArgumentError(f"{NAME}: the layout is {known!r}, got data of layout {layout!r}")
             self._layout = known or layout
-            self._queues[shard].append(batch)
+            self._queues[shard].append([batch, *metadata])
             self._changed.notify_all()
 
     @property
@@ -436,7 +475,8 @@ class _FedSource(_Base):
         """The number of batches that were fed and not yet read, for every shard."""
         return min(map(len, self._queues))
 
-    def _next(self, shard: int, keep: bool) -> Any:
+    def _next(self, shard: int, keep: bool) -> list[Any]:
+        """The outputs of the next batch of a shard."""
         queue = self._queues[shard]
         with self._changed:
             if self._op.blocking and not (self._op.repeat_last and self._last[shard] is not None):
@@ -452,15 +492,15 @@ class _FedSource(_Base):
             return batch
 
     def _first(self):
-        return [self._next(0, keep=True)], [self._layout]
+        return self._next(0, keep=True)[:1], [self._layout]
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
-        return tuple(self._next(0, keep=True)[0].shape)
+        return tuple(self._next(0, keep=True)[0][0].shape) if output == 0 else ()
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         self.specs()  # of the batch that is taken now, when it is the first
         self._repeated = False
-        outputs, after, ids = self._deliver(ctx, cursors, [[self._next(s, keep=False)] for s in range(ctx.S)])
+        outputs, after, ids = self._deliver(ctx, cursors, [self._next(s, keep=False) for s in range(ctx.S)])
         return outputs, after, dataclasses.replace(ids, repeated=self._repeated)
 
     def close(self) -> None:

@@ -33,6 +33,7 @@ class DLTensorPythonFunction(PythonFunction):
     """`dl_tensor_python_function`."""
 
     name = "dl_tensor_python_function"
+    takes_metadata = False
 
     def given(self, x: np.ndarray) -> Any:
         return x.__dlpack__()

@@ -26,6 +26,7 @@ class PythonFunction(SampleOperator):
     """
 
     name = "python_function"
+    takes_metadata = True  # pyright: ignore[reportAssignmentType]
     function: Callable[..., Any] = dataclasses.field(compare=False)
     outputs: int
     layouts: tuple[str, ...]
@@ -72,7 +73,11 @@ class PythonFunction(SampleOperator):
         found: list[list[np.ndarray | None]] = [[None] * ctx.N for _ in range(self.outputs)]
         for s, function in enumerate(self.of_shards):
             here = (s * ctx.B + np.flatnonzero(ctx.present[s * ctx.B : (s + 1) * ctx.B])).tolist()
-            samples = [[self.given(np.array(x.sample(i))) for i in here] for x in inputs]  # the function may keep and change them
+            samples = [
+                # The function may keep and change arrays.
+                [x.sample(i) if x.spec.is_metadata else self.given(np.array(x.sample(i))) for i in here]
+                for x in inputs
+            ]
             if self.batch:
                 rows = zip(*(self._of_batch(x, len(here)) for x in self._split(function(*samples))), strict=True)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
@@ -72,6 +72,13 @@ class _ArrayRecords(Records):
     def name(self, i: int) -> str:
         file = int(np.searchsorted(self.bounds, i, "right")) - 1
         return f"{self._ranges.files.path(file)}, record {i - int(self.bounds[file])}"
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        def file(i: int) -> int:
+            return int(np.searchsorted(self.bounds, i, "right")) - 1
+
+        own = {"filename": lambda i: self._ranges.files.path(file(i)), "record": lambda i: i - int(self.bounds[file(i)])}
+        return super().facts() | own
 
     @property
     def _ranges(self) -> BlockedRanges:
@@ -208,6 +215,8 @@ def array_record(
       group_by_length: the batch size of a shard. Each group of this many consecutive records gets similar numbers of bytes, so that padding
         wastes little, as in `readers.source`. Files that were not written with ``group_size:1`` are then read completely when the pipeline
         is built. 0: records come in the shuffled order.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename"; "record": the number of the record in its file; "index": the number in the list; "source_info".
 
     Returns:
       The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in the file.

@@ -35,7 +35,7 @@ class ReadCaffe(Reader):
             raise ArgumentError("image_available and label_available are both False: there is nothing to read")
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return self.image_available + self.label_available
 
     def open(self) -> LmdbRecords:
@@ -68,6 +68,9 @@ def caffe(
       image_available: whether the images are read.
       label_available: whether the labels are read.
       storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path of the database; "key": the key of the record, a `str`; "index": the number in the list;
+        "source_info".
 
     Returns:
       (image, label ``int32[1]``), or only the one that is read. Images are ``uint8[bytes]``, encoded. If the first record's image is not

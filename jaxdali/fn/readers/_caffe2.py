@@ -47,7 +47,7 @@ class ReadCaffe2(Reader):
     bbox: bool
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         labels = {LabelType.NONE: 0, LabelType.WEIGHTED: 2}.get(self.label_type, 1)
         return self.image_available + labels + self.additional_inputs + self.bbox
 
@@ -74,7 +74,7 @@ class ReadCaffe2(Reader):
                 take("bounding box", Spec(np.dtype(np.int32), 1, None))
             return tuple(found)
 
-        return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_outputs, fields, self.storage)
+        return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_arrays, fields, self.storage)
 
 
 class DenseLabels(HostOperator):
@@ -126,6 +126,9 @@ def caffe2(
       additional_inputs: number of tensors of ``int32`` or ``float32`` that follow image and label.
       bbox: whether records end with a bounding box.
       storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path of the database; "key": the key of the record, a `str`; "index": the number in the list;
+        "source_info".
 
     Returns:
       Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded; if
@@ -151,7 +154,7 @@ def caffe2(
         bbox=bbox,
         **ReadCaffe2.shared(order),
     )
-    if not op.num_outputs:
+    if not op.num_arrays:
         raise ArgumentError("image_available=False and label_type=4: there is nothing to read")
     nodes = add(op, device="cpu", name=order.get("name"))
     outputs = list(nodes) if op.num_outputs > 1 else [nodes]

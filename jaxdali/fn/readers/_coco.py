@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -77,6 +77,9 @@ class _Annotated(Records):
     def name_of_output(self, i: int, output: int) -> str:
         return "" if output else self.name(i)  # as in DALI
 
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        return super().facts() | {"image_id": lambda i: int(self._columns.ids[i])}
+
     def _annotations(self, i: int) -> list[np.ndarray]:
         """The outputs after the image."""
         found = [values[i] if ends is None else self._columns.of(i, values, ends) for _, values, ends in self._parts]
@@ -148,13 +151,14 @@ class ReadCOCO(Reader):
             )
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return 3 + 2 * (self.polygon_masks or self.masks) + self.pixelwise_masks + self.image_ids
 
     def open(self) -> _Annotated:
         store, polygons = Store(self.storage), self.polygon_masks or self.masks
         if self.preprocessed_annotations:
-            columns = load_annotations(self.preprocessed_annotations, store, polygons, self.image_ids)
+            ids = self.image_ids or "image_id" in self.metadata_names
+            columns = load_annotations(self.preprocessed_annotations, store, polygons, ids)
         else:
             assert self.annotations_file is not None
             columns = read_annotations(
@@ -239,6 +243,9 @@ def coco(
       dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of `save_preprocessed_annotations`,
         `save_preprocessed_annotations_dir`, `preprocessed_annotations` and `image_ids`.
       storage: how URLs are read, a `jaxdali.Storage` (not in DALI). `file_root` and `annotations_file` may be URLs.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path; "image_id": the id of the image, an int; "index": the number in the list;
+        "source_info".
 
     Returns:
       (image ``uint8[bytes]``, boxes ``float32[objects, 4]``, classes ``int32[objects]``); with `polygon_masks` also (polygons

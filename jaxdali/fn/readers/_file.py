@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
+from ..._core.redaction import redacted
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import Reader, Records, StoredArguments
@@ -86,6 +87,9 @@ class FileTuples(Records):
     def full_name(self, i: int) -> str:
         return self.files.path(i * self._each)
 
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        return super().facts() | {"filenames": lambda i: [redacted(self.files.path(i * self._each + k)) for k in range(self._each)]}
+
     def ahead(self, index: np.ndarray, now: int) -> None:
         self.files.ahead((index[:, None] * self._each + np.arange(self._each)).reshape(-1), now * self._each)
 
@@ -139,7 +143,7 @@ class ReadFile(Reader):
         return len(first) if isinstance(first, tuple) else 0
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return 2 if not self.tuples else self.tuples + 1
 
     def open(self) -> LabelledFiles | FileTuples:
@@ -219,6 +223,9 @@ def file(
       file_filters: glob patterns; a file's name in a sub-directory must match one of them.
       dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered.
       case_sensitive_filter: whether the filters are case-sensitive.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path (of tuples, the first one); "filenames": all paths of a tuple; "index": the number in
+        the list; "source_info".
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each file; for tuples, the contents of each file, then the label. Their source_info

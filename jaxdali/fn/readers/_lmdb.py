@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,6 +68,13 @@ class LmdbRecords(ContainerRecords):
     def name(self, i: int) -> str:
         which, i = self._place(i)
         return f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        def key(i: int) -> str:
+            which, i = self._place(i)
+            return self._databases[which].key(i).decode("utf-8", "backslashreplace")
+
+        return super().facts() | {"filename": lambda i: str(self._databases[self._place(i)[0]].path), "key": key}
 
     def name_of_output(self, i: int, output: int) -> str:
         return self.name(i) if self.fields[output].name == "image" else ""  # as in DALI

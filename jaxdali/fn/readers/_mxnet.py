@@ -58,7 +58,7 @@ class ReadMXNet(Reader):
     index_path: Paths
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return 2
 
     def open(self) -> _ImageRecords:
@@ -84,6 +84,9 @@ def mxnet(
       path: paths of the ``.rec`` files, which are read one after another.
       index_path: paths of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset. Or one for
         all, whose offsets continue from file to file, as in DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename"; "offset", in bytes, and "record", the number, in the file; "index": the number in the list;
+        "source_info".
 
     Returns:
       (image ``uint8[bytes]``, label ``float32[labels]``) of each record, in the order of their offsets. Their source_info is the file's

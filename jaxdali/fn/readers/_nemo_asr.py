@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
 import os
 import re
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -36,8 +37,8 @@ class ManifestEntry:
     text: bytes
 
 
-def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
-    """The entries of a manifest: JSON objects one after another.
+def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mapping[str, Any]]]:
+    """The entries of a manifest, JSON objects one after another, each with the whole object.
 
     Raises:
       RuntimeError: it has another form.
@@ -52,7 +53,7 @@ def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
             os.fsencode(x["audio_filepath"])
             if not math.isfinite(offset + duration):
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
-            entries.append(ManifestEntry(x["audio_filepath"], duration, offset, x.get("text", "").encode()))
+            entries.append((ManifestEntry(x["audio_filepath"], duration, offset, x.get("text", "").encode()), x))
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise RuntimeError(f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}") from e
     return entries
@@ -61,8 +62,8 @@ def read_manifest(path: str, content: bytes) -> list[ManifestEntry]:
 class _Speech(Records):
     """The entries of manifests."""
 
-    def __init__(self, op: ReadNemoASR, entries: Sequence[ManifestEntry], store: Store):
-        self._op, self._entries = op, entries
+    def __init__(self, op: ReadNemoASR, entries: Sequence[ManifestEntry], objects: Sequence[Mapping[str, Any]], store: Store):
+        self._op, self._entries, self._objects = op, entries, objects
         self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
         audio = Spec(op.dtype, 1 if op.downmix else 2, None, "", None)
         others = [(op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())), (op.read_text, Spec(np.dtype(np.uint8), 1, None))]
@@ -76,6 +77,14 @@ class _Speech(Records):
 
     def name(self, i: int) -> str:
         return self._files.name(i)
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        return super().facts() | {
+            "text": lambda i: self._entries[i].text.decode(),
+            "duration": lambda i: self._entries[i].duration,
+            "offset": lambda i: self._entries[i].offset,
+            "json": lambda i: copy.deepcopy(self._objects[i]),  # the user may change it
+        }
 
     def read(self, i: int) -> Sequence[np.ndarray]:
         op, entry = self._op, self._entries[i]
@@ -121,27 +130,28 @@ class ReadNemoASR(Reader):
     max_duration: float
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return 1 + self.read_sample_rate + self.read_text + self.read_idxs
 
     def open(self) -> _Speech:
         files.soundfile("readers.nemo_asr")
-        store, entries = Store(self.storage), list[ManifestEntry]()
+        store, entries = Store(self.storage), list[tuple[ManifestEntry, Mapping[str, Any]]]()
         for path in as_list(self.manifest_filepaths):
             try:
                 found = read_manifest(os.fspath(path), store.read(store.named(path)))
-                check_names([e.path for e in found], "", store.settings, absolute=True)
+                check_names([e.path for e, _ in found], "", store.settings, absolute=True)
             except OSError as e:
                 raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e.__cause__
             except ValueError as e:
                 raise RuntimeError(f"{os.fspath(path)}: {e}") from None
-            store.named_by_data(e.path for e in found)
-            entries += [dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e for e in found]
-        kept = [e for e in entries if e.duration >= self.min_duration or self.min_duration <= 0]
-        kept = [e for e in kept if e.duration <= self.max_duration or self.max_duration <= 0]
+            store.named_by_data(e.path for e, _ in found)
+            whole = "json" in self.metadata_names
+            entries += [(dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e, x if whole else {}) for e, x in found]
+        kept = [(e, x) for e, x in entries if e.duration >= self.min_duration or self.min_duration <= 0]
+        kept = [(e, x) for e, x in kept if e.duration <= self.max_duration or self.max_duration <= 0]
         if not kept:
             raise RuntimeError(f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to read")
-        return _Speech(self, kept, store)
+        return _Speech(self, [e for e, _ in kept], [x for _, x in kept], store)
 
 
 class NemoASRArguments(StoredArguments, total=False):
@@ -184,6 +194,9 @@ def nemo_asr(
       dtype: FLOAT (full scale is 1), INT16 or INT32.
       min_duration: leave out entries that are shorter than this, in seconds, or that give no duration. 0: keep all.
       max_duration: leave out entries that are longer than this. 0: keep all.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename"; "text": the transcript, a `str`; "duration" and "offset", in seconds; "json": the whole entry of
+        the manifest, a dict; "index": the number in the list; "source_info".
 
     Returns:
       Audio ``[samples]``, without `downmix` ``[samples, channels]``; with `read_sample_rate` the rate of the file, ``float32``, a scalar;

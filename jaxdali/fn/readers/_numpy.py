@@ -281,6 +281,8 @@ def numpy(
         are always cut from whole arrays.
       use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
       device: with "gpu", the result is moved to the accelerator. The host reads the files in any case.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path; "index": the number in the list; "source_info".
 
     Returns:
       The arrays, in C order, with the type in the files. Their source_info is the path relative to `file_root`, or as given in

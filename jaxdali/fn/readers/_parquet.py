@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Unpack
 
@@ -128,6 +128,8 @@ class _Rows(Records):
         pa = import_pyarrow()
         self._files = files = Files.of(op.path, op.storage)
         self._columns = as_list(op.columns)
+        self._others: tuple[str, ...] = ()  # columns that are metadata
+        asked = op.metadata_names
         self._tables, where, sizes, per_file = [], [], [], []
         for i in range(len(files)):
             try:
@@ -135,7 +137,9 @@ class _Rows(Records):
                 names = table.schema.names
             except (pa.ArrowException, OSError, UnicodeDecodeError) as e:  # the last part of a damaged name
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
-            missing = [c for c in self._columns if c not in names]
+            if not i:
+                self._others = tuple(n for n in asked if n in names)
+            missing = [c for c in (*self._columns, *self._others) if c not in names]
             if missing:
                 raise RuntimeError(f"{files.path(i)}: there is no column {missing[0]!r}; it has {', '.join(names)}")
             specs = tuple(spec_of(f"{files.path(i)}: column {c!r}", table.schema.field(c).type) for c in self._columns)
@@ -154,7 +158,7 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
-        self._decoded: collections.OrderedDict[int, tuple[int, list[Column]]] = collections.OrderedDict()
+        self._decoded: collections.OrderedDict[int, tuple[int, list[Column], list[Any]]] = collections.OrderedDict()
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
@@ -164,6 +168,27 @@ class _Rows(Records):
     def name(self, i: int) -> str:
         file = int(np.searchsorted(self.bounds, i, "right")) - 1
         return f"{self._files.path(file)}, row {i - int(self.bounds[file])}"
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        def file(i: int) -> int:
+            return int(np.searchsorted(self.bounds, i, "right")) - 1
+
+        own = {"filename": lambda i: self._files.path(file(i)), "row": lambda i: i - int(self.bounds[file(i)])}
+        return super().facts() | own
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        if name not in self._others:
+            return super().metadata(name)
+        k = self._others.index(name)
+
+        def value(i: int) -> Any:
+            group = int(np.searchsorted(self._first, i, "right")) - 1
+            try:
+                return self._read_group(group)[1][k][i - int(self._first[group])].as_py()
+            except (import_pyarrow().ArrowException, ValueError) as e:
+                raise ValueError(f"{self.name(i)}: column {name!r}: {e}") from e
+
+        return value
 
     @property
     def read_ahead(self) -> int:
@@ -178,10 +203,19 @@ class _Rows(Records):
 
     def _ranges(self, group: int) -> list[ByteRange]:
         file, g = self._groups[group]
-        return [ByteRange(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._columns)]
+        return [ByteRange(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._read)]
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return tuple(dict.fromkeys((*self._columns, *self._others)))
 
     def _group(self, group: int) -> list[Column]:
         """The columns of a group of rows."""
+        return self._read_group(group)[0]
+
+    def _read_group(self, group: int) -> tuple[list[Column], list[Any]]:
+        """The columns of a group of rows, and those that are metadata as pyarrow has them."""
         self._tables[self._groups[group][0]].check()
         with self._lock:
             lock = self._reading[group]
@@ -189,17 +223,18 @@ class _Rows(Records):
             with self._lock:
                 if group in self._decoded:
                     self._decoded.move_to_end(group)
-                    return self._decoded[group][1]
+                    return self._decoded[group][1:]
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
-            table = self._tables[file].read(g, self._columns, fetched, settings)
+            table = self._tables[file].read(g, self._read, fetched, settings)
             columns = [column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large) for c in self._columns]
+            others = [table.column(c) for c in self._others]
             with self._lock:
-                self._decoded[group] = sum(c.nbytes for c in columns), columns
-                while len(self._decoded) > 1 and sum(n for n, _ in self._decoded.values()) > _KEPT_BYTES:
+                self._decoded[group] = sum(c.nbytes for c in (*columns, *others)), columns, others
+                while len(self._decoded) > 1 and sum(n for n, *_ in self._decoded.values()) > _KEPT_BYTES:
                     self._decoded.popitem(last=False)
-            return columns
+            return columns, others
 
     def _beside(self, file: int, name: str) -> bytes:
         root = self._files.path(file).rpartition("/")[0]
@@ -257,7 +292,7 @@ class ReadParquet(Reader):
     columns: str | tuple[str, ...]
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return len(as_list(self.columns))
 
     @property
@@ -285,6 +320,9 @@ def parquet(
         stand for the matching files, in byte order.
       columns: the columns to read. They hold numbers, strings, bytes, lists of numbers, or images (structs of ``bytes`` and ``path``). For
         images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). Names of columns of any type, whose values are those of pyarrow's ``as_py`` (a `str`, a number, a list, a
+        dict, None). Other names are "filename"; "row": the number of the row in its file; "index": the number in the list; "source_info".
 
     Returns:
       One output per column, in a list if `columns` is a list (even of a single name). Numbers have the column's type and shape (); strings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..._core import ffi as _ffi
 from ..._core.declaration import OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
+from ..._core.redaction import redacted
 from ..._core.values import Spec
 from ..._cpu import Format, Info
 from ..._data.files import Files, Path, in_directories
@@ -55,6 +57,10 @@ class _Clips(Records):
 
     def full_name(self, i: int) -> str:
         return self._files.path(int(self._first[i]))
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        frames = lambda i: [redacted(self._files.path(k)) for k in (self._first[i] + self._frames).tolist()]
+        return super().facts() | {"filenames": frames}
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         self._files.ahead((self._first[index][:, None] + self._frames).reshape(-1), now * len(self._frames))
@@ -141,6 +147,9 @@ def sequence(
       step: distance from the first frame of a sequence to that of the next.
       stride: distance from one frame of a sequence to the next.
       image_type: RGB, BGR or GRAY: the channels of the frames.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path of the first frame; "filenames": those of all frames; "index": the number in the list;
+        "source_info".
 
     Returns:
       The frames, uint8 ``[sequence_length, height, width, channels]``, layout FHWC.

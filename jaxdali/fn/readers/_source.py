@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Unpack
 
@@ -21,7 +21,7 @@ from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data import source_worker
 from ..._data.files import as_list
-from ..._data.listed import MixedArguments, Reader, Records
+from ..._data.listed import MixedArguments, Reader, Records, by_name
 from ..._data.processes import Item, Processes, Row
 
 NAME = "readers.source"
@@ -34,12 +34,13 @@ class DataSet:
       bounds: the first record of each data set, and the record after the last.
       lengths: lengths of the items, if they are grouped by length.
       keys: keys of the items, as `source_worker.leaves` returns them; specs: specs of their values.
+      metadata: keys of the items whose values are given as they are.
     """
 
     lengths: np.ndarray | None = None
 
-    def __init__(self, parts: Sequence[Any], layouts: Any, shapes: Any):
-        self.parts = tuple(parts)
+    def __init__(self, parts: Sequence[Any], layouts: Any, shapes: Any, metadata: Sequence[str] = ()):
+        self.parts, self.metadata = tuple(parts), tuple(metadata)
         sizes = [0]
         for part in self.parts:
             if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
@@ -49,12 +50,12 @@ class DataSet:
                 raise ArgumentError(f"{NAME}: {_described(part)} is empty")
         self.bounds = np.cumsum(sizes)
         self.what = ", ".join(map(_described, self.parts))
-        found = source_worker.read(self.parts, (0, 0))
+        found = source_worker.read(self.parts, (0, 0), self.metadata)
         if isinstance(found, str):
             raise RuntimeError(f"{NAME}: item 0 of {self.what} can't be read: {found}")
-        self.keys, arrays = found
+        self.keys, arrays, _ = found
         if not arrays:
-            raise ArgumentError(f"{NAME}: item 0 of {self.what} is empty")
+            raise ArgumentError(f"{NAME}: item 0 of {self.what} is empty{', but for its metadata' if metadata else ''}")
         layouts, shapes = self._for_each("layout", layouts, str), self._for_each("shape", shapes, tuple)
         self.specs = tuple(_spec(self.called(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes)))
 
@@ -99,7 +100,9 @@ class DataSet:
         return list(arrays)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DataSet) or [*map(id, self.parts)] != [*map(id, other.parts)] or self.specs != other.specs:
+        if not isinstance(other, DataSet) or [*map(id, self.parts)] != [*map(id, other.parts)]:
+            return False
+        if (self.metadata, self.specs) != (other.metadata, other.specs):
             return False
         if self.lengths is None or other.lengths is None:
             return self.lengths is other.lengths
@@ -163,7 +166,8 @@ class _Items(Records):
             self.lengths = data.lengths
             self.digest += f", lengths {hashlib.sha256(data.lengths.tobytes()).hexdigest()[:16]}"
         self._settings = UserSettings()
-        self._processes = Processes(data.parts, num_workers, data.what) if num_workers else None
+        self._processes = Processes(data.parts, num_workers, data.what, data.metadata) if num_workers else None
+        self._objects: dict[int, Sequence[Any]] = {}  # the metadata of the items of the last batch
         self._num_workers = num_workers
         self.ends_reads = num_workers > 0
 
@@ -172,6 +176,12 @@ class _Items(Records):
 
     def name(self, i: int) -> str:
         return self._data.name(i)
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        if name not in self._data.metadata:
+            return super().metadata(name)
+        k = self._data.metadata.index(name)
+        return lambda i: self._objects[i][k]
 
     @property
     def read_ahead(self) -> int:
@@ -187,12 +197,13 @@ class _Items(Records):
         if self._processes is not None:
             return self._processes.take(items)
         with self._settings.contexts():
-            found = [source_worker.read(self._data.parts, item) for item in items]
-        return [Row(None, (), x) if isinstance(x, str) else Row(*x) for x in found]
+            found = [source_worker.read(self._data.parts, item, self._data.metadata) for item in items]
+        return [Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in found]
 
     def _checked(self, i: int, row: Row) -> list[np.ndarray]:
         if row.error:
             raise ValueError(f"{self.name(i)}: {row.error}")
+        self._objects[i] = row.objects
         try:
             return self._data.checked(row.keys, row.arrays)
         except ValueError as e:
@@ -206,6 +217,8 @@ class _Items(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
         """Reads one item after another, as a data set may keep an open file. Worker processes read in parallel."""
         specs, rows = parts[0][0].specs, []
+        for items, _ in parts:
+            items._objects.clear()
         for items, index in parts:
             for i, row in zip(index.tolist(), items._rows(index.tolist())):
                 try:
@@ -229,7 +242,7 @@ class ReadSource(Reader):
     num_workers: int
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return len(self.data.specs)
 
     def open(self) -> _Items:
@@ -290,6 +303,9 @@ def source(
         evenly, and an epoch has each item at least once: items of a data set that is too small for its weight are repeated.
       shuffle_after_epoch: whether to shuffle the list anew in each epoch, in the same way for all shards, each of which keeps reading its
         part of the list; with `weights`, the items of all data sets are shuffled.
+      metadata: what to give of each item besides the arrays, as Python objects for `python_function` and for the lists of a batch: "index",
+        the number of the item in the list; "source_info"; or keys of items that are dictionaries, whose values are then given as they are,
+        whatever they are, and are no arrays.
       on_error: what happens when an item can't be read. "raise": its batch fails; "replace": a later item replaces it; "skip": its batch is
         made without it. `Pipeline.bad_samples` reports the items of the last two.
 
@@ -322,7 +338,8 @@ def source(
         if not isinstance(dataset, (list, tuple)) or len(dataset) != len(as_list(weights)):
             raise ArgumentError(f"weights is for a sequence of data sets, with one number for each; got a {type(dataset).__name__}")
         parts = dataset
-    data = DataSet(parts, layout, shape)
+    names = as_list(order.get("metadata") or ())
+    data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
     data.lengths = _lengths(lengths, group_by_length, len(data))
     op = ReadSource(
         data=data,
@@ -331,7 +348,6 @@ def source(
         **ReadSource.shared(order),
     )
     nodes = add(op, device="cpu", name=order.get("name"))
-    nodes = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes]
     if isinstance(data.keys, tuple):
-        return dict(zip(data.keys, nodes, strict=True))
-    return nodes[0] if data.keys is None else nodes
+        return by_name(op, data.keys, nodes)
+    return [nodes] if isinstance(nodes, DataNode) and data.keys is not None else nodes

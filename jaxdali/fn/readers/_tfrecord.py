@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
 from ..._data.containers import ExtentRecords, Extents, RecordField, check_indices, indexed
+from ..._data.examples import features_of
 from ..._data.files import Files, Paths, as_list
 from ..._data.index import tfrecord_extents
-from ..._data.listed import ContainerArguments, Reader
+from ..._data.listed import ContainerArguments, Reader, by_name
 from ...tfrecord import Feature, FeatureType
 
+_BEFORE, _BEHIND = 12, 4  # bytes before and after the data of a record: its length and checksums
 _DTYPES = {FeatureType.int64: np.int64, FeatureType.float32: np.float32, FeatureType.string: np.uint8}
 
 
@@ -46,6 +48,22 @@ class _Examples(ExtentRecords):
         indices = [None] * len(files) if op.index_path is None else as_list(op.index_path)
         check_indices(files, indices)
         super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
+        self._others = [n for n in op.metadata_names if n not in self.facts()]
+        self._last: tuple[int, dict[str, Any]] = -1, {}  # the number of a record, and its features
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        if name not in self._others:
+            return super().metadata(name)
+
+        def feature(i: int) -> Any:
+            if self._last[0] != i:
+                try:
+                    self._last = i, features_of(self.extents.content(i)[_BEFORE:-_BEHIND], self._others)
+                except ValueError as e:
+                    raise ValueError(f"{self.name(i)}: {e}") from e
+            return self._last[1].get(name)
+
+        return feature
 
 
 class ReadTFRecord(Reader):
@@ -58,7 +76,7 @@ class ReadTFRecord(Reader):
     features: tuple[tuple[str, Feature], ...]
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return len(self.features)
 
     def open(self) -> _Examples:
@@ -90,11 +108,15 @@ def tfrecord(
       index_path: paths of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A missing index
         is made in memory when the pipeline is built, with a warning.
       features: the features to read, by their names in the examples: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
+      metadata: what to give of each record besides the features, as Python objects for `python_function` and for the lists of a batch
+        (see the other readers; not in DALI). "index", "source_info", "filename", "offset", "record" (the number of the record in its file),
+        or any other feature of the examples: numbers, or bytes, which are `str` if they are UTF-8; a list of them if they are several; None
+        in an example without the feature. The record is then read a second time.
       use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
 
     Returns:
-      A dictionary by the features' names: ``uint8[bytes]`` for strings, ``int64`` or ``float32`` of the feature's shape for numbers. Their
-      source_info is the file's path and the offset in it.
+      A dictionary by the names of features and metadata: ``uint8[bytes]`` for strings, ``int64`` or ``float32`` of the feature's shape for
+      numbers, objects for metadata. Their source_info is the file's path and the offset in it.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
@@ -119,4 +141,4 @@ def tfrecord(
         **ReadTFRecord.shared(order),
     )
     nodes = add(op, device="cpu", name=order.get("name"))
-    return dict(zip(features, nodes if len(features) > 1 else (nodes,), strict=True))
+    return by_name(op, [*features], nodes)

@@ -232,7 +232,7 @@ class ReadTokens(Reader):
             raise ArgumentError(f'group_by_length is for packing="none": of packing="{self.packing}" all sequences have one length')
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return 3
 
     def open(self) -> _Sequences:
@@ -278,6 +278,8 @@ def tokens(
         its part of the list.
       on_error: what happens when a record of a sequence can't be read. "raise": the batch fails; "replace": a later sequence of the list
         replaces it; "skip": the batch is made without it. `Pipeline.bad_samples` reports the sequences of the last two.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "index": the number of the sequence in the list; "source_info".
 
     Returns:
       tokens, their segments and their positions, each ``int32[length]``, with ``packing="none"`` ``int32[tokens]``. Segments count from 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
-from typing import ClassVar, Literal, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -23,6 +24,14 @@ from ..._data.listed import ContainerArguments, Reader
 from ..._data.storage import Store
 
 _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
+
+
+_NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")  # of metadata; others are extensions
+_CONVERTED: dict[str, Callable[[bytes], Any]] = {  # members as Python objects, by their extension; those of others are bytes
+    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.decode()),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
+}
 
 
 class _Members:
@@ -54,27 +63,69 @@ class _Samples(ContainerRecords):
             made_in_memory(op.name, files, [files.path(k) for k in range(len(files))])
         else:
             check_indices(files, indices)
-        dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_outputs
+        dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_arrays
         self.fields = tuple(RecordField(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
         fold = not op.case_sensitive_extensions
         extensions = [(e.lower() if fold else e).split(";") for e in as_list(op.ext)]
         self._extensions, self._fold = extensions, fold
-        self._samples = ArchiveSamples(files, indices, extensions, fold, _MISSING[op.missing_component_behavior])
+        others = [n for n in op.metadata_names if n not in _NAMES]
+        more = [(n.lower() if fold else n).split(";") for n in others]
+        self._samples = ArchiveSamples(files, indices, [*extensions, *more], fold, _MISSING[op.missing_component_behavior])
         if not len(self._samples):
             raise RuntimeError(f"there are no samples in {', '.join(map(os.fspath, as_list(op.paths)))}")
         self.bounds = self._samples.bounds
-        self.outputs = [Members(files, self._samples.table(k), self.bounds) for k in range(op.num_outputs)]
+        self.outputs = [Members(files, self._samples.table(k), self.bounds) for k in range(op.num_arrays)]
         for k, (x, dtype) in enumerate(zip(self.outputs, dtypes)):
             if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):  # headers fit any
                 i = int(wrong[0])
                 what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
                 raise RuntimeError(f"{x.path(i)}: {what}, which is not a multiple of the {dtype.itemsize} bytes of {dtype}")
-        self.stored = _Members(self.outputs)
+        self._others = {n: Members(files, self._samples.table(op.num_arrays + k), self.bounds) for k, n in enumerate(others)}
+        self.stored = _Members([*self.outputs, *self._others.values()])
         self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def __len__(self) -> int:
         return len(self._samples)
+
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        own = {"filename": self.outputs[0].path, "offset": self._offset, "__key__": self._key, "__url__": self.outputs[0].path}
+        return super().facts() | own
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        member = self._others.get(name)
+        if member is None:
+            return super().metadata(name)
+        if not member.table[:, 1].any():
+            raise ArgumentError(f"metadata {name!r}: no sample has a member of this extension; other names are {', '.join(self.facts())}")
+        convert = _CONVERTED.get(name.rpartition(";")[2].rpartition(".")[2].lower(), bytes)
+
+        def content(i: int) -> Any:
+            if not member.table[i, 1]:
+                return None
+            try:
+                return convert(member.content(i)[HEADER:])
+            except (ValueError, RecursionError) as e:  # of JSON
+                raise ValueError(f"{member.path(i)}: the member {name!r} of {self._key(i)!r}: {e}") from e
+
+        return content
+
+    def _first(self, i: int) -> Extents:
+        """The members of the first output that sample `i` has."""
+        return next((x for x in (*self.outputs, *self._others.values()) if x.table[i, 1]), self.outputs[0])
+
+    def _offset(self, i: int) -> int:
+        first = self._first(i)
+        return int(first.table[i, 0]) + HEADER if first.table[i, 1] else 0
+
+    def _key(self, i: int) -> str:
+        """The path of the members up to the first dot of the file's name."""
+        first, name = self._first(i), self._samples.name(i)
+        if not name and first.table[i, 1]:  # an index without names
+            header = bytes(first.store.read(first.path(i), int(first.table[i, 0]), 100))
+            name = header.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+        folder, slash, file = name.rpartition("/")
+        return f"{folder}{slash}{file.partition('.')[0]}"
 
     def name(self, i: int) -> str:
         first = next((x for x in self.outputs if x.table[i, 1]), self.outputs[0])
@@ -122,11 +173,11 @@ class ReadWebDataset(Reader):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.dtypes is not None and len(self.dtypes) != self.num_outputs:
-            raise ArgumentError(f"dtypes must have as many elements as ext, got {len(self.dtypes)} and {self.num_outputs}")
+        if self.dtypes is not None and len(self.dtypes) != self.num_arrays:
+            raise ArgumentError(f"dtypes must have as many elements as ext, got {len(self.dtypes)} and {self.num_arrays}")
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return len(as_list(self.ext))
 
     def open(self) -> _Samples:
@@ -163,6 +214,11 @@ def webdataset(
         left out; "error": an error is raised when the pipeline is built.
       dtypes: element types of the outputs, one for each. Default: uint8.
       case_sensitive_extensions: whether extensions are case-sensitive.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). Extensions of members, as in `ext`: the content of "json" is parsed; "txt" is a `str`; "cls" is an int;
+        others are bytes; None in a sample without the member. Other names are "__key__", the path of the members up to the first dot of
+        the file's name; "filename" or "__url__", the path of the archive; "offset", in bytes, of the first member; "index": the number in
+        the list; "source_info".
 
     Returns:
       An output for each entry of `ext`: the member's bytes as a vector of the output's type. Their source_info is the archive's path, and

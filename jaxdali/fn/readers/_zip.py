@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -88,6 +88,10 @@ class _Members(Records):
     def name(self, i: int) -> str:
         return f"{self._ranges.files.path(int(self._ranges.file[i]))}/{self._names[i]}"
 
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        archive = lambda i: self._ranges.files.path(int(self._ranges.file[i]))
+        return super().facts() | {"filename": archive, "member": lambda i: self._names[i]}
+
     def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         if why := self._ranges.store.settings.too_large(max(self._info[i][0], self._info[i][2])):
             raise ValueError(f"{self.name(i)}: {why}")
@@ -130,7 +134,7 @@ class ReadZip(Reader):
     file_filter: str | tuple[str, ...]
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return 2
 
     def open(self) -> _Members:
@@ -150,6 +154,9 @@ def zip(
       path: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``) stand for the matching files, in byte
         order. Members come in the order of their archive's table.
       file_filter: case-sensitive glob patterns; a member's name, without its directory, must match one of them.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path of the archive; "member": the path in it; "index": the number in the list;
+        "source_info".
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each member. Labels number the directories within the archives, in byte order.

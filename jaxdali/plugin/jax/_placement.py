@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -48,11 +48,20 @@ class JaxOptions(IteratorOptions):
         if given is not None and not isinstance(given, (Sharding, Mapping)):
             raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}")
         if isinstance(given, Mapping):
-            if not given or set(given) != set(self.output_map):
+            if not given or not set(given) <= set(self.output_map):
                 raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
             for name, s in given.items():
                 if not isinstance(s, Sharding):
                     raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+
+    def check_metadata(self, metadata: Collection[str]):
+        """Checks what says where and in which form outputs are given, once it is known which of them are metadata."""
+        if isinstance(self.sharding, Mapping) and not set(self.output_map) <= {*self.sharding, *metadata}:
+            raise ValueError(f"a dict of shardings must have the names in output_map, {list(self.output_map)}, got {list(self.sharding)}")
+        for argument, given in (("sharding", self.sharding), ("ragged", self.ragged)):
+            for name in given if isinstance(given, Mapping) else ():
+                if name in metadata:
+                    raise ValueError(f"{argument}[{name!r}]: this output is metadata, a list of Python objects; it has no {argument}")
 
     def _check_ragged(self):
         """Replaces the limits by tuples, and what fills them by a dict."""
@@ -94,7 +103,7 @@ class JaxOptions(IteratorOptions):
     @property
     def shardings(self) -> list[Any]:
         """The sharding of each output that has a name."""
-        return [self.sharding[n] if isinstance(self.sharding, Mapping) else self.sharding for n in self.output_map]
+        return [self.sharding.get(n) if isinstance(self.sharding, Mapping) else self.sharding for n in self.output_map]
 
     @property
     def any_sharding(self) -> Sharding | None:

@@ -18,6 +18,7 @@ from ..._core import names as _names
 from ..._core.threads import Thread
 from ..._core.tracebacks import boundaries
 from ..._data.source import SampleIds
+from ..._iterator.batch import arrays_of
 from ..._iterator.options import LastBatchPolicy
 from ..._pipeline.factory import Decorator, Factory, P
 from ._placement import JaxOptions
@@ -96,7 +97,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         with self._stream.turn:
             if self._peeked is None:
                 self._peeked = self._checked(self._form(*self._stream.look()))
-            return dict(self._peeked)
+            return self._peeked.copy()
 
     def peek_async(self) -> Future[dict[str, Any]]:
         """Returns a future of `peek`. A ``next()`` before the future is done may be served first."""
@@ -116,7 +117,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     def element_spec(self) -> dict[str, Any]:
         """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class if clu is installed. Peeks if necessary.
 
-        Of ragged outputs a tuple of two, or a list of one for each sample of the first batch.
+        Metadata are left out. Of ragged outputs a tuple of two, or a list of one for each sample of the first batch.
         """
         with self._stream.turn:
             if self._expected is None:
@@ -134,7 +135,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             return self._mask(*self._last)
 
     def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
-        found = {name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x) for name, x in batch.items()}
+        found = {name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x) for name, x in arrays_of(batch).items()}
         if self._expected is None:
             self._expected = found
         for name, expected in self._expected.items():

@@ -23,12 +23,13 @@ from ..._core.settings import own_settings
 from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
 from ..._iterator.base import BaseIterator
+from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import LastBatchPolicy, list_of
 from ..._iterator.stream import given_by_sources
 from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P
-from ..._pipeline.lease import lease, num_outputs, own_places, reads_the_same
+from ..._pipeline.lease import lease, num_outputs, outputs_of, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
@@ -41,6 +42,10 @@ class DALIGenericIterator(BaseIterator):
 
     The arrays have the batch axis first and live on the pipeline's device, or on `sharding`. They are ordinary arrays:
     kept as long as anything refers to them, and safe to donate.
+
+    An output that is metadata (the argument `metadata` of readers) is a list with one Python object for each row of this process's shards,
+    in their order, and None for a row without a sample. The batch then has a property ``arrays``, a dict of the other entries for
+    `jax.device_put` and jitted functions.
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
@@ -140,6 +145,8 @@ class DALIGenericIterator(BaseIterator):
         """Leases the pipelines, with one executor for each of `places`, and starts."""
         options.check_number(len(pipelines))
         _check_names(options.output_map, num_outputs(pipelines[0]))
+        self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
+        options.check_metadata(self._metadata)
         self._mask_name = options.mask_name
         self._shards = shards
         self._stacked = stacked
@@ -149,7 +156,7 @@ class DALIGenericIterator(BaseIterator):
         self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: they are no longer tracked
         masked = options.mask_name is not None
         forms = options.ragged_forms
-        self._watched = [(i, name) for i, name in enumerate(options.output_map) if i not in forms]
+        self._watched = [(i, name) for i, name in enumerate(options.output_map) if i not in forms and name not in self._metadata]
         if len(places) > 1:  # the executors' results are put on the sharding afterwards
             forms = {i: dataclasses.replace(form, lengths=None) for i, form in forms.items()}
         shardings, finish = None, None
@@ -186,6 +193,7 @@ class DALIGenericIterator(BaseIterator):
     @property
     def element_spec(self) -> dict[str, Any]:
         """Shape, dtype and sharding of each entry of a batch, ``{name: jax.ShapeDtypeStruct}``, from the next batch when it is first read.
+        Metadata have none, and are left out.
 
         A ragged output has a tuple of two, or a list with one for each sample of that batch.
 
@@ -193,7 +201,7 @@ class DALIGenericIterator(BaseIterator):
         """
         if self._element_spec is None:
             try:
-                self._element_spec = _specs(self._form(self._stream.peek(), None))
+                self._element_spec = _specs(arrays_of(self._form(self._stream.peek(), None)))
             except StopIteration:
                 raise RuntimeError("the data have ended: read element_spec before that, or after reset()") from None
         return dict(self._element_spec)
@@ -207,7 +215,7 @@ class DALIGenericIterator(BaseIterator):
         else:
             with own_settings():
                 outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
-        result = dict(zip(self.output_map, outputs))
+        result = batch_of(zip(self.output_map, outputs), self._metadata)
         if self._seen is not None and (shapes := tuple([result[n].shape for _, n in self._watched])) not in self._seen:
             self._watch(shapes)
         if self._mask_name is not None:

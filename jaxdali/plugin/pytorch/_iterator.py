@@ -22,8 +22,9 @@ from ..._core.operator import EagerOperator
 from ..._core.ragged import DeviceSamples
 from ..._core.tracebacks import boundaries
 from ..._iterator.base import BaseIterator
+from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
-from ..._pipeline.lease import lease, num_outputs, own_places
+from ..._pipeline.lease import lease, outputs_of, own_places
 from ..._pipeline.pipeline import Pipeline
 from ..._plan.plan import Plan, Ref
 from ...backend import TensorCPU, TensorGPU
@@ -52,9 +53,10 @@ class _TorchIterator(BaseIterator):
         self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
         self._of_size = options.size > 0
         self._kept: dict[torch.device, _Kept] = {}
-        outputs = num_outputs(pipelines[0])
-        if len(names) < outputs:
-            raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} outputs; name each of them")
+        outputs = outputs_of(pipelines[0])
+        if len(names) < len(outputs):
+            raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {len(outputs)} outputs; name each of them")
+        self._metadata = metadata_among(names, outputs)
         key = (type(self), options.lasting, dynamic_shape, self._forms)
         finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
         lists = frozenset(i for i, form in enumerate(self._forms) if form != _DENSE)
@@ -64,8 +66,8 @@ class _TorchIterator(BaseIterator):
     def _take(self) -> list[dict[str, Any]]:
         batches, valid = self._stream.take()
         self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
-        result = [dict(zip(self.output_map, b.outputs)) for b in batches]
-        for t in (t for tensors in result for x in tensors.values() for t in (x if isinstance(x, list) else [x])):
+        result = [batch_of(zip(self.output_map, b.outputs), self._metadata) for b in batches]
+        for t in (t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])):
             if t.is_cuda:
                 self._kept.setdefault(t.device, _Kept(t.device)).add(t.detach())
         for kept in self._kept.values():
@@ -73,7 +75,11 @@ class _TorchIterator(BaseIterator):
         if self._partial and valid is not None and min(valid) < self.batch_size:
             counts = [n if b.ids.present is None else int(b.ids.present[:n].sum()) for b, n in zip(batches, valid, strict=True)]
             kept = [v > 0 or not self._of_size for v in valid]
-            result = [{k: _first(x, n) for k, x in tensors.items()} for tensors, n, here in zip(result, counts, kept) if here]
+            result = [
+                batch_of([(k, _first(x, n)) for k, x in tensors.items()], self._metadata)
+                for tensors, n, here in zip(result, counts, kept)
+                if here
+            ]
         return result
 
 
@@ -84,6 +90,9 @@ class DALIGenericIterator(_TorchIterator):
     The tensors have the batch axis first, and are on the device of the pipeline's outputs. They share the memory of these (DLPack), which
     nothing else uses: they may be changed in place, and stay valid as long as they are kept. Only inputs and outputs of a `jax_function`
     that is not compiled are copied, as it may keep them, and so are outputs that a pipeline returns twice.
+
+    An output that is metadata (the argument `metadata` of readers) is a list with one Python object for each sample. The dict then has a
+    property ``arrays``, a dict of the tensors alone.
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
@@ -137,7 +146,10 @@ class DALIGenericIterator(_TorchIterator):
 
 @boundaries
 class DALIClassificationIterator(DALIGenericIterator):
-    """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``. It takes the other arguments of that class."""
+    """A `DALIGenericIterator` with the outputs ``"data"`` and ``"label"``. It takes the other arguments of that class.
+
+    Outputs after these that are metadata are named as the reader names them, e.g. ``"filename"``.
+    """
 
     @_names.named
     def __init__(
@@ -154,9 +166,9 @@ class DALIClassificationIterator(DALIGenericIterator):
         repeat: bool = False,
     ):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(
-            ["data", "label"], size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
-        )
+        outputs = outputs_of(list_of(pipelines)[0])
+        names = ["data", "label", *(x.metadata for x in outputs[2:] if x.metadata is not None)]
+        options = IteratorOptions(names, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat)
         self._begin(pipelines, options, dynamic_shape)
 
 
@@ -275,16 +287,21 @@ class _Tensors:
         self._dynamic_shape = dynamic_shape
         self._held: frozenset[Ref] | None = None
 
-    def __call__(self, plan: Plan, outputs: tuple[jax.Array | DeviceSamples, ...]) -> tuple[torch.Tensor | list[torch.Tensor], ...]:
+    def __call__(self, plan: Plan, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Tensors of arrays; metadata are given as they are."""
         if not self._dynamic_shape:
             self._check_shapes(plan, outputs)
         arrays = [x.data if isinstance(x, DeviceSamples) else x for x in outputs]
+        metadata = [plan.spec(ref).is_metadata for ref in plan.outputs]
         # What runs after the program that made an array may still read it; and PyTorch may use it on any stream.
-        jax.block_until_ready(arrays)
+        jax.block_until_ready([x for x, is_metadata in zip(arrays, metadata) if not is_metadata])
         if self._held is None:
             self._held = _held(plan)
         seen, found = set(), []
-        for name, form, ref, output, array in zip(self._names, self._forms, plan.outputs, outputs, arrays):
+        for name, form, ref, output, array, is_metadata in zip(self._names, self._forms, plan.outputs, outputs, arrays, metadata):
+            if is_metadata:
+                found.append(output)
+                continue
             node = plan.maker(ref).node
             tensor = _tensor(array, name, node)
             copied = ref in self._held or tensor.data_ptr() in seen
@@ -300,9 +317,9 @@ class _Tensors:
             found.append(made)
         return tuple(found)
 
-    def _check_shapes(self, plan: Plan, outputs: Sequence[jax.Array | DeviceSamples]):
+    def _check_shapes(self, plan: Plan, outputs: Sequence[Any]):
         for name, form, ref, array in zip(self._names, self._forms, plan.outputs, outputs):
-            if form != _DENSE or not len(array):  # no sample could be read
+            if form != _DENSE or plan.spec(ref).is_metadata or not len(array):  # no sample could be read
                 continue
             assert isinstance(array, jax.Array)
             shape = array.shape[1:]

@@ -19,6 +19,7 @@ from ...fn._tensor.python_function import PythonFunction, moved
 
 class _TorchFunction(PythonFunction):
     name = "torch_python_function"
+    takes_metadata = False
 
     def given(self, x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x)
