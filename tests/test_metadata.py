@@ -61,10 +61,13 @@ TOLD = {
     "source": {"index": lambda f, i: i, "source_info": lambda f, i: f"Items[{i}]"},
     "tfrecord": {"label": lambda f, i: i, "filename": lambda f, i: f"{f}/{place(i)[1]}", "record": lambda f, i: place(i)[2]},
     "tokens": {"index": lambda f, i: i},
+    "video": {"filename": lambda f, i: f"{f}/{place(i)[0]}.mp4", "frame": lambda f, i: place(i)[2]},
+    "video_resize": {"filename": lambda f, i: f"{f}/{place(i)[0]}.mp4", "frame": lambda f, i: place(i)[2], "index": lambda f, i: i},
     "webdataset": {"cls": lambda f, i: i, "__key__": lambda f, i: f"{i}", "__url__": lambda f, i: f"{f}/{place(i)[0]}.tar"},
     "zip": {"filename": lambda f, i: f"{f}/{place(i)[0]}.zip", "member": lambda f, i: f"class {i % 3}/{i}.txt"},
 }
 OTHER_ARGUMENTS = {
+    **{name: {"labels": [0, 1, 2], "enable_frame_num": True} for name in ("video", "video_resize")},
     "parquet": {"columns": ["image"]},
     "tfrecord": {"features": {"image": tfrecord.FixedLenFeature((), tfrecord.string, "")}},
     "tokens": {"packing": "sequential"},
@@ -79,6 +82,8 @@ def number_of(name, x):
         return int(x[0, 0])
     if name == "nemo_asr":
         return round(float(x[0]) * 32768)
+    if name.startswith("video"):
+        return sets.parts(SIZE)[x[0]][x[1]]
     if name == "sequence":
         k, j = divmod(int(x[0, 0, 0, 0]), 10) if x.shape[1] < 6 else (2, int(x[0, 0, 0, 0]) - 20)
         return sets.parts(SIZE)[k][j]
@@ -90,13 +95,18 @@ def made(tmp_path_factory):
     return sets.DataSets(str(tmp_path_factory.mktemp("sets")))
 
 
+def identity(name, nodes):
+    """What tells records apart: their content, or label and frame number of a clip."""
+    return fn.cat(nodes[1], nodes[2]) if name.startswith("video") else nodes[0]
+
+
 def definition(made, name, names, **order):
     arguments = {**made(name), **OTHER_ARGUMENTS.get(name, {})}
 
     def define(num_shards=1, shard_id=0):
         reader = getattr(fn.readers, name)
         nodes = sets.nodes_in(reader(**arguments, metadata=names, name="r", num_shards=num_shards, shard_id=shard_id, **order))
-        return nodes[0], *nodes[len(nodes) - len(names) :]
+        return identity(name, nodes), *nodes[len(nodes) - len(names) :]
 
     return define
 
@@ -166,7 +176,8 @@ def test_readers_without_a_pipeline_give_metadata(made, name):
     for batch in kind(**arguments, metadata=names, batch_size=5).next_epoch():
         if isinstance(batch, dict):
             batch = [batch["image"], *(batch[n] for n in names)]
-        entries = {"x": [np.asarray(x) for x in batch[0].samples()], **dict(zip(names, batch[-len(names) :], strict=True))}
+        first = [np.concatenate(x) for x in zip(batch[1].samples(), batch[2].samples())] if name.startswith("video") else batch[0].samples()
+        entries = {"x": [np.asarray(x) for x in first], **dict(zip(names, batch[-len(names) :], strict=True))}
         check(made, name, names, entries)
         count += len(entries["x"])
     assert count >= SIZE - 4

@@ -258,6 +258,9 @@ class Clips(Records):
     def full_name(self, i: int) -> str:
         return self._files.path(int(self._table[i, 0]))
 
+    def facts(self) -> dict[str, Callable[[int], Any]]:
+        return super().facts() | {"frame": lambda i: int(self._table[i, 1])}
+
     def ahead(self, index: np.ndarray, now: int) -> None:
         entries = self._table[index, 0].tolist()
         videos = list(dict.fromkeys(self._video[e] for e in entries))

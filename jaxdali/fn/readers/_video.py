@@ -73,7 +73,7 @@ class ReadVideo(Reader):
         )
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return self.form.num_outputs
 
     def open(self) -> Clips:
@@ -195,7 +195,7 @@ def add_video(op: Reader, order: Mapping[str, Any], then: Callable[[DataNode], D
     if np.dtype(order["dtype"]) == np.float32:
         frames = cast(frames, dtype=types.FLOAT)
         frames = frames * np.float32(1 / 255) if order["normalized"] else frames
-    return [frames, *(x.gpu() if on_device else x for x in others)] if isinstance(nodes, list) else frames
+    return [frames, *(x.gpu() if on_device and x.metadata is None else x for x in others)] if isinstance(nodes, list) else frames
 
 
 @operator_function("readers.video")
@@ -210,6 +210,9 @@ def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArg
 
     Args:
       sequence_length: number of frames in a clip.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
+        in the list; "source_info".
 
     Returns:
       Frames ``[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]`` (with `file_list`,

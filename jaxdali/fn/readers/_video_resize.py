@@ -65,6 +65,9 @@ def video_resize(
       roi_start: start of the source region.
       size: extents: one number for both, or height and width.
       subpixel_scale: whether rounding the extents keeps the scale.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
+        in the list; "source_info".
 
     Returns:
       As `readers.video`, with resized frames.

@@ -68,7 +68,7 @@ class ReadClips(Reader):
         )
 
     @property
-    def num_outputs(self) -> int:
+    def num_arrays(self) -> int:
         return self.form.num_outputs
 
     def open(self) -> Clips:
@@ -158,6 +158,9 @@ def video(
       image_type: RGB or YCbCr.
       uniform_sample: whether each video gives one clip, with frames spread evenly over it. It ignores `step`, `stride` and `pad_mode`.
       device: with "gpu", the outputs are moved to the accelerator. The host decodes in any case.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
+        batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
+        in the list; "source_info".
 
     Returns:
       Frames ``uint8[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]``, numbers of
@@ -197,4 +200,4 @@ def video(
     nodes = add(op, device="cpu", name=order.get("name"))
     if device != "gpu":
         return nodes
-    return [x.gpu() for x in nodes] if isinstance(nodes, list) else nodes.gpu()
+    return [x.gpu() if x.metadata is None else x for x in nodes] if isinstance(nodes, list) else nodes.gpu()
