@@ -20,6 +20,11 @@ def pytest_configure(config):
     call, targets = _ffi.call, emulated.targets()
     _ffi.call = lambda kernel, *args, **options: call(targets[kernel], *args, **options)
     _ffi.kernels_on = lambda device: frozenset(targets)
+    play()
+
+
+def play():
+    """CPU devices become accelerators, where decoders put images, and whose arrays tests may read."""
     Shards.accelerator = property(lambda self: True)  # pyright: ignore[reportAttributeAccessIssue]
     for decoder in (fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop):
         declaration: Any = inspect.getclosurevars(inspect.getattr_static(decoder, "__wrapped__")).nonlocals["declaration"]
