@@ -305,6 +305,11 @@ def encode_jpegs(images: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(No
     Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool. Returns the bytes of each file, or its status.
     """
 
+def yuv_to_rgb(y: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], u: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], v: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], full_range: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')]) -> None:
+    """
+    Converts a frame of a video to RGB [H, W, 3], by BT.601. Planes of chroma may have half of the extents.
+    """
+
 class FileTable:
     """The paths of a data set. Integers name the files of a batch."""
 

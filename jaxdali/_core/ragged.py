@@ -235,6 +235,14 @@ def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
     return np.asarray(_Memory(owner, address, size, free)).view(dtype).reshape(shape)
 
 
+def is_lent(x: np.ndarray) -> bool:
+    """Whether an array is all of what `lent` has made, or its beginning: its memory is nobody else's, and JAX can use it without a copy."""
+    base: Any = x
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, _Memory) and x.flags.c_contiguous and x.ctypes.data == base.__array_interface__["data"][0]
+
+
 class BufferPool:
     """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy.
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from .._core.context import Out
-from .._core.ragged import BufferPool, Packed, Ragged
+from .._core.ragged import BufferPool, Packed, Ragged, is_lent
 from .._core.values import Value
 
 # A dense host value with rows up to this many bytes goes into the argument buffer.
@@ -194,7 +194,11 @@ class Operands:
             self._by_shard(data)
         else:
             self._kinds.append(DenseOperand)
-            copied = self._pool.empty((self._S, self._B, *data.shape[1:]), data.dtype)
+            shape = (self._S, self._B, *data.shape[1:])
+            if is_lent(data):  # a source has written it to memory of the pool
+                self.buffers.append(data.reshape(shape))
+                return
+            copied = self._pool.empty(shape, data.dtype)
             copied.reshape(data.shape)[...] = data
             self.buffers.append(copied)
 

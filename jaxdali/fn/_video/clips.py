@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -334,7 +335,10 @@ class Clips(Records):
         """The clips of one batch; those that share frames, or begin with the same key frame, are decoded together."""
         samples = [(clips, i) for clips, index in parts for i in index.tolist()]
         specs = parts[0][0].specs
-        dense = None if specs[0].shape is None else np.empty((len(samples), *specs[0].shape), np.uint8)
+        dense = None
+        if specs[0].shape is not None:
+            size = math.prod(specs[0].shape)
+            dense = ctx.empty(ctx.B * size, np.uint8, 0).reshape(-1)[: len(samples) * size].reshape(-1, *specs[0].shape)
         pixels: list[np.ndarray] = [np.zeros((0,) * 4, np.uint8)] * len(samples)
         others: list[list[np.ndarray]] = [[]] * len(samples)
         jobs: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}

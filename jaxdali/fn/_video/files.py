@@ -20,12 +20,18 @@ from typing import Any
 
 import numpy as np
 
+from ... import _cpu
+
 _VERSION = 1  # of what `VideoIndex.to_bytes` writes
 _SKIPPABLE = ("h264", "hevc")  # codecs of which frames that no other frame refers to can be left out, without effect on others
 
 # Codecs and containers of which each packet with a time stamp is a frame. Files of others are decoded once for their index.
 _ONE_FRAME_EACH = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png prores rawvideo vp9".split())
 _WHOLE = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())  # which say where a file is cut
+_PLANES = {  # formats that are converted here, in a sixth of swscale's time: how many rows and columns of luma share a sample of chroma
+    f"yuv{j}{name}p": shared for name, shared in (("420", (2, 2)), ("422", (1, 2)), ("444", (1, 1))) for j in ("", "j")
+}
+_SHARED = {(256, 256): "yuv444p", (256, 128): "yuv422p", (128, 128): "yuv420p"}  # by the extents of chroma in 256x256 pixels
 _NONE = np.iinfo(np.int64).min  # a time stamp before all others
 _SMALLEST_FRAME = 16  # bytes; a smaller packet of MPEG-4 may be a frame that is not coded
 
@@ -498,6 +504,8 @@ def _text(e: Exception) -> str:
 class Pixels:
     """Turns frames into pixels ``uint8[H, W, 3]``, as DALI does: by BT.601, with chroma between its samples interpolated linearly.
 
+    DALI takes swscale with its options for accuracy. It is slow, so frames with even extents are converted here, to the same numbers.
+
     Args:
       ycbcr: whether pixels are Y, Cb and Cr, instead of R, G and B.
     """
@@ -516,6 +524,14 @@ class Pixels:
 
     def convert(self, frame: Any, out: np.ndarray) -> None:
         """Writes the pixels of a frame to their place."""
+        if not self._ycbcr and not (frame.width % 2 or frame.height % 2):
+            planar = _planar(frame.format.name)
+            if planar and planar != frame.format.name:  # more bits, or another arrangement
+                same = {"src_color_range": frame.color_range, "dst_color_range": frame.color_range}
+                frame = self._reformatter.reformat(frame, format=planar, **self._how, **same)
+            if planar:
+                self._convert(frame, out)
+                return
         how = self._how
         if self._ycbcr:
             how = how | {"src_color_range": frame.color_range, "dst_color_range": frame.color_range}
@@ -526,6 +542,25 @@ class Pixels:
             return
         for c in range(3):
             out[..., c] = _rows(image.planes[c])[:height, :width]
+
+    def _convert(self, frame: Any, out: np.ndarray) -> None:
+        rows, columns = _PLANES[frame.format.name]
+        luma, *chroma = map(_rows, frame.planes[:3])
+        height, width = frame.height, frame.width
+        u, v = (plane[: height // rows, : width // columns] for plane in chroma)
+        full = frame.color_range == self._full or frame.format.name.startswith("yuvj")
+        _cpu.yuv_to_rgb(luma[:height, :width], u, v, full, out)
+
+
+@functools.lru_cache
+def _planar(name: str) -> str:
+    """The format of three planes with 8 bits that keeps the chroma of a format; "": it has none of its own."""
+    import av
+
+    form = av.VideoFormat(name, 256, 256)
+    if name in _PLANES or form.is_rgb or len(form.components) != 3:
+        return name if name in _PLANES else ""
+    return _SHARED.get((form.chroma_height(256), form.chroma_width(256)), "")
 
 
 def _rows(plane: Any) -> np.ndarray:
