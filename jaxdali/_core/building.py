@@ -21,6 +21,7 @@ import jax.extend.core
 from . import calls
 from .errors import ArgumentTypeError
 from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach, no_array
+from .kinds import device_named
 from .language import language
 from .operator import Operator
 from .redaction import redacted
@@ -193,7 +194,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     Args:
       op: the operator.
       *inputs: DataNodes; numbers, NumPy and JAX arrays become constants.
-      device: "cpu", "mixed", "gpu" or None: follow the inputs.
+      device: "cpu", "mixed", "gpu" (or "tpu") or None: follow the inputs.
       name: the user's name for it.
 
     Returns:
@@ -202,6 +203,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     Raises:
       OperatorError: an input was made in a branch of an `if` that is left, or in another pipeline.
     """
+    device = device_named(device)
     if device not in (None, "cpu", "mixed", "gpu"):
         raise ValueError(f"{op.name}: device must be 'cpu', 'mixed' or 'gpu', got {device!r}")
     nodes = tuple(as_node(x, op.name) for x in inputs)

@@ -96,7 +96,7 @@ class Argument:
         """The error if `x` is given."""
         got = reprlib.repr(x) if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum)) else _short(x)
         gpu = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
-        how = "; 'gpu' is the accelerator that JAX has, a TPU, too" if gpu else ""
+        how = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if gpu else ""
         return kind(f"{owner}: argument {self.name} must be {self.expected}, got {got}{how}")
 
     def check(self, owner: str, x: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from ..types import DALIDataType
+from .kinds import device_named
 from .language import language
 from .tracebacks import boundaries
 
@@ -160,6 +161,7 @@ class Expression(Arithmetic):
           dtype: its element type. Default: INT64.
           device: where it is: "cpu" or "gpu".
         """
+        device = device_named(device)
         if device not in ("cpu", "gpu"):
             raise ValueError(f"shape: device must be 'cpu' or 'gpu', got {device!r}")
         node = language().shapes(self, dtype)

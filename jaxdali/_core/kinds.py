@@ -215,8 +215,15 @@ def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
     return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)))
 
 
+def device_named(name: Any) -> Any:
+    """A device by DALI's name: "tpu" is another name of "gpu", the accelerator that JAX has. Anything else is returned unchanged."""
+    return "gpu" if isinstance(name, str) and name == "tpu" else name
+
+
 def choice_kind(values: tuple[Any, ...]) -> Kind:
     def convert(x: Any) -> Any:
+        if "gpu" in values:
+            x = device_named(x)
         if not any(type(x) is type(v) for v in values):
             raise TypeError
         if x not in values:

@@ -62,7 +62,7 @@ class Pipeline:
         faster; it adapts while batches are made ahead, and compiles nothing.
       device_id: index in ``jax.local_devices()`` of the device where "mixed" and "gpu" operators run and outputs are put. None or negative:
         `jax.default_device`, or the first device. Differs from DALI: without an accelerator it is a CPU device, so that the same script
-        runs on a laptop.
+        runs on a laptop. The argument `device` of operators may also be "tpu", which means the same as "gpu".
       seed: the seed of all random numbers; None or negative draws a new one for each pipeline.
       exec_pipelined: whether batches are made ahead, in threads of the pipeline (in the user's thread if the data come from `feed_input` or
         `iter_setup`); otherwise a batch is made when it is scheduled.

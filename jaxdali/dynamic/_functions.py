@@ -19,6 +19,7 @@ from jax.core import Tracer
 from .._core.arguments import declared
 from .._core.building import is_node, user_line
 from .._core.errors import ArgumentError, UnexpectedArgumentError
+from .._core.kinds import device_named
 from .._core.language import language
 from .._core.names import did_you_mean
 from .._core.tracebacks import boundary
@@ -253,7 +254,7 @@ def _device(batches: Sequence[Batch], asked: Any) -> jax.Device:
     there = [b.device for b in batches if b.device.platform != "cpu"]
     if there:
         return there[0]
-    if asked in ("gpu", "mixed") and jax.default_backend() != "cpu":
+    if device_named(asked) in ("gpu", "mixed") and jax.default_backend() != "cpu":
         return jax.local_devices()[0]
     return jax.local_devices(backend="cpu")[0]
 

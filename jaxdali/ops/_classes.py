@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from .._core.kinds import device_named
 from .._core.names import DALI_OPERATORS, class_name, did_you_mean, instead, unexpected
 from .._core.tracebacks import boundaries
 
@@ -37,7 +38,7 @@ class OperatorClass:
 
     @property
     def device(self) -> str:
-        return self._arguments.get("device") or "cpu"
+        return device_named(self._arguments.get("device")) or "cpu"
 
     def __call__(self, *inputs: Any, **arguments: Any) -> Any:
         """Adds the operator to the pipeline being defined.

@@ -211,10 +211,10 @@ def test_other_layouts_than_those_without_channels():
 
 
 @pytest.mark.parametrize(
-    "operator", [lambda: fn.resize(image(4, 4, 3), size=(3, 3), device="tpu"), lambda: fn.random.uniform(device="tpu")]
+    "operator", [lambda: fn.resize(image(4, 4, 3), size=(3, 3), device="npu"), lambda: fn.random.uniform(device="npu")]
 )
 def test_another_device(operator):
-    with pytest.raises(ValueError, match="got 'tpu'; 'gpu' is the accelerator that JAX has"):
+    with pytest.raises(ValueError, match="got 'npu'; 'gpu' and 'tpu' both name the accelerator"):
         built(operator).build()
 
 

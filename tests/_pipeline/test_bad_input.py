@@ -263,7 +263,7 @@ def test_ragged_output_where_a_uniform_one_is_needed(folder):
         (lambda x: fn.rotate("x", angle=1.0), TypeError),
         (lambda x: fn.cast(x, dtype="much"), (TypeError, ValueError)),
         (lambda x: fn.decoders.image(x, on_error="ignore"), ValueError),
-        (lambda x: fn.decoders.image(x, device="tpu"), ValueError),
+        (lambda x: fn.decoders.image(x, device="npu"), ValueError),
     ],
 )
 def test_wrong_arguments_raise_at_the_user_s_line(call, error):

@@ -126,7 +126,7 @@ def test_python_functions_stay_out():
         ("arguments", {"dtype": {"call": "eval"}}),
         ("arguments", {"dtype": {"enum": "DALIDataType.__class__"}}),
         ("arguments", {"dtype": {"enum": "DALIDataType.FLOAT"}, "types": 1}),
-        ("arguments", {"dtype": {"enum": "DALIDataType.FLOAT"}, "device": "tpu"}),
+        ("arguments", {"dtype": {"enum": "DALIDataType.FLOAT"}, "device": "npu"}),
         ("inputs", [{"node": [1, 0]}]),
         ("inputs", [{"node": [0, 1]}]),
         ("inputs", [{"node": [-1, 0]}]),

@@ -15,6 +15,7 @@ from ... import fn, types
 from ..._core.building import is_node
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.kinds import device_named
 from ..._pipeline.conditionals import converted
 from ...fn._augmentation import taken
 
@@ -113,7 +114,7 @@ class Augmentation:
     @property
     def param_device(self) -> str:
         """Where the parameter is: "cpu", "gpu", or "auto" for the place of the data."""
-        return self._given["param_device"] or "cpu"
+        return device_named(self._given["param_device"]) or "cpu"
 
     @property
     def name(self) -> str:

@@ -70,7 +70,7 @@ def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
         with open(path, "rb") as f:
             data.append(f.read())
     here: Any = globals()["decoders"]
-    return here.image(data[0] if one else data, device="mixed" if str(device).startswith("gpu") else "cpu", **arguments)
+    return here.image(data[0] if one else data, device="mixed" if str(device).startswith(("gpu", "tpu")) else "cpu", **arguments)
 
 
 def __getattr__(name: str) -> Any:

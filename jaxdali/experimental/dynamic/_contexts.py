@@ -8,13 +8,14 @@ from typing import Any
 
 import jax
 
+from ..._core.kinds import device_named
 from ...dynamic import get_num_threads, set_num_threads
 
 _local = threading.local()
 
 
 class Device:
-    """A device by DALI's names: "cpu", "gpu" or "gpu:1". "gpu" is the accelerator that JAX has, or JAX's CPU device.
+    """A device by DALI's names: "cpu", "gpu" or "gpu:1". "gpu", or "tpu", is the accelerator that JAX has, or JAX's CPU device.
 
     Args:
       name: the kind, with a number behind a colon.
@@ -26,6 +27,7 @@ class Device:
 
     def __init__(self, name: str, device_id: int | None = None):
         kind, _, number = str(name).partition(":")
+        kind = device_named(kind)
         if kind not in ("cpu", "gpu") or (number and (not number.isdigit() or device_id is not None)):
             raise ValueError(f'a device is "cpu", "gpu" or "gpu:0", got {name!r}{"" if device_id is None else f" and {device_id}"}')
         self.device_type = kind

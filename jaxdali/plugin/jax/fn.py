@@ -19,6 +19,7 @@ from ..._core import names as _names
 from ..._core.building import add, as_node, current_branch, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
+from ..._core.kinds import device_named
 from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
 from ..._core.values import Spec, narrow
 from ..._program.sharding import Shards, assemble
@@ -102,6 +103,7 @@ def jax_function(
         raise TypeError(f"jax_function takes a function, got {type(function).__name__}")
     if isinstance(num_outputs, bool) or not isinstance(num_outputs, int) or num_outputs < 0:
         raise ValueError(f"num_outputs must be a number >= 0, got {num_outputs!r}")
+    device = device_named(device)
     if device not in (None, "cpu", "gpu"):
         raise ValueError(f"device must be 'cpu', 'gpu' or None, got {device!r}")
     if sharding is not None and not isinstance(sharding, Sharding):

@@ -285,7 +285,7 @@ def test_header_parser_takes_any_prefix():
         ({"on_error": "skip"}, ValueError, "'raise', 'replace'"),
         ({"replace_shape": (2, 2, 3)}, ValueError, "on_error='replace'"),
         ({"replace_shape": (2, 2, 3), "on_error": "replace", "output_type": types.GRAY}, ValueError, r"\(height, width, 1\)"),
-        ({"device": "tpu"}, ValueError, "device must be"),
+        ({"device": "npu"}, ValueError, "device must be"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

@@ -306,7 +306,7 @@ def test_wrong_arguments():
         ({"source": threes(1), "shape": (None, 3), "ndim": 1}, ValueError, "2 dimensions"),
         ({"source": threes(1), "shape": [(3,), (3,)]}, ValueError, "shape"),
         ({"source": threes(1), "repeat_last": True}, ValueError, "repeat_last"),
-        ({"source": threes(1), "device": "tpu"}, ValueError, "device"),
+        ({"source": threes(1), "device": "npu"}, ValueError, "device"),
         ({"source": threes(1), "num_outputs": 1, "layout": ["H", "W"]}, ValueError, "layout"),
     ]:
         with pytest.raises(error, match=text):
