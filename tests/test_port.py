@@ -196,26 +196,6 @@ def test_the_wrong_side(tmp_path, capsys):
     pipeline.close()
 
 
-def test_values_that_are_refused(tmp_path, capsys):
-    """An argument that is known, but whose value says what is not there yet."""
-    script = """\
-from nvidia.dali import Pipeline, fn, pipeline_def
-
-@pipeline_def(enable_conditionals=True, exec_async=False)
-def pipe():
-    return fn.random.coin_flip()
-
-p = pipe(batch_size=1, debug=False)
-q = Pipeline(1, 1, None, debug=True, enable_conditionals=False)
-"""
-    (tmp_path / "script.py").write_text(script)
-    assert port.main([str(tmp_path / "script.py")]) == 1
-    printed = capsys.readouterr().out
-    assert "Pipeline(debug=True)" in printed
-    assert "conditionals" not in printed
-    assert "False)" not in printed
-
-
 def test_one_file(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text("from nvidia.dali import fn, types\nx = fn.tomorrow(types.RGB)\n\nfn.resize(x, sise=1)\nfn.resize(x)\n")

@@ -171,9 +171,22 @@ class Executor:
         """
         return 2 if self.resources.accelerator else 1
 
-    def give(self, batch: InFlightBatch, ref: Ref, data: Any):
-        """Takes the value of a source from the caller instead of reading it: dense ``[N, ...]`` or `Packed`."""
-        self._host.store(self.plan.step(ref.step), batch, (data,))
+    def given(self, values: Mapping[int, Sequence[Any]], ids: SampleIds, drawn: Mapping[int, Any] | None = None) -> InFlightBatch:
+        """A batch whose sources are not read, as the caller has their values.
+
+        Args:
+          values: the outputs of each source, by its node: each dense ``[N, ...]``, `Packed` or a list of samples. Those that nothing needs
+            are ignored.
+          ids: which samples the batch has.
+          drawn: see `InFlightBatch`.
+        """
+        batch = InFlightBatch({}, {}, drawn=drawn or {})
+        batch.identify(ids)
+        for step in self.plan.steps:
+            if step.id in values:
+                self._host.store(step, batch, values[step.id])
+        batch.read = dict(batch.values)
+        return batch
 
     def prepare(self, batch: InFlightBatch):
         """The host pass of the first phase only. Afterwards the batch holds host values and setups.

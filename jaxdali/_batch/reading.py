@@ -164,7 +164,7 @@ class BatchReader:
                     self._host.store(step, batch, outputs)
                 batch.origins[node.id] = ids
                 batch.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
-                batch.identify(_joined(node, ids, batch.ids, node is self.primary))
+                batch.identify(joined_ids(node, ids, batch.ids, node is self.primary))
             except StopIteration:
                 batch.ended = True  # the others are still read, so that iterators which restart by themselves stay in step
             except BaseException as e:
@@ -188,7 +188,7 @@ def _following(state: dict) -> dict:
     return {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
 
 
-def _joined(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
+def joined_ids(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
     """The ids of a batch, joined with the `others` of earlier sources: a sample that one source could not read is absent in all.
 
     If a repeated batch has more samples than other sources, its last samples are left out.

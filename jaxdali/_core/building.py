@@ -20,7 +20,7 @@ import jax.extend.core
 
 from . import calls
 from .errors import ArgumentTypeError
-from .graph import Branch, DataNode, Node, branch_by, check_pipeline, check_reach, no_array
+from .graph import Branch, DataNode, Evaluator, Node, branch_by, check_pipeline, check_reach, no_array
 from .kinds import device_named
 from .language import language
 from .operator import Operator
@@ -40,11 +40,13 @@ class Scope:
       owner: the pipeline.
       made: its nodes so far, in order.
       number: of the pipeline, which its nodes remember.
+      evaluator: gives the nodes their values as they are made; None: they get none.
     """
 
     owner: Any
     made: list[Node]
     number: int = dataclasses.field(default_factory=_pipelines.__next__)
+    evaluator: Evaluator | None = None
 
 
 @contextlib.contextmanager
@@ -230,6 +232,9 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     if scope is not None:
         node.pipeline = scope.number
         scope.made.append(node)
+        if scope.evaluator is not None:
+            node.evaluator = scope.evaluator
+            scope.evaluator.made(node)
     if op.num_outputs == 1 and not op.gives_list:
         return DataNode(node, 0)
     return [DataNode(node, i) for i in range(op.num_outputs)]

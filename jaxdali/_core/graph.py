@@ -6,7 +6,7 @@ import dataclasses
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -48,6 +48,22 @@ class Branch:
         return tuple(found[::-1])
 
 
+class Evaluator(Protocol):
+    """Gives the nodes of a definition their values for one batch, while the definition runs."""
+
+    def made(self, node: Node) -> None:
+        """Evaluates a node that has just been made."""
+        ...
+
+    def value(self, x: DataNode) -> Any:
+        """The value of a node: a tensor list, as `Pipeline.run` gives it."""
+        ...
+
+    def text(self, x: DataNode) -> str:
+        """The value, for people."""
+        ...
+
+
 @dataclasses.dataclass(eq=False)
 class Node:
     """A use of an operator as the user wrote it: the original node, or a graph's copy of it (`Graph.collect`).
@@ -63,6 +79,7 @@ class Node:
       branch: the branch whose samples it works on; None: all samples.
       pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline may use it.
       splits: for `fn._conditional.split`, both branches of one of its outputs, by output and enclosing branch.
+      evaluator: has its values, in a pipeline with ``debug=True``; None: it has no values yet.
       stage: where it runs: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -83,6 +100,7 @@ class Node:
     branch: Branch | None = None
     pipeline: int = 0
     splits: dict[tuple[int, Branch | None], tuple[Branch, Branch]] = dataclasses.field(default_factory=dict)
+    evaluator: Evaluator | None = None
     stage: str = dataclasses.field(init=False)
     on_device: bool = dataclasses.field(init=False)
     source: Node | None = dataclasses.field(init=False)
@@ -202,7 +220,19 @@ class DataNode(Expression):
         k = self.index - op.num_arrays if isinstance(op, SourceOperator) else -1
         return op.metadata_names[k] if k >= 0 and isinstance(op, SourceOperator) else None
 
+    def get(self) -> Any:
+        """The value of this batch, as `Pipeline.run` gives it: a `TensorListCPU` or `TensorListGPU`.
+
+        Raises:
+          RuntimeError: the pipeline is not made with ``debug=True``.
+        """
+        if self.node.evaluator is None:
+            raise RuntimeError(_no_value("get") + "; pipeline_def(debug=True) calls the definition once for each batch, with values")
+        return self.node.evaluator.value(self)
+
     def __repr__(self) -> str:
+        if self.node.evaluator is not None:
+            return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}, data={self.node.evaluator.text(self)})"
         output = f", output={self.index}" if self.node.op.num_outputs > 1 else ""
         return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}{output}, device={self.device!r}, created at {self.node.where})"
 
@@ -321,6 +351,14 @@ class Graph:
         node = Node(len(self.nodes), op, inputs, device, where, name, random_index=random_index)
         self.nodes.append(node)
         return node
+
+    def with_values(self, ops: Mapping[int, Operator]):
+        """Replaces nodes by sources of their values, by the numbers of the nodes, and leaves out what only those depend on."""
+        for node in self.nodes:
+            if node.id in ops:
+                node.op, node.inputs, node.device = ops[node.id], (), ""
+            node.__post_init__()  # where a node runs follows from its inputs
+        self._prune()
 
     def used(self, node: Node) -> frozenset[int]:
         """The outputs of a node that something depends on."""

@@ -67,15 +67,6 @@ def pickler(start_method: str, given: Any):
             raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {given!r}")
 
 
-def missing_modes(debug: Any):
-    """NotImplementedError for what DALI has and jaxdali lacks."""
-    if debug:
-        raise NotImplementedError(
-            "debug=True: operators can't run one by one as they are called; run() the pipeline with what you want to see as an output, "
-            "or look at it in a jax_function(..., jit=False)"
-        )
-
-
 def output_dtypes(x: Any) -> Any:
     """`output_dtype` with NumPy's dtypes, for all outputs or as a list; None: any. TypeError for anything that is not a type."""
     if isinstance(x, (list, tuple)):

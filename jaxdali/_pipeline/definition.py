@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._core.building import Scope, as_node, building, user_line
-from .._core.graph import DataNode, Graph, Node
+from .._core.graph import DataNode, Evaluator, Graph, Node
 from . import arguments as check
 from .conditionals import converted
 from .settings import Settings
@@ -31,11 +32,14 @@ class Definition:
         self._sinks: list[DataNode] = []
         self._graph: Graph | None = None
         self._contexts: list[contextlib.AbstractContextManager[None]] = []
+        self._function: Callable[[], Any] | None = None  # with debug=True
 
     @property
     def graph(self) -> Graph:
         """The graph. It is fixed when it is first used."""
         if self._graph is None:
+            if self._settings.debug:
+                raise RuntimeError("a pipeline with debug=True has no graph, as its definition runs anew for each batch; leave debug out")
             if self._outputs is None:
                 self.define(self._owner().define_graph)
             self._graph = self.so_far
@@ -56,11 +60,12 @@ class Definition:
     @property
     def begun(self) -> bool:
         """Whether there are outputs or a graph."""
-        return self._graph is not None or self._outputs is not None
+        return self._graph is not None or self._outputs is not None or self._function is not None
 
     def set_outputs(self, outputs: Sequence[Any]):
         """See `Pipeline.set_outputs`."""
         self._check_open("set_outputs")
+        self._check_not_debug("set_outputs")
         with building(self._scope()):
             self._outputs = _as_outputs(outputs)
 
@@ -74,6 +79,7 @@ class Definition:
     def enter(self):
         """Makes the pipeline the current one."""
         self._check_open("`with pipeline:`")
+        self._check_not_debug("`with pipeline:`")
         context = building(self._scope())
         context.__enter__()
         self._contexts.append(context)
@@ -87,12 +93,32 @@ class Definition:
         if self._settings.enable_conditionals:
             function = converted(function)
         check.local_device(self._settings.device_id)  # reports a missing device before the user's function runs
-        where = user_line()
+        self._where = user_line()
+        if self._settings.debug:
+            self._function = function
+            return
         with building(self._scope()):
-            outputs = function()
-            if outputs is None:
-                raise NotImplementedError(f"the pipeline definition used at {where} returns None: it must return its outputs")
-            self._outputs = _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
+            self._outputs = self._returned(function)
+
+    def evaluate(self, evaluator: Evaluator, made: list[Node]) -> tuple[tuple[DataNode, ...], Sequence[DataNode]]:
+        """Calls the user's definition for one batch, as debug=True has it. Returns its outputs and sinks.
+
+        Args:
+          evaluator: gives the nodes their values.
+          made: gets the nodes.
+        """
+        if self._function is None:
+            self.define(self._owner().define_graph)
+            assert self._function is not None
+        self._sinks = []
+        with building(Scope(self._owner(), made, evaluator=evaluator)):
+            return self._returned(self._function), self._sinks
+
+    def _returned(self, function: Callable[[], Any]) -> tuple[DataNode, ...]:
+        outputs = function()
+        if outputs is None:
+            raise NotImplementedError(f"the pipeline definition used at {self._where} returns None: it must return its outputs")
+        return _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
 
     def _owner(self) -> Any:
         pipeline = self._pipeline()
@@ -100,10 +126,17 @@ class Definition:
         return pipeline
 
     def _scope(self) -> Scope:
-        number = () if self._number is None else (self._number,)
-        scope = Scope(self._owner(), self._made, *number)
+        scope = Scope(self._owner(), self._made)
+        if self._number is not None:
+            scope = dataclasses.replace(scope, number=self._number)
         self._number = scope.number
         return scope
+
+    def _check_not_debug(self, what: str):
+        if self._settings.debug:
+            raise RuntimeError(
+                f"{what} can't be used with debug=True, which needs a definition that can be called for each batch: @pipeline_def"
+            )
 
     def _check_open(self, what: str):
         if self._graph is not None:

@@ -18,6 +18,7 @@ from .._program.sharding import Shards
 from .._runner.runner import Runner
 from .._runner.shutdown import close_collected, close_together
 from .pipeline import Pipeline, parts_of
+from .session import Session
 
 
 class Lease:
@@ -227,7 +228,9 @@ def lease(
             )
             executors.append(executor)
             for i, p in enumerate(group):
-                parts_of(p).session.run_by(executor, i, parts_of(p).graph)
+                session = parts_of(p).session
+                assert isinstance(session, Session)  # `claim` refuses others
+                session.run_by(executor, i, parts_of(p).graph)
     except BaseException:
         for e in executors:
             e.close()

@@ -13,6 +13,7 @@ import jax
 from .._core.graph import Graph
 from .._data.source import Source
 from . import arguments as check
+from .debug import DebugSession
 from .definition import Definition
 from .session import Session
 from .settings import Settings
@@ -42,7 +43,7 @@ class Parts:
     ):
         self.settings = settings
         self.definition = Definition(pipeline, settings)
-        self.session = Session(settings)
+        self.session: Session | DebugSession = DebugSession(settings, self.definition) if settings.debug else Session(settings)
         self.seed: int = settings.seed if settings.seed is not None else secrets.randbits(31)
         self.restore(restored)
         self._iter_setup = None if iter_setup is None else weakref.WeakMethod(iter_setup)
@@ -79,13 +80,19 @@ class Parts:
 
     def build(self):
         """Makes what runs the pipeline, unless it exists."""
-        if not self.session.built:
+        if self.session.built:
+            return
+        if isinstance(self.session, DebugSession):
+            self.settings.check_to_run()
+            self.session.build(self.setups, self.device, self.seed)
+        else:
             self._check_arguments()
             self.session.build(self.graph, self.setups, self.device, self.seed)
 
     def claim(self) -> dict[int, Source]:
         """Hands the pipeline over to an iterator. Returns the sources that `build` has opened."""
-        self._check_arguments()
+        if not isinstance(self.session, DebugSession):
+            self._check_arguments()
         return self.session.claim()
 
     def _check_arguments(self):

@@ -76,7 +76,10 @@ class Pipeline:
       py_start_method, py_callback_pickler: are checked, but have no effect, as workers are threads.
       enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition and in everything that
         it calls; see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
-      debug: is not supported yet; True raises NotImplementedError. (In DALI, only `pipeline_def` has this argument.)
+      debug: whether the definition runs once for each batch, operator by operator, so that its values can be looked at: ``x.get()`` gives
+        those of a node, ``print(x)`` shows them, and a debugger stops where you want. Plain Python code may depend on the values. The
+        outputs are those of the compiled pipeline. It is slow, and only `run` and `schedule_run` take batches: iterators, checkpoints and
+        files need a compiled pipeline. (In DALI, only `pipeline_def` has this argument.)
       enable_statistics: whether `statistics` of the pipeline and of iterators may be called. Not in DALI.
       fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which processes image by image
         in the cache and computes only the pixels that are needed. Results are the same within one level of 255. Not in DALI.
@@ -127,7 +130,6 @@ class Pipeline:
         debug: bool = False,
     ):
         arguments = locals()
-        check.missing_modes(debug)
         if experimental_exec_dynamic is not None:
             warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning)
             exec_dynamic = experimental_exec_dynamic
@@ -534,7 +536,7 @@ class Pipeline:
 
     def bad_samples(self) -> list[BadSample]:
         """Returns the samples that ``on_error`` has replaced or skipped so far: file, reason, count. Not in DALI."""
-        return self.__jaxdali.session.executor.bad_samples() if self.__jaxdali.session.executor is not None else []
+        return self.__jaxdali.session.bad_samples()
 
     # --- files --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from .._batch.batch import BadSample
 from .._batch.executor import Executor
 from .._batch.options import VALUES
 from .._core.graph import DataNode, Graph
@@ -135,6 +136,10 @@ class Session:
         """Stops the threads of a schedule. An iterator stops its own threads."""
         if self._schedule is not None and self._finalizer.detach() is not None:
             close_aside(self._schedule.close)
+
+    def bad_samples(self) -> list[BadSample]:
+        """As of `Executor`."""
+        return self.executor.bad_samples() if self.executor is not None else []
 
     # --- sources ------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Settings:
     enable_memory_stats: bool = False
     enable_statistics: bool = False
     enable_conditionals: bool = False
+    debug: bool = False
     fuse: bool = True
     py_num_workers: Annotated[Whole, Range(0)] = 1
     py_start_method: Literal["fork", "spawn"] = "fork"

@@ -12,7 +12,6 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
 from .._batch.options import VALUES, RunOptions
 from .._core import ffi as _ffi
@@ -243,13 +242,14 @@ class Dense:
         return jax.tree.map(_in_words, found)
 
     def _prepared(self, arrays: Sequence[Any], drawn: Any, any_numbers: bool = False) -> tuple[Any, ...]:
-        batch = InFlightBatch({}, {}, drawn={step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
-        nowhere = [""] * self._N
-        batch.identify(SampleIds(self._executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
+        values: dict[int, tuple[Any, ...]] = {}
         for ref, host, array in zip(self._inputs, self._hosted, arrays, strict=True):
             if ref is not None and host:
                 spec = self._plan.spec(ref)
-                self._executor.give(batch, ref, np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array)
+                values[ref.step] = (np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array,)
+        nowhere = [""] * self._N
+        ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere)
+        batch = self._executor.given(values, ids, {step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
         try:
             self._executor.prepare(batch)
         except SampleError:

@@ -22,7 +22,6 @@ from .._core.operator import SourceOperator
 from .._core.settings import own_settings
 from .._core.values import Spec
 from .._data.source import SampleIds, Source
-from .._plan.plan import Ref
 from .._program.sharding import Shards
 from . import _threads
 from ._batch import Batch
@@ -234,14 +233,12 @@ class Engine:
 
     def _in_flight(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> InFlightBatch:
         """The batch that is to be made."""
-        batch = InFlightBatch({}, {}, drawn=drawn)
         nowhere = [""] * self._N
-        batch.identify(SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere))
+        values: dict[int, tuple[Any, ...]] = {}
         for node, given in zip(self._graphed.inputs, batches, strict=True):
             assert node is not None  # sources stay
-            executor.give(batch, Ref(node, 0), given._on_host)
-        batch.read = dict(batch.values)
-        return batch
+            values[node] = (given._on_host,)
+        return executor.given(values, SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere), drawn)
 
 
 def name_line(e: OperatorError, line: str):

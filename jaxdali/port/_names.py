@@ -78,18 +78,6 @@ def pipeline_keywords() -> frozenset[str]:
     return keywords(jaxdali.Pipeline) or frozenset()
 
 
-@functools.cache
-def refuses(argument: str, value: Any) -> bool:
-    """Whether a pipeline refuses this value as not supported yet."""
-    try:
-        jaxdali.Pipeline(**{argument: value})
-    except NotImplementedError:
-        return True
-    except Exception:  # wrong in DALI, too: the user will see the error
-        return False
-    return False
-
-
 # --- where operators run ---------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import jaxdali
 
-from ._names import Missing, host_reads, keywords, look_up, operator_of, pipeline_keywords, refuses, side
+from ._names import Missing, host_reads, keywords, look_up, operator_of, pipeline_keywords, side
 
 DALI = "nvidia.dali"
 _SKIPPED = {".git", ".venv", "__pycache__", "node_modules", "site-packages"}
@@ -586,8 +586,6 @@ class _Reader(ast.NodeVisitor):
                     self._remark("unseen", f"which arguments {name} gets: they are in **{ast.unparse(k.value)}", k.value)
             elif k.arg not in takes:
                 self._use(f"{name}({k.arg}=)", k.value, works=False)
-            elif isinstance(k.value, ast.Constant) and takes >= pipeline_keywords() and refuses(k.arg, k.value.value):
-                self._use(f"{name}({k.arg}={k.value.value!r})", k.value, works=False)
 
     def _places(self, node: ast.Call, to: _Name | _Object | _Definition):
         """Adds remarks on values that a program makes and the host needs."""
