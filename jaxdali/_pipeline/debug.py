@@ -172,6 +172,8 @@ class Evaluation:
     def text(self, x: DataNode) -> str:
         """See `Evaluator`."""
         value = self.value(x)
+        if isinstance(value, list):  # metadata
+            return repr(value)
         host = value.as_cpu()
         first = [np.asarray(host.at(i)) for i in range(min(len(host), _SHOWN))]
         samples = [np.array2string(x.reshape(-1) if x.ndim else x, threshold=8, edgeitems=3, precision=5) for x in first]

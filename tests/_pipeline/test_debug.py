@@ -178,6 +178,19 @@ def test_values_before_the_reader_is_known():
     assert calls[0] != calls[1]
 
 
+def test_metadata():
+    shown = []
+
+    def definition():
+        _, labels, names = read(metadata="filename", random_shuffle=True)
+        if names.node.evaluator is not None:
+            shown.append(str(names))
+        return labels, fn.python_function(names, function=lambda name: np.array(len(name)))
+
+    assert check(definition) == []
+    assert "astronaut_" in "".join(shown)
+
+
 def test_user_functions_are_called_once_for_each_sample():
     calls = collections.Counter()
 
