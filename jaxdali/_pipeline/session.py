@@ -22,6 +22,8 @@ from . import checkpoint as checkpoints
 from .schedule import Schedule, tensor_lists
 from .settings import Settings
 
+_FED = ("external_source", "experimental.inputs.video")  # operators that `feed_input` finds
+
 
 class Session:
     """An executor, and either the pipeline's own schedule or the lease of an iterator.
@@ -147,9 +149,9 @@ class Session:
         """Gives the data of a batch to an external_source, found by its DataNode or name. Raises KeyError if there is none."""
         assert self.executor is not None and self._graph is not None
         node = self._graph.find(handle)
-        if node is None or node.op.name != "external_source":
+        if node is None or node.op.name not in _FED:
             name = handle if isinstance(handle, str) else handle.name
-            there = [n.name for n in self._graph.nodes if n.op.name == "external_source"]
+            there = [n.name for n in self._graph.nodes if n.op.name in _FED]
             raise KeyError(f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {there}")
         self.executor.sources[node.id].feed(data, layout, self._shard)
 

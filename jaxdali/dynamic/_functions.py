@@ -30,7 +30,7 @@ from ._dense import Dense, NotDense
 from ._engine import Engine, SizeAsked, Trace, current_trace
 from ._values import argument_of, value_of
 
-_LEFT_OUT = ("external_source", "readers", "_conditional")  # they have data of their own
+_LEFT_OUT = ("external_source", "inputs", "readers", "_conditional")  # they have data of their own
 _OWN = ("key", "rng", "batch_size")
 _OF_PIPELINES = {  # arguments that only pipelines have, and what to pass instead
     "name": "",

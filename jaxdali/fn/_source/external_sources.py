@@ -54,7 +54,7 @@ class ExternalSource(SourceOperator):
 
     def make_source(self, ops: Sequence[ExternalSource], seed: int) -> Source:
         """The source of all local shards."""
-        return _FedSource(ops) if ops[0].feeder is None else _PulledSource(ops)
+        return FedSource(ops) if ops[0].feeder is None else _PulledSource(ops)
 
 
 # --- sources ------------------------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ class _PulledSource(_Base):
         return super().saved(cursors)
 
 
-class _FedSource(_Base):
+class FedSource(_Base):
     """Returns the data given to `feed`, in order."""
 
     fed = True

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ..._core import names as _names
 from . import decoders as decoders
+from . import inputs as inputs
 from . import readers as readers
 from ._deprecated import audio_resample as audio_resample
 from ._deprecated import debayer as debayer

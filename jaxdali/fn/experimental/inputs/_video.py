@@ -1,0 +1,168 @@
+"""experimental.inputs.video: a long video that is fed, and decoded batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Unpack
+
+import numpy as np
+
+from ...._core.building import add
+from ...._core.context import HostContext
+from ...._core.declaration import Range
+from ...._core.errors import ArgumentError
+from ...._core.graph import DataNode
+from ...._core.operator_function import Hints, operator_function
+from ...._data.source import Source
+from ..._source.external_sources import ExternalSource, FedSource
+from ..._video.files import OpenVideos, VideoIndex, make_index, package, read_frames
+
+NAME = "experimental.inputs.video"
+
+
+class VideoInput(ExternalSource):
+    """`experimental.inputs.video`: an external source of which the data are encoded videos."""
+
+    name: ClassVar[str] = NAME
+
+    sequence_length: int
+    pads: bool
+
+    def make_source(self, ops: Sequence[VideoInput], seed: int) -> Source:
+        package(NAME)
+        return _Videos(ops)
+
+
+class _Video:
+    """A video that was fed, and the frame that comes next."""
+
+    def __init__(self, content: bytes):
+        self.content, self.at = content, 0
+        self.index: VideoIndex = make_index(content)
+        self.open = OpenVideos(most=1)
+
+
+class _Videos(FedSource):
+    """The sequences of the videos that were fed, in order."""
+
+    def __init__(self, ops: Sequence[VideoInput]):
+        super().__init__(ops)
+        self._length, self._pads = ops[0].sequence_length, ops[0].pads
+        self._most = 1  # sequences in a batch; known with the first one
+
+    def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
+        """Appends a video: an array ``uint8[bytes]``, or a list or an array of one."""
+        x = data if isinstance(data, (bytes, bytearray, memoryview)) else np.asarray(data[0] if isinstance(data, (list, tuple)) else data)
+        x = np.frombuffer(x, np.uint8) if not isinstance(x, np.ndarray) else x
+        if (isinstance(data, (list, tuple)) and len(data) != 1) or (x.ndim == 2 and len(x) != 1):
+            raise ArgumentError(f"{NAME}: one video at a time must be fed, got {len(data)}")
+        x = x[0] if x.ndim == 2 else x
+        if x.ndim != 1 or x.dtype != np.uint8:
+            raise TypeError(f"{NAME}: the contents of a video must be 1-D uint8, got {x.ndim}-D {x.dtype}")
+        try:
+            video = _Video(x.tobytes())
+        except ValueError as e:
+            raise ArgumentError(f"{NAME}: the video can't be read: {e}") from None
+        with self._changed:
+            self._queues[shard].append(video)
+            self._changed.notify_all()
+
+    @property
+    def available(self) -> int:
+        frames = self._most * self._length
+        return min(sum(-(-(len(v.index) - v.at) // frames) for v in list(queue)) for queue in self._queues)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        self._most = ctx.B
+        return super().read(ctx, cursors)
+
+    def _next(self, shard: int, keep: bool) -> list[Any]:
+        queue = self._queues[shard]
+        with self._changed:
+            if self._op.blocking:
+                self._changed.wait_for(lambda: queue or self._closed)
+            if not queue:
+                raise IndexError(f"{NAME}: there is no video left; call feed_input before this run")
+            video: _Video = queue[0]
+        frames = range(video.at, min(video.at + self._most * self._length, len(video.index)))
+        shape = (self._length, *video.index.size, 3)
+        clips = [np.empty(shape, np.uint8) for _ in range(-(-len(frames) // self._length))]
+        places = {f: [clips[k // self._length][k % self._length]] for k, f in enumerate(frames)}
+        with self._changed:
+            video.at = frames.stop
+            if video.at >= len(video.index):
+                queue.popleft()
+        try:
+            read_frames(video.open, 0, lambda: video.content, video.index, frames, places.__getitem__, False, onward=True)
+        except ValueError as e:
+            raise RuntimeError(f"{NAME}: {e}") from None
+        if video.at >= len(video.index):
+            video.open.close()
+        if rest := len(frames) % self._length:
+            clips[-1][rest:] = 0
+            clips[-1] = clips[-1] if self._pads else clips[-1][:rest]
+        return [clips]
+
+
+class VideoInputHints(Hints, total=False):
+    """DALI's hints to `experimental.inputs.video`."""
+
+    affine: bool | None
+    no_copy: bool | None
+
+
+@operator_function(NAME)
+def video(
+    *,
+    sequence_length: Annotated[int, Range(1)],
+    last_sequence_policy: Literal["partial", "pad"] = "partial",
+    blocking: bool = False,
+    device: Literal["cpu", "mixed", "gpu"] | None = None,
+    name: str | None = None,
+    **hints: Unpack[VideoInputHints],
+) -> DataNode:
+    """Decodes videos that are fed with `Pipeline.feed_input`, batch by batch: for long ones, which are too large when decoded whole.
+
+    Each call of `feed_input` gives one video, an array ``uint8[1, bytes]``. Each run of the pipeline returns the next sequences of it, as
+    many as the batch size; the last batch of a video may have fewer. Then the next video follows. FFmpeg decodes on the host (package av).
+
+    Args:
+      sequence_length: number of frames in a sequence.
+      last_sequence_policy: what becomes of the incomplete sequence at the end of a video. "partial": it is shorter; "pad": the missing
+        frames are 0.
+      blocking: whether to wait for a video instead of raising IndexError if there is none.
+      device: with "mixed" or "gpu", the result is moved to the accelerator.
+      name: the name of the node, for `feed_input`.
+
+    Returns:
+      Frames ``uint8[sequence_length, height, width, 3]`` in RGB, layout FHWC.
+
+    Raises:
+      ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
+      ValueError, TypeError: from `feed_input`, what is fed is not one video.
+      RuntimeError: when a batch is made, a frame can't be decoded; the error says which.
+
+    Example:
+      >>> clips = fn.experimental.inputs.video(name="video", sequence_length=16)
+    """
+    op = VideoInput(
+        feeder=None,
+        arguments=0,
+        outputs=None,
+        metadata=None,
+        shapes=((None, None, None, 3),),
+        cycle="no",
+        batch=True,
+        batch_info=False,
+        parallel=False,
+        dtypes=(np.dtype(np.uint8),),
+        ndims=(4,),
+        layouts=("FHWC",),
+        no_copy=False,
+        repeat_last=False,
+        blocking=blocking,
+        sequence_length=sequence_length,
+        pads=last_sequence_policy == "pad",
+    )
+    found = add(op, device="cpu", name=name)
+    return found.gpu() if device in ("mixed", "gpu") else found

@@ -1,0 +1,55 @@
+"""experimental.inputs.video: sequences of videos that are fed."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import videos
+
+from jaxdali import fn, pipeline_def
+
+pytest.importorskip("av")
+
+
+@pipeline_def(batch_size=3, num_threads=1)
+def pipeline(policy="partial", device="cpu"):
+    return fn.experimental.inputs.video(name="video", sequence_length=5, last_sequence_policy=policy, device=device)
+
+
+def content(path: str) -> np.ndarray:
+    return np.frombuffer(pathlib.Path(path).read_bytes(), np.uint8)
+
+
+@pytest.mark.parametrize(("policy", "device"), [("partial", "cpu"), ("pad", "cpu"), ("partial", "mixed")])
+def test_videos_come_in_batches_of_sequences(tmp_path, policy, device):
+    """As in DALI: 37 frames are two batches of three sequences, and one of two, the last of which is shorter or padded."""
+    paths = [videos.write(tmp_path / f"{n}.mp4", n, bf="2", first=n) for n in (37, 15)]
+    expected = [videos.rgb(p) for p in paths]
+    pipe = pipeline(policy, device, exec_pipelined=False, exec_async=False)
+    for path in paths:
+        pipe.feed_input("video", [content(path)])
+    found = [[np.asarray(x) for x in pipe.run()[0].as_cpu()] for _ in range(4)]
+    assert [len(batch) for batch in found] == [3, 3, 2, 3]
+    for sequences, frames in (([x for batch in found[:3] for x in batch], expected[0]), (found[3], expected[1])):
+        joined = np.concatenate(sequences)
+        np.testing.assert_array_equal(joined[: len(frames)], frames)
+        assert len(joined) == (40 if policy == "pad" and len(frames) == 37 else len(frames))
+        assert not joined[len(frames) :].any()
+    with pytest.raises(IndexError, match="there is no video left; call feed_input"):
+        pipe.run()
+    pipe.feed_input("video", content(paths[1])[None])  # another one, as an array of one
+    np.testing.assert_array_equal(np.concatenate([np.asarray(x) for x in pipe.run()[0].as_cpu()]), expected[1])
+    pipe.close()
+
+
+def test_what_is_fed_is_checked(tmp_path):
+    path = videos.write(tmp_path / "a.mp4", 5)
+    pipe = pipeline()
+    for data, why in (
+        ([content(path)] * 2, "one video at a time must be fed, got 2"),
+        ([np.zeros(100, np.uint8)], "the video can't be read"),
+        ([np.zeros((2, 2, 2), np.uint8)], "must be 1-D uint8"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=why):
+            pipe.feed_input("video", data)
+    pipe.close()
