@@ -270,3 +270,34 @@ def test_speech(tmp_path):
     np.testing.assert_allclose(mean, 0, atol=1e-3)
     masked = [(x == 0).mean() for x in features]
     assert masked[1] > masked[0] + 0.02
+
+
+def test_video(tmp_path):
+    """A clip is cropped in one place; cameras and states are of the same steps."""
+    pytest.importorskip("av")
+    video = load("video")
+    picture = np.random.default_rng(0).integers(0, 2, (8, 8, 3)).astype(np.uint8).repeat(8, 0).repeat(8, 1) * 200
+    video.write(tmp_path / "videos" / "still" / "a.mp4", np.stack([picture] * 24))
+    batch = next(video.clips(str(tmp_path / "videos"), batch_size=5, seed=3))
+    clips = np.asarray(batch["clips"])
+    assert clips.shape == (5, 8, 32, 32, 3)
+    assert np.abs(clips - clips[:, :1]).max() < 0.2  # nothing moves
+    assert min(np.abs(clips[i] - clips[j]).mean() for i in range(5) for j in range(i)) > 0.3  # each is another part
+    front, wrist, states = video.make_episodes(tmp_path)
+    for _, steps in zip(range(3), video.robot(front, wrist, states, batch_size=4)):
+        seen = np.stack([np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")], -1)
+        np.testing.assert_allclose(seen, np.asarray(steps["state"]), atol=2)
+
+
+@pytest.mark.slow
+def test_a_network_learns_from_videos(tmp_path):
+    for package in ("av", "flax", "optax", "matplotlib"):
+        pytest.importorskip(package)
+    picture = tmp_path / "picture.png"
+    command = [sys.executable, str(places.EXAMPLES / "video.py"), "--output", str(picture)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    first, last = map(float, re.findall(r"\d\.\d{3}", run.stdout))
+    assert last < 0.7 * first
+    with Image.open(picture) as image:
+        assert np.asarray(image.convert("RGB")).std() > 30
