@@ -89,7 +89,7 @@ class Argument:
         if self.nested:
             forms.append("a list of such lists")
         if self.per_sample:
-            forms.append("a DataNode with a value per sample")
+            forms.append("a batch with a value per sample")
         return ", or ".join(forms)
 
     def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:

@@ -239,7 +239,7 @@ class DataNode(Expression):
     def __bool__(self):
         raise TypeError(
             "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` work on it, sample by sample, in a "
-            "pipeline with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
+            "pipeline or a jaxdali.dynamic.jit with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
             "or use &, |, == and arithmetic on DataNodes"
         )
 

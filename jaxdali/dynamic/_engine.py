@@ -15,7 +15,7 @@ import numpy as np
 from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
 from .._batch.options import VALUES, RunOptions
-from .._core.building import Scope, add, building, current_scope, drawing_as, user_line
+from .._core.building import Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.graph import DataNode, Graph
 from .._core.operator import SourceOperator
@@ -211,6 +211,8 @@ class Engine:
                 executor.build()
                 batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
                 made = executor.check(executor.launch(batch))
+            for _, reason in made.replaced:
+                warn(f"a sample that failed was replaced: {reason}")
         except OperatorError as e:
             name_line(e, user_line())
             raise

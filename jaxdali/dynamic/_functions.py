@@ -91,6 +91,8 @@ def call(
       key, rng: what random numbers are keyed by.
       batch_size: how many samples, where no input says it.
     """
+    if any(type(x).__name__ == "BatchTracer" for x in (*inputs, *arguments.values(), key)):
+        raise ArgumentError(f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]")
     if rng is not None:
         if key is not None:
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
@@ -126,7 +128,7 @@ def call(
             found = value_of(x)
             named[n] = x if found is None else place(*found)
         elif a is not None and (value := argument_of(a, x)) is not None:
-            named[n] = place(value, False, True)
+            named[n] = place(value, isinstance(x, Tracer) and not x.ndim, True)
         else:
             named[n] = x
     if isinstance(key, _keys.RNG):

@@ -156,15 +156,30 @@ def is_image(x: Any) -> bool:
     return hasattr(x, "__array_interface__") and not isinstance(x, (np.ndarray, np.generic)) and not hasattr(x, "__dlpack__")
 
 
+def _one_each(a: Argument, x: Sequence[Any]) -> bool:
+    """Whether a list has a value for each sample: numbers where an argument is one number, arrays where it is a list of numbers."""
+    if any(isinstance(e, Tracer) for e in x):
+        raise TypeError(
+            f"argument {a.name}: in a program that JAX traces the values of the samples are one array, not a list: use jnp.stack"
+        )
+    if a.many:
+        return all(isinstance(e, (np.ndarray, jax.Array)) and e.ndim == 1 for e in x)
+    return all(isinstance(e, (bool, int, float, np.generic)) or (isinstance(e, (np.ndarray, jax.Array)) and not e.ndim) for e in x)
+
+
 def argument_of(a: Argument, x: Any) -> Batch | None:
     """The values of an argument for each sample; None: it is one value for all."""
     if isinstance(x, Batch):
         return x
     if a.per_sample and is_column(x):
         x = np.asarray(_of_column(x))
+    if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _one_each(a, x):
+        return _as_batch(list(x)) if a.many else Batch(_known(np.asarray([np.asarray(e) for e in x])))
+    if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
+        return Batch(x[None])
     if not a.per_sample or isinstance(x, (np.generic, str)) or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
         return None
-    shape: Sequence[int] = tuple(x.shape)
+    shape: Sequence[int] = tuple(x.shape)  # pyright: ignore[reportAttributeAccessIssue]
     size = int(np.prod(shape))
     if isinstance(x, Tensor) or not shape or (a.many and a.lengths and size in a.lengths):
         return None

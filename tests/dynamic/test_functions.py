@@ -274,10 +274,12 @@ def test_samples_that_fail_are_replaced_where_that_is_asked_for():
         jd.decoders.image(files)
     assert failed.value.index == 1
     for compile in (lambda f: f, jd.jit):
-        black = compile(lambda x: jd.decoders.image(x, on_error="replace", replace_shape=(5, 6, 3)))(files)
+        with pytest.warns(UserWarning, match="a sample that failed was replaced: the data are not an image"):
+            black = compile(lambda x: jd.decoders.image(x, on_error="replace", replace_shape=(5, 6, 3)))(files)
         assert black.shapes == [(60, 80, 3), (5, 6, 3), (68, 80, 3)]
         assert not black[1].any()
-        other = compile(lambda x: jd.decoders.image(x, on_error="replace"))(files)
+        with pytest.warns(UserWarning, match="a sample that failed was replaced"):
+            other = compile(lambda x: jd.decoders.image(x, on_error="replace"))(files)
         np.testing.assert_array_equal(other[1], jd.decoders.image(FILES[2]))
         np.testing.assert_array_equal(other[0], jd.decoders.image(FILES[0]))
 
@@ -470,3 +472,19 @@ def test_types_of_results():
     assert jd.cast(images(), dtype=types.FLOAT16).dtype == np.float16
     assert jd.random.coin_flip(batch_size=2, key=jax.random.key(0)).jax().dtype == np.int32
     assert jd.cast(images(), dtype=types.INT64).jax().dtype == np.int32  # unless JAX has 64-bit types
+
+
+def test_lists_of_values_for_the_samples():
+    images = np.random.default_rng(1).integers(0, 256, (3, 12, 10, 3), np.uint8)
+    angles = [10.0, np.float32(20), jnp.float32(30)]
+    expected = jd.rotate(images, angle=np.array([10, 20, 30], np.float32), keep_size=True)
+    np.testing.assert_array_equal(jd.rotate(images, angle=angles, keep_size=True).numpy(), expected.numpy())
+    sizes = [np.array([4, 5]), np.array([6, 7]), np.array([8, 9])]
+    assert jd.resize(images, size=sizes).shapes == [(4, 5, 3), (6, 7, 3), (8, 9, 3)]
+    with pytest.raises(ValueError, match="same number of samples, got 2 and 3"):
+        jd.rotate(images, angle=[1.0, 2.0])
+
+
+def test_vmap_is_refused():
+    with pytest.raises(ValueError, match=r"functions work on batches, so jax\.vmap can't add an axis"):
+        jax.vmap(lambda x: jd.flip(x).jax())(jnp.zeros((2, 3, 4, 4, 3), jnp.uint8))

@@ -270,3 +270,31 @@ def test_gradients():
         jax.grad(lambda x: jnp.sum(jd.rotate(x, angle=10.0, keep_size=True)))(x)
     w = jax.grad(lambda w: jnp.sum(w * jd.rotate(x, angle=10.0, keep_size=True)))(jnp.float32(1))
     assert np.isfinite(float(w))
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_conditionals_on_images_without_a_layout(ragged):
+    """`flip` gives its result the layout that it takes the images to have; the other branch has none."""
+    images = [np.random.default_rng(i).integers(0, 256, (4 + ragged * i, 5, 3), np.uint8) for i in range(4)]
+
+    @jd.jit(enable_conditionals=True)
+    def flipped(images, numbers):
+        if numbers > 1:
+            images = jd.flip(images)
+        return images
+
+    made = flipped(images if ragged else np.stack(images), np.arange(4))
+    assert made.layout == "HWC"
+    for i, image in enumerate(images):
+        np.testing.assert_array_equal(made[i], image[:, ::-1] if i > 1 else image)
+
+
+def test_if_without_conditionals_says_how_to_write_it():
+    with pytest.raises(TypeError, match=r"jaxdali.dynamic.jit with enable_conditionals=True"):
+        jd.jit(lambda x, n: jd.flip(x) if n > 1 else x)(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
+
+
+def test_a_traced_number_for_all_samples():
+    images = np.random.default_rng(1).integers(0, 256, (3, 8, 9, 3), np.uint8)
+    rotated = jax.jit(lambda x, angle: jd.rotate(x, angle=angle, keep_size=True).jax())(images, 20.0)
+    np.testing.assert_array_equal(rotated, jd.rotate(images, angle=20.0, keep_size=True).numpy())

@@ -59,7 +59,7 @@ class Merge(HostOperator, NativeOperator):
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         values = [specs[i] for i in _leaves(self.tree)]
-        first = values[0]
+        first = dataclasses.replace(values[0], layout=_layout(values))
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
         known = tuple(n for n in extents if n is not None)
         if len(known) == first.ndim and all(s.shape is not None for s in values):
@@ -112,7 +112,7 @@ class _Divergent(SampleOperator):
         if found := _difference((*self.taken, *now)):
             when = "" if _difference(now) else " (the first in batches before; what a value is must not change)"
             raise InputTypeError(f"its branches give a variable values of different {found}{when}")
-        self.taken[:] = now[:1]
+        self.taken[:] = [dataclasses.replace(x, layout=_layout(now)) for x in now[:1]]
         return [[np.asarray(inputs[leaves[k]].sample(i)) if ctx.present[i] else None for i, k in enumerate(places.tolist())]]
 
     @property
@@ -125,11 +125,17 @@ class _Divergent(SampleOperator):
 
 def _difference(values: Sequence[Spec]) -> str | None:
     """Says in what several values differ; None if they can be one value of a batch."""
-    for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout)):
+    layout = _layout(values)
+    for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout or layout)):
         if len(found := {of(s): None for s in values}) > 1:
             how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
             return f"{what}: {', '.join(repr(str(x)) for x in found)}{how}"
     return None
+
+
+def _layout(values: Sequence[Spec]) -> str:
+    """The layout of a value that is one of these. Values without a layout get that of the others."""
+    return next((s.layout for s in values if s.layout), "")
 
 
 def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:

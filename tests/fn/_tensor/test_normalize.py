@@ -91,7 +91,7 @@ def test_given_statistics(samples):
         (lambda x: fn.normalize(fn.cast(x, dtype=types.INT64)), "the input must be uint8, .* got int64"),
         (
             lambda x: fn.normalize(x, mean="a"),
-            "argument mean must be an array of numbers or a finite number, or a DataNode with a value per sample, got 'a'",
+            "argument mean must be an array of numbers or a finite number, or a batch with a value per sample, got 'a'",
         ),
     ],
 )
