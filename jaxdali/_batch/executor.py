@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 from jax.sharding import Sharding
@@ -22,6 +22,7 @@ from .._core.threads import available_cpus
 from .._core.values import Value
 from .._data.source import SampleIds, Source
 from .._plan.binding import BindingContext, BoundPlan
+from .._plan.options import RunOptions
 from .._plan.plan import Plan, Ref, make_plan
 from .._program.sharding import Shards
 from . import repair
@@ -29,7 +30,7 @@ from .batch import BadSample, Batch, InFlightBatch
 from .host_pass import HostPass
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
-from .options import Delivery, RunOptions
+from .options import VALUES, Delivery
 from .origins import source_info
 from .outputs import Outputs
 from .phases import Phases
@@ -86,13 +87,18 @@ class Executor:
             self.close()
             raise
         of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(self.graph.nodes)}
-        context = BindingContext(self.B, self.resources.kernels, options.fuse, self.resources.settings, self.sources, of_shards)
+        context = BindingContext(options, self.resources.kernels, self.resources.settings, self.sources, of_shards)
         self._bound = BoundPlan(make_plan(self.graph), context)
         self._outputs = Outputs(self.resources, delivery)
         phases = Phases(self._bound, self.resources, any(s is not None for s in self._shardings))
         self._host = HostPass(self._bound, self.resources, phases.capacity, self._outputs)
         self._launcher = Launcher(self._bound, self._host, phases, self.resources, self._shardings, delivery.stacked)
         self.reader = BatchReader(self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups)
+
+    @classmethod
+    def of_values(cls, graph: Graph, device: jax.Device, options: RunOptions, setups: Sequence[Callable[[], None]] = ()) -> Self:
+        """An executor of one graph on one device, whose outputs are given as values."""
+        return cls([graph], Shards.single(device), options, VALUES, setups=setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):
@@ -235,7 +241,7 @@ class Executor:
         if i in self._delivery.as_sample_lists:
             return self._outputs.samples(ref, step, batch)
         try:
-            if (form := self._delivery.ragged.get(i)) is not None:
+            if (form := self._delivery.ragged_form(i)) is not None:
                 return self._outputs.ragged(ref, step, sharding, form, names[i], batch)
             return self._outputs.array(ref, step, sharding, batch)
         except DifferentShapes as e:

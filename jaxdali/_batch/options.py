@@ -1,17 +1,16 @@
-"""Options: how an executor makes batches, and how it delivers them."""
+"""The form in which an executor gives its batches."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jax.sharding import Sharding
 
-from .._core.declaration import Range, Whole, check_fields
+from .._core.declaration import Whole, check_fields
 from .._plan.plan import Plan
 
-Tuned = Literal["num_threads", "prefetch_queue_depth"]
 Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]
 
 
@@ -28,34 +27,6 @@ class RaggedForm:
     limits: tuple[int, ...] | None
     fill: float = 0
     lengths: Sharding | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How batches are made. For a pipeline, `Settings.run_options` returns it.
-
-    Attributes:
-      batch_size: samples per shard.
-      seed: of the pipeline.
-      num_threads: threads of the native operators, for all shards together.
-      num_workers: threads in which a source of samples may be called, if the user allows it.
-      statistics: whether the stages are measured.
-      fuse: whether native calls on the CPU are fused where possible.
-      tuned: which of "num_threads" and "prefetch_queue_depth" are tuned by measurements.
-      pool_id: a pool of native threads that is shared with others; None: the executor has its own.
-    """
-
-    batch_size: Annotated[Whole, Range(1)]
-    seed: Whole = 0
-    num_threads: Annotated[Whole, Range(1)]
-    num_workers: Annotated[Whole, Range(0)] = 1
-    statistics: bool = False
-    fuse: bool = True
-    tuned: tuple[Tuned, ...] = ()
-    pool_id: Whole | None = None
-
-    def __post_init__(self):
-        check_fields("pipeline", self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,21 +55,26 @@ class Delivery:
     reader: str | None = None
     x64: bool | None = None
     finish: Finish | None = None
-    as_sample_lists: frozenset[int] = frozenset()
+    as_sample_lists: tuple[Whole, ...] = ()
     names: tuple[str, ...] = ()
-    ragged: Mapping[int, RaggedForm] = dataclasses.field(default_factory=dict)
+    ragged: tuple[RaggedForm | None, ...] = ()
 
     def __post_init__(self):
+        check_fields("iterator", self)
         if not self.as_arrays and (self.shardings or self.stacked or self.finish or self.as_sample_lists or self.ragged):
             raise ValueError("only arrays have a sharding, a leading axis of shards, or another form")
-        if self.as_sample_lists & {*self.ragged}:
-            raise ValueError(f"outputs {sorted(self.as_sample_lists & {*self.ragged})} can't have two forms")
+        if twice := [i for i in self.as_sample_lists if self.ragged_form(i) is not None]:
+            raise ValueError(f"outputs {twice} can't have two forms")
 
     def of_outputs(self, number: int) -> tuple[Sharding | None, ...]:
         """The sharding of each output, if there are `number` outputs."""
         if self.shardings is None:
             return (None,) * number
         return *self.shardings[:number], *[self.shardings[0]] * (number - len(self.shardings))
+
+    def ragged_form(self, output: int) -> RaggedForm | None:
+        """The form of an output whose samples may differ in shape; None: they may not."""
+        return self.ragged[output] if output < len(self.ragged) else None
 
 
 VALUES = Delivery(as_arrays=False)

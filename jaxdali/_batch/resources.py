@@ -14,10 +14,11 @@ from .._core import ffi as _ffi
 from .._core.graph import Node
 from .._core.ragged import BufferPool
 from .._core.settings import UserSettings
+from .._plan.options import RunOptions
 from .._program.output_reuse import OutputReuse
 from .._program.sharding import Shards, cpu_device
 from .meter import Meter
-from .options import Delivery, RunOptions
+from .options import Delivery
 
 
 class RunResources:

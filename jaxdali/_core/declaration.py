@@ -20,7 +20,7 @@ import inspect
 import reprlib
 import types as python_types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import jax
@@ -28,7 +28,7 @@ import numpy as np
 
 from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
-from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dtype_kind, member_kind
+from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dict_kind, dtype_kind, member_kind
 from .kinds import INPUT as INPUT
 from .kinds import PER_FRAME as PER_FRAME
 from .kinds import PER_SAMPLE as PER_SAMPLE
@@ -81,11 +81,11 @@ class Argument:
         finite = "" if limits or self.range.infinite or FLOAT not in self.kinds else "finite "
         forms = []
         if self.single:
-            forms.append(" or ".join(k.one for k in self.kinds).replace("a number", f"a {finite}number") + limits)
+            forms.append(" or ".join(dict.fromkeys(k.one for k in self.kinds)).replace("a number", f"a {finite}number") + limits)
         if self.many:
             count = f"{Len(*self.lengths)} " if self.lengths else ""
             gaps = " or None" if self.gaps else ""
-            forms.append(f"a list of {count}{finite}{' or '.join(k.many for k in self.kinds)}{limits}{gaps}")
+            forms.append(f"a list of {count}{finite}{' or '.join(dict.fromkeys(k.many for k in self.kinds))}{limits}{gaps}")
         if self.nested:
             forms.append("a list of such lists")
         if self.per_sample:
@@ -210,6 +210,10 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
             into.append(by_name(parts[1]))
         elif origin is Literal:
             into.append(parts)
+        elif typing.is_typeddict(t):
+            each = typing.get_type_hints(t, include_extras=True)
+            elements = {key: parse(key, hint, inspect.Parameter.empty) for key, hint in each.items()}
+            into.append(dict_kind({key: (e.expected, e.convert) for key, e in elements.items()}))
         elif t is type(None):
             gaps, takes_none = gaps or into is many, takes_none or into is single
         elif t not in (np.ndarray, *skipped):
@@ -263,16 +267,26 @@ def checked(owner: str, name: str, annotation: Any, x: Any) -> Any:
     return parse(name, annotation, inspect.Parameter.empty).check(owner, x)
 
 
-def check_fields(owner: str, settings: Any):
+def check_fields(owner: str, settings: Any, names: Collection[str] | None = None):
     """Checks the fields of a dataclass by their annotations, as arguments are checked, and stores the checked values.
 
     None becomes the default, or stays None if the annotation allows it.
+
+    Args:
+      names: the fields that are checked; None: all.
+
+    Raises:
+      ArgumentError, ArgumentTypeError: as for arguments. One value in a list is not a value.
     """
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in dataclasses.fields(settings):
+        if names is not None and field.name not in names:
+            continue
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
         argument = parse(field.name, hints[field.name], default)
         x = getattr(settings, field.name)
+        if argument.kinds and not argument.many and (isinstance(x, (list, tuple, set)) or getattr(x, "ndim", 0)):
+            raise ArgumentTypeError(f"{owner}: argument {field.name} must be one value, got {x!r}")
         if x is not None or not argument.takes_none:
             object.__setattr__(settings, field.name, argument.check(owner, x))
 

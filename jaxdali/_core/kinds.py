@@ -7,7 +7,7 @@ import dataclasses
 import enum
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import jax
@@ -245,13 +245,27 @@ def class_kind(kind: type) -> Kind:
 
 def by_name(kind: type) -> Kind:
     def convert(x: Any) -> Any:
-        if not isinstance(x, collections.abc.Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
+        if not isinstance(x, Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
             raise TypeError
         if not x:
             raise ValueError
         return x
 
     return Kind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
+
+
+def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> Kind:
+    """A dict with exactly these keys; each comes with what its value must be, in words, and with what converts it."""
+
+    def convert(x: Any) -> Any:
+        if not isinstance(x, Mapping):
+            raise TypeError
+        if x.keys() != elements.keys():
+            raise ValueError
+        return {key: convert(x[key]) for key, (_, convert) in elements.items()}
+
+    each = ", ".join(f"{key!r}: {expected}" for key, (expected, _) in elements.items())
+    return Kind(f"a dict {{{each}}}", f"dicts {{{each}}}", convert)
 
 
 _BOOL = Kind("True or False", "bools", _bool, bool)

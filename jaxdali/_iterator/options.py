@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import typing
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from .._core.building import warn
-from .._core.declaration import checked
+from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
 
-_AUTO_RESET = {"no": False, "yes": True, "True": True}
+_CHECKED = ("size", "reader_name", "last_batch_padded", "last_batch_policy", "prepare_first_batch", "repeat")  # by their annotations
 
 
 class LastBatchPolicy(enum.Enum):
@@ -51,10 +50,13 @@ class IteratorOptions:
 
     def __post_init__(self):
         self._set("output_map", self._names())
-        self._check("size", "reader_name", "last_batch_padded", "prepare_first_batch", "repeat")
-        self._set("auto_reset", _parse_auto_reset(self.auto_reset))
-        if not isinstance(self.last_batch_policy, LastBatchPolicy):
-            raise ValueError(f"last_batch_policy must be a LastBatchPolicy, got {self.last_batch_policy!r}")
+        check_fields("iterator", self, _CHECKED)
+        reset = (
+            False
+            if self.auto_reset is None
+            else checked("iterator", "auto_reset", Literal[True, False, "yes", "True", "no"], self.auto_reset)
+        )
+        self._set("auto_reset", reset in (True, "yes", "True"))
         if self.size == 0:
             raise ValueError("size must be positive, or -1: until a source ends")
         if self.size > 0 and self.reader_name is not None:
@@ -75,16 +77,6 @@ class IteratorOptions:
         if len(set(names)) != len(names):
             raise ValueError(f"the names in output_map must be distinct, got {names}")
         return names
-
-    def _check(self, *names: str):
-        """Checks arguments by their annotations."""
-        hints = typing.get_type_hints(type(self))
-        defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        for name in names:
-            x = getattr(self, name)
-            if isinstance(x, (list, tuple, set, dict)) or getattr(x, "ndim", 0):
-                raise TypeError(f"iterator: argument {name} must be one value, got {x!r}")
-            self._set(name, defaults[name] if x is None else checked("iterator", name, hints[name], x))
 
     def _set(self, name: str, x: Any):
         object.__setattr__(self, name, x)
@@ -121,11 +113,3 @@ def list_of(pipelines: Any) -> list[Pipeline]:
         if not isinstance(p, Pipeline):
             raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
     return several
-
-
-def _parse_auto_reset(x: Any) -> bool:
-    if x is None or isinstance(x, bool):
-        return bool(x)
-    if isinstance(x, str) and x in _AUTO_RESET:
-        return _AUTO_RESET[x]
-    raise ValueError(f'auto_reset must be True, "yes", "True", False, None or "no", got {x!r}')

@@ -1,4 +1,4 @@
-"""Checks of what users pass to `Pipeline`."""
+"""What `Pipeline` takes of types of its own, and how outputs and devices that were given are compared with those there are."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import jax
 
-from .._core.declaration import Auto, Whole, checked
 from .._core.graph import Graph
 from .._core.values import Spec
-from ..types import NO_TYPE, numpy_dtype
 
 
 class StreamPolicy(enum.Enum):
@@ -32,72 +30,10 @@ class OperatorConcurrency(enum.Enum):
     UNSPECIFIED = "unspecified"
 
 
-def whole(name: str, x: Any) -> int:
-    """A whole number as an int; TypeError for anything else."""
-    return checked("Pipeline", name, Whole, x)
-
-
-AUTO = "auto"
-
-
-def depth(x: Any) -> int | dict[str, int] | str:
-    """A prefetch queue depth of the right type: of both stages, one for each, or "auto"."""
-    if isinstance(x, dict):
-        if set(x) != {"cpu_size", "gpu_size"}:
-            raise ValueError(f'prefetch_queue_depth must be a number or {{"cpu_size": n, "gpu_size": m}}, got {x!r}')
-        return {k: whole(f"prefetch_queue_depth[{k!r}]", v) for k, v in x.items()}
-    return checked("Pipeline", "prefetch_queue_depth", Whole | Auto, x)
-
-
-def check_range(name: str, x: int, most: int | None = None):
-    """ValueError for a number below 1 or above `most`."""
-    if x < 1:
-        raise ValueError(f"{name} must be at least 1, got {x}")
-    if most is not None and x > most:
-        raise ValueError(f"{name} must be at most {most}, got {x}")
-
-
-def pickler(start_method: str, given: Any):
-    """ValueError, TypeError: `py_callback_pickler` is none, or is given without need."""
-    if given is not None:
-        if start_method == "fork":
-            raise ValueError("py_callback_pickler is for py_start_method='spawn'")
-        first = given[0] if isinstance(given, tuple) and given else given
-        if not (hasattr(first, "dumps") and hasattr(first, "loads")):
-            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {given!r}")
-
-
-def output_dtypes(x: Any) -> Any:
-    """`output_dtype` with NumPy's dtypes, for all outputs or as a list; None: any. TypeError for anything that is not a type."""
-    if isinstance(x, (list, tuple)):
-        return [output_dtypes(e) for e in x]
-    if x is NO_TYPE:
-        raise ValueError("output_dtype can't be NO_TYPE; None stands for any type")
-    return None if x is None else numpy_dtype(x)
-
-
-def output_ndims(x: Any) -> Any:
-    """`output_ndim`, for all outputs or as a list; None: any."""
-    if isinstance(x, (list, tuple)):
-        return [output_ndims(e) for e in x]
-    if x is not None and whole("output_ndim", x) < 0:
-        raise ValueError(f"output_ndim must be a number >= 0, got {x!r}")
-    return x
-
-
-def output_layouts(x: Any) -> Any:
-    """`output_layout`, for all outputs or as a list; None: any, and so is an empty text, as in DALI."""
-    if isinstance(x, (list, tuple)):
-        return [output_layouts(e) for e in x]
-    if x is not None and not isinstance(x, str):
-        raise TypeError(f"output_layout must be a text such as 'HWC', a list of such, or None, got {x!r}")
-    return x or None
-
-
 def per_output(graph: Graph, name: str, wanted: Any) -> list[Any]:
     """What `output_dtype` and the like say about each output. RuntimeError when they are not as many."""
     n = len(graph.outputs)
-    each = wanted if isinstance(wanted, list) else [wanted] * n
+    each = [*wanted] if isinstance(wanted, tuple) else [wanted] * n
     if len(each) != n:
         raise RuntimeError(f"{name} has {len(each)} entries, the pipeline {n} outputs")
     return each

@@ -7,13 +7,14 @@ import inspect
 import os
 import pathlib
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import Annotated, Any, Generic, NoReturn, Self, TypeVar, overload
 
 import jax
 
 from .._batch.batch import BadSample
 from .._batch.meter import Statistics
 from .._core.building import current_scope, refuse_tracing, warn
+from .._core.declaration import Range, Whole, checked
 from .._core.errors import OperatorError
 from .._core.graph import DataNode
 from .._core.names import named, unexpected
@@ -27,7 +28,7 @@ from .arguments import OperatorConcurrency, StreamPolicy
 from .describe import describe
 from .dot import dot
 from .parts import Parts
-from .settings import Settings
+from .settings import QueueDepths, Settings
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -133,8 +134,8 @@ class Pipeline:
         if experimental_exec_dynamic is not None:
             warn("experimental_exec_dynamic is deprecated: use exec_dynamic", DeprecationWarning)
             exec_dynamic = experimental_exec_dynamic
-        if bytes_per_sample is not None and check.whole("bytes_per_sample", bytes_per_sample) < 0:
-            raise ValueError(f"bytes_per_sample must not be negative, got {bytes_per_sample}")
+        if bytes_per_sample is not None:
+            checked("Pipeline", "bytes_per_sample", Annotated[Whole, Range(0)], bytes_per_sample)
         settings = Settings.of({**arguments, "exec_dynamic": exec_dynamic})
         if checkpoint is not None and not enable_checkpointing:
             raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
@@ -194,7 +195,7 @@ class Pipeline:
         return self.__jaxdali.settings.exec_async
 
     @property
-    def prefetch_queue_depth(self) -> int | dict[str, int] | str:
+    def prefetch_queue_depth(self) -> int | QueueDepths | str:
         """The argument for the number of batches made ahead: a number, a dict or "auto"."""
         return self.__jaxdali.settings.prefetch_queue_depth
 

@@ -36,9 +36,7 @@ class Schedule:
         self._by_user = by_user or not pipelined
         self._runner: Runner | None = None  # made when the first batch is scheduled, because it may read the sources at once
         self._start = state
-        # Collectives of a function over several processes must start in the order of the user's steps, so no batch is made before it is
-        # needed.
-        self._depth = depth if pipelined and not executor.must_run_in_callers_thread else 1
+        self._depth = depth if pipelined else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
         self._setups = executor.reader.sets_up
         self._filled = False
@@ -68,11 +66,11 @@ class Schedule:
         if self._runner is None:
             self._runner = runner_of(self.executor, self._start, self._depth, ahead=self._depth, by_user=self._by_user)
         if self._fed and not self._setups:
-            room = max(self._depth - self._pending, 1)
+            room = max(self._runner.depth - self._pending, 1)
             # If nothing is fed and nothing scheduled, the source raises or waits, as it is set to.
             count = max(min(room, *(s.available for s in self._fed)), int(not self._pending))
         else:
-            count = 1 if self._filled else self._depth
+            count = 1 if self._filled else self._runner.depth
         self._filled = True
         self._pending += self._runner.request(count)
 

@@ -11,10 +11,8 @@ import jax
 
 from .._batch.batch import BadSample
 from .._batch.executor import Executor
-from .._batch.options import VALUES
 from .._core.graph import DataNode, Graph
 from .._data.source import Source
-from .._program.sharding import Shards
 from .._runner.shutdown import close_aside, close_collected
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
@@ -60,7 +58,7 @@ class Session:
     def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
         """Makes the executor, and the schedule of a pipeline that its user runs. `setups` are called before each batch."""
         settings = self._settings
-        executor = Executor([graph], Shards.single(device), settings.run_options(seed), VALUES, setups=setups)
+        executor = Executor.of_values(graph, device, settings.run_options(seed), setups)
         self.executor, self._graph = executor, graph
         by_user = bool(setups) or any(s.fed for s in executor.sources.values())
         try:

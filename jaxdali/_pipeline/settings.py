@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict
 
-from .._batch.options import RunOptions, Tuned
-from .._core.declaration import Auto, Range, Whole, check_fields
+from .._core.declaration import Auto, DType, Range, Whole, check_fields, checked
 from .._core.threads import available_cpus
-from . import arguments as check
-from .arguments import OperatorConcurrency, StreamPolicy
+from .._plan.options import RunOptions, Tuned
+from ..types import NO_TYPE
+from .arguments import OUTPUTS, OperatorConcurrency, StreamPolicy
 
 _FIRST_NUM_THREADS = 4  # if the number is tuned
 DEFAULT_DEPTH = 2
 MAX_DEPTH = 4096  # batches made ahead are all in memory
 _OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # not written to files
+
+
+class QueueDepths(TypedDict):
+    """Batches made ahead by each of DALI's two stages; here they are made in one, and the larger number counts."""
+
+    cpu_size: Whole
+    gpu_size: Whole
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,15 +38,15 @@ class Settings:
     device_id: Whole | None = None
     seed: Whole | None = None
     exec_pipelined: bool = True
-    prefetch_queue_depth: int | dict[str, int] | str = 2
+    prefetch_queue_depth: Whole | Auto | QueueDepths = 2
     exec_async: bool = True
     set_affinity: bool = False
     max_streams: Whole = -1
     default_cuda_stream_priority: Whole = 0
     enable_checkpointing: bool = False
-    output_dtype: Any = None
-    output_ndim: Any = None
-    output_layout: Any = None
+    output_dtype: DType | Sequence[DType | None] | None = None
+    output_ndim: Annotated[Whole | Sequence[Whole | None] | None, Range(0)] = None
+    output_layout: str | Sequence[str | None] | None = None
     enable_memory_stats: bool = False
     enable_statistics: bool = False
     enable_conditionals: bool = False
@@ -62,6 +69,8 @@ class Settings:
             self._set(name, False)  # None is False, as in DALI
         if isinstance(self.seed, bool):
             self._set("seed", int(self.seed))  # as in DALI
+        if any(x is NO_TYPE for x in (self.output_dtype if isinstance(self.output_dtype, (list, tuple)) else [self.output_dtype])):
+            raise ValueError("output_dtype can't be NO_TYPE; None stands for any type")
         check_fields("Pipeline", self)
         for name in ("batch_size", "num_threads"):
             if getattr(self, name) == -1:
@@ -69,11 +78,19 @@ class Settings:
         for name in ("device_id", "seed"):
             if (x := getattr(self, name)) is not None and x < 0:
                 self._set(name, None)
-        self._set("prefetch_queue_depth", check.depth(self.prefetch_queue_depth))
-        self._set("output_dtype", check.output_dtypes(self.output_dtype))
-        self._set("output_ndim", check.output_ndims(self.output_ndim))
-        self._set("output_layout", check.output_layouts(self.output_layout))
-        check.pickler(self.py_start_method, self.py_callback_pickler)
+        layout = self.output_layout  # an empty one stands for any, as in DALI
+        self._set("output_layout", tuple(x or None for x in layout) if isinstance(layout, tuple) else layout or None)
+        self._check_pickler()
+
+    def _check_pickler(self):
+        given = self.py_callback_pickler
+        if given is None:
+            return
+        if self.py_start_method == "fork":
+            raise ValueError("py_callback_pickler is for py_start_method='spawn'")
+        first = given[0] if isinstance(given, tuple) and given else given
+        if not (hasattr(first, "dumps") and hasattr(first, "loads")):
+            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {given!r}")
 
     def _set(self, name: str, x: Any):
         object.__setattr__(self, name, x)
@@ -91,31 +108,24 @@ class Settings:
         depth = self.prefetch_queue_depth
         if isinstance(depth, str):
             return DEFAULT_DEPTH
-        return max(depth.values()) if isinstance(depth, dict) else depth
+        return max(depth["cpu_size"], depth["gpu_size"]) if isinstance(depth, dict) else depth
 
     @property
     def tuned(self) -> tuple[Tuned, ...]:
         """The arguments that are "auto"."""
         names: tuple[Tuned, ...] = ("num_threads", "prefetch_queue_depth")
-        return tuple(name for name in names if getattr(self, name) == check.AUTO)
+        return tuple(name for name in names if getattr(self, name) == "auto")
 
     def run_options(self, seed: int) -> RunOptions:
         """The options for making batches, with a seed."""
-        assert self.batch_size is not None
-        return RunOptions(
-            batch_size=self.batch_size,
-            seed=seed,
-            num_threads=self.threads,
-            num_workers=self.py_num_workers,
-            statistics=self.enable_statistics,
-            fuse=self.fuse,
-            tuned=self.tuned,
-        )
+        same = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunOptions) if hasattr(self, f.name)}
+        others = {"seed": seed, "num_threads": self.threads, "num_workers": self.py_num_workers, "statistics": self.enable_statistics}
+        return RunOptions(**(same | others))
 
     @property
     def outputs(self) -> dict[str, Any]:
         """The requirements on the outputs."""
-        return {name: getattr(self, name) for name in check.OUTPUTS}
+        return {name: getattr(self, name) for name in OUTPUTS}
 
     @property
     def for_file(self) -> dict[str, Any]:
@@ -131,11 +141,11 @@ class Settings:
         """Checks arguments that are only needed when a pipeline runs, and combinations that can't run."""
         if self.batch_size is None:
             raise ValueError("batch_size must be at least 1, and none was given")
-        check.check_range("batch_size", self.batch_size)
-        check.check_range("num_threads", self.threads)
+        checked("Pipeline", "batch_size", Annotated[Whole, Range(1)], self.batch_size)
+        checked("Pipeline", "num_threads", Annotated[Whole, Range(1)], self.threads)
         depth = self.prefetch_queue_depth
         for x in depth.values() if isinstance(depth, dict) else [self.depth]:
-            check.check_range("prefetch_queue_depth", x, MAX_DEPTH)
+            checked("Pipeline", "prefetch_queue_depth", Annotated[Whole, Range(1, MAX_DEPTH)], x)
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
         if isinstance(depth, dict) and self.exec_dynamic:

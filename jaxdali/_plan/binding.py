@@ -13,6 +13,7 @@ from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOpera
 from .._core.settings import UserSettings
 from .._core.values import Spec
 from .._data.source import Source
+from .options import RunOptions
 from .passes import fused, simplified
 from .plan import Plan, Ref, Step
 
@@ -22,18 +23,16 @@ class BindingContext:
     """The context in which steps are bound.
 
     Attributes:
-      B: samples per shard.
+      options: how batches are made.
       kernels: the native kernels of the accelerator; none on the CPU.
-      fuse: whether native calls on the CPU are fused where possible.
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node in each local shard's graph, by the node's id.
       first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose samples agree.
     """
 
-    B: int
+    options: RunOptions
     kernels: frozenset[str]
-    fuse: bool
     settings: UserSettings
     sources: Mapping[int, Source]
     of_shards: Mapping[int, Sequence[Operator]]
@@ -68,7 +67,7 @@ class BoundPlan:
 
     def _bind(self, plan: Plan):
         plan = simplified(bound(plan, self._context))
-        self.plan = fused(plan, self._context.kernels) if self._context.fuse else plan
+        self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
 
     def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]]):
         """Stores the shapes of first samples, and binds the steps that awaited them."""
@@ -160,7 +159,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     try:
         of_shards = where.of_shards[node.id]
         ctx = BuildContext(
-            B=where.B,
+            B=where.options.batch_size,
             stage=stage,
             where=node.where,
             kernels=where.kernels,

@@ -19,6 +19,10 @@ def runner_of(executor: Executor, state: dict[str, Any], depth: int, *, ahead: i
       ahead: for how many batches the sources that belong to the thread that takes batches are read ahead.
       by_user: whether batches are made only on the user's request, for example because the user's code supplies the data of each.
     """
-    if by_user or executor.must_run_in_callers_thread:
-        return Synchronous(executor, state)
+    if executor.must_run_in_callers_thread:
+        # Collectives of a function over several processes must start in the order of the user's steps, so no batch is made before it is
+        # wanted.
+        return Synchronous(executor, state, depth=1)
+    if by_user:
+        return Synchronous(executor, state, depth=depth)
     return Prefetch(executor, state, depth=depth, ahead=ahead)

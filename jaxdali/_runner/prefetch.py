@@ -45,7 +45,7 @@ class Prefetch:
         self._unread: InFlightBatch | None = None  # taken from there when the thread was parked
         self._at_end_parked = False
         self._stop = self._closing = False
-        self._depth = depth
+        self.depth = depth
         self._tuner = executor.tuner(depth)
         self._slots = threading.Semaphore(depth + 1)
         self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -107,8 +107,8 @@ class Prefetch:
 
     def _deepen(self, depth: int):
         """Makes more batches ahead from now on."""
-        more = depth - self._depth
-        self._depth, self._ahead = depth, self._ahead + more
+        more = depth - self.depth
+        self.depth, self._ahead = depth, self._ahead + more
         for _ in range(more):
             self._slots.release()
 
@@ -212,7 +212,7 @@ class Prefetch:
                 if batch is not None:
                     self._requested.put(batch)
             self._at_end_parked = bool(self._finished) and self._finished[-1][0] == "end"
-            self._slots = threading.Semaphore(self._depth + 1 - len(self._finished))
+            self._slots = threading.Semaphore(self.depth + 1 - len(self._finished))
             self._launch_room, self._resume = threading.Semaphore(self._executor.launches), threading.Semaphore(0)
             self._threads, self._stop = [], False
 

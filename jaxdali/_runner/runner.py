@@ -11,9 +11,11 @@ class Runner(Protocol):
     """Makes batches, ahead or on demand. One thread at a time takes them.
 
     Attributes:
+      depth: batches that may be requested before the first one is taken.
       state: the executor's state after the batch that `get` returned last, regardless of batches made ahead.
     """
 
+    depth: int
     state: dict[str, Any]
 
     @property

@@ -14,8 +14,9 @@ from .fork_guard import ExclusiveUse, result_of
 class Synchronous:
     """Makes batches in the caller's thread: each is launched when it is requested, and waited for when it is taken."""
 
-    def __init__(self, executor: Executor, state: dict):
+    def __init__(self, executor: Executor, state: dict, *, depth: int):
         self._executor = executor
+        self.depth = depth
         self.state = state
         self._state = state
         self._exclusive_use = ExclusiveUse("pipeline")

@@ -12,8 +12,6 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .._batch.executor import Executor
-from .._batch.options import VALUES, RunOptions
 from .._core import ffi as _ffi
 from .._core.building import add
 from .._core.errors import OperatorError, SampleError
@@ -25,7 +23,7 @@ from .._data.source import SampleIds
 from .._plan.plan import Ref
 from .._program.program import lowered
 from .._program.sharding import Shards
-from . import _keys, _threads
+from . import _keys
 from ._batch import Batch
 from ._engine import Given, Graphed, name_line
 
@@ -76,8 +74,7 @@ class Dense:
         self._graphed = graphed = Graphed(function, keys, inputs)
         self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
-        options = RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED)
-        self._executor = Executor([graphed.graph], shards, options, VALUES)
+        self._executor = graphed.executor(N, device)
         with own_settings():
             self._executor.build()
         self._plan = plan = self._executor.plan

@@ -14,7 +14,6 @@ import numpy as np
 
 from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
-from .._batch.options import VALUES, RunOptions
 from .._core.building import Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.graph import DataNode, Graph
@@ -22,6 +21,7 @@ from .._core.operator import SourceOperator
 from .._core.settings import own_settings
 from .._core.values import Spec
 from .._data.source import SampleIds, Source
+from .._plan.options import RunOptions
 from .._program.sharding import Shards
 from . import _threads
 from ._batch import Batch
@@ -163,6 +163,12 @@ class Graphed:
         self.keys = trace.keys
         self.keyed = {copies[n].id: key for n, key in trace.keyed.items() if n in copies}
 
+    def executor(self, N: int, device: jax.Device) -> Executor:
+        """Runs the graph for N samples, with the native threads that all functions of values share."""
+        return Executor.of_values(
+            self.graph, device, RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED)
+        )
+
 
 class Engine:
     """A function of batches.
@@ -188,11 +194,11 @@ class Engine:
     ):
         self._N, self._firsts = N, firsts
         self._asked: set[int] = set()
-        self._shards = Shards.single(device)
+        self._device = device
 
         def inputs() -> list[DataNode]:
             given = [add(Given(spec=s, number=i, first=f, asked=self._asked)) for i, (s, f) in enumerate(zip(specs, firsts, strict=True))]
-            return [x.gpu() for x in given] if self._shards.accelerator else given
+            return [x.gpu() for x in given] if Shards.single(device).accelerator else given
 
         self._graphed = Graphed(function, keys, inputs)
         # An executor makes one batch at a time: each thread that calls has one.
@@ -228,8 +234,7 @@ class Engine:
         try:
             executor = self._idle.pop()
         except IndexError:
-            options = RunOptions(batch_size=self._N, num_threads=number, pool_id=_threads.SHARED)
-            return Executor([self._graphed.graph], self._shards, options, VALUES)
+            return self._graphed.executor(self._N, self._device)
         executor.resources.num_threads = number
         return executor
 

@@ -17,7 +17,6 @@ import numpy as np
 from .._batch.batch import BadSample
 from .._batch.batch import Batch as MadeBatch
 from .._batch.executor import Executor
-from .._batch.options import VALUES, RunOptions
 from .._core.building import Scope, building
 from .._core.declaration import Range, Whole, checked
 from .._core.graph import DataNode, Graph
@@ -26,7 +25,7 @@ from .._core.tracebacks import boundaries
 from .._data.listed import ListSource
 from .._pipeline import checkpoint as checkpoints
 from .._pipeline.checks import check_digest, check_record, signed
-from .._program.sharding import Shards
+from .._plan.options import RunOptions
 from .._runner.choose import runner_of
 from .._runner.shutdown import close_collected, close_together
 from . import _threads
@@ -197,7 +196,7 @@ class _Running:
         self.size, self.batch_size, self.threads = size, size or 1, _threads.get_num_threads()
         device = jax.local_devices(backend="cpu")[0]
         options = RunOptions(batch_size=self.batch_size, seed=seed, num_threads=self.threads)
-        self.executor = Executor([graph], Shards.single(device), options, VALUES)
+        self.executor = Executor.of_values(graph, device, options)
         try:
             (source,) = self.executor.sources.values()
             assert isinstance(source, ListSource)

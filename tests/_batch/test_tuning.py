@@ -138,7 +138,7 @@ def test_whoever_waits_for_the_next_epoch_makes_nothing():
 def test_arguments():
     with pytest.raises(TypeError, match="num_threads must be a whole number or 'auto', got 'many'"):
         Pipeline(batch_size=1, num_threads="many")
-    with pytest.raises(TypeError, match="prefetch_queue_depth must be a whole number or 'auto', got 'deep'"):
+    with pytest.raises(TypeError, match=r"must be a whole number or 'auto' or a dict {'cpu_size': .*}, got 'deep'"):
         Pipeline(batch_size=1, prefetch_queue_depth="deep")
 
     @pipeline_def(batch_size=1, num_threads="auto", prefetch_queue_depth="auto")

@@ -306,7 +306,7 @@ def test_arguments_of_pipelines():
         ({"output_layout": 3}, TypeError, "output_layout must be a text"),
         ({"output_layout": ["HW", 4]}, TypeError, "output_layout must be a text"),
         ({"output_dtype": types.NO_TYPE}, ValueError, "can't be NO_TYPE"),
-        ({"bytes_per_sample": -3}, ValueError, "bytes_per_sample must not be negative"),
+        ({"bytes_per_sample": -3}, ValueError, "bytes_per_sample must be a whole number at least 0, got -3"),
         ({"enable_conditionals": "yes"}, TypeError, "enable_conditionals must be"),
         ({"exec_dynamic": True, "prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}}, RuntimeError, "can't be given together"),
         ({"output_dtype": [types.UINT8]}, RuntimeError, "output_dtype has 1 entries, the pipeline 3 outputs"),

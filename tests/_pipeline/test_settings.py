@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, types
+from jaxdali._batch.options import Delivery, RaggedForm
 from jaxdali._core.threads import available_cpus
 from jaxdali._pipeline.settings import Settings
+from jaxdali._plan.options import RunOptions
 
 
 def test_settings_are_converted_once():
@@ -21,7 +23,7 @@ def test_settings_are_converted_once():
 def test_what_may_be_missing_until_a_pipeline_runs():
     with pytest.raises(ValueError, match="none was given"):
         Settings().check_to_run()
-    with pytest.raises(ValueError, match="num_threads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_threads must be a whole number at least 1, got 0"):
         Settings(batch_size=1, num_threads=0).check_to_run()
     Settings(batch_size=1).check_to_run()
 
@@ -29,3 +31,22 @@ def test_what_may_be_missing_until_a_pipeline_runs():
 def test_each_draws_a_seed_of_its_own():
     assert Pipeline().seed != Pipeline().seed
     assert Pipeline(seed=3).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "text"),
+    [
+        (lambda: Pipeline(batch_size=[4]), TypeError, r"batch_size must be one value, got \[4\]"),
+        (lambda: Pipeline(output_ndim=[1, -1]), ValueError, "output_ndim must be a whole number at least 0, or a list"),
+        (lambda: Pipeline(prefetch_queue_depth={"cpu_size": 1, "gpu_size": 2.5}), TypeError, "'gpu_size': a whole number"),
+        (lambda: RunOptions(batch_size=0, num_threads=1), ValueError, "batch_size must be a whole number at least 1, got 0"),
+        (lambda: Delivery(stacked="no"), TypeError, "stacked must be True or False, got 'no'"),
+        (lambda: Delivery(shardings=["batch"]), TypeError, "shardings must be a list of Shardings or None"),
+        (lambda: Delivery(finish=3), TypeError, "finish must be a function, got 3"),
+        (lambda: Delivery(ragged=(None, 40)), TypeError, "ragged must be a list of RaggedForms or None"),
+        (lambda: Delivery(as_sample_lists=(0, 1), ragged=(None, RaggedForm((4,)))), ValueError, r"outputs \[1\] can't have two forms"),
+    ],
+)
+def test_settings_that_travel_are_checked_by_their_annotations(made, error, text):
+    with pytest.raises(error, match=text):
+        made()

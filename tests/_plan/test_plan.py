@@ -11,13 +11,12 @@ import pytest
 
 from jaxdali import fn, newaxis, pipeline_def, types
 from jaxdali._batch.executor import Executor
-from jaxdali._batch.options import VALUES, RunOptions
 from jaxdali._core.graph import Graph
 from jaxdali._core.settings import own_settings
 from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._plan.options import RunOptions
 from jaxdali._plan.passes import bypass_identities, drop_dead, simplified
 from jaxdali._plan.plan import make_plan
-from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax.fn import jax_function
 
 
@@ -77,8 +76,8 @@ def test_two_executors_of_one_graph_see_the_same_nodes():
 
     pipe = pipeline()
     before = dump(parts_of(pipe).graph)
-    how = Shards.single(parts_of(pipe).device), RunOptions(batch_size=2, num_threads=1), VALUES
-    for executor in [Executor([parts_of(pipe).graph], *how) for _ in range(2)]:
+    how = parts_of(pipe).device, RunOptions(batch_size=2, num_threads=1)
+    for executor in [Executor.of_values(parts_of(pipe).graph, *how) for _ in range(2)]:
         with own_settings():
             executor.build()
             batch = executor.check(executor.launch(executor.reader.read(executor.reader.initial_state)))

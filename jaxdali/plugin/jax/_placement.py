@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.options import RaggedForm
+from ..._core.declaration import check_fields
 from ..._iterator.options import IteratorOptions, LastBatchPolicy
 from ..._program.sharding import Shards, assemble
 
@@ -27,7 +28,7 @@ class JaxOptions(IteratorOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check("mask_name")
+        check_fields("iterator", self, ["mask_name"])
         self._check_sharding()
         self._check_ragged()
         partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
@@ -89,16 +90,15 @@ class JaxOptions(IteratorOptions):
         self._set("ragged_fill", dict(fill))
 
     @property
-    def ragged_forms(self) -> dict[int, RaggedForm]:
-        """Of the outputs, by number, whose samples may differ in shape; for an executor that gives arrays on the shardings."""
+    def ragged_forms(self) -> tuple[RaggedForm | None, ...]:
+        """Of the outputs, in their order, whose samples may differ in shape; for an executor that gives arrays on the shardings."""
         assert isinstance(self.ragged, Mapping) and isinstance(self.ragged_fill, Mapping)
-        forms = {}
-        for i, (name, sharding) in enumerate(zip(self.output_map, self.shardings, strict=True)):
-            if name in self.ragged:
-                limits: Any = self.ragged[name]
-                lengths = None if sharding is None else of_batch_axis(sharding)
-                forms[i] = RaggedForm(limits, self.ragged_fill.get(name, 0), lengths)
-        return forms
+        forms: list[RaggedForm | None] = []
+        for name, sharding in zip(self.output_map, self.shardings, strict=True):
+            lengths = None if sharding is None else of_batch_axis(sharding)
+            limits: Any = self.ragged.get(name)
+            forms.append(RaggedForm(limits, self.ragged_fill.get(name, 0), lengths) if name in self.ragged else None)
+        return tuple(forms)
 
     @property
     def shardings(self) -> list[Any]:

@@ -19,6 +19,7 @@ from ..._batch.batch import Batch
 from ..._batch.options import Delivery
 from ..._core import names as _names
 from ..._core.building import user_line, warn
+from ..._core.declaration import Whole, checked
 from ..._core.settings import own_settings
 from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
@@ -26,7 +27,6 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import LastBatchPolicy, list_of
 from ..._iterator.stream import given_by_sources
-from ..._pipeline.arguments import whole
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P
 from ..._pipeline.lease import lease, num_outputs, outputs_of, own_places, reads_the_same
@@ -156,9 +156,9 @@ class DALIGenericIterator(BaseIterator):
         self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: they are no longer tracked
         masked = options.mask_name is not None
         forms = options.ragged_forms
-        self._watched = [(i, name) for i, name in enumerate(options.output_map) if i not in forms and name not in self._metadata]
+        self._watched = [(i, name) for i, name in enumerate(options.output_map) if forms[i] is None and name not in self._metadata]
         if len(places) > 1:  # the executors' results are put on the sharding afterwards
-            forms = {i: dataclasses.replace(form, lengths=None) for i, form in forms.items()}
+            forms = tuple(None if form is None else dataclasses.replace(form, lengths=None) for form in forms)
         shardings, finish = None, None
         if len(places) == 1:
             if options.any_sharding is not None:
@@ -438,7 +438,7 @@ def iterator_factory(
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
         if batch_size is None:
             raise TypeError(f"{name_of(function)}: batch_size is needed; with a sharding it is the size of the global batch")
-        whole("batch_size", batch_size)
+        batch_size = checked("Pipeline", "batch_size", Whole, batch_size)
         placed = options if devices is None else dataclasses.replace(options, sharding=_of_devices(devices))
         assert placed.sharding is not None
         shards = shards_of(placed.sharding, batch_size)

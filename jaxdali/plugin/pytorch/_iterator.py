@@ -59,7 +59,7 @@ class _TorchIterator(BaseIterator):
         self._metadata = metadata_among(names, outputs)
         key = (type(self), options.lasting, dynamic_shape, self._forms)
         finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
-        lists = frozenset(i for i, form in enumerate(self._forms) if form != _DENSE)
+        lists = tuple(i for i, form in enumerate(self._forms) if form != _DENSE)
         delivery = Delivery(reader=options.reader_name, x64=True, as_sample_lists=lists, names=tuple(names))
         self._start(lease(pipelines, own_places(pipelines), key=key, delivery=delivery, finish=finish), options)
 

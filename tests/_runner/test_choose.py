@@ -1,0 +1,20 @@
+"""Which runner makes the batches of an executor, and how many it may be asked for before the first is taken."""
+
+import types
+
+import pytest
+
+from jaxdali._runner.choose import runner_of
+from jaxdali._runner.prefetch import Prefetch
+from jaxdali._runner.synchronous import Synchronous
+
+
+@pytest.mark.parametrize(
+    ("in_callers_thread", "by_user", "runner", "depth"),
+    [(False, False, Prefetch, 3), (False, True, Synchronous, 3), (True, False, Synchronous, 1), (True, True, Synchronous, 1)],
+)
+def test_the_runner(in_callers_thread, by_user, runner, depth):
+    reader = types.SimpleNamespace(asks=False)
+    executor = types.SimpleNamespace(must_run_in_callers_thread=in_callers_thread, reader=reader, launches=1, tuner=lambda depth: None)
+    made = runner_of(executor, {}, 3, ahead=3, by_user=by_user)
+    assert (type(made), made.depth) == (runner, depth)
