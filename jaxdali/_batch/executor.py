@@ -96,9 +96,17 @@ class Executor:
         self.reader = BatchReader(self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups)
 
     @classmethod
-    def of_values(cls, graph: Graph, device: jax.Device, options: RunOptions, setups: Sequence[Callable[[], None]] = ()) -> Self:
+    def of_values(
+        cls,
+        graph: Graph,
+        device: jax.Device,
+        options: RunOptions,
+        *,
+        sources: Mapping[int, Source] | None = None,
+        setups: Sequence[Callable[[], None]] = (),
+    ) -> Self:
         """An executor of one graph on one device, whose outputs are given as values."""
-        return cls([graph], Shards.single(device), options, VALUES, setups=setups)
+        return cls([graph], Shards.single(device), options, VALUES, sources=sources, setups=setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
         for i, node in enumerate(self.graph.nodes):

@@ -15,7 +15,6 @@ import numpy as np
 from .. import _cpu
 from .._batch.batch import BadSample, Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
-from .._batch.options import VALUES
 from .._batch.reading import joined_ids
 from .._core.graph import DataNode, Graph, Node
 from .._core.operator import EagerOperator, SourceOperator
@@ -23,7 +22,6 @@ from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.settings import own_settings
 from .._core.values import Spec, Value
 from .._data.source import SampleIds, Source
-from .._program.sharding import Shards
 from .._runner.fork_guard import ExclusiveUse
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
@@ -325,7 +323,7 @@ class DebugSession:
         self.mixing = False
         self.complete = False
         self.ids: SampleIds | None = None
-        self._shards: Shards | None = None
+        self._device: jax.Device | None = None
         self._seed = 0
         self._pool: int | None = None
         self._setups: Sequence[Callable[[], None]] = ()
@@ -340,13 +338,13 @@ class DebugSession:
     @property
     def built(self) -> bool:
         """Whether it can run."""
-        return self._shards is not None
+        return self._device is not None
 
     def build(self, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
         """Prepares for the first batch, with which the operators are made."""
         if self.start is not None:
             raise RuntimeError("a pipeline with debug=True can't start from a checkpoint: leave debug out")
-        self._shards, self._seed, self._setups = Shards.single(device), seed, setups
+        self._device, self._seed, self._setups = device, seed, setups
         self._pool = _cpu.pool_create(self._settings.threads)
         self._finalizer = weakref.finalize(self, _destroy, self._pool, self._sources)
 
@@ -430,9 +428,9 @@ class DebugSession:
 
     def executor_of(self, graph: Graph, sources: Mapping[int, Source]) -> Executor:
         """An executor of a part of the definition."""
-        assert self._shards is not None
+        assert self._device is not None
         options = dataclasses.replace(self._settings.run_options(self._seed), pool_id=self._pool, tuned=())
-        return Executor([graph], self._shards, options, VALUES, sources={i: _Lent(source) for i, source in sources.items()})
+        return Executor.of_values(graph, self._device, options, sources={i: _Lent(source) for i, source in sources.items()})
 
     def reset(self):
         """Starts the next epoch at the end of the data."""

@@ -58,7 +58,7 @@ class Session:
     def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
         """Makes the executor, and the schedule of a pipeline that its user runs. `setups` are called before each batch."""
         settings = self._settings
-        executor = Executor.of_values(graph, device, settings.run_options(seed), setups)
+        executor = Executor.of_values(graph, device, settings.run_options(seed), setups=setups)
         self.executor, self._graph = executor, graph
         by_user = bool(setups) or any(s.fed for s in executor.sources.values())
         try:
