@@ -106,7 +106,7 @@ def main():
         for _ in range(given.rounds):
             for name, way in ways.items():
                 batches = way(files, given.resize)
-                for _ in range(6):  # until buffers are used again
+                for _ in range(5):  # until all buffers have been used once
                     next(batches)
                 begin = time.perf_counter(), time.process_time()
                 for _ in range(given.batches):

@@ -330,6 +330,16 @@ class Clips(Records):
         except ValueError as e:
             raise ValueError(f"{path}: {e}") from None
 
+    def _try(self, i: int, clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+        """As `_decode`, for the video of clip `i`. Returns why it failed; "": it did not."""
+        try:
+            self._decode(int(self._table[i, 0]), clips)
+        except OSError as e:
+            return f"{e.filename or self.name(i)}: {e.strerror or e}"
+        except ValueError as e:
+            return str(e)
+        return ""
+
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Clips, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
         """The clips of one batch; those that share frames, or begin with the same key frame, are decoded together."""
@@ -354,17 +364,11 @@ class Clips(Records):
         def decode(job: Sequence[tuple[int, np.ndarray]]) -> dict[int, str]:
             """Why samples failed."""
             clips, i = samples[job[0][0]]
-            try:
-                clips._decode(int(clips._table[i, 0]), [(pixels[k], frames) for k, frames in job])
-            except OSError as e:
-                why = f"{e.filename or clips.name(i)}: {e.strerror or e}"
-            except ValueError as e:
-                why = str(e)
-            else:
-                return {}
-            if len(job) == 1:
-                return {job[0][0]: why}
-            return {k: why for one in job for k, why in decode([one]).items()}  # some of them may be good
+            why = clips._try(i, [(pixels[k], frames) for k, frames in job])
+            if not why or len(job) == 1:
+                return {job[0][0]: why} if why else {}
+            each = {k: clips._try(samples[k][1], [(pixels[k], frames)]) for k, frames in job}  # some of them may be good
+            return {k: why for k, why in each.items() if why}
 
         runs = [run for job in jobs.values() for run in _together(samples[job[0][0]], job)]
         for found in (map if ctx.num_threads == 1 else threads.map)(decode, runs):

@@ -1,5 +1,6 @@
 """readers.video: clips, labels, numbers and times of frames."""
 
+import gc
 import json
 import pathlib
 
@@ -271,3 +272,21 @@ def test_resized_clips(files, more):
     assert clips[0].shape == (3, 24, 32, 3)
     for x, y in zip(clips, expected):
         np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+def test_buffers_of_clips_are_let_go(files):
+    """At once, without the garbage collector: they are large, and fresh memory takes longer than decoding."""
+
+    @pipeline_def(batch_size=2, num_threads=2)
+    def pipeline():
+        return fn.readers.video(filenames=files, sequence_length=7)
+
+    pipe = pipeline(exec_pipelined=False, exec_async=False)
+    gc.collect()
+    gc.disable()
+    try:
+        addresses = [pipe.run()[0].as_array().ctypes.data for _ in range(12)]
+    finally:
+        gc.enable()
+    pipe.close()
+    assert len({*addresses}) <= 5
