@@ -221,7 +221,7 @@ class DataSets:
         """The reader's arguments."""
         if name not in self._made:
             assert name in MAKERS, f"readers.{name} has no maker of a data set here"
-            (self._top / name).mkdir()
+            (self._top / name).mkdir(exist_ok=True)  # it is there if a package was missing before
             self._made[name] = MAKERS[name].make(self._top / name, SIZE)
         return self._made[name]
 

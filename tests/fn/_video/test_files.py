@@ -169,3 +169,38 @@ def test_damaged_files_neither_hang_nor_crash(tmp_path):
                 decoder.close()
             except (ValueError, OSError):
                 pass
+
+
+def test_clips_of_a_batch_share_what_is_decoded(tmp_path, monkeypatch):
+    """Overlapping clips of a batch take one run over their frames, wherever they are in it; later batches go on from there."""
+    from jaxdali import fn, pipeline_def
+
+    packets, frames = [], []
+    read, convert = files.Decoder._packet, files.Pixels.convert
+    monkeypatch.setattr(files.Decoder, "_packet", lambda self: packets.append(1) or read(self))
+    monkeypatch.setattr(files.Pixels, "convert", lambda self, frame, out: frames.append(1) or convert(self, frame, out))
+    path = videos.write(tmp_path / "a.mp4", 24, gop=24, bf="0")
+
+    @pipeline_def(batch_size=8, num_threads=3, prefetch_queue_depth=1)
+    def pipeline():
+        return fn.readers.video(filenames=path, sequence_length=8, step=1, stick_to_shard=True, pad_last_batch=True)
+
+    pipe = pipeline(exec_pipelined=False, exec_async=False)
+    pipe.run()
+    pipe.close()
+    assert len(packets) <= 2 * 24  # of at most two batches, the second made ahead
+    assert len(frames) <= 2 * 15
+
+
+def test_open_files_are_limited(tmp_path):
+    path = videos.write(tmp_path / "a.mp4", 4, gop=2)
+    content = pathlib.Path(path).read_bytes()
+    index = files.make_index(path)
+    out = np.zeros((48, 64, 3), np.uint8)
+    for source, limits in ((path, {"most": 3}), (content, {"bytes": 3 * len(content)})):
+        still_open = files.OpenVideos(**limits)
+        for key in range(8):
+            files.read_frames(still_open, key, lambda source=source: source, index, [1], lambda f: [out], False)
+        assert [key for key in range(8) if still_open.has(key)] == [5, 6, 7]
+        still_open.close()
+        assert not any(still_open.has(key) for key in range(8))
