@@ -1,6 +1,7 @@
 """DALI's dynamic mode: `jaxdali.dynamic` under the names of ``nvidia.dali.experimental.dynamic``, with its default generator.
 
-New code does better with `jaxdali.dynamic`: random numbers by JAX's keys, and `jit`.
+As in DALI, an array is one sample; a `Batch`, or a list of samples, is a batch. New code does better with `jaxdali.dynamic`: random numbers
+by JAX's keys, and `jit`.
 """
 
 from typing import Any
@@ -16,12 +17,16 @@ from ...dynamic import set_num_threads as set_num_threads
 from ...types import DALIDataType as DataType
 from ...types import DALIImageType as ImageType  # noqa: F401
 from ...types import DALIInterpType as InterpType  # noqa: F401
+from . import checkpoint as checkpoint
 from . import random as random
 from . import readers as readers
 from ._contexts import Device as Device
 from ._contexts import EvalContext as EvalContext
 from ._contexts import EvalMode as EvalMode
+from ._contexts import Stream as Stream
 from ._contexts import device as device
+from ._contexts import get_current_stream as get_current_stream
+from ._contexts import get_current_stream as get_default_stream  # noqa: F401
 from ._functions import functions_of as _functions_of
 from ._functions import missing as _missing
 from ._values import Batch as Batch

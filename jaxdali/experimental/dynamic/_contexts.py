@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
+import functools
 import threading
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..._core.kinds import device_named
 from ...dynamic import get_num_threads, set_num_threads
+from ._checkpoint import Checkpoint
 
 _local = threading.local()
 
@@ -63,6 +66,20 @@ def device_of(x: Any) -> jax.Device:
     return x if isinstance(x, jax.Device) else device(x).of_jax
 
 
+class Stream:
+    """What has been dispatched to the local devices. JAX orders it, so that it can only be waited for."""
+
+    def synchronize(self) -> None:
+        """Waits until the devices have computed everything that was dispatched."""
+        for device in jax.local_devices():
+            jax.block_until_ready(jax.device_put(np.zeros((), np.int32), device) + 1)
+
+
+def get_current_stream(device_id: int | None = None) -> Stream:
+    """The stream of all devices; `device_id` has no effect."""
+    return Stream()
+
+
 class EvalMode(enum.Enum):
     """DALI's modes of evaluation. In all of them functions are run when they are called, and accelerators compute on their own."""
 
@@ -114,6 +131,11 @@ class EvalContext:
         _stack().pop()
         set_num_threads(self._before.pop())
 
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of this context, see `checkpoint.current`."""
+        return Checkpoint()
+
     def evaluate_all(self) -> None:
         """Without effect: functions are run when they are called."""
 
@@ -124,8 +146,8 @@ class EvalContext:
 
     @staticmethod
     def default() -> EvalContext:
-        """The one outside of all."""
-        return EvalContext()
+        """The one of this thread outside of all others."""
+        return _local.__dict__.setdefault("default", EvalContext())
 
 
 def _stack() -> list[EvalContext]:

@@ -9,21 +9,25 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
+import numpy as np
+from jax.core import Tracer
+
 from ..._core.names import did_you_mean
 from ..._core.tracebacks import boundary
+from ...dynamic._batch import Batch, Tensor
 from ...dynamic._engine import NeedsKey
 from . import random
 from ._contexts import Device
-from ._values import own
+from ._values import as_tensor, own
 
 _OWN = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor")  # this module has its own, or none
 _STREAMS = "streams are XLA's: nothing has to be passed"
 _INSTEAD = {
-    **dict.fromkeys(("Stream", "stream", "get_current_stream", "get_default_stream", "set_current_stream", "set_default_stream"), _STREAMS),
+    **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
     "ExternalSource": "pass values to the functions",
     "ThreadPool": "a process has one pool of threads, see set_num_threads",
     "capture": "jaxdali.dynamic.jit compiles several functions into one program",
-    "checkpoint": "readers and generators have get_state() and set_state()",
     "optical_flow": "it needs NVIDIA's engine",
     "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader",
 }
@@ -40,6 +44,7 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*inputs: Any, **arguments: Any) -> Any:
         if isinstance(device := arguments.get("device"), Device):
             arguments["device"] = device.device_type
+        inputs = tuple(map(_sample, inputs))
         keyed = arguments.get("rng") is not None or arguments.get("key") is not None
         if not keyed and function in _drawing:
             arguments["rng"], keyed = random.get_default_rng(), True
@@ -52,6 +57,13 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
         return own(function(*inputs, **{**arguments, "rng": random.get_default_rng()}))
 
     return called
+
+
+def _sample(x: Any) -> Any:
+    """An array is one sample, as in DALI; in `jaxdali.dynamic` it is a batch."""
+    if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (np.ndarray, jax.Array)) or hasattr(x, "__dlpack__")) or not x.ndim:
+        return x
+    return as_tensor(x)
 
 
 def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
