@@ -40,6 +40,23 @@ def test_the_readme_has_all_operators():
     assert wanted in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
 
 
+def test_notes_are_where_the_readme_says_and_are_cited():
+    package = places.ROOT / "jaxdali"
+    texts = {str(p.relative_to(package)): p.read_text() for p in package.rglob("*.py")}
+    titles = [(title, path) for path, text in texts.items() for title in re.findall(r"^# Note \[(.+?)\]", text, re.MULTILINE)]
+    rows = re.findall(
+        r"^\| (.+?) \| \[`(.+?)`\]", (package / "README.md").read_text().partition("| Note |")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    listed = [(title, path) for names, path in rows for title in names.split(", ")]
+    assert len(listed) > 9
+    assert {*listed} <= {*titles}
+    assert len({title for title, _ in titles}) == len(titles)
+    cited = {title: {path for path, text in texts.items() if f"Note [{title}]" in text} for title, _ in listed}
+    assert not [title for title, path in listed if cited[title] <= {path}]
+    unknown = {title for text in texts.values() for title in re.findall(r"Note \[(.+?)\]", text)} - {title for title, _ in titles}
+    assert not unknown
+
+
 # --- the JAX plugin -------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ class Phase:
       segments: the programs; first: number of the first one in the pipeline.
       ragged: for each ragged value that the programs read or make, the place of its capacity.
       scratch: the same for each native step's working memory.
-      capacities: shared with all iterators that have the same programs.
+      capacities: shared with all iterators that have the same programs, see Note [Shared capacities].
       last: whether the last program is the pipeline's last.
     """
 

@@ -171,7 +171,7 @@ class Operator:
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
         """An operator that does the work of both, if `inner` makes this one's input `i` and nothing else reads that. Its inputs are this
-        one's, with the inputs of `inner` in place of input `i`. None: there is no such operator."""
+        one's, with the inputs of `inner` in place of input `i`. None: there is no such operator. See Note [Absorbing merges]."""
         return None
 
     def ahead_of(self, readers: Sequence[Operator]) -> Operator:
@@ -256,7 +256,7 @@ class NativeOperator(ProgramOperator):
 class StageOperator(NativeOperator):
     """A call of its kernel makes an image from an image. It can be a stage of a call that does the work of several operators.
 
-    The kernel must be one that ffi/chain supports.
+    The kernel must be one that ffi/chain supports. See Note [The chain].
     """
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:

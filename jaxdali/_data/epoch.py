@@ -216,7 +216,7 @@ class EpochCounter:
         return self.reset() if self.is_over else 0
 
     def redistribute(self, old: EpochCounter, walk: Walk, cursor: dict[str, Any], before: tuple[Walk, dict[str, Any]], ended: bool) -> None:
-        """Continues an epoch that was begun with another number of shards.
+        """Continues an epoch that was begun with another number of shards. See Note [Redistribution].
 
         Args:
           old: the counter of those shards, after `settle`.

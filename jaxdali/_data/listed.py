@@ -576,7 +576,7 @@ def _metadata(records: Records, name: str) -> Callable[[int], Any]:
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
     """Where a shard resumes: at its own state, at that derived from another shard of the same number of shards, or with its part of what is
-    left of another number of shards."""
+    left of another number of shards. See Note [Redistribution]."""
     alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
     for s in alike:
         if s.fingerprint["shard_id"] == walk.shard_id:

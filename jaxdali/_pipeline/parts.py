@@ -30,7 +30,7 @@ class Parts:
 
     Attributes:
       definition: makes the graph.
-      session: runs it.
+      session: runs it; see Note [Debug] for what runs one with debug=True.
       seed: given, drawn, or from a checkpoint.
     """
 

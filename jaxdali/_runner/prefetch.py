@@ -167,7 +167,7 @@ class Prefetch:
         self._resume.release()
 
     def close(self, collected: bool = False):
-        """Stops both threads and waits for them for a bounded time, because one may be in a user function.
+        """Stops both threads and waits for them for a bounded time, because one may be in a user function. See Note [Exit].
 
         Safe to call twice, and from any thread but these. `collected`: because it was garbage-collected; otherwise the user closes it.
         """

@@ -68,6 +68,16 @@ def no_text(classes: set[type]):
                     setattr(c, n, original)
 
 
+# Note [Snapshot of Python state]
+# Whether a function can be traced is found by calling it with tracers, twice. There is a cheaper contract: functions are pure, as under
+# `jax.jit`, two traces must agree, else the function runs eagerly, and nothing is put back. It is not enough, because the trial calls count
+# as calls of a function that has state. Without the snapshot these give other results than the same calls without a pipeline:
+#   * counters in globals, closures, slots and attributes, and objects that count their calls: they start two too high;
+#   * `np.random`, `random` and generators of random numbers, although they are seeded: the trials take the first numbers;
+#   * keys that are split and stored: a tracer is left in the variable, and the first batch fails;
+#   * modules with random state (`flax.nnx`) and caches (`functools.lru_cache`): the counts and tracers of the trials stay.
+# New shapes are tried in the middle of an epoch, so more than the first batch would differ. A function that reaches an object whose state
+# can't be put back (a file, an iterator) is not tried at all (`out_of_reach`). tests/plugin/test_tracing.py has all these cases.
 @contextlib.contextmanager
 def state_restored(reach: Reach):
     """Puts back, in the end, all Python state that a call of the function may have changed, as far as it can be reached.

@@ -2,7 +2,8 @@
 
 Tracing runs a function once and then never again, so what it reads from Python (`np.random`, a counter, a key it splits) would be
 frozen silently. A function is therefore traced twice; only one that gives the same computation both times is traced into a program.
-One that names what can't be put back afterwards (a file, memory shared with another process) is not tried at all.
+One that names what can't be put back afterwards (a file, memory shared with another process) is not tried at all. See
+Note [Snapshot of Python state].
 """
 
 from __future__ import annotations
