@@ -147,6 +147,16 @@ def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
     return container, stream
 
 
+def _demuxed(container: Any, stream: Any) -> Iterator[Any]:
+    """The packets of a stream. Those of streams that begin later in the file, which PyAV does not know, are left out."""
+    while True:
+        try:
+            yield from container.demux(stream)
+            return
+        except IndexError:  # each of them ends the generator, and the container is behind it
+            continue
+
+
 def make_index(source: Any) -> VideoIndex:
     """The index of a video.
 
@@ -174,7 +184,7 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
     size = (stream.codec_context.height, stream.codec_context.width)
     stamps, flags, suspect, corrupt = [], [], False, False
     try:
-        for packet in container.demux(stream):
+        for packet in _demuxed(container, stream):
             if packet.size == 0:
                 continue
             stamp = packet.pts
@@ -408,7 +418,7 @@ class Decoder:
             self._seek(first)
             packets = self._packets
         else:
-            packets = (p for p in self._container.demux(self._stream) if p.size)
+            packets = (p for p in _demuxed(self._container, self._stream) if p.size)
         assert packets is not None
         try:
             for _, packet in zip(range(end - first), packets):
@@ -449,7 +459,7 @@ class Decoder:
                     raise
                 continue
             self._context.flush_buffers()
-            self._packets = (p for p in self._container.demux(self._stream) if p.size)
+            self._packets = (p for p in _demuxed(self._container, self._stream) if p.size)
             for packet in self._packets:
                 if packet.pts == stamp and packet.is_keyframe:
                     self._packets = _before(packet, self._packets)
@@ -468,7 +478,7 @@ class Decoder:
                 self._container.close()
                 self._container, self._stream = _opened(self._source, self.strict)
                 self._context = self._stream.codec_context
-            self._packets = self._container.demux(self._stream)
+            self._packets = _demuxed(self._container, self._stream)
             self._next = self._shown = 0
         wanted = set(frames)
         assert self._packets is not None

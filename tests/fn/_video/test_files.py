@@ -1,5 +1,6 @@
 """Frames by number, beside FFmpeg's own decoding of the whole file."""
 
+import io
 import pathlib
 
 import numpy as np
@@ -204,3 +205,27 @@ def test_open_files_are_limited(tmp_path):
         assert [key for key in range(8) if still_open.has(key)] == [5, 6, 7]
         still_open.close()
         assert not any(still_open.has(key) for key in range(8))
+
+
+def test_streams_that_begin_later_are_left_out(tmp_path):
+    """PyAV knows the streams of the file's beginning only, and raises an IndexError for a packet of another one."""
+    whole, draw, found = np.fromfile(videos.write(tmp_path / "a.ts", 45, "mpeg2video", bf="2"), np.uint8), np.random.default_rng(0), 0
+    for _ in range(1500):
+        data = whole.copy()
+        places = draw.integers(0, len(data), 29)
+        data[places] = draw.integers(0, 256, len(places))
+        try:
+            with av.open(io.BytesIO(data.tobytes())) as container:
+                list(container.demux(video=0))
+        except IndexError:
+            try:
+                index = files.make_index(data.tobytes())
+            except ValueError:  # there is other damage, too
+                continue
+            assert len(index) > 0
+            found += 1
+            if found == 3:
+                return
+        except (ValueError, OSError, av.error.FFmpegError):
+            continue
+    pytest.skip("this FFmpeg finds no such stream in damaged files")
