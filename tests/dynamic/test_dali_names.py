@@ -3,6 +3,7 @@
 import concurrent.futures
 import importlib
 
+import jax
 import numpy as np
 import places
 import pytest
@@ -148,7 +149,7 @@ def test_a_checkpoint_of_readers_and_generators(tmp_path):
     pattern = str(tmp_path / "at_{seq:03d}.json")
     reader, rng = begin()
     checkpoint = ndd.checkpoint.Checkpoint()
-    assert [checkpoint.register(reader, "reader"), checkpoint.register(rng), checkpoint.register(rng)] == ["reader", "__op_0", "__op_0"]
+    assert [checkpoint.register(reader, "reader"), checkpoint.register(rng), checkpoint.register(rng)] == ["reader", "__op_1", "__op_1"]
     with pytest.raises(RuntimeError, match="empty"):
         checkpoint.save(pattern)
     with pytest.raises(FileNotFoundError, match="at_"):
@@ -160,15 +161,15 @@ def test_a_checkpoint_of_readers_and_generators(tmp_path):
         assert checkpoint.save(pattern) == str(tmp_path / f"at_00{number}.json")
     expected = drawn(batches, rng)
     assert (checkpoint.is_complete, checkpoint.is_loaded) == (True, False)
-    with pytest.raises(RuntimeError, match="complete"):
+    with pytest.raises(RuntimeError, match=r"call clear\(\) first"):
         checkpoint.register(ndd.random.RNG(1), "other")
 
     resumed, other = begin()
     loaded = ndd.checkpoint.Checkpoint()
     assert loaded.load(pattern) == str(tmp_path / "at_001.json")  # the last one
-    with pytest.raises(KeyError, match="no state named 'nothing'"):
+    with pytest.raises(KeyError, match="no state of 'nothing'"):
         loaded.register(other, "nothing")
-    with pytest.raises(ValueError, match="that of a File, not of a RNG"):
+    with pytest.raises(TypeError, match="that of a File, but the object is a RNG"):
         loaded.register(other, "reader")
     loaded.register(resumed, "reader")
     loaded.register(other)
@@ -179,7 +180,7 @@ def test_a_checkpoint_of_readers_and_generators(tmp_path):
     by_hand.register(late, "reader")
     by_hand.register(generator, "rng")
     by_hand.set_state("reader", loaded.get_state("reader"))
-    by_hand.set_state("rng", loaded.get_state("__op_0"))
+    by_hand.set_state("rng", loaded.get_state("__op_1"))
     by_hand.restore()
     assert drawn(late.next_epoch(batch_size=4), generator) == expected
 
@@ -200,7 +201,7 @@ def test_the_current_checkpoint():
     with pytest.raises(ValueError, match="seq"):
         outside.save("at.json")
     outside.clear()
-    assert outside.names == []
+    assert outside.names == ()
 
 
 def test_an_array_is_one_sample():
@@ -210,3 +211,79 @@ def test_an_array_is_one_sample():
     assert isinstance(flipped, ndd.Tensor)
     np.testing.assert_array_equal(flipped, image[:, ::-1])
     assert ndd.resize(image, size=(2, 3)).shape == (2, 3, 3)
+
+
+def test_misused_checkpoints(tmp_path):
+    state, generator = ndd.checkpoint.Checkpoint(), ndd.random.RNG(1)
+    with pytest.raises(RuntimeError, match=r"call collect\(\) first"):
+        state.save(str(tmp_path / "{seq}.json"))
+    with pytest.raises(TypeError, match="readers and generators"):
+        state.register(object())
+    for name in ("", "__op_3"):
+        with pytest.raises(ValueError, match="must not be empty"):
+            state.register(generator, name)
+    state.register(generator, "a")
+    with pytest.raises(RuntimeError, match="registered as 'a' already"):
+        state.register(generator, "b")
+    state.collect()
+    with pytest.raises(RuntimeError, match=r"call clear\(\) first"):
+        state.register(ndd.random.RNG(2), "b")
+    for wrong in ("state.json", "{seq}/{seq}", "{name}{seq}", "{seq}/state"):
+        with pytest.raises(ValueError, match="seq"):
+            state.save(str(tmp_path / wrong))
+    with pytest.raises(FileNotFoundError):
+        state.load(str(tmp_path / "{seq}.json"))
+    for wrong in ("", "[]", "{}", '{"version": 7, "states": {}}', '{"version": 1, "states": {"a": {"state": 1, "type": null}}}'):
+        with pytest.raises(ValueError, match="checkpoint"):
+            state.deserialize(wrong)
+    assert state.is_complete  # what is wrong changes nothing
+    want = state.get_state("a")
+    generator.key()
+    state.set_state("a", want, ndd.random.RNG)
+    state.restore()
+    assert generator.get_state() == want
+    state.clear()
+    assert (state.names, "a" in state, state.is_complete) == ((), False, False)
+
+
+def test_checkpoints_as_those_of_dali(tmp_path):
+    pattern = str(tmp_path / "of [a] run" / "{{a}}_{seq:03d}.{{b}}")
+    first, second = ndd.random.RNG(1), ndd.random.RNG(2)
+    state = ndd.checkpoint.Checkpoint()
+    assert (state.register(first, "a"), state.register(second), "a" in state, len(state)) == ("a", "__op_1", True, 2)
+    second.key()
+    state.collect()
+    assert state.register(first) == "a"  # it is there already
+    assert [state.save(pattern) for _ in range(2)] == [pattern.format(seq=0), pattern.format(seq=1)]  # the folder is made
+    # Whatever the format of the numbers is now, the last file is found.
+    assert state.load(pattern.replace("03d", "d")) == pattern.format(seq=1)
+    third, fourth = ndd.random.RNG(3), ndd.random.RNG(4)
+    other = ndd.checkpoint.Checkpoint()
+    other.load(pattern)
+    other.register(third, "a")
+    with pytest.raises(RuntimeError, match="no objects are registered for the states '__op_1'"):
+        other.restore()
+    other.register(fourth)
+    assert [x.get_state() for x in (third, fourth)] == [x.get_state() for x in (first, second)]
+    later, fifth = ndd.checkpoint.Checkpoint(), ndd.random.RNG(5)
+    later.set_state("b", second.get_state())  # before its object is registered
+    later.register(fifth, "b")
+    assert fifth.get_state() == second.get_state()
+    with pytest.raises(TypeError, match="'b' is a RNG, so a File can't take its place"):
+        later.register(ndd.readers.File(files=["x"]), "b")
+
+
+def test_blocks():
+    assert ndd.EvalMode.default is ndd.EvalMode.eager
+    with ndd.Device("gpu", device_id=0), ndd.Device("cpu"):
+        assert ndd.flip(ndd.batch(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), layout="HWC")).numpy().ravel().tolist() == [
+            3,
+            4,
+            5,
+            0,
+            1,
+            2,
+        ]
+    if len(jax.local_devices()) > 1:
+        with pytest.raises(ValueError, match=r"gpu:1: functions run on the device of their inputs"), ndd.Device("gpu:1"):
+            pass

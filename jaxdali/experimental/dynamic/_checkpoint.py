@@ -1,4 +1,4 @@
-"""DALI's `Checkpoint`: the states of several readers and generators in one text."""
+"""The states of several readers and generators, in one file."""
 
 from __future__ import annotations
 
@@ -9,176 +9,246 @@ import re
 import string
 from typing import Any
 
-_VERSION = 1
+VERSION = 1  # of the file's format
+_UNNAMED = "__op_"  # begins the names of objects that were registered without one
 
 
 class Checkpoint:
-    """Collects the states of registered readers and generators (`random.RNG`), writes them, and restores them.
+    """Collects the states of readers and generators, writes them to a file, and gives them back to the objects of another process.
 
-    Example:
-      >>> checkpoint = ndd.checkpoint.Checkpoint()
-      >>> checkpoint.register(reader, "reader")
-      >>> checkpoint.register(rng, "rng")
-      >>> checkpoint.collect()
-      >>> checkpoint.save("checkpoint_{seq:04d}.json")
+    To save, register the objects, and call `collect` and `save`. To restore, call `load`, and register new objects with the same names:
+    each gets its state when it is registered, and must not be used before. A checkpoint is for one thread.
 
-    A later process calls `load` with the same pattern, and registers new objects by the same names, which gives them their states.
+    Examples:
+      >>> state = ndd.checkpoint.Checkpoint()
+      >>> state.register(reader, "reader")
+      >>> state.register(generator, "generator")
+      >>> state.collect()
+      >>> state.save("state_{seq:04d}.json")
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets everything: what was registered, and the states."""
-        self._registered: dict[str, Any] = {}
-        self._states: dict[str, dict[str, str]] = {}
-        self._pending: set[str] = set()  # states that no object has got yet
+        """Removes all objects and states."""
+        self._objects: dict[str, Any] = {}
+        self._states: dict[str, Any] = {}
+        self._types: dict[str, str | None] = {}
+        self._pending: set[str] = set()  # states that their objects do not have yet
         self._complete = self._loaded = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether `collect` has given the states. Nothing can be registered then."""
+        """Whether the states are those that `collect` found."""
         return self._complete
 
     @property
     def is_loaded(self) -> bool:
-        """Whether `load` or `deserialize` has given the states."""
+        """Whether the states are those of a file or a text."""
         return self._loaded
 
     @property
-    def names(self) -> list[str]:
-        """The names of what is registered."""
-        return list(self._registered)
+    def names(self) -> tuple[str, ...]:
+        """The names of the registered objects."""
+        return tuple(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, name: Any) -> bool:
+        return str(name) in self._objects
 
     def register(self, op: Any, name: str | None = None) -> str:
-        """Adds a reader or a generator. If the states are loaded, it gets its state.
+        """Adds an object. If its state is known and not yet applied, the object gets that state.
 
         Args:
-          op: an object with `get_state` and `set_state`.
-          name: its name, which replaces an earlier object of that name; None: the name that it has, or ``"__op_0"`` and so on.
+          op: a reader or a generator.
+          name: None: a name by the number of objects registered so far, or the name that the object already has. Another object of the
+            same type may take the place of one with this name.
 
         Returns:
           The name.
 
         Raises:
-          TypeError: it has no state.
-          RuntimeError: the checkpoint is complete.
-          KeyError: a state of this name was not loaded.
-          ValueError: the state of this name belongs to an object of another type.
+          TypeError: the object has no state, or is of another type than the object or the state with this name.
+          ValueError: the name is empty, or begins with "__op_".
+          RuntimeError: the object has another name already, or the states were collected; call `clear` first.
+          KeyError: the checkpoint was loaded, and has no state of this name.
         """
-        if not (callable(getattr(op, "get_state", None)) and callable(getattr(op, "set_state", None))):
-            raise TypeError(f"Checkpoint.register takes a reader or a generator, got {type(op).__name__}")
+        if not all(callable(getattr(op, method, None)) for method in ("get_state", "set_state")):
+            raise TypeError(f"Checkpoint.register takes readers and generators (random.RNG), got {type(op).__name__}")
+        known = next((n for n, x in self._objects.items() if x is op), None)
         if name is None:
-            known = next((n for n, x in self._registered.items() if x is op), None)
-            if known is not None:
-                return known
-            name = f"__op_{sum(n.startswith('__op_') for n in self._registered)}"
-        if self._complete:
-            raise RuntimeError(f"the checkpoint is complete, so {name!r} can't be registered: call clear() first")
-        if self._loaded and name not in self._states:
-            raise KeyError(f"the checkpoint that was loaded has no state named {name!r}; there are {sorted(self._states)}")
-        self._registered[name] = op
-        if self._loaded:
-            self._apply(name)
+            name = known or f"{_UNNAMED}{len(self._objects)}"
+        elif not name or name.startswith(_UNNAMED):
+            raise ValueError(f'a name must not be empty, and must not begin with "{_UNNAMED}", got {name!r}')
+        elif known not in (None, name):
+            raise RuntimeError(f"the object is registered as {known!r} already, so it can't be {name!r}")
+        if name not in self._objects:
+            if self._complete:
+                raise RuntimeError(f"{name!r} can't be registered after collect(): call clear() first")
+            if self._loaded and name not in self._states:
+                raise KeyError(f"the loaded checkpoint has no state of {name!r}; it has those of {', '.join(map(repr, self._states))}")
+        elif type(self._objects[name]) is not type(op):
+            before = type(self._objects[name]).__name__
+            raise TypeError(f"{name!r} is a {before}, so a {type(op).__name__} can't take its place")
+        self._check_type(name, op)
+        self._objects[name] = op
+        self._apply(name)
         return name
+
+    def _check_type(self, name: str, op: Any) -> None:
+        wanted = self._types.get(name) if name in self._pending else None
+        if wanted is not None and wanted != type(op).__qualname__:
+            raise TypeError(f"the state of {name!r} is that of a {wanted}, but the object is a {type(op).__qualname__}")
+
+    def _apply(self, name: str) -> None:
+        if name in self._pending:
+            self._objects[name].set_state(self._states[name])
+            self._pending.discard(name)
+
+    def get_state(self, name: str) -> Any:
+        """The state of a registered object: as it was collected or set, or a text after `load`; None: there is none yet."""
+        if name not in self:
+            raise KeyError(f"no object is registered as {name!r}")
+        return self._states.get(str(name))
+
+    def set_state(self, name: str, value: Any, op_type: type | str | None = None) -> None:
+        """Sets a state. Its object gets it from `restore`, or when it is registered.
+
+        Args:
+          value: what the object's `get_state` returned, or its text.
+          op_type: the class of the object, or its name, which is then checked.
+
+        Raises:
+          KeyError: the states were collected, and no object has this name.
+          TypeError: `op_type` is neither a class nor a name.
+        """
+        if self._complete and name not in self:
+            raise KeyError(f"no object is registered as {name!r}")
+        if op_type is not None and not isinstance(op_type, (str, type)):
+            raise TypeError(f"op_type must be a class or its name, got {op_type!r}")
+        self._states[str(name)] = value
+        self._types[str(name)] = op_type.__qualname__ if isinstance(op_type, type) else op_type
+        self._pending.add(str(name))
 
     def collect(self) -> None:
         """Takes the states of all registered objects."""
-        self._states = {n: {"type": type(x).__name__, "state": str(x.get_state())} for n, x in self._registered.items()}
-        self._pending.clear()
+        self._states = {n: x.get_state() for n, x in self._objects.items()}
+        self._types = {n: type(x).__qualname__ for n, x in self._objects.items()}
+        self._pending = set()
         self._complete, self._loaded = True, False
 
     def restore(self) -> None:
-        """Gives the objects that were registered before their states were loaded or set these states."""
-        for name in [n for n in self._registered if n in self._pending]:
+        """Gives all registered objects their states, as far as they do not have them yet. Without any state it does nothing.
+
+        Raises:
+          RuntimeError: a state has no object, or an object has no state.
+          TypeError: a state is that of another type.
+        """
+        if not self._states:
+            return
+        if unused := sorted(self._states.keys() - self._objects.keys()):
+            raise RuntimeError(f"no objects are registered for the states {', '.join(map(repr, unused))}")
+        if lacking := sorted(self._objects.keys() - self._states.keys()):
+            raise RuntimeError(f"the checkpoint has no states of {', '.join(map(repr, lacking))}")
+        for name in self._pending:
+            self._check_type(name, self._objects[name])
+        for name in sorted(self._pending):
             self._apply(name)
 
-    def get_state(self, name: str) -> str:
-        """The state of this name, as a text. Raises KeyError if there is none."""
-        return self._states[name]["state"]
-
-    def set_state(self, name: str, value: Any, op_type: Any = None) -> None:
-        """Sets a state, which `restore` gives to the object of this name.
-
-        Args:
-          name: of the object.
-          value: its state.
-          op_type: its class; None: that of the object registered by this name.
-        """
-        kind = type(self._registered[name]) if op_type is None and name in self._registered else op_type
-        self._states[name] = {"type": kind if isinstance(kind, str) else getattr(kind, "__name__", ""), "state": str(value)}
-        self._pending.add(name)
-
     def serialize(self) -> str:
-        """The states as JSON. Raises RuntimeError if there are none."""
+        """The states as JSON. RuntimeError: there are none, because `collect` was not called."""
         if not self._states:
             raise RuntimeError("the checkpoint is empty: call collect() first")
-        return json.dumps({"version": _VERSION, "states": self._states})
+        states = {n: {"state": str(state), "type": self._types[n]} for n, state in self._states.items()}
+        return json.dumps({"version": VERSION, "states": states})
 
     def deserialize(self, data: str) -> None:
-        """Takes the states from the result of `serialize`. Raises ValueError if it is not one, or of another version."""
+        """Replaces all states by those of a text. Objects get them when they are registered, or from `restore`.
+
+        Raises:
+          ValueError: the text is not one that `serialize` of this version returned.
+        """
         try:
             found = json.loads(data)
-            version, states = found["version"], found["states"]
-            states = {str(n): {"type": str(s["type"]), "state": str(s["state"])} for n, s in states.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            version, entries = found["version"], dict(found["states"])
+            states = {n: entry["state"] for n, entry in entries.items()}
+            types = {n: entry["type"] for n, entry in entries.items()}
+        except (ValueError, KeyError, TypeError) as e:
             raise ValueError(f"this is not a checkpoint: {e}") from e
-        if version != _VERSION:
-            raise ValueError(f"the checkpoint has version {version}; this library reads version {_VERSION}")
-        self._states, self._pending = states, {*states}
+        if version != VERSION:
+            raise ValueError(f"the checkpoint has version {version}, and version {VERSION} can be read")
+        if not all(isinstance(x, str) for x in states.values()) or not all(x is None or isinstance(x, str) for x in types.values()):
+            raise ValueError("this is not a checkpoint: a state or a type is not a text")
+        self._states, self._types, self._pending = states, types, set(states)
         self._complete, self._loaded = False, True
 
     def save(self, filename: str) -> str:
-        """Writes the states to a file.
+        """Writes the states to a new file.
 
         Args:
-          filename: a pattern with ``{seq}`` or, for example, ``{seq:04d}``: the number after the highest one that is there.
+          filename: a path with the field ``{seq}``, e.g. "state_{seq:04d}.json", for the number of the file: one more than the highest
+            number of the files there are. The file appears at once, when it is whole.
 
         Returns:
-          The name of the file.
-        """
-        data = self.serialize()
-        numbers = _numbers(filename)
-        path = pathlib.Path(filename.format(seq=max(numbers, default=-1) + 1))
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        beside.write_text(data, encoding="utf-8")
-        os.replace(beside, path)  # a process that is killed leaves no half of a file
-        return str(path)
-
-    def load(self, filename: str) -> str:
-        """Reads the states from the file with the highest number.
-
-        Args:
-          filename: the pattern of `save`.
-
-        Returns:
-          The name of the file.
+          The path of the file.
 
         Raises:
-          FileNotFoundError: there is none.
+          ValueError: the field is missing, or there is another one.
+          RuntimeError: there are no states.
         """
-        numbers = _numbers(filename)
-        if not numbers:
-            raise FileNotFoundError(f"there is no checkpoint {filename!r}")
-        path = filename.format(seq=max(numbers))
-        self.deserialize(pathlib.Path(path).read_text(encoding="utf-8"))
+        data = self.serialize()
+        path = filename.format(seq=max(_numbered(filename), default=-1) + 1)
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        unfinished = f"{path}.tmp"
+        with open(unfinished, "w", encoding="utf-8") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(unfinished, path)
         return path
 
-    def _apply(self, name: str):
-        found, op = self._states[name], self._registered[name]
-        if found["type"] not in ("", type(op).__name__):
-            raise ValueError(f"the state named {name!r} is that of a {found['type']}, not of a {type(op).__name__}")
-        op.set_state(found["state"])
-        self._pending.discard(name)
+    def load(self, filename: str) -> str:
+        """Reads the states of the file with the highest number.
+
+        Args:
+          filename: as that of `save`.
+
+        Returns:
+          The path of the file.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+          ValueError: the field is missing, or there is another one; or the file is not a checkpoint.
+        """
+        files = _numbered(filename)
+        if not files:
+            raise FileNotFoundError(f"no file is named like {filename!r}")
+        path = files[max(files)]
+        with open(path, encoding="utf-8") as f:
+            self.deserialize(f.read())
+        return path
 
 
-def _numbers(pattern: str) -> list[int]:
-    """The numbers of the files that a pattern with ``{seq}`` names."""
-    parts = list(string.Formatter().parse(pattern))
-    if sum(field == "seq" for _, field, _, _ in parts) != 1 or any(field not in (None, "seq") for _, field, _, _ in parts):
-        raise ValueError(f"the name of a checkpoint must contain {{seq}} once, got {pattern!r}")
-    folder = pathlib.Path(pattern).parent
-    expression = re.compile("".join(re.escape(text) + (r"(\d+)" if field else "") for text, field, _, _ in parts))
-    there = (expression.fullmatch(str(folder / name)) for name in (os.listdir(folder) if folder.is_dir() else ()))
-    plain = (expression.fullmatch(name) for name in (os.listdir(folder) if str(folder) == "." else ()))
-    return sorted({int(m[1]) for m in (*there, *plain) if m})
+def _numbered(filename: str) -> dict[int, str]:
+    """The files that there are for a name with ``{seq}``, by their numbers."""
+    filename = os.fspath(filename)
+    parts = list(string.Formatter().parse(filename))
+    if [field for _, field, _, _ in parts if field is not None] != ["seq"]:
+        raise ValueError(
+            f'the name of a checkpoint has the field {{seq}} once, and no other, as "state_{{seq:04d}}.json", got {filename!r}'
+        )
+    at = next(i for i, (_, field, _, _) in enumerate(parts) if field is not None)
+    texts = [text for text, _, _, _ in parts]  # a brace that the format doubles is single here
+    folder, begin = os.path.split("".join(texts[: at + 1]))
+    end = "".join(texts[at + 1 :])
+    if os.sep in end:
+        raise ValueError(f"{{seq}} must be part of the file's name, not of its folder, got {filename!r}")
+    expression = re.compile(re.escape(begin) + r"(\d+)" + re.escape(end))
+    try:
+        names = os.listdir(folder or ".")
+    except FileNotFoundError:
+        return {}
+    return {int(found[1]): os.path.join(folder, n) for n in names if (found := expression.fullmatch(n))}

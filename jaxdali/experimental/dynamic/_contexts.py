@@ -50,6 +50,18 @@ class Device:
     def __repr__(self) -> str:
         return f"Device({str(self)!r})"
 
+    def __enter__(self) -> Device:
+        """Functions run where their inputs are, and read files to the first device; a block for another one is a ValueError."""
+        if self.device_id:
+            raise ValueError(
+                f"{self}: functions run on the device of their inputs, so a block can't choose it: "
+                f"move the inputs with to_device({str(self)!r})"
+            )
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
     @property
     def of_jax(self) -> jax.Device:
         """JAX's name for it."""
@@ -87,6 +99,7 @@ class EvalMode(enum.Enum):
     eager = 2
     sync_cpu = 3
     sync_full = 4
+    default = eager
 
     def __enter__(self) -> EvalMode:
         return self
