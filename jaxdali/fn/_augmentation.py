@@ -25,7 +25,7 @@ from ._families.conversion import convert
 _VALUES = np.arange(256, dtype=np.uint8)
 
 
-class Taken(HostOperator):
+class Gather(HostOperator):
     """An entry of a table for each sample."""
 
     name = "auto_aug.parameter"
@@ -42,7 +42,7 @@ class Taken(HostOperator):
 @records("auto_aug.parameter")
 def taken(table: np.ndarray, place: DataNode) -> DataNode:
     """``table[place]``."""
-    return add(Taken(table=table, text=table.tobytes()), place)
+    return add(Gather(table=table, text=table.tobytes()), place)
 
 
 class LookupOperator(NativeOperator):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -91,6 +90,8 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
     lobes = max(lobes_of(quality), _LOBES if quality >= 50 else 3)
     cutoff = min(scale, 1.0) * _CUTOFF
     half = math.ceil(lobes / cutoff)
+    from fractions import Fraction  # not before one is needed: it comes with decimal, 3 ms
+
     ratio = Fraction(1 / scale).limit_denominator(_MOST_PHASES)
     exact = abs(float(ratio) - 1 / scale) * length < 1e-3  # of a sample, at the end of the signal
     padded = np.zeros((half + len(x) + 2 * half + 1, *x.shape[1:]), np.float32)
