@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
 
 from ._core import names as _names
-from ._core.expressions import Arithmetic, evaluated
 from ._core.graph import DataNode
 from .fn._tensor import arithmetic as _arithmetic
 
@@ -23,8 +22,10 @@ from .fn._tensor import arithmetic as _arithmetic
 
 
 def _pointwise(function: str, *operands: Any) -> Any:
-    if any(isinstance(x, Arithmetic) and not isinstance(x, DataNode) for x in operands):
-        return evaluated(function, *operands)
+    # Batches and tensors of `jaxdali.dynamic` are evaluated immediately.
+    values = [x for x in operands if hasattr(type(x), "_pointwise") and not isinstance(x, DataNode)]
+    if values:
+        return values[0]._pointwise(function, *operands)
     return _arithmetic.pointwise(function, *operands)
 
 

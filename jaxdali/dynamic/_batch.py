@@ -62,6 +62,10 @@ class Tensor(np.ndarray):
         layout = getattr(other, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
 
+    @staticmethod
+    def _pointwise(function: str, *operands: Any) -> Any:  # for `jaxdali.math`
+        return _known().pointwise(function, *operands)
+
     # NumPy's functions, such as moveaxis, end in these: a layout whose axes have other places would be wrong.
 
     def transpose(self, *axes: Any) -> Any:
@@ -156,8 +160,12 @@ class Batch(Arithmetic):
         return [tuple(s) for s in np.asarray(self._shapes).tolist()]
 
     @property
-    def device(self) -> jax.Device:
-        """The device of the samples. On a CPU, `numpy` needs no copy of a dense batch."""
+    def device(self) -> Any:
+        """The device where the samples are: a `jax.Device`."""
+        return self._device
+
+    @property
+    def _device(self) -> jax.Device:
         if isinstance(self._data, jax.Array):
             return next(iter(self._data.devices()))
         return jax.local_devices(backend="cpu")[0]
@@ -318,7 +326,7 @@ class Batch(Arithmetic):
         dense = np.zeros((len(self), *largest), self.dtype)
         for row, sample in zip(dense, self.samples(), strict=True):
             row[tuple(map(_SLICE, sample.shape))] = sample
-        return jax.device_put(dense, self.device) if is_on_accelerator(self._data) else dense
+        return jax.device_put(dense, self._device) if is_on_accelerator(self._data) else dense
 
     # --- for functions ----------------------------------------------------------------------------------------------
 

@@ -253,7 +253,7 @@ def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: A
 
 
 def _device(batches: Sequence[Batch], asked: Any) -> jax.Device:
-    there = [b.device for b in batches if b.device.platform != "cpu"]
+    there = [b._device for b in batches if b._device.platform != "cpu"]
     if there:
         return there[0]
     if device_named(asked) in ("gpu", "mixed") and jax.default_backend() != "cpu":

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdali.dynamic as jd
 import jaxdali.experimental.dynamic as ndd
-from jaxdali import fn, types
+from jaxdali import fn, math, types
 from jaxdali._core.names import DALI_OPERATORS
 
 # What has no meaning here, or is not there yet.
@@ -287,3 +287,24 @@ def test_blocks():
     if len(jax.local_devices()) > 1:
         with pytest.raises(ValueError, match=r"gpu:1: functions run on the device of their inputs"), ndd.Device("gpu:1"):
             pass
+
+
+def test_constructors():
+    sample = ndd.Tensor([[1, 2, 3]], dtype=ndd.float32, layout="XY", device="cpu")
+    assert (type(sample), sample.dtype, sample.layout, sample.device) == (ndd.Tensor, ndd.float32, "XY", ndd.Device("cpu"))
+    samples = ndd.Batch([sample, np.ones((2, 3))], dtype=ndd.int32, layout="YX")
+    assert (samples.dtype, samples.layout, samples.shape, samples.device) == (ndd.int32, "YX", [(1, 3), (2, 3)], ndd.Device("cpu"))
+    assert ndd.Batch(samples).tensors[0].tolist() == [[1, 2, 3]]
+
+
+def test_modes():
+    assert ndd.EvalMode.current() is ndd.EvalMode.eager
+    with ndd.EvalMode.sync_cpu, ndd.EvalMode.deferred:
+        assert ndd.EvalMode.current() is ndd.EvalMode.deferred
+
+
+def test_mathematics_of_tensors():
+    found = ndd.math.sqrt(ndd.tensor([1.0, 4.0, 9.0]))
+    assert (type(found), found.tolist()) == (ndd.Tensor, [1, 2, 3])
+    assert ndd.math.clamp(ndd.tensor([1, 5]), 2, 3).tolist() == [2, 3]
+    assert type(math.sqrt(jd.tensor(np.float32([4])))) is jd.Tensor

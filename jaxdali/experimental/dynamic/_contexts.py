@@ -62,6 +62,12 @@ class Device:
     def __exit__(self, *_: Any) -> None:
         pass
 
+    @staticmethod
+    def of(device: jax.Device) -> Device:
+        """DALI's name for a device of JAX."""
+        on_accelerator = jax.default_backend() != "cpu" and device.platform != "cpu"
+        return Device("gpu", jax.local_devices().index(device)) if on_accelerator else Device("cpu")
+
     @property
     def of_jax(self) -> jax.Device:
         """JAX's name for it."""
@@ -102,10 +108,17 @@ class EvalMode(enum.Enum):
     default = eager
 
     def __enter__(self) -> EvalMode:
+        _local.__dict__.setdefault("modes", []).append(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        pass
+        _local.modes.pop()
+
+    @staticmethod
+    def current() -> EvalMode:
+        """The innermost one of this thread; `eager` outside of all."""
+        modes = _local.__dict__.get("modes")
+        return modes[-1] if modes else EvalMode.eager
 
 
 class EvalContext:

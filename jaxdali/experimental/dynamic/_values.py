@@ -22,6 +22,18 @@ class Batch(_batch.Batch):
     __slots__ = ()
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a batch
 
+    def __init__(self, tensors: Any, *parts: Any, dtype: Any = None, device: Any = None, layout: str | None = None):
+        """The same as `batch`; with `parts`, as `jaxdali.dynamic.Batch`."""
+        if not parts:
+            made = batch(tensors, dtype, device, layout)
+            tensors, parts = made._data, (made._shapes, made.layout, made._dims)
+        super().__init__(tensors, *parts)
+
+    @property
+    def device(self) -> Device:
+        """Where the samples are."""
+        return Device.of(self._device)
+
     @staticmethod
     def of(found: _batch.Batch) -> Batch:
         """The same samples."""
@@ -73,7 +85,7 @@ class Batch(_batch.Batch):
     def to_device(self, device: Any, force_copy: bool = False) -> Batch:
         """The batch on a device; itself where it is there, unless `force_copy`."""
         target = device_of(device)
-        if self.device == target and not force_copy:
+        if self._device == target and not force_copy:
             return self
         return Batch.of(self.to(target))
 
@@ -103,7 +115,11 @@ class _Tensors(Sequence[Any]):
 
 
 class Tensor(_batch.Tensor):
-    """A single sample, in the host's memory: a `jaxdali.dynamic.Tensor` with the names of DALI's."""
+    """A single sample, in the host's memory: a `jaxdali.dynamic.Tensor` with the names of DALI's. The arguments are those of `tensor`."""
+
+    def __new__(cls, data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, copy: bool = False) -> Tensor:
+        made = tensor(data, dtype, device, layout)
+        return made.copy() if copy else made
 
     @staticmethod
     def of(array: Any, layout: str = "") -> Tensor:
@@ -111,6 +127,10 @@ class Tensor(_batch.Tensor):
         made = np.asarray(array).view(Tensor)
         made.layout = layout
         return made
+
+    @staticmethod
+    def _pointwise(function: str, *operands: Any) -> Any:
+        return own(_batch.Tensor._pointwise(function, *operands))
 
     def cpu(self) -> Tensor:
         """Itself."""
@@ -205,7 +225,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None 
     if isinstance(data, _batch.Batch):
         whole = data.numpy(pad=pad)
         data = whole[0] if pad else whole
-    found = dynamic.tensor(_typed(data, dtype), getattr(data, "layout", None) if layout is None else layout)
+    known = getattr(data, "layout", None)
+    found = dynamic.tensor(_typed(data, dtype), (known if isinstance(known, str) else None) if layout is None else layout)
     return Tensor.of(found, found.layout)
 
 
