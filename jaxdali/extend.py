@@ -3,7 +3,7 @@
 An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family: `Elementwise`,
 `Window`, `Warp`, `ColorMatrix`, `Separable`) says what happens to a batch; the function's signature declares the arguments, which
 `operator_function` checks. A reader is a list of records: `Records` and `Reader`. A native kernel is compiled with the headers of
-`include_dir`, and registered with `register_kernel`.
+`include_dir`, and registered with `register_kernel`. `register_decoder` adds a format to the decoders of images.
 
 jaxdali's own operators are made of the same parts, so names here may change between versions; CHANGELOG.md says so. Import it explicitly:
 ``import jaxdali.extend``.
@@ -44,6 +44,7 @@ from ._data.ranges import Ranges
 from ._data.source import SampleIds, Saved, Source
 from ._data.storage import Storage
 from ._data.walk import Order
+from .fn._decode.registered import register_decoder, unregister_decoder
 from .fn._families import (
     ColorMatrix,
     CropWindow,
@@ -136,11 +137,13 @@ __all__ = [
     "include_dir",
     "operator_function",
     "random_windows",
+    "register_decoder",
     "register_kernel",
     "samples_of_blocks",
     "shapes_of",
     "spec_of",
     "uniforms",
+    "unregister_decoder",
 ]
 
 

@@ -13,7 +13,7 @@ import places
 import pytest
 from PIL import Image
 
-from jaxdali import _cpu, fn, pipeline_def
+from jaxdali import _cpu, extend, fn, pipeline_def
 
 
 def test_getting_started(tmp_path):
@@ -301,3 +301,41 @@ def test_a_network_learns_from_videos(tmp_path):
     assert last < 0.7 * first
     with Image.open(picture) as image:
         assert np.asarray(image.convert("RGB")).std() > 30
+
+
+def test_medical_images(tmp_path):
+    """DICOM and NIfTI through pipelines: the voxels are those that the libraries give, and the example runs."""
+    nibabel, pydicom = pytest.importorskip("nibabel"), pytest.importorskip("pydicom")
+    run = subprocess.run([sys.executable, str(places.EXAMPLES / "medical.py")], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "slices (2, 64, 64, 1) float32 ['2.dcm', '3.dcm']" in run.stdout
+    assert run.stdout.count("volumes (2, 8, 32, 32, 1) float32") == 2
+
+    medical = load("medical")
+    rng = np.random.default_rng(0)
+    frames, voxels = rng.integers(0, 4096, (3, 5, 6)).astype(np.uint16), rng.integers(-999, 999, (4, 5, 6)).astype(np.int16)
+    files = [[tmp_path / "a.dcm", tmp_path / "b.dcm"], [tmp_path / "c.dcm"], [tmp_path / "d.nii", tmp_path / "e.nii.gz"]]
+    for path, data in zip((*files[0], *files[1]), (frames[0], frames[1], frames), strict=True):
+        medical.write_dicom(path, data)
+        np.testing.assert_array_equal(pydicom.dcmread(path).pixel_array, data)
+    for path in files[2]:
+        medical.write_nifti(path, voxels)
+    np.testing.assert_array_equal(np.asarray(nibabel.load(files[2][1]).dataobj).T, voxels)
+
+    @pipeline_def(num_threads=2, device_id=None)
+    def pipeline(paths):
+        x = fn.decoders.image(fn.readers.file(files=[str(p) for p in paths])[0])
+        return x, fn.flip(x, horizontal=1), fn.noise.gaussian(x, stddev=0.0)
+
+    medical.register()
+    try:
+        for paths, wanted in zip(files, ([*frames[:2]], [frames], [voxels, voxels]), strict=True):
+            found, flipped, same = pipeline(paths, batch_size=len(paths)).run()
+            for x, f, s, want in zip(found, flipped, same, wanted, strict=True):
+                np.testing.assert_array_equal(np.asarray(x)[..., 0], want)
+                np.testing.assert_array_equal(np.asarray(f)[..., 0], want[..., ::-1])
+                np.testing.assert_array_equal(np.asarray(s)[..., 0], want)
+                assert np.asarray(x).dtype == want.dtype
+    finally:
+        for name in ("dicom", "nifti"):
+            extend.unregister_decoder(name)

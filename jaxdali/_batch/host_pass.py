@@ -176,6 +176,7 @@ class HostPass:
     def _learn(self, batch: InFlightBatch) -> bool:
         """Binds the steps that awaited values which the batch now has. Returns whether there were any."""
         shapes: dict[Ref, tuple[int, ...]] = {}
+        samples: dict[Ref, Sequence[np.ndarray]] = {}
         for ref in (r for r in self._bound.plan.awaited if r in batch.values):
             maker = self._bound.plan.maker(ref)
             present = batch.present_in(maker.presence)
@@ -184,9 +185,12 @@ class HostPass:
                     "no sample of the first batch takes its branch, so its number of elements is not known, which determines the number of "
                     "dimensions of other operators' outputs"
                 )
-            shape = batch.values[ref].shapes[0 if present is None else int(present.argmax())]
+            value = batch.values[ref]
+            shape = value.shapes[0 if present is None else int(present.argmax())]
             shapes[ref] = tuple(shape.tolist())
-        self._bound.learn(shapes)
+            there = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+            samples[ref] = [] if value.data is None else [value.sample(i) for i in there]
+        self._bound.learn(shapes, samples)
         return bool(shapes)
 
     def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):

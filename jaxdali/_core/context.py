@@ -26,6 +26,8 @@ class BuildContext:
       of_shards: this operator in the definition of each local shard.
       first_shape: the shape of the first sample of input `i`, if it comes from a source and is available before anything is read; else
         None.
+      first_samples: the samples of input `i` in the first batch, as far as the host has them; None: there is no batch yet. An operator that
+        raises ArgumentError then is bound when the batch is there.
       literals: for each input, the value of every sample if the definition determines it; else None.
       on_host: whether all inputs are host values.
       in_branch: whether it gets only the samples of a batch that take a branch of an `if`.
@@ -38,6 +40,7 @@ class BuildContext:
     settings: UserSettings
     of_shards: Sequence[Any]
     first_shape: Callable[[int], tuple[int, ...] | None]
+    first_samples: Callable[[int], Sequence[np.ndarray] | None]
     literals: Sequence[np.ndarray | None] = ()
     on_host: bool = False
     in_branch: bool = False

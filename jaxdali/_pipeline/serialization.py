@@ -31,13 +31,14 @@ import numpy as np
 
 from .. import fn as fn  # a text may call its functions
 from .. import types
-from .._core.building import Scope, building, inside
+from .._core.building import Scope, building, inside, warn
 from .._core.calls import Call, flat, functions, made_at
 from .._core.errors import ArgumentError
 from .._core.graph import Branch, DataNode, Graph, Node
 from .._core.redaction import has_credentials, redacted
 from .._data.storage import Storage
 from ..fn import _augmentation as _augmentation  # the same
+from ..fn._decode import registered
 from ..fn._tensor.subscript import NewAxis
 from ..tfrecord import Feature, FeatureType
 from .checks import CHECKSUM, digest, signed
@@ -45,6 +46,9 @@ from .checks import CHECKSUM, digest, signed
 FORMAT = "jaxdali pipeline"
 VERSION = 3
 _WIDTH = 120
+_DECODING = frozenset(  # operators that registered decoders of images change
+    f"decoders.{name}" for name in ("image", "image_crop", "image_random_crop", "image_slice")
+) | {"peek_image_shape", "readers.sequence"}
 _ENUMS = {kind.__name__: kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)}
 
 
@@ -64,6 +68,8 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
         "calls": [_encode_call(call, graph, places) for call in calls],
         "outputs": [list(places[made[id(x.node)], x.index]) for x in graph.outputs],
     }
+    if registered.names() and any(n.op.name in _DECODING for n in graph.nodes):
+        tree["decoders"] = list(registered.names())  # the pipeline may need them
     return (_text(signed(tree)) + "\n").encode()
 
 
@@ -96,14 +102,20 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
             raise ValueError("two operators have one name")
         arguments = {str(k): _decode(v, ()) for k, v in tree["arguments"].items()}
         # Last, because the other errors say more.
-        if unknown := tree.keys() - {"format", "version", "arguments", "calls", "outputs", CHECKSUM}:
+        if unknown := tree.keys() - {"format", "version", "arguments", "calls", "outputs", "decoders", CHECKSUM}:
             raise ValueError(f"it has an entry {min(unknown)!r}, which is unknown")
+        decoders = [str(name) for name in tree.get("decoders", ())]
         if tree.get(CHECKSUM, found := digest(tree)) != found:
             raise ValueError(f"its checksum is {tree[CHECKSUM]}, that of what it holds is {found}: it was changed since it was written")
-        return graph, arguments
     except Exception as e:  # a damaged file may make the functions raise anything
         reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
         raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}") from e
+    if lacking := [name for name in decoders if name not in registered.names()]:
+        warn(
+            f"the serialized pipeline was made where these decoders were registered, which are not registered here: {', '.join(lacking)}; "
+            "register them with jaxdali.extend.register_decoder before the pipeline is built"
+        )
+    return graph, arguments
 
 
 def _text(x: Any, indent: str = "") -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from .._core.context import BuildContext
 from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
 from .._core.frames import per_frame
@@ -28,6 +30,7 @@ class BindingContext:
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node in each local shard's graph, by the node's id.
+      first_samples: the samples in the first batch of values that steps awaited; empty but while these steps are bound.
       first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose samples agree.
     """
 
@@ -37,6 +40,7 @@ class BindingContext:
     sources: Mapping[int, Source]
     of_shards: Mapping[int, Sequence[Operator]]
     first_shapes: dict[Ref, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    first_samples: dict[Ref, Sequence[np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
 class BoundPlan:
@@ -69,11 +73,15 @@ class BoundPlan:
         plan = simplified(bound(plan, self._context))
         self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
 
-    def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]]):
+    def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]], first_samples: Mapping[Ref, Sequence[np.ndarray]]):
         """Stores the shapes of first samples, and binds the steps that awaited them."""
         self._context.first_shapes.update(first_shapes)
-        if first_shapes:
-            self.bind()
+        self._context.first_samples.update(first_samples)
+        try:
+            if first_shapes:
+                self.bind()
+        finally:
+            self._context.first_samples.clear()  # they would keep the memory of the batch
 
     def learn_results(self, step: Step, specs: tuple[Spec, ...], first_shapes: Mapping[Ref, tuple[int, ...]]):
         """Stores the specs of an eager function's first results, and binds the steps that need them.
@@ -154,6 +162,12 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             awaits.append(ref)
         return shape
 
+    def first_samples(i: int) -> Sequence[np.ndarray] | None:
+        samples = where.first_samples.get(step.inputs[i])
+        if samples is None:
+            awaits.append(step.inputs[i])
+        return samples
+
     specs: tuple[Spec, ...] = ()
     awaits: list[Ref] = []
     try:
@@ -166,6 +180,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             settings=where.settings,
             of_shards=of_shards,
             first_shape=first_shape,
+            first_samples=first_samples,
             literals=[steps[_before_copies(r, steps).step].op.literal for r in step.inputs],
             on_host=all(m.stage == "host" for m in makers),
             in_branch=step.presence is not None,

@@ -23,6 +23,7 @@ from .._core.kinds import device_named
 from .._core.language import language
 from .._core.names import did_you_mean
 from .._core.tracebacks import boundary
+from ..fn._decode import registered
 from ..types import ScalarConstant
 from . import _keys, _threads
 from ._batch import Batch, Tensor, set_operations
@@ -190,7 +191,7 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
     device = jax.local_devices()[0] if inside else _device(batches, given.device)
     specs, hosted = tuple(b._spec for b in batches), tuple(given.hosted)
-    at = at, specs, hosted, N, device, len(keys)
+    at = at, specs, hosted, N, device, len(keys), () if inside else _formats(batches)
     if all(b.is_dense for b in batches) and (inside or not keys):
         dense = _cached(made, ("dense", at), lambda: _dense(function, specs, len(keys), N, device, hosted))
         if inside:
@@ -208,6 +209,14 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     if not engine.is_for(firsts):
         engine = _cached(made, ("first", at, tuple(firsts)), lambda: Engine(function, specs, len(keys), N, device, firsts))
     return _of(engine(batches, keys), given.single)
+
+
+def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
+    """What registered decoders of images make of each batch, which determines how a function is compiled."""
+    if not registered.names():
+        return ()
+    encoded = [b if b._spec.dtype == np.uint8 and b._spec.ndim == 1 and b.device.platform == "cpu" else () for b in batches]
+    return (registered.names(), *(registered.kind_of([np.asarray(x) for x in b]) for b in encoded))
 
 
 def _of(outputs: Any, single: bool) -> Any:

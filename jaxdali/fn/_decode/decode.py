@@ -20,12 +20,16 @@ import numpy as np
 from ... import _cpu, types
 from ..._core import ffi as _ffi
 from ..._core.context import BuildContext, HostContext, LowerContext
+from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
+from .._families.conversion import convert
 from .._image.resize import Resize, output_spec
+from .._tensor.copy import Copy
 from . import pillow as _pillow
+from . import registered
 from .cache import CacheOptions, CacheUse, digest
 from .foreign import known_as
 
@@ -137,6 +141,7 @@ class _Samples:
 
     Attributes:
       source: the encoded images; info: their info rows; tables: the tables of each for GPU kernels, ``i32[N, 0]`` if none will run.
+      rasters: images that registered decoders have decoded.
       data: bytes that replace a sample's encoded bytes.
       failed: status code and reason of each sample that can't be decoded.
       keys: the cache keys of samples that are decoded here to be kept.
@@ -145,6 +150,7 @@ class _Samples:
     source: Packed
     info: np.ndarray
     tables: np.ndarray
+    rasters: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     data: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     failed: dict[int, tuple[int, str]] = dataclasses.field(default_factory=dict)
     keys: dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -172,6 +178,8 @@ class DecodeImage(StageOperator):
         return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        if specs[0].ndim > 1:
+            return Decoded()
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
 
     def ahead_of(self, readers: Sequence[Operator]) -> Operator:
@@ -223,8 +231,29 @@ class DecodeImage(StageOperator):
         return [code or pixels for code, pixels in zip(codes, out, strict=True)]
 
 
+class Decoded(Copy):
+    """Outputs of `ImageHeaders` that are decoded already, by registered decoders -> images HWC, or volumes DHWC."""
+
+    name = "decoders.image"
+
+    def infer(self, pixels: Spec, *others: Spec) -> tuple[Spec, ...]:
+        return (pixels,)
+
+    def setup(self, ctx: HostContext, pixels: Value, *others: Value) -> Setup:
+        return super().setup(ctx, pixels)
+
+    def run(self, ctx: HostContext, pixels: Value, *others: Value) -> tuple[Any, ...]:
+        return super().run(ctx, pixels)
+
+    def lower(self, ctx: LowerContext, pixels: Any, *others: Any) -> tuple[Any, ...]:
+        return super().lower(ctx, pixels)
+
+
 class ImageHeaders(HostOperator):
-    """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported or replaced here."""
+    """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported or replaced here.
+
+    With registered decoders the first output may be finished images or volumes; see `register_decoder`.
+    """
 
     name = "decoders.image"  # the name that users know; they never see this operator
     images: DecodeImage  # what decodes them
@@ -233,6 +262,7 @@ class ImageHeaders(HostOperator):
     replace_shape: tuple[int, int, int] | None = None
     cache: CacheOptions | None = None
     on_gpu: bool = False  # as in DecodeImage
+    pixels: Spec | None = None  # the first output if registered decoders make it; known with the first batch
 
     @property
     def num_outputs(self) -> int:
@@ -241,10 +271,27 @@ class ImageHeaders(HostOperator):
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         check_encoded(encoded)
         words = _cpu.TABLE_WORDS if self.on_gpu else 0
-        return Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)), Spec(np.dtype(np.int32), 1, (words,))
+        return (
+            self.pixels or Spec(np.dtype(np.uint8), 1, None),
+            Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)),
+            Spec(np.dtype(np.int32), 1, (words,)),
+        )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
+        check_encoded(specs[0])
+        if not registered.names():
+            return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
+        samples = ctx.first_samples(0)
+        if samples is None:
+            raise ArgumentError("decoders are registered, so the first batch determines the type of the images")
+        pixels = registered.spec_among(samples)
+        if pixels is None:
+            return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
+        if pixels.ndim != 3 and self.replace_shape is not None:
+            raise ArgumentError("replace_shape is the shape of an image, but the samples are volumes")
+        dims = (*self.images.extents, None) if pixels.ndim == 3 else (None, *self.images.extents, None)
+        dtype = pixels.dtype if self.images.dtype == np.uint8 else self.images.dtype
+        return dataclasses.replace(self, pixels=dataclasses.replace(pixels, dtype=dtype, dims=dims))
 
     def ahead_of(self, readers: Sequence[Operator]) -> Operator:
         return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
@@ -296,13 +343,18 @@ class ImageHeaders(HostOperator):
         """
         return {}
 
-    def run(self, ctx: HostContext, encoded: Value, *arguments: Value) -> tuple[Packed, np.ndarray, np.ndarray]:
+    def run(self, ctx: HostContext, encoded: Value, *arguments: Value) -> tuple[Any, np.ndarray, np.ndarray]:
         source = packed(ctx, encoded)
+        if self.pixels is not None:
+            arrays = self._decode_arrays(ctx, source, self.pixels, (encoded, *arguments))
+            return arrays, np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32), np.zeros((ctx.N, 0), np.int32)
         info = parse_headers(source)
         info[~ctx.present] = 0
-        reasons = self._refuse_large(info) | self.choose_regions(ctx, info, (encoded, *arguments))
+        rasters, reasons = self._registered_rasters(ctx, source, info)
+        reasons |= self._refuse_large(info)
+        reasons |= self.choose_regions(ctx, info, (encoded, *arguments))
         self._scale(ctx, info)
-        x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32))
+        x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters)
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         if use is not None:
             self._look_up(ctx, x, use)
@@ -312,12 +364,12 @@ class ImageHeaders(HostOperator):
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
                 _refused.add(source[i])
             usable &= ~_refused.among(source)
-            usable[[*x.data, *x.keys]] = False
+            usable[[*x.data, *x.keys, *x.rasters]] = False
             _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
             remaining = ctx.present & (x.tables[:, 0] == 0)
         remaining[[*x.keys]] = True
         remaining[[*x.data]] = False
-        if not ctx.bad and not x.data and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
+        if not ctx.bad and not x.data and not x.rasters and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
             return source, info, x.tables  # the bytes as they came, without a copy
 
         x.failed = {
@@ -341,6 +393,109 @@ class ImageHeaders(HostOperator):
             source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
         return source, info, x.tables
 
+    def _registered_rasters(self, ctx: HostContext, source: Packed, info: np.ndarray) -> tuple[dict[int, np.ndarray], dict[int, str]]:
+        """Decodes what registered decoders match, where images of other formats determine the outputs.
+
+        Returns:
+          (8 or 16-bit images, reasons of those that failed). Their rows of `info` are set.
+        """
+        rasters: dict[int, np.ndarray] = {}
+        reasons: dict[int, str] = {}
+        if not registered.names():
+            return rasters, reasons
+        here = np.flatnonzero(ctx.present).tolist()
+        for i, x in zip(here, registered.on_threads(lambda i: registered.decoded(source[i]), here, ctx.num_threads), strict=True):
+            if x is None:
+                continue
+            if isinstance(x, np.ndarray) and (x.dtype not in (np.uint8, np.uint16) or x.ndim != 3 or not 1 <= x.shape[2] <= 4):
+                text = f"a registered decoder gives {x.dtype}{list(x.shape)}, but the first batch has only 8-bit images of other formats"
+                x = _pillow.DecodeError(Status.UNSUPPORTED, text)
+            if isinstance(x, _pillow.DecodeError):
+                info[i] = 0
+                info[i, Info.STATUS], reasons[i] = x.code, str(x)
+            else:
+                rasters[i] = x
+                info[i] = _info(Format.RAW, *x.shape)
+                info[i, Info.DEPTH] = 8 * x.itemsize
+        return rasters, reasons
+
+    def _decode_arrays(self, ctx: HostContext, source: Packed, pixels: Spec, values: Sequence[Value]) -> list[np.ndarray]:
+        """The samples of a batch as registered decoders make them, all of one type and number of dimensions."""
+        use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
+        keys = {i: (digest(source[i]), registered.names(), pixels) for i in np.flatnonzero(ctx.present).tolist() if use is not None}
+        known = {i: x for i, key in keys.items() if use is not None and (x := use.get(key)) is not None}
+        wanted = [i for i in np.flatnonzero(ctx.present).tolist() if i not in known]
+        made = dict(zip(wanted, registered.on_threads(lambda i: registered.decoded(source[i]), wanted, ctx.num_threads), strict=True))
+        made = known | {i: self._checked(self._usual(ctx, source[i]) if x is None else x, pixels) for i, x in made.items()}
+        info = np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32)
+        failed = {i: (int(x.code), str(x)) for i, x in made.items() if isinstance(x, _pillow.DecodeError)}
+        arrays = {i: x for i, x in made.items() if isinstance(x, np.ndarray)}
+        if use is not None:
+            use.keep({keys[i]: x for i, x in arrays.items() if i not in known})
+        for i, x in arrays.items():
+            info[i] = _info(Format.RAW, *x.shape[-3:])
+        info[[*failed], Info.STATUS] = [code for code, _ in failed.values()]
+        reasons = self.choose_regions(ctx, info, values)
+        for i, x in arrays.items():
+            if info[i, Info.STATUS]:
+                failed[i] = int(info[i, Info.STATUS]), reasons.get(i, "")
+            else:
+                y, x0, h, w = info[i, [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]].tolist()
+                arrays[i] = x[..., y : y + h, x0 : x0 + w, :]
+        empty = np.zeros((0,) * pixels.ndim, pixels.dtype)
+        if self.images.on_error != "raise":
+            self._replace_arrays(ctx, arrays, failed, pixels)
+        for i in sorted(failed):
+            ctx.fail(i, *failed[i])
+        return [arrays[i] if i in arrays and i not in failed else empty for i in range(ctx.N)]
+
+    def _replace_arrays(self, ctx: HostContext, arrays: dict[int, np.ndarray], failed: dict[int, tuple[int, str]], pixels: Spec):
+        """Replaces failed samples as `_replace` does; those that nothing can replace stay in `failed`."""
+        for i in sorted(failed):
+            first = i - i % ctx.B
+            others = [*(first + (i + k) % ctx.B for k in range(1, ctx.B)), *((first + k) % ctx.N for k in range(ctx.B, ctx.N))]
+            good = next((j for j in others if j in arrays and j not in failed), None)
+            if self.replace_shape is not None:
+                arrays[i] = np.zeros(self.replace_shape, pixels.dtype)
+            elif good is not None:
+                arrays[i] = arrays[good]
+            else:
+                code, reason = failed[i]
+                failed[i] = code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it"
+        for i in [i for i in failed if self.replace_shape is not None or "no good sample" not in failed[i][1]]:
+            ctx.report_bad(i, *failed.pop(i))
+
+    def _checked(self, x: np.ndarray | _pillow.DecodeError, pixels: Spec) -> np.ndarray | _pillow.DecodeError:
+        """An array as the outputs are to be, or an error."""
+        if isinstance(x, _pillow.DecodeError):
+            return x
+        count = x.size // max(x.shape[-1], 1)
+        if count > self.max_pixels:
+            text = f"the image is too large: {' x '.join(map(str, x.shape[:-1]))} pixels, max_pixels is {self.max_pixels}"
+            return _pillow.DecodeError(Status.TOO_LARGE, text)
+        if x.ndim != pixels.ndim or (x.dtype != pixels.dtype and self.images.dtype == np.uint8):
+            text = (
+                f"it is decoded to {x.dtype}{list(x.shape)}, but the samples of the first batch are {pixels.dtype} with {pixels.ndim} axes"
+            )
+            return _pillow.DecodeError(Status.UNSUPPORTED, text)
+        return convert(np, x, pixels.dtype)
+
+    def _usual(self, ctx: HostContext, data: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+        """An image that no registered decoder matches, decoded at once."""
+        info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
+        _cpu.parse_headers(data.reshape(1, -1), np.zeros(1, np.int32), np.array([data.size]), info)
+        row = info[0]
+        if code := int(row[Info.STATUS]):
+            return _pillow.DecodeError(code, f"{_ffi.STATUS[code]}{known_as(data) if code == Status.UNKNOWN_FORMAT else ''}")
+        if row[Info.HOST_DECODE]:
+            (raster,) = _pillow.decode_all([(data, row)], 1)
+            if isinstance(raster, _pillow.DecodeError):
+                return raster
+            data = raster.reshape(-1).view(np.uint8)
+            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * raster.itemsize, 0, -1
+        (result,) = self.images.on_host(ctx, [(data, row)])
+        return _pillow.DecodeError(result, _ffi.STATUS[result]) if isinstance(result, int) else result
+
     def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
         """Takes images that the cache holds as finished pixels."""
         op = self.images
@@ -357,6 +512,9 @@ class ImageHeaders(HostOperator):
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
         """Decodes images that are neither JPEG nor PNG to rasters as they are stored."""
+        for i, raster in x.rasters.items():
+            if i not in x.failed and i not in x.data:
+                x.data[i] = raster.reshape(-1).view(np.uint8)
         chosen = [int(i) for i in np.flatnonzero(x.info[:, Info.HOST_DECODE]) if i not in x.failed]
         for i, result in zip(chosen, _pillow.decode_all([(x.source[i], x.info[i]) for i in chosen], ctx.num_threads), strict=True):
             if isinstance(result, _pillow.DecodeError):

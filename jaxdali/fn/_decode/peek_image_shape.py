@@ -13,8 +13,9 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Format, Info
+from ..._cpu import Format, Info, Status
 from . import decode as _decode
+from . import registered
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
 
@@ -34,12 +35,25 @@ class PeekImageShape(HostOperator):
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
         source = _decode.packed(ctx, encoded)
         info = _decode.parse_headers(source)
+        others = dict[int, tuple[int, ...]]()  # of registered formats
+        for i in np.flatnonzero(ctx.present).tolist() if registered.names() else ():
+            x = registered.decoded(source[i])
+            if isinstance(x, np.ndarray) and x.ndim == 3:
+                info[i], others[i] = 0, x.shape
+            elif isinstance(x, np.ndarray):
+                info[i] = 0
+                ctx.fail(i, Status.UNSUPPORTED, f"it is a volume of the shape {x.shape}")
+            elif x is not None:
+                info[i] = 0
+                ctx.fail(i, x.code, str(x))
         for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present).tolist():
             ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source, info, i))
         shapes = _decode.output_shapes(info, self.image_type, self.adjust_orientation)
         if self.image_type == types.ANY_DATA:
             for i in np.flatnonzero((info[:, Info.FORMAT] == Format.JPEG) & (shapes[:, 2] > 1) & ctx.present).tolist():
                 shapes[i, 2] = _components(source[i].tobytes())
+        for i, shape in others.items():
+            shapes[i] = shape
         return (shapes.astype(self.dtype),)
 
 

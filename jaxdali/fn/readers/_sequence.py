@@ -20,6 +20,7 @@ from ..._cpu import Format, Info
 from ..._data.files import Files, Path, in_directories
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
+from .._decode import registered
 from .._decode.decode import num_channels, output_shapes
 from .._decode.foreign import known_as
 from ._file import FileArguments
@@ -80,6 +81,13 @@ class _Clips(Records):
 def _decoded(data: Any, image_type: types.DALIImageType) -> np.ndarray:
     """A frame, decoded as by `decoders.image`. Raises ValueError if it is not an image."""
     encoded = np.frombuffer(data, np.uint8)
+    if registered.names() and (x := registered.decoded(encoded)) is not None:
+        channels = num_channels(image_type)
+        if isinstance(x, registered.DecodeError):
+            raise ValueError(str(x))
+        if x.dtype != np.uint8 or x.ndim != 3 or x.shape[2] not in (1, channels):
+            raise ValueError(f"a frame must be an 8-bit image of {channels} channels, a registered decoder gives {x.dtype}{list(x.shape)}")
+        return np.broadcast_to(x, (*x.shape[:2], channels or 3))
     info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(encoded.reshape(1, -1), np.zeros(1, np.int32), np.array([encoded.size]), info)
     code = int(info[0, Info.STATUS])

@@ -1,0 +1,158 @@
+"""Decoders of formats that users register."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ..._core.errors import ArgumentError, ArgumentTypeError
+from ..._core.threads import show_name
+from ..._core.values import Spec
+from ..._cpu import Status
+from ...types import to_dali_type
+from .pillow import DecodeError
+
+LAYOUTS = {3: "HWC", 4: "DHWC"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+    """A registered decoder; see `register_decoder`."""
+
+    name: str
+    matches: Callable[[bytes], Any]
+    decode: Callable[[bytes], Any]
+
+    def array(self, data: bytes) -> np.ndarray:
+        """The decoded array, ``[H, W, C]`` or ``[D, H, W, C]``, contiguous. Raises `DecodeError`."""
+        try:
+            x = np.asarray(self.decode(data))
+        except MemoryError:
+            raise DecodeError(Status.OUT_OF_MEMORY, "out of memory") from None
+        except Exception as e:  # the function is the user's, and data may be damaged in any way
+            raise DecodeError(Status.CORRUPT, f"the decoder {self.name!r} failed: {type(e).__name__}: {e}") from e
+        x = x[..., None] if x.ndim == 2 else x
+        try:
+            to_dali_type(x.dtype.newbyteorder("="))
+        except (TypeError, KeyError):
+            raise DecodeError(Status.UNSUPPORTED, f"the decoder {self.name!r} returned values of type {x.dtype}") from None
+        if x.ndim not in LAYOUTS:
+            raise DecodeError(
+                Status.UNSUPPORTED, f"the decoder {self.name!r} must return an array (H, W, C) or (D, H, W, C), got the shape {x.shape}"
+            )
+        return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+
+
+_decoders: tuple[Decoder, ...] = ()  # the one that is asked first comes first
+_lock = threading.Lock()
+
+
+def register_decoder(matches: Callable[[bytes], Any], decode: Callable[[bytes], Any], *, name: str | None = None) -> None:
+    """Makes `decoders.image` and its relatives decode a further format.
+
+    It applies to `decoders.image`, `image_crop`, `image_random_crop` and `image_slice`, `peek_image_shape`, and the frames of
+    `readers.sequence`, in all pipelines of the process that are built afterwards, and in `jaxdali.dynamic`. A decoder that was registered
+    later is asked earlier, and all are asked before the formats that jaxdali knows.
+
+    While decoders are registered, the first batch determines the outputs of image decoders. If it has a sample that a registered decoder
+    matches, they have the type and the number of dimensions of that sample; values are not scaled, and `output_type` has no effect on them.
+    All samples must then agree; images of other formats are decoded as RGB (or `output_type`). A `dtype` other than UINT8 converts values
+    by rounding and saturation. If the first batch has no such sample, images are decoded as usual, and later samples that match must be
+    8-bit images. Windows of a volume are windows of each of its slices.
+
+    Both functions are called in `num_threads` threads at the same time. Only work that releases the interpreter's lock (GIL), as NumPy and
+    many libraries do, uses several cores. Any exception that `decode` raises is a `SampleError` of its sample, which names the file.
+
+    Args:
+      matches: whether some bytes, a whole file, are of the format; should look at their beginning only.
+      decode: makes an array of the bytes: an image ``(H, W)`` or ``(H, W, C)``, or a volume ``(D, H, W, C)``.
+      name: name of the format in messages and in serialized pipelines, which say when a decoder is missing. A decoder of the same name is
+        replaced. Default: module and name of `decode`.
+
+    Example:
+      >>> register_decoder(lambda data: data[128:132] == b"DICM", lambda data: pydicom.dcmread(io.BytesIO(data)).pixel_array, name="dicom")
+    """
+    global _decoders
+    for argument, f in (("matches", matches), ("decode", decode)):
+        if not callable(f):
+            raise ArgumentTypeError(f"register_decoder: {argument} must be a function of bytes, got {type(f).__name__}")
+    if name is None:
+        name = f"{getattr(decode, '__module__', '')}.{getattr(decode, '__qualname__', type(decode).__qualname__)}"
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"register_decoder: name must be a str, got {type(name).__name__}")
+    with _lock:
+        _decoders = (Decoder(name, matches, decode), *(d for d in _decoders if d.name != name))
+
+
+def unregister_decoder(name: str) -> None:
+    """Removes a decoder that `register_decoder` added, for pipelines that are built afterwards.
+
+    Raises:
+      ValueError: there is none of this name.
+    """
+    global _decoders
+    with _lock:
+        if name not in names():
+            raise ArgumentError(f"there is no registered decoder {name!r}; there are {list(names())}")
+        _decoders = tuple(d for d in _decoders if d.name != name)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all registered decoders."""
+    return tuple(d.name for d in _decoders)
+
+
+def decoder_of(data: bytes) -> Decoder | None:
+    """The decoder for a file; None: no registered decoder matches. Raises `DecodeError` if a function `matches` fails."""
+    for d in _decoders:
+        try:
+            found = bool(d.matches(data))
+        except Exception as e:
+            text = f"the function matches of the decoder {d.name!r} failed: {type(e).__name__}: {e}"
+            raise DecodeError(Status.UNKNOWN_FORMAT, text) from e
+        if found:
+            return d
+    return None
+
+
+def decoded(data: np.ndarray) -> np.ndarray | DecodeError | None:
+    """The array of a file; an error; None: no registered decoder matches."""
+    content = data.tobytes()
+    try:
+        decoder = decoder_of(content)
+        return None if decoder is None else decoder.array(content)
+    except DecodeError as e:
+        return e
+
+
+@functools.lru_cache(maxsize=8)
+def _threads(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, "jaxdali-decoder", show_name)
+
+
+def on_threads(function: Callable[[Any], Any], items: Sequence[Any], num_threads: int) -> list[Any]:
+    """The results of a function for each item."""
+    if len(items) <= 1 or num_threads <= 1:
+        return list(map(function, items))
+    return list(_threads(num_threads).map(function, items))
+
+
+def spec_among(samples: Sequence[np.ndarray]) -> Spec | None:
+    """The spec of what registered decoders make of the first samples that match; None: none matches, or none can be decoded."""
+    for data in samples:
+        x = decoded(data)
+        if isinstance(x, np.ndarray):
+            return Spec(x.dtype, x.ndim, None, LAYOUTS[x.ndim])
+    return None
+
+
+def kind_of(samples: Sequence[np.ndarray]) -> tuple[str, int] | None:
+    """What distinguishes the programs for these samples from those for others: the type and the dimensions that decoders give."""
+    spec = spec_among(samples) if _decoders else None
+    return None if spec is None else (spec.dtype.name, spec.ndim)
