@@ -1,6 +1,7 @@
-"""Writes small ArrayRecord files in plain Python, where the package array_record is not to be had. For large data use that: it is faster.
+"""Writes small ArrayRecord files in plain Python, for platforms that have no package array_record. For large data use that package: it is
+faster.
 
-A file is one of Riegeli's: chunks with headers, in blocks of 64 KiB that begin with headers of their own, checksums by HighwayHash.
+A file is a Riegeli file: chunks with headers, in blocks of 64 KiB that begin with headers of their own, and checksums by HighwayHash.
 """
 
 import pathlib
@@ -8,7 +9,7 @@ import struct
 from collections.abc import Sequence
 
 _BLOCK = 1 << 16
-_MAGIC = 0x71930E704FDAE05E  # of ArrayRecord's last chunk
+_MAGIC = 0x71930E704FDAE05E  # the number in the last chunk of an ArrayRecord file
 _64 = (1 << 64) - 1
 _KEY = (0x2F696C6567656952, 0x0A7364726F636572) * 2  # "Riegeli/records\n"
 _MUL0 = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
@@ -17,7 +18,7 @@ _ZIPPER = (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
 
 
 def write_array_record(path: pathlib.Path, records: Sequence[bytes]) -> pathlib.Path:
-    """Writes a file of these records, as with the options ``group_size:1,uncompressed``; returns its path."""
+    """Writes a file of these records, as the options ``group_size:1,uncompressed`` do; returns its path."""
     file = _File()
     file.add(_chunk(b"", ord("s"), 0, 0))
     entries = []
@@ -35,14 +36,14 @@ def write_array_record(path: pathlib.Path, records: Sequence[bytes]) -> pathlib.
 
 
 class _File:
-    """Chunks, cut into blocks."""
+    """A file in the making: its chunks, cut into blocks."""
 
     def __init__(self):
         self._data = bytearray()
-        self._chunks: list[tuple[int, int]] = []  # where each begins and ends
+        self._chunks: list[tuple[int, int]] = []  # the first byte and the end of each chunk
 
     def add(self, chunk: bytes) -> int:
-        """Where it begins."""
+        """Appends a chunk; returns the position where it begins."""
         begin = len(self._data)
         while chunk:
             if len(self._data) % _BLOCK == 0:
@@ -54,7 +55,7 @@ class _File:
         return begin
 
     def pad(self):
-        """Fills the block with a chunk of zeros, or what is left of it where no header of a chunk has room."""
+        """Fills the block with a chunk of zeros. If its header doesn't fit into the rest of the block, the chunk fills the next block, too."""
         room = -len(self._data) % _BLOCK
         if room >= 40:
             self.add(_chunk(bytes(room - 40), ord("p"), 0, 0))
@@ -62,7 +63,7 @@ class _File:
             self.add(_chunk(bytes(room + _BLOCK - 24 - 40), ord("p"), 0, 0))
 
     def finished(self) -> bytes:
-        """With the headers of blocks: how far it is to the beginning and the end of the chunk that lies there."""
+        """Returns the file. The header of a block has the distances to the beginning and the end of the chunk that crosses it."""
         at = iter(self._chunks)
         begin, end = next(at)
         for block in range(0, len(self._data), _BLOCK):
@@ -74,19 +75,19 @@ class _File:
 
 
 def _chunk_of(records: Sequence[bytes]) -> bytes:
-    """Their sizes and what they hold."""
+    """A chunk of records: their sizes, then their bytes."""
     sizes, values = b"".join(_varint(len(r)) for r in records), b"".join(records)
     return _chunk(b"\0" + _varint(len(sizes)) + sizes + values, ord("r"), len(records), len(values))
 
 
 def _chunk(data: bytes, kind: int, records: int, decoded: int) -> bytes:
-    """Data behind a header with checksums."""
+    """A chunk: a header with checksums, then the data."""
     header = struct.pack("<QQQQ", len(data), _highway_hash(data), kind | records << 8, decoded)
     return struct.pack("<Q", _highway_hash(header)) + header + data
 
 
 def _field(number: int, x: int | bytes) -> bytes:
-    """Of a protocol buffer."""
+    """A field of a protocol buffer."""
     return _varint(number << 3) + _varint(x) if isinstance(x, int) else _varint(number << 3 | 2) + _varint(len(x)) + x
 
 

@@ -42,7 +42,7 @@ def colour_jitter(image, brightness, contrast, saturation):
 
 @jax_function(num_outputs=2)
 def mixup(images, labels, weight):
-    """The whole batch: each sample is mixed with the one before it. Labels come as class numbers, and go out as weights of the classes."""
+    """Mixes each sample of the batch with the one before it. Labels come in as class numbers, and come out as weights of the classes."""
     one_hot = jax.nn.one_hot(labels[:, 0], num_classes)
     weight = jnp.maximum(weight, 1 - weight)  # the sample itself is the stronger part
     mixed = weight[:, None, None, None] * images + (1 - weight)[:, None, None, None] * jnp.roll(images, 1, axis=0)
@@ -51,7 +51,7 @@ def mixup(images, labels, weight):
 
 @data_iterator(output_map=["plain", "jittered", "mixed", "labels"], reader_name="reader")
 def augmented():
-    """Photos as they are, with their colours changed, and mixed."""
+    """Returns photos: unchanged, with changed colours, and mixed."""
     jpegs, labels = fn.readers.file(file_root=args.image_dir, name="reader", random_shuffle=True)
     images = fn.resize(fn.decoders.image(jpegs), size=(128, 128), dtype=types.FLOAT) / 255.0
     factors = [fn.random.uniform(range=(0.5, 1.5)) for _ in range(3)]

@@ -131,7 +131,7 @@ def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int
     train_iterator, held_out_iterator = make_iterators(data, sharded)
     tx = optax.adam(3e-3)
 
-    # Parameters and optimiser state are made on the devices, by a compiled function, and never travel.
+    # A compiled function makes parameters and optimiser state on the devices, so they are never transferred.
     graph = nnx.eval_shape(lambda: nnx.graphdef(CNN(len(data.classes), nnx.Rngs(seed))))
 
     def initialise():
@@ -160,13 +160,13 @@ def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int
     compiled, batch, losses = None, {}, []
     iterator = train_iterator(batch_size=batch_size, seed=seed)
     for epoch in range(epochs):
-        started = iter(iterator)  # the number of batches is that of the epoch started
+        started = iter(iterator)  # as many batches as the epoch that has begun
         bar = tqdm(started, desc=f"epoch {epoch + 1}/{epochs}", total=len(iterator), unit="batch")
         for batch in bar:
-            if compiled is None:  # once, ahead of time, so that the very program can be looked at
+            if compiled is None:  # compiled ahead of time, so that the program can be examined
                 compiled = train_step.lower(params, state, batch["images"], batch["labels"]).compile()
             params, state, loss = compiled(params, state, batch["images"], batch["labels"])
-            if losses:  # show the loss of the step before: waiting for this one would leave the devices idle
+            if losses:  # shows the loss of the step before: waiting for this one would leave the devices idle
                 bar.set_postfix(loss=f"{jax.device_get(losses[-1]):.3f}")
             losses.append(loss)
 

@@ -1,4 +1,4 @@
-"""Grain chooses and reads files, jaxdali decodes and augments whole batches in Grain's threads; Grain's checkpoint resumes exactly.
+"""Grain chooses and reads files; jaxdali decodes and augments whole batches in Grain's threads. Grain's checkpoint resumes exactly.
 
 python examples/grain_map.py
 """
@@ -18,7 +18,7 @@ KEY = jax.random.key(0)
 
 @jd.jit
 def augmented(jpegs, key):
-    """One native program: of a photo only the window is decoded, straight into its row of the batch."""
+    """One native program, which decodes only the window of each photo, straight into its row of the batch."""
     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=(96, 96))
     return jd.crop_mirror_normalize(
         images, mirror=jd.random.coin_flip(key=jd.random.fold_in(key, 1)), mean=[127.5] * 3, std=[127.5] * 3, output_layout="HWC"
@@ -30,7 +30,7 @@ def read(photo):
 
 
 def augment(number, batch):
-    """The key depends on the batch's number alone, so that a run that was stopped goes on with the same images."""
+    """The key depends only on the batch's number, so that a run that was stopped continues with the same images."""
     jpegs, labels = zip(*batch, strict=True)
     return {"images": augmented(list(jpegs), jax.random.fold_in(KEY, number)).jax(), "labels": np.array(labels)}
 

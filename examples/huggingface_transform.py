@@ -1,4 +1,4 @@
-"""A data set of Hugging Face with a column of images: jaxdali decodes and augments the rows that are asked for.
+"""A data set of Hugging Face with a column of images: jaxdali decodes and augments the rows that are requested.
 
 python examples/huggingface_transform.py
 """
@@ -17,7 +17,7 @@ CLASSES = sorted({photo.parent.name for photo in PHOTOS})
 
 
 def make_dataset():
-    """A column of images and one of labels, as data sets of the Hub have them."""
+    """A column of images and one of labels, in the form that data sets of the Hub use."""
     columns = {"image": [str(p) for p in PHOTOS], "label": [CLASSES.index(p.parent.name) for p in PHOTOS]}
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=CLASSES)})
     return datasets.Dataset.from_dict(columns, features=features)

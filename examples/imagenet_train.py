@@ -26,7 +26,7 @@ from jaxdali import fn, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
-MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # of ImageNet's pixels
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # mean and standard deviation of ImageNet's pixels
 STAGES = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "tiny": (1, 1)}
 
 
@@ -107,7 +107,7 @@ def train(
     """Trains and evaluates after each epoch; returns the losses of this run's steps and the last accuracy.
 
     Args:
-      steps: stop after so many steps of this run, as if it had been killed.
+        steps: stop after this many steps of this run, as if it had been killed.
     """
     mesh = Mesh(jax.devices(), ("batch",))
     sharded, replicated = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
@@ -162,14 +162,14 @@ def train(
         losses.append(loss)
         step += 1
         bar.update()
-        if len(losses) % 10 == 0:  # the loss of a step long done: nothing waits for it
+        if len(losses) % 10 == 0:  # the loss of a step that finished long ago, so nothing waits for it
             speed = len(losses) * batch_size / (time.perf_counter() - started)
             bar.set_postfix(loss=f"{float(losses[-10]):.3f}", accuracy=f"{accuracy:.1%}", speed=f"{speed:.0f} images/s")
         if step % per_epoch == 0:
             counts = [correct(state, b["images"], b["labels"], b["valid"]) for b in val_iterator]
             accuracy = sum(int(c) for c, _ in counts) / sum(int(n) for _, n in counts)
         if manager is not None and (step % per_epoch == 0 or len(losses) == steps):
-            data = ocp.args.JsonSave(train_iterator.get_state())  # where the batch that was taken last ends
+            data = ocp.args.JsonSave(train_iterator.get_state())  # the position after the batch that was taken last
             manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=data))
     bar.close()
     if manager is not None:

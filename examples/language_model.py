@@ -55,7 +55,7 @@ def make_iterator(path: str, length: int, sharding: NamedSharding):
             path=path,
             length=length,
             dtype=types.UINT8,
-            packing_seed=1,  # documents of all files stand side by side
+            packing_seed=1,  # a sequence may hold documents of all files
             shuffle="global",
             pad_last_batch=True,
             num_shards=num_shards,
@@ -80,7 +80,7 @@ class Block(nnx.Module):
 
 
 class Transformer(nnx.Module):
-    """A decoder of few layers."""
+    """A decoder with few layers."""
 
     def __init__(self, length: int, rngs: nnx.Rngs, width: int = 64, heads: int = 4, layers: int = 2):
         self.tokens, self.positions = nnx.Embed(VOCABULARY, width, rngs=rngs), nnx.Embed(length, width, rngs=rngs)
@@ -111,7 +111,7 @@ class Result:
     """What a training run gives."""
 
     losses: list[float]  # of each step
-    filled: float  # the part of all places that holds tokens
+    filled: float  # the fraction of all positions that hold tokens
     model: Transformer
 
 

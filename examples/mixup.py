@@ -23,7 +23,7 @@ IMAGES = pathlib.Path(__file__).parent / "images"
 
 @jax_function(num_outputs=2)
 def mixup(images, labels, weight):
-    """``weight`` of each sample, and the rest of the one before it. Zhang et al., 2018.
+    """Adds ``weight`` of each sample to ``1 - weight`` of the one before it. Zhang et al., 2018.
 
     images: ``f32[B, H, W, 3]``; labels: ``f32[B, classes]``; weight: ``f32[B]`` in 0 ... 1.
     """
@@ -34,9 +34,9 @@ def mixup(images, labels, weight):
 
 @jax_function(num_outputs=2)
 def cutmix(images, labels, weight, center):
-    """A box of ``1 - weight`` of the area is cut out of the one before. Yun et al., 2019.
+    """Replaces a box of ``1 - weight`` of the area by that part of the sample before it. Yun et al., 2019.
 
-    center: ``f32[B, 2]``, of the box, as fractions (y, x).
+    center: ``f32[B, 2]``, the centre of the box, as fractions (y, x).
     """
     height, width = images.shape[1:3]
     half = jnp.sqrt(1 - weight) / 2
@@ -50,7 +50,7 @@ def cutmix(images, labels, weight, center):
 
 @data_iterator(output_map=["plain", "mixup", "cutmix", "mixup_labels", "cutmix_labels"], reader_name="reader")
 def mixed(folder, num_classes):
-    """Photos as they are, and mixed in two ways."""
+    """Returns photos: unchanged, and mixed in two ways."""
     jpegs, labels = fn.readers.file(file_root=folder, name="reader", random_shuffle=True)
     images = fn.resize(fn.decoders.image(jpegs), size=(128, 128), dtype=types.FLOAT) / 255.0
     labels = fn.one_hot(labels, num_classes=num_classes)
@@ -68,7 +68,7 @@ def main():
     num_classes = sum(d.is_dir() for d in args.image_dir.iterdir())
     with mixed(str(args.image_dir), num_classes, batch_size=6, seed=3) as iterator:
         batch = next(iterator)
-        assert "callback" not in iterator.lower().as_text()  # it is all one program
+        assert "callback" not in iterator.lower().as_text()  # everything is one program
     sums = jax.device_get([batch["mixup_labels"].sum(axis=1), batch["cutmix_labels"].sum(axis=1)])
     print("the labels' weights of each sample add up to", [[round(float(x), 3) for x in row] for row in sums])
     jaxdali.show({name: batch[name] for name in ("plain", "mixup", "cutmix")}).save(args.output)

@@ -1,4 +1,4 @@
-"""A train step of Flax NNX that augments on the device: functions of jaxdali inside `jax.jit`, one program with the gradient's.
+"""A train step of Flax NNX that augments on the device: functions of jaxdali inside `jax.jit`, in one program with the gradient.
 
 python examples/nnx_augment.py
 """
@@ -29,7 +29,7 @@ class Model(nnx.Module):
 
 
 def augment(images, key):
-    """Dense arrays of static shapes; the random numbers are those of the same calls outside of a program."""
+    """Takes dense arrays of static shapes. The random numbers are those of the same calls outside of a program."""
     crop, mirror, turn = jax.random.split(key, 3)
     images = jd.random_resized_crop(images, size=(48, 48), random_area=(0.4, 1.0), key=crop)
     angle = jax.random.uniform(turn, (len(images),), minval=-15, maxval=15)

@@ -1,4 +1,4 @@
-"""Ray Data reads files and hands out blocks; jaxdali decodes and resizes each batch in one call of a worker.
+"""Ray Data reads files and divides them into blocks; jaxdali decodes and resizes each batch in one call of a worker.
 
 python examples/ray_map_batches.py
 """
@@ -15,12 +15,12 @@ IMAGES = pathlib.Path(__file__).parent.resolve() / "images"
 
 
 class Augment:
-    """Made once in each worker process. A key for each file makes results independent of how Ray cuts the blocks."""
+    """Ray makes one in each worker process. A key for each file makes results independent of how Ray divides the blocks."""
 
     def __init__(self, seed):
         import jax
 
-        jd.set_num_threads(1)  # of each worker
+        jd.set_num_threads(1)  # the number for each worker process
         self._key = jax.random.key(seed)
 
         @jd.jit

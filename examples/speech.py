@@ -34,7 +34,7 @@ def speech(manifest, train=True, dither=1e-5):
     power = fn.spectrogram(audio, nfft=512, window_length=320, window_step=160)
     mel = fn.mel_filter_bank(power, sample_rate=float(RATE), nfilter=MELS)
     features = fn.to_decibels(mel, multiplier=float(np.log(10)), reference=1.0, cutoff_db=-80.0)  # natural logarithms
-    features = fn.normalize(features, axes=[1], epsilon=1e-5)  # each band by itself
+    features = fn.normalize(features, axes=[1], epsilon=1e-5)  # normalises each band separately
     if train:  # SpecAugment: two bands of frequencies, and a span of time
         anchor = fn.cat(fn.random.uniform(range=(0.0, 0.9), shape=[2]), fn.random.uniform(range=(0.0, 0.8), shape=[1]))
         size = fn.cat(fn.random.uniform(range=(0.0, 0.15), shape=[2]), fn.random.uniform(range=(0.0, 0.1), shape=[1]))

@@ -2,8 +2,8 @@
 
     python examples/torch_collate.py [--start spawn | fork | forkserver]
 
-"fork" needs a parent that has run no JAX and no function of jaxdali: threads do not live on in the children. A worker
-of another parent says so in an error.
+"fork" needs a parent that has run neither JAX nor a function of jaxdali, because threads do not survive in the children. In a worker
+of any other parent, a call raises an error that says so.
 """
 
 import argparse
@@ -19,7 +19,7 @@ PHOTOS = sorted((pathlib.Path(__file__).parent / "images").rglob("*.jpg"))
 
 
 class Files(Dataset):
-    """The bytes of each file with its number: what is cheap stands here."""
+    """The bytes of each file with its number. Only the cheap work is done here."""
 
     def __len__(self):
         return len(PHOTOS)
@@ -35,8 +35,8 @@ def augmented(jpegs, keys):
 
 
 def collate(samples):
-    """A key for each sample, so that its pixels depend neither on the worker nor on the batch that it falls into."""
-    jd.set_num_threads(1)  # of each worker
+    """Gives each sample a key, so that its pixels depend neither on the worker nor on the batch that it is in."""
+    jd.set_num_threads(1)  # the number for each worker process
     numbers, jpegs = zip(*samples, strict=True)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jax.numpy.array(numbers))
     return torch.tensor(numbers), augmented(list(jpegs), keys).torch()

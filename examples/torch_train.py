@@ -59,7 +59,7 @@ def training(files, labels):
     # Resizing a window of 80 % of the image, at a random place, is a random crop.
     corner = fn.random.uniform(range=(0.0, 0.2), shape=2)
     images = fn.resize(images, size=(SIZE, SIZE), roi_start=corner, roi_end=corner + 0.8, roi_relative=True)
-    return images, fn.cast(labels, dtype=types.INT64)  # the type that cross_entropy wants
+    return images, fn.cast(labels, dtype=types.INT64)  # the type that cross_entropy requires
 
 
 @pipeline_def(num_threads=2)
@@ -79,14 +79,15 @@ class CNN(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """``uint8 [N, H, W, 3]`` -> logits ``float32 [N, classes]``."""
-        x = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0  # a view: channels last is what convolutions like best
+        x = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0  # a view: convolutions are fastest with channels last
         for conv in self.convs:
             x = torch.relu(conv(x))
         return self.head(x.mean(dim=(2, 3)))
 
 
 def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int = 0) -> tuple[list[float], float, float]:
-    """Trains on `folder`. Returns the loss of each step, the accuracy on the held-out part, and that of always saying one class."""
+    """Trains on `folder`. Returns the loss of each step, the accuracy on the held-out part, and the accuracy of always choosing one
+    class."""
     torch.manual_seed(seed)
     training_part, held_out_part = split(folder)
     held_out_labels = np.array(held_out_part[1])
