@@ -55,7 +55,7 @@ class _File:
         return begin
 
     def pad(self):
-        """Fills the block with a chunk of zeros. If its header doesn't fit into the rest of the block, the chunk fills the next block, too."""
+        """Fills the block with a chunk of zeros, and the next block, too, if the chunk's header doesn't fit into the rest."""
         room = -len(self._data) % _BLOCK
         if room >= 40:
             self.add(_chunk(bytes(room - 40), ord("p"), 0, 0))

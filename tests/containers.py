@@ -114,7 +114,7 @@ def write_tfrecord(path: pathlib.Path, records: Iterable[bytes], index: pathlib.
 
 
 def image_record(label: float | Sequence[float], data: bytes, number: int = 0) -> bytes:
-    """What a record of an image in MXNet's RecordIO holds."""
+    """The contents of an image's record in MXNet's RecordIO."""
     labels = [] if isinstance(label, float) else list(label)
     return (
         struct.pack("<IfQQ", len(labels), label if isinstance(label, float) else 0.0, number, 0)

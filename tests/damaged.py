@@ -4,7 +4,7 @@ from jaxdali import SampleError, pipeline_def
 
 
 def labels(define, batches=1, batch_size=1, **arguments):
-    """What the first output has in some batches, None for one that fails, and the errors."""
+    """Returns the first output of some batches, None for one that fails, and the errors."""
 
     @pipeline_def(batch_size=batch_size, num_threads=2, prefetch_queue_depth=1)
     def pipeline():

@@ -226,7 +226,7 @@ class DataSets:
         return self._made[name]
 
     def folder(self, name: str) -> pathlib.Path:
-        """Where the data set is."""
+        """The path of the data set."""
         return self._top / name
 
     def remote(self, name: str) -> dict[str, Any]:
@@ -301,7 +301,7 @@ class Shards:
         return found
 
     def saved(self) -> list[Saved]:
-        """What a checkpoint holds."""
+        """The contents of a checkpoint."""
         return [Saved(json.loads(json.dumps(s.fingerprint)), json.loads(json.dumps(s.cursor))) for s in self.source.saved(self.cursors)]
 
     def close(self):

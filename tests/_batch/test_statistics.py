@@ -1,4 +1,4 @@
-"""What the stages of a pipeline cost, as its meter says."""
+"""The cost of a pipeline's stages, as its meter reports it."""
 
 import gzip
 import time

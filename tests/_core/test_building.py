@@ -1,4 +1,4 @@
-"""What is said at the user's line."""
+"""Warnings and errors that name the user's line."""
 
 import collections.abc
 import re
@@ -10,7 +10,7 @@ from jaxdali import Pipeline, fn, pipeline_def
 
 
 def test_warnings_are_those_of_the_users_module_and_come_once_from_a_line():
-    """As Python's: it shows those of deprecations in ``__main__`` alone."""
+    """Python shows deprecations only if they are attributed to ``__main__``, so the module must be the user's."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("default", category=DeprecationWarning, module=re.escape(__name__) + "$")
@@ -20,7 +20,7 @@ def test_warnings_are_those_of_the_users_module_and_come_once_from_a_line():
 
 
 def test_a_node_can_not_be_iterated():
-    """As DALI's: no `Iterable`, by which code tells one output from several; and Python's text says why."""
+    """A node is not an `Iterable`, as in DALI: code tells one output from several by it. Python's message says why."""
 
     def unpacked(x):
         a, b = x

@@ -1,4 +1,4 @@
-"""What messages say: the reason alone, without names of classes of the package, and errors that users can catch by name."""
+"""Messages give only the reason, without names of the package's classes, and users can catch the errors by name."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What messages say to do instead, where something is not there or does not work."""
+"""Messages about what is missing or does not work say what to do instead."""
 
 import contextlib
 import operator
@@ -112,7 +112,7 @@ def test_arrays_of_jax_are_operands():
 
 
 def test_a_branch_of_another_type():
-    """Of a batch of which one sample takes each branch."""
+    """For a batch in which one sample takes each branch."""
 
     def define():
         x = fn.constant(idata=[1], dtype=types.UINT8)

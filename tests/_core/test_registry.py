@@ -133,7 +133,7 @@ def test_every_operator_is_declared():
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_none_is_not_given(name):
-    """Of every argument that may be left out, all at once; and the executor's hints are taken."""
+    """All defaults at once, of every optional argument; the executor's hints are accepted."""
     optional = {n: None for n, a in declared[name]().items() if not a.required and not a.is_input}
     assert {"bytes_per_sample_hint", "preserve", "seed", "name", "device"} <= set(optional)
     with Pipeline(batch_size=1, num_threads=1):

@@ -117,7 +117,7 @@ def chain(e):
 
 
 def frames(e):
-    """Of the exception and all that it came from, the innermost last."""
+    """Frames of the exception and of all its causes, the innermost last."""
     return [frame for x in reversed(list(chain(e))) for frame, _ in traceback.walk_tb(x.__traceback__)]
 
 

@@ -1,4 +1,4 @@
-"""Where data end: what is given, what is dropped, what is warned of, and iterators that never end."""
+"""The end of the data: what is returned, what is dropped, which warnings there are, and iterators that never end."""
 
 import functools
 import io

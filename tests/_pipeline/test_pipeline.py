@@ -136,7 +136,7 @@ def test_close_of_an_iterator_whose_thread_waits_for_data():
 
 @pytest.mark.parametrize("kind", ["callable", "generator", "index"])
 def test_build_before_an_iterator_loses_nothing(kind):
-    """As DALI's older examples do; also questions about readers come before the iterator."""
+    """DALI's older examples do this. Questions about readers also come before the iterator."""
     items = iter(range(100))
 
     def generator():

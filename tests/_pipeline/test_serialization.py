@@ -146,7 +146,7 @@ def test_damaged_text(name, value):
 
 
 def test_a_file_of_this_version_stays_readable(folder, monkeypatch):
-    """Whoever has to change the form of the text raises VERSION."""
+    """A change of the format requires a higher VERSION."""
     stored = places.DATA / "pipeline_3.json"
     monkeypatch.chdir(folder)
     assert batches(Pipeline.deserialize(filename=stored)) == batches(drawn("."))

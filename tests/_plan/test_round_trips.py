@@ -1,4 +1,4 @@
-"""What a program makes and the host needs: that program ends there, and another begins behind it."""
+"""Values that a program computes and the host needs: the program ends there, and another begins after it."""
 
 import logging
 
@@ -127,7 +127,7 @@ def test_small_window_on_the_host_is_that_of_the_kernel(window, dtype):
 
 
 def test_copies_are_looked_through():
-    """As in NVIDIA's notebook on warps: what was moved to the accelerator is read where it came from."""
+    """As in NVIDIA's notebook on warps: a value that was moved to the accelerator is read at its source."""
 
     def define():
         images = given(IMAGES, "HWC").gpu()

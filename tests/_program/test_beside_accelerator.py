@@ -1,4 +1,4 @@
-"""Accelerators that lack native kernels, played by CPU devices: their operators run beside them, on the first CPU device."""
+"""Accelerators without native kernels, emulated by CPU devices: native operators run on the first CPU device instead."""
 
 import types
 from typing import Any

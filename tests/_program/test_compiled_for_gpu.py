@@ -69,7 +69,7 @@ def gpus(number: int) -> list[jax.Device]:
 
 @dataclasses.dataclass
 class Compiled:
-    """What XLA made of a program.
+    """The program that XLA compiled.
 
     Attributes:
       thunks: what the GPU is told to do, in order; indented: as part of a command buffer.
@@ -87,7 +87,7 @@ class Recorded(Exception):
 
 
 def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
-    """Of an iterator's first program, GPUs played by CPU devices: how it is made, and its operands' shapes and types."""
+    """How an iterator's first program is compiled, with CPU devices that emulate GPUs, and the shapes and types of its operands."""
     sharding = shardings.of_batch(devices) if devices > 1 else None
     signature, made = inspect.signature(program._jit), []
 

@@ -139,7 +139,7 @@ def test_random_pipelines(case):
 
 
 def test_train_and_eval():
-    """What users write most: one call."""
+    """The most frequent pipeline is one call."""
 
     def train():
         images = fn.decoders.image_random_crop(source(), seed=1)

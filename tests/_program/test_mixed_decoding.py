@@ -1,4 +1,4 @@
-"""Pipelines that decode on a GPU, played by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
+"""Pipelines that decode on a GPU, emulated by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
 
 import contextlib
 import pathlib
@@ -28,11 +28,11 @@ HERE = re.escape(__file__)
 
 
 class Spy:
-    """What became of the samples.
+    """Records which samples went to the kernels, and which of them failed.
 
     Attributes:
-      taken: each time that samples went to the kernels, how many, of a batch or of those made again; refused: each time that some
-        failed, their codes, by place.
+      taken: the number of samples of each call of the kernels, for a batch or for samples that are made again; refused: for each
+        call in which some failed, their codes by index.
     """
 
     def __init__(self):
@@ -174,7 +174,7 @@ def test_flat_image(played):
 
 
 def test_cut_off_below_the_window(played):
-    """What is missing is not needed: no error, though the kernels refuse it."""
+    """The missing part is not needed, so there is no error, although the kernels refuse the file."""
     data = by_pillow(picture(160, 96), quality=90)
     files = [data[: len(data) * 3 // 4], *FILES[:3]]
 
@@ -369,7 +369,7 @@ def test_labels_stay_on_the_cpu(played, folder):
 
 
 def test_on_the_cpu_beside_a_gpu(played):
-    """A decoder with ``device="cpu"`` knows nothing of the kernels."""
+    """A decoder with ``device="cpu"`` doesn't use the kernels."""
     want = decode(FILES)
     with played() as spy:
         got = decode(FILES, device="cpu")

@@ -108,7 +108,7 @@ def test_outputs_lie_on_the_sharding_given(where):
 
 
 def test_axes_beside_the_batch_are_cut_on_the_device(monkeypatch):
-    """Of arrays on devices: nothing goes by way of the host."""
+    """Arrays on devices are passed on without a copy through the host."""
     where = sharding((4, 2), ("batch", "model"), P("batch", None, "model"))
     shards = Shards.of(where, 8)
     whole = np.arange(8 * 3 * 4).reshape(8, 3, 4)

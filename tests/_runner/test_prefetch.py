@@ -20,7 +20,7 @@ from jaxdali.plugin.jax import data_iterator
 
 
 def test_garbage_collected_in_a_producing_thread():
-    """Iterators, this one and another, are collected in a thread that makes batches: nobody waits for himself."""
+    """Two iterators are garbage-collected in a thread that makes batches; the thread must not wait for itself."""
 
     def make(source):
         @data_iterator(output_map=["x"])

@@ -177,7 +177,7 @@ def serve(what: str, name: str, folder: str):
 
 
 def measured(what: str, names: dict[str, str], folder: str, rounds: int) -> dict[str, list[float]]:
-    """Of each contender a number for each round; names: and the interpreters that run them."""
+    """For each contender, a number for each round. names: the contenders, with the interpreters that run them."""
     contenders = {}
     for name, python in names.items():
         command = [python, __file__, "--serve", what, name, "--data", folder]

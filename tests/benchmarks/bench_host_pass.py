@@ -1,4 +1,4 @@
-"""What the host pass costs: CPU time per batch of 8 of a pipeline of n pointwise operators on scalars.
+"""The cost of the host pass: CPU time per batch of 8 of a pipeline of n pointwise operators on scalars.
 
 python tests/benchmarks/bench_host_pass.py [--batches 300]
 """

@@ -1,4 +1,4 @@
-"""What the iterator costs the training loop: `next()`, the producing thread, imports, the first batch.
+"""The cost of the iterator in the training loop: `next()`, the producing thread, imports, the first batch.
 
     python tests/benchmarks/bench_iterator.py [--batches 200]
 

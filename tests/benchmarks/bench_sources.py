@@ -1,4 +1,4 @@
-"""What a Python source costs the training loop: called by `next()`, or with ``parallel=True`` in the background.
+"""The cost of a Python source in the training loop: called by `next()`, or with ``parallel=True`` in the background.
 
     python tests/benchmarks/bench_sources.py [--batches 60]
 

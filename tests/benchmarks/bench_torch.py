@@ -1,4 +1,4 @@
-"""What the PyTorch adapter costs the training loop.
+"""The cost of the PyTorch adapter in the training loop.
 
     python tests/benchmarks/bench_torch.py [--batches 200]
 

@@ -75,7 +75,7 @@ class SimpleJpeg(OpenCV):
 
 
 class Pillow:
-    """What torch's datasets do by default."""
+    """The default of torch's datasets."""
 
     def __init__(self):
         from PIL import Image
@@ -116,7 +116,7 @@ def rotated_size(width: int, height: int, degrees: float) -> tuple[int, int]:
 
 
 def window(rng: random.Random, width: int, height: int) -> tuple[int, int, int, int]:
-    """Of a random-resized crop: x, y, width, height."""
+    """The window of a random-resized crop: x, y, width, height."""
     for _ in range(10):
         area, aspect = width * height * rng.uniform(0.08, 1), math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))

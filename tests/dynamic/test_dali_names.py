@@ -75,7 +75,7 @@ def test_torch():
 
 
 def test_the_default_generator():
-    """Of each thread its own; `set_seed` begins it anew."""
+    """Each thread has its own generator; `set_seed` restarts it."""
 
     def draw():
         return ndd.random.uniform(range=(0, 1), batch_size=4).numpy().tolist(), ndd.noise.gaussian(ndd.batch([[0.0]] * 2)).numpy().tolist()
@@ -236,7 +236,7 @@ def test_misused_checkpoints(tmp_path):
     for wrong in ("", "[]", "{}", '{"version": 7, "states": {}}', '{"version": 1, "states": {"a": {"state": 1, "type": null}}}'):
         with pytest.raises(ValueError, match="checkpoint"):
             state.deserialize(wrong)
-    assert state.is_complete  # what is wrong changes nothing
+    assert state.is_complete  # a wrong text changes nothing
     want = state.get_state("a")
     generator.key()
     state.set_state("a", want, ndd.random.RNG)
@@ -253,7 +253,7 @@ def test_checkpoints_as_those_of_dali(tmp_path):
     assert (state.register(first, "a"), state.register(second), "a" in state, len(state)) == ("a", "__op_1", True, 2)
     second.key()
     state.collect()
-    assert state.register(first) == "a"  # it is there already
+    assert state.register(first) == "a"  # it is registered already
     assert [state.save(pattern) for _ in range(2)] == [pattern.format(seq=0), pattern.format(seq=1)]  # the folder is made
     # Whatever the format of the numbers is now, the last file is found.
     assert state.load(pattern.replace("03d", "d")) == pattern.format(seq=1)

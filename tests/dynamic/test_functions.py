@@ -137,7 +137,7 @@ def test_arithmetic_has_the_types_of_pipelines():
 
 
 def test_a_batch_has_no_truth_value():
-    """As in NumPy; the number of samples would make each comparison true."""
+    """As in NumPy. If the number of samples were the truth value, each comparison would be true."""
     with pytest.raises(ValueError, match="a batch of 4 samples has no truth value"):
         bool(jd.batch(images()) > 300)
     assert bool(jd.batch([2.0]) > 1)

@@ -126,7 +126,7 @@ def test_resuming(folder, taken, other_size):
 
 
 def test_another_number_of_shards(folder):
-    """What two shards had not read of their epoch is read once by three."""
+    """Three shards read once what two shards had not read of their epoch."""
     read: Counter[str] = Counter()
     states = []
     for shard in range(2):

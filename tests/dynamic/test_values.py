@@ -1,4 +1,4 @@
-"""What functions of values take: columns of other libraries, types, layouts, arguments."""
+"""Inputs of functions of values: columns of other libraries, types, layouts, arguments."""
 
 import collections.abc
 

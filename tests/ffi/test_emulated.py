@@ -1,4 +1,4 @@
-"""What the CUDA kernels compute, run by the emulation on the CPU, against the CPU kernels."""
+"""Compares the CUDA kernels, which the emulation runs on the CPU, with the CPU kernels."""
 
 import importlib
 from typing import Any

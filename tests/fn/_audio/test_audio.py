@@ -45,7 +45,7 @@ def test_a_ragged_batch_gives_what_dense_ones_give():
 @pytest.mark.parametrize("layout", ["ft", "tf"])
 @pytest.mark.parametrize(("center", "reflect"), [(True, True), (True, False), (False, True)])
 def test_spectrogram(layout, center, reflect):
-    """Of short signals, too, in which windows reach beyond both ends."""
+    """Also for short signals, in which windows extend beyond both ends."""
     signals = [*SIGNALS, SIGNALS[0][:7], SIGNALS[0][:33]] if center else [*SIGNALS, SIGNALS[0][:38]]
     (found,) = run(
         lambda x: fn.spectrogram(

@@ -78,7 +78,7 @@ def test_as_small_as_the_resize_allows(resize, scales, decoded):
     "options", [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}]
 )
 def test_pixels_are_libjpegs(options, scale):
-    """What libjpeg-turbo itself gives at that scale (Pillow's draft mode), which is what the resize is asked for."""
+    """The result of libjpeg-turbo at that scale (Pillow's draft mode), which is also the size that the resize returns."""
     file = encode(picture(333, 512), "JPEG", quality=90, **options)
     image = Image.open(io.BytesIO(file))
     image.draft(image.mode, (512 // scale, 333 // scale))

@@ -138,7 +138,7 @@ def test_fast_idct():
 
 
 def test_other_formats():
-    """What the golden files lack."""
+    """Cases that the golden files don't have."""
     pixels, deep = picture(24, 31), picture(24, 31, dtype=np.uint16)
     imagecodecs = pytest.importorskip("imagecodecs")
     ascii_ppm = b"P3 # a comment\n31 24\n255\n" + " ".join(map(str, pixels.ravel())).encode()

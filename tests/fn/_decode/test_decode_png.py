@@ -91,7 +91,7 @@ def test_other_chunks_are_left_out():
 
 
 def damaged():
-    """What is done to a file, whether it still decodes, and the file."""
+    """For each damaged file: a description of the change, whether the file still decodes, and the file."""
     rng = np.random.default_rng(2)
     samples = rng.integers(0, 256, (40, 50, 3))
     good = encode_png(samples, RGB, 8, filters=(0,), pieces=2)

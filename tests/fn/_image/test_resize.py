@@ -284,7 +284,7 @@ def test_bad_arguments(kwargs, message):
 
 
 def test_without_a_size_where_nobody_uses_it():
-    """As in DALI: only what runs is refused."""
+    """As in DALI, only operators that run are refused."""
 
     def define(x):
         fn.resize(x, mode="stretch")
@@ -307,7 +307,7 @@ def test_bad_input():
 
 
 def test_filters_per_sample():
-    """As numbers, or of the type that DALI asks of them."""
+    """As numbers, or in the type that DALI requires."""
     image = noise(9, 14, 3)
     for made in (lambda x: x, lambda x: fn.reinterpret(x, dtype=types.INTERP_TYPE), lambda x: fn.cast(x, dtype=types.INTERP_TYPE)):
         filters = [np.int32(CUBIC), np.int32(NN)]

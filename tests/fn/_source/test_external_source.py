@@ -149,7 +149,7 @@ def test_a_first_batch_without_an_element(first):
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_sources_of_one_batch_give_as_many_samples(joined):
-    """As in DALI, which says "Batch size clash!", also where the outputs don't meet."""
+    """DALI reports "Batch size clash!", also if no operator uses both outputs."""
 
     def define():
         a, b = fn.external_source([np.zeros(2), np.zeros(1)]), fn.external_source([np.ones(2), np.ones(2)])

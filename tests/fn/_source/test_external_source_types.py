@@ -1,4 +1,4 @@
-"""What is known of external_source's data: types, layouts, shapes, given or seen in the first batch."""
+"""What is known about external_source's data: types, layouts, shapes, given or seen in the first batch."""
 
 import numpy as np
 import pytest

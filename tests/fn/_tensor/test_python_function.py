@@ -1,4 +1,4 @@
-"""python_function and dump_image: what functions get, and what becomes of their results."""
+"""python_function and dump_image: the inputs of functions, and the use of their results."""
 
 import jax
 import numpy as np
@@ -192,7 +192,7 @@ def array_of(capsule):
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
 def test_capsules(batch, on_device):
-    """As given, as made, and anything with __dlpack__ may be returned."""
+    """A function may return its input, a new array, or anything with __dlpack__."""
 
     def each(x):
         a = array_of(x)

@@ -139,7 +139,7 @@ def test_short_last_batch():
 
 @pytest.mark.parametrize("shape", [(0, 1, 2), (0, 2, 2)])
 def test_squeezed_samples_keep_their_number_of_elements(shape):
-    """As DALI: an empty sample loses an axis only where it stays empty."""
+    """As in DALI, an empty sample loses an axis only where it stays empty."""
     with pytest.raises((ValueError, RuntimeError), match=rf"squeeze.*sample 1 has shape \({shape[0]}, {shape[1]}, {shape[2]}\)"):
         run(lambda x: fn.squeeze(x, axes=[0]), [np.ones((1, 2, 2)), np.zeros(shape)])
     (got,) = run(lambda x: fn.squeeze(x, axes=[1]), [np.ones((2, 1, 2)), np.zeros((0, 2, 2))])

@@ -1,4 +1,4 @@
-"""What all readers have in common: each record once in an epoch, orders, shards, padding, going on, storage."""
+"""What all readers have in common: each record once in an epoch, orders, shards, padding, resumption, storage."""
 
 import collections
 import inspect

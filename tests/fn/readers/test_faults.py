@@ -1,4 +1,4 @@
-"""What becomes of data sets that are damaged, changed or not to be read: an error that names file and record, or another record."""
+"""Data sets that are damaged, changed or unreadable: an error that names file and record, or another record."""
 
 import collections
 import dataclasses
@@ -77,7 +77,7 @@ def test_no_permission_is_said_at_once(data_sets, name):
 
 @pytest.mark.parametrize("name", READERS)
 def test_no_permission_for_files(data_sets, name):
-    """Of local files, which root may read: it gives up its rights meanwhile."""
+    """Local files without permission to read. Root may read them anyway, so the test drops root's rights."""
     source = data_sets(name)
     with tempfile.TemporaryDirectory() as top:
         shutil.copytree(data_sets.folder(name), f"{top}/{name}")
@@ -111,7 +111,7 @@ def test_what_is_no_file_is_said_at_once(data_sets, tmp_path, name, make):
 
 @pytest.fixture
 def few_descriptors():
-    """As many more as three hundred files take."""
+    """Limits the process to three hundred more open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 300, hard))
     yield

@@ -35,7 +35,7 @@ def root(tmp_path):
 
 
 def test_files(root):
-    """As DALI lists them: the root's own first, then one level of sub-directories, in byte order."""
+    """DALI lists the files of the root first, then one level of sub-directories, in byte order."""
     arrays, names = read(batch_size=5, file_root=root)
     assert names == ["./a.npy", "./b.npy", "!y/2.npy", "+x/1.npy", "./a.npy"]
     assert [x.shape for x in arrays] == [(2, 2), (1, 2), (4, 2), (3, 2), (2, 2)]

@@ -113,7 +113,7 @@ def test_nulls_in_lists_are_errors_of_their_rows(tmp_path, kind):
 @pytest.mark.parametrize("form", [pa.ipc.new_file, pa.ipc.new_stream])
 @pytest.mark.parametrize("wrong", [[0, 7, 1 << 30], [0, -7, 11], [0, 12, 11]])
 def test_offsets_that_point_outside_are_errors_of_their_group(tmp_path, form, wrong):
-    """Of Arrow's tables, which are used as they lie in the file."""
+    """For Arrow's tables, which are used as they are in the file."""
     path, good = tmp_path / "x.arrow", [list(range(7)), [8, 9, 10, 11]]
     table = pa.table({"x": [[1], [2, 3], *good]})
     with pa.OSFile(str(path), "wb") as f, form(f, table.schema) as writer:
