@@ -23,6 +23,9 @@ set(JAXDALI_DEFLATE_TARBALL "" CACHE FILEPATH "Local source archive of libdeflat
 function(jaxdali_newer_cpus)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/jpeg/kernels_simd.cc" PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2")
+    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/spectrogram/spectrogram_avx2_cpu.cc" PROPERTIES COMPILE_OPTIONS "-mavx2")
+    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/spectrogram/spectrogram_avx512_cpu.cc" PROPERTIES COMPILE_OPTIONS
+                                "-mavx512f;-mprefer-vector-width=512")
   endif()
 endfunction()
 

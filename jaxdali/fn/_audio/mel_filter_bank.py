@@ -96,9 +96,12 @@ class MelFilterBank(AlongAxis):
         return self.nfilter
 
     def vectors(self, xp: Any, x: Any) -> Any:
+        return xp.matmul(x, self.weights(x.shape[-1]).T, **({} if xp is np else {"precision": "highest"}))
+
+    def weights(self, bins: int) -> np.ndarray:
+        """The filters as rows, ``float32[nfilter, bins]``."""
         htk = self.mel_formula == "htk"
-        weights = filters(x.shape[-1], self.nfilter, self.sample_rate, self.freq_low, self._high, htk, self.normalize)
-        return xp.matmul(x, weights.T, **({} if xp is np else {"precision": "highest"}))
+        return filters(bins, self.nfilter, self.sample_rate, self.freq_low, self._high, htk, self.normalize)
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
         if type(inner) is not Spectrogram:
@@ -116,6 +119,13 @@ class _MelSpectrogram(Spectrogram):
     @property
     def _bins(self) -> int:
         return self.filters.nfilter
+
+    def _filters(self) -> tuple[np.ndarray, np.ndarray]:
+        weights = self.filters.weights(self._nfft // 2 + 1)
+        first = (weights != 0).argmax(axis=0)  # a bin lies under two neighbouring triangles at most
+        padded = np.concatenate([weights, np.zeros_like(weights[:1])])
+        bins = np.arange(weights.shape[1])
+        return first.astype(np.int32), np.stack([padded[first, bins], padded[first + 1, bins]], axis=1)
 
     def _spectra(self, frames: Any) -> Any:
         return self.filters.vectors(jnp, super()._spectra(frames))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
@@ -109,19 +113,70 @@ class Spectrogram(ProgramOperator):
         return Setup((np.stack([bins, frames] if self.layout == "ft" else [frames, bins], axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> Any:
+        """One native call on CPUs, whose threads take a sample each; elsewhere, and for derivatives, `_defined`."""
+
+        out, ragged = ctx.out[0], isinstance(x, Ragged)
+        place = () if out is None else (out.offsets, out.shapes)
+
+        def with_arrays(f: Callable[[LowerContext, Any], Any], data: Any, control: Any, at: Any, place: Any) -> Any:
+            to = None if out is None else dataclasses.replace(out, offsets=place[0], shapes=place[1])
+            y = f(dataclasses.replace(ctx, control=control, out=(to,)), Ragged(data, *at) if ragged else data)
+            return y.data if isinstance(y, Ragged) else y
+
+        @jax.custom_jvp
+        def spectra(*arrays: Any) -> Any:
+            cpu, default = (functools.partial(with_arrays, f) for f in (self._native, self._defined))
+            return jax.lax.platform_dependent(*arrays, cpu=cpu, default=default)
+
+        @spectra.defjvp
+        def _derivative(primals: Any, tangents: Any) -> Any:
+            return jax.jvp(lambda data: with_arrays(self._defined, data, *primals[1:]), primals[:1], tangents[:1])
+
+        y = spectra(x.data if isinstance(x, Ragged) else x, ctx.control, (x.offsets, x.shapes) if isinstance(x, Ragged) else (), place)
+        return (y if out is None else Ragged(y, out.offsets, out.shapes),)
+
+    def _native(self, ctx: LowerContext, x: Any) -> Any:
+        first, weights = self._filters()
+        y, _ = _ffi.call(  # the host has checked shapes
+            "spectrogram",
+            ctx,
+            x,
+            ctx.spec,
+            ctx.out[0],
+            jnp.asarray(self._window()),
+            jnp.asarray(first),
+            jnp.asarray(weights),
+            step=self.window_step,
+            nfft=self._nfft,
+            before=self._before,
+            filters=self._bins if len(first) else 0,
+            time=self.layout.index("t"),
+            reflect=self.center_windows and self.reflect_padding,
+            squares=self.power == 2,
+        )
+        return y
+
+    def _filters(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each bin the first filter that it belongs to, ``i32[bins]``, and its weights there and in the next; empty: there are none."""
+        return np.zeros(0, np.int32), np.zeros((0, 2), np.float32)
+
+    def _window(self) -> np.ndarray:
+        return np.asarray(hann(self.window_length) if self.window_fn is None else self.window_fn, np.float32)
+
+    def _defined(self, ctx: LowerContext, x: Any) -> Any:
+        """The definition, in jnp."""
         out = ctx.out[0]
         if not isinstance(x, Ragged):
             y = self._spectra(self._dense(x.reshape(x.shape[0], -1)))
-            return (jnp.swapaxes(y, 1, 2) if self.layout == "ft" else y,)
+            return jnp.swapaxes(y, 1, 2) if self.layout == "ft" else y
         assert out is not None
         counts = out.shapes[:, self.layout.index("t")]
         first, spectra = self._ragged(x, counts, max(out.capacity // self._bins, 1))
-        return (from_columns(spectra, first, counts if self.layout == "ft" else jnp.ones_like(counts), out),)
+        return from_columns(spectra, first, counts if self.layout == "ft" else jnp.ones_like(counts), out)
 
     def _spectra(self, frames: Any) -> Any:
         """The rows of the result ``[..., bins]`` of windows ``[..., window_length]``."""
-        window = np.asarray(hann(self.window_length) if self.window_fn is None else self.window_fn, np.float32)
-        return magnitudes(jnp, frames * window, self._nfft, self.power)
+        return magnitudes(jnp, frames * self._window(), self._nfft, self.power)
 
     def _outside(self, xp: Any, at: Any, n: Any) -> tuple[Any, Any]:
         """Where the signal is read at places that may be outside of it, and by what is multiplied what is read there."""

@@ -3,12 +3,16 @@
 import io
 import struct
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from pipelines import run
 
 from jaxdali import SampleError, Storage, fn, pipeline_def, types
+from jaxdali import dynamic as jd
 from jaxdali.fn._audio import files
+from jaxdali.fn._audio.mel_filter_bank import filters
 
 RNG = np.random.default_rng(3)
 SIGNALS = [RNG.normal(0, 1, n).astype(np.float32) for n in (700, 431, 1000)]
@@ -40,6 +44,40 @@ def test_a_ragged_batch_gives_what_dense_ones_give():
         np.testing.assert_array_equal(got, other)
         (dense,) = run(chain, [x, x])
         np.testing.assert_allclose(arrays(dense)[1], got, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize(("nfft", "power"), [(1, 2), (61, 1), (400, 2), (509, 1), (512, 2)])
+@pytest.mark.parametrize("mels", [0, 20])
+def test_the_native_spectrogram(nfft, power, mels):
+    """CPU programs call the kernel, which gives what the definition gives for other devices; also for prime lengths."""
+    rng = np.random.default_rng(nfft)
+    signals = [rng.normal(size=n).astype(np.float32) for n in (700, 1201, 3)]
+    length = max(nfft - 7, 1)
+
+    def define(x):
+        x = fn.spectrogram(x, nfft=nfft, window_length=length, window_step=11, power=power)
+        return fn.mel_filter_bank(x, nfilter=mels, sample_rate=16000.0, normalize=False) if mels else x
+
+    for x, got in zip(signals, arrays(run(define, signals)[0]), strict=True):
+        window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(length) + 0.5) / length)
+        padded = np.pad(x.astype(np.float64), length // 2 + 1, "reflect")[1:]
+        want = np.stack([np.abs(np.fft.rfft(padded[11 * i :][:length] * window, nfft)) ** power for i in range(len(x) // 11 + 1)], axis=1)
+        if mels:
+            want = filters(nfft // 2 + 1, mels, 16000.0, 0.0, 8000.0, False, False) @ want
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * max(want.max(), 1e-3))
+
+
+def test_cpu_programs_call_the_kernel_and_have_derivatives():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 300)), jnp.float32)
+
+    def f(x):
+        return jnp.sum(jd.spectrogram(x, window_length=40, window_step=9).jax())
+
+    assert "jaxdali_spectrogram" in jax.jit(f).lower(x).as_text()
+    step = np.zeros_like(x)
+    step[1, 77] = 1e-2
+    slope = (f(x + step) - f(x - step)) / 2e-2
+    np.testing.assert_allclose(jax.grad(f)(x)[1, 77], slope, rtol=1e-2)
 
 
 @pytest.mark.parametrize("layout", ["ft", "tf"])

@@ -1,0 +1,52 @@
+// The kernel of spectrograms has no CUDA kernel: its versions for different vectors are compared with each other.
+#include "ffi/common/simd.h"
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/spectrogram/spectrogram.h"
+
+namespace jaxdali {
+namespace {
+
+const char* Narrow(const SpectrogramBatch& b, const Samples& samples, void*) {
+  for (int i = 0; i < samples.n; i++) {
+    if (!samples.present[i])
+      samples.status[i] = kOk;
+    else
+      samples.status[i] = b.in.valid(i) && b.out.valid(i) ? Spectrogram16(b, i) : kInternal;
+  }
+  return nullptr;
+}
+
+void TrySpectrogram(Random& random) {
+  const int n = 1 + random(4), length = 1 + random(80), nfft = length + (random(2) ? 0 : random(60));
+  const int step = 1 + random(40), filters = random(2) ? 0 : 1 + random(12), bins = nfft / 2 + 1, time = random(2);
+  Shapes in_shapes, out_shapes;
+  for (int i = 0; i < n; i++) {
+    in_shapes.push_back({random.Extent(400)});
+    // Mostly as many windows as the signal has; any number must stay inside the signal.
+    const int times = random(5) ? in_shapes.back()[0] / step + 1 : random(100), rows = filters ? filters : bins;
+    out_shapes.push_back(time == 1 ? std::vector<int>{rows, times} : std::vector<int>{times, rows});
+  }
+  std::vector<float> window, weights;
+  std::vector<int32_t> first;
+  for (int t = 0; t < length; t++) window.push_back(static_cast<float>(random.Uniform(0, 1)));
+  for (int k = 0; filters && k < bins; k++) {
+    first.push_back(random(filters));
+    for (int j = 0; j < 2; j++) weights.push_back(static_cast<float>(random.Uniform(0, 1)));
+  }
+  Memory memory(DType::kF32, in_shapes, false, random(10) ? -1 : 0, random);
+  const SpectrogramBatch b{
+      memory.batch, {},   window.data(),  first.data(),  weights.data(), length, step, nfft, random(2) ? length / 2 : 0,
+      filters,      time, random(2) == 0, random(2) == 0};
+  const auto each = [&](auto kernel) {
+    Run("spectrogram", b, DType::kF32, out_shapes, false, -1, random, Narrow, kernel);
+  };
+  each(Spectrogram);
+#if defined(__x86_64__)
+  if (kHasSimd) each(Spectrogram32);
+#endif
+}
+
+JAXDALI_CHECK(spectrogram, TrySpectrogram)
+
+}  // namespace
+}  // namespace jaxdali

@@ -1,0 +1,5 @@
+// CPU kernel of spectrograms for CPUs with AVX2; codecs.cmake says how it is compiled.
+#if defined(__x86_64__)
+#define JAXDALI_LANE_BYTES 32
+#include "ffi/spectrogram/spectrogram_lanes.h"
+#endif
