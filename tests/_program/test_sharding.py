@@ -177,8 +177,8 @@ def test_shardings_of_outputs_must_cut_the_batch_alike():
     with pytest.raises(ValueError, match=r"same slices: 'images' into 4, .* but 'numbers' into 1"):
         data_iterator(definition, list(where), size=32, sharding=where)(batch_size=16)
     del where["numbers"]
-    with pytest.raises(ValueError, match="names in output_map"):
-        data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)
+    with pytest.warns(UserWarning, match="reader_name"), pytest.raises(ValueError, match="names in output_map"):
+        data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)(batch_size=16)
 
 
 @pytest.mark.parametrize(
