@@ -14,8 +14,8 @@ from jaxdali import fn, math, types
 from jaxdali._core.names import DALI_OPERATORS
 
 # What has no meaning here, or is not there yet.
-MISSING = {"ExternalSource", "ThreadPool", "capture", "optical_flow", "pytorch", "stream"}
-MISSING |= {"decoders.video", "experimental.readers", "readers.Video", "readers.VideoResize"}
+MISSING = {"ExternalSource", "ThreadPool", "optical_flow", "pytorch", "stream"}
+MISSING |= {"experimental.readers"}
 MISSING |= {"set_current_stream", "set_default_stream", "Stream.handle"}
 MISSING |= {f"EvalContext.{x}" for x in ("cache_results", "cached_results", "cuda_stream", "thread_pool", "device_id")}
 
@@ -308,3 +308,12 @@ def test_mathematics_of_tensors():
     assert (type(found), found.tolist()) == (ndd.Tensor, [1, 2, 3])
     assert ndd.math.clamp(ndd.tensor([1, 5]), 2, 3).tolist() == [2, 3]
     assert type(math.sqrt(jd.tensor(np.float32([4])))) is jd.Tensor
+
+
+def test_a_loop_with_capture():
+    """Its results are those of a loop without."""
+    sizes = ndd.capture.invariant({"size": (4, 5)})
+    epochs = [begin()[0].next_epoch(batch_size=4, capture=capture) for capture in (False, True)]
+    for (jpegs, _), (same, _) in zip(*epochs, strict=True):
+        plain, captured = (ndd.resize(ndd.decoders.image(x), size=sizes["size"]) for x in (jpegs, same))
+        np.testing.assert_array_equal(plain.numpy(), captured.numpy())

@@ -17,6 +17,7 @@ from ...dynamic import set_num_threads as set_num_threads
 from ...types import DALIDataType as DataType
 from ...types import DALIImageType as ImageType  # noqa: F401
 from ...types import DALIInterpType as InterpType  # noqa: F401
+from . import capture as capture
 from . import checkpoint as checkpoint
 from . import random as random
 from . import readers as readers

@@ -27,7 +27,6 @@ _INSTEAD = {
     **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
     "ExternalSource": "pass values to the functions",
     "ThreadPool": "a process has one pool of threads, see set_num_threads",
-    "capture": "jaxdali.dynamic.jit compiles several functions into one program",
     "optical_flow": "it needs NVIDIA's engine",
     "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader",
 }
