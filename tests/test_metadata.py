@@ -1,5 +1,6 @@
 """Metadata: the Python objects that accompany samples."""
 
+import importlib
 import json
 import pathlib
 import pickle
@@ -235,7 +236,8 @@ def test_samples_that_cannot_be_read(tmp_path, on_error, shards):
 
 
 def test_without_a_mask_a_short_batch_has_its_own_rows(tmp_path):
-    torch_iterator = pytest.importorskip("jaxdali.plugin.pytorch")
+    pytest.importorskip("torch")
+    torch_iterator = importlib.import_module("jaxdali.plugin.pytorch")
     paths = write(tmp_path, 6, missing=(2,))
 
     @pipeline_def(batch_size=4, num_threads=1, device_id=None)
