@@ -14,7 +14,7 @@ from jaxdali import fn, math, types
 from jaxdali._core.names import DALI_OPERATORS
 
 # What has no meaning here, or is not there yet.
-MISSING = {"ExternalSource", "ThreadPool", "optical_flow", "pytorch", "stream"}
+MISSING = {"ThreadPool", "optical_flow", "pytorch", "stream"}
 MISSING |= {"experimental.readers"}
 MISSING |= {"set_current_stream", "set_default_stream", "Stream.handle"}
 MISSING |= {f"EvalContext.{x}" for x in ("cache_results", "cached_results", "cuda_stream", "thread_pool", "device_id")}
@@ -317,3 +317,48 @@ def test_a_loop_with_capture():
     for (jpegs, _), (same, _) in zip(*epochs, strict=True):
         plain, captured = (ndd.resize(ndd.decoders.image(x), size=sizes["size"]) for x in (jpegs, same))
         np.testing.assert_array_equal(plain.numpy(), captured.numpy())
+
+
+def taken(source, number):
+    """Whether each of so many calls gives data."""
+    found = []
+    for _ in range(number):
+        try:
+            source()
+            found.append(True)
+        except StopIteration:
+            found.append(False)
+    return found
+
+
+def test_external_source():
+    """Types, shapes and ends are those of DALI."""
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    one = ndd.ExternalSource(lambda: a, layout="XY", dtype=ndd.int32)()
+    assert (type(one), one.dtype, one.layout, one.tolist()) == (ndd.Tensor, ndd.int32, "XY", a.tolist())
+    assert ndd.ExternalSource(lambda: [a, a])().shape == (2, 2, 3)  # a list is one sample, too
+    repeated = ndd.ExternalSource(lambda: a)(batch_size=3)
+    assert (type(repeated), repeated.shape) == (ndd.Batch, [(2, 3)] * 3)
+    pair = ndd.batch([a, a])
+    assert ndd.ExternalSource(lambda: pair)(batch_size=2).numpy().tolist() == [a.tolist()] * 2
+    first, second = ndd.ExternalSource(lambda: (a, a), 2, dtype=[ndd.int32, None], layout=["XY", "AB"])()
+    assert (first.dtype, first.layout, second.dtype, second.layout) == (ndd.int32, "XY", ndd.float32, "AB")
+    for cycle, expected in (
+        (None, [True, True, False, False]),
+        ("no", [True, True, False, False]),
+        (True, [True] * 4),
+        ("quiet", [True] * 4),
+        ("raise", [True, True, False, True]),
+    ):
+        assert taken(ndd.ExternalSource([a, a], cycle=cycle), 4) == expected
+    assert [x.shape for x in ndd.ExternalSource([a, a]).captured(batch_size=2)] == [[(2, 3)] * 2] * 2
+    for wrong, message in (
+        (lambda: ndd.ExternalSource(3), "a function or an iterable, got int"),
+        (lambda: ndd.ExternalSource([a], cycle="x"), "cycle must be"),
+        (lambda: ndd.ExternalSource(lambda: a, cycle="quiet"), "cycle needs a source"),
+        (lambda: ndd.ExternalSource(lambda: (a, a), 2, layout=["XY"]), "layout has 1 entries for 2"),
+        (lambda: ndd.ExternalSource(lambda: (a, a), 3)(), "must give 3 outputs, got 2"),
+        (lambda: ndd.ExternalSource(lambda: pair)(batch_size=3), "batches of 3 samples, got 2"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            wrong()

@@ -28,6 +28,7 @@ from ._contexts import Stream as Stream
 from ._contexts import device as device
 from ._contexts import get_current_stream as get_current_stream
 from ._contexts import get_current_stream as get_default_stream  # noqa: F401
+from ._external_source import ExternalSource as ExternalSource
 from ._functions import functions_of as _functions_of
 from ._functions import missing as _missing
 from ._values import Batch as Batch

@@ -25,7 +25,6 @@ _OWN = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor
 _STREAMS = "streams are XLA's: nothing has to be passed"
 _INSTEAD = {
     **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
-    "ExternalSource": "pass values to the functions",
     "ThreadPool": "a process has one pool of threads, see set_num_threads",
     "optical_flow": "it needs NVIDIA's engine",
     "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader",
@@ -42,7 +41,8 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*inputs: Any, **arguments: Any) -> Any:
         if isinstance(device := arguments.get("device"), Device):
-            arguments["device"] = device.device_type
+            with device:  # refuses another device than the first
+                arguments["device"] = device.device_type
         inputs = tuple(map(_sample, inputs))
         keyed = arguments.get("rng") is not None or arguments.get("key") is not None
         if not keyed and function in _drawing:
