@@ -151,10 +151,14 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     if stage == "cpu" and can_be_on_host(node) and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers):
         stage = "host"  # an input was bound to a host operator
 
-    def first_shape(i: int) -> tuple[int, ...] | None:
-        ref = step.inputs[i]
+    def original(ref: Ref) -> Ref:
+        """The value that this one is a copy of: copies may be removed from the plan."""
         while (m := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
             ref = m.inputs[0]
+        return ref
+
+    def first_shape(i: int) -> tuple[int, ...] | None:
+        ref = original(step.inputs[i])
         source = where.sources.get(ref.step)
         shape = source.first_shape(ref.index) if source is not None else None
         shape = where.first_shapes.get(ref) if shape is None else shape
@@ -163,9 +167,10 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         return shape
 
     def first_samples(i: int) -> Sequence[np.ndarray] | None:
-        samples = where.first_samples.get(step.inputs[i])
+        ref = original(step.inputs[i])
+        samples = where.first_samples.get(ref)
         if samples is None:
-            awaits.append(step.inputs[i])
+            awaits.append(ref)
         return samples
 
     specs: tuple[Spec, ...] = ()
