@@ -24,10 +24,8 @@ from .._video.files import VideoIndex
 FrameNum = bool | Literal["none", "scalar", "sequence"]
 
 
-class ReadVideo(Reader):
-    """`readers.video`; the fields are its arguments."""
-
-    name: ClassVar[str] = "readers.video"
+class ClipReader(Reader):
+    """What `readers.video` and `experimental.readers.video` share; the fields are arguments of both."""
 
     filenames: Paths
     file_root: Path | None
@@ -38,10 +36,36 @@ class ReadVideo(Reader):
     stride: int
     enable_frame_num: FrameNum | None
     enable_timestamps: bool
+    image_type: types.DALIImageType
+
+    @property
+    def form(self) -> ClipForm:
+        """What is read of each clip."""
+        raise NotImplementedError(self.name)
+
+    def _clips(self, index: VideoIndex, entry: Listed, path: str) -> list[tuple[int, int, int]]:
+        """First frame, and the part of the video that it is in, of each clip."""
+        raise NotImplementedError(self.name)
+
+    @property
+    def num_arrays(self) -> int:
+        return self.form.num_outputs
+
+    def open(self) -> Clips:
+        store = Store(self.storage)
+        labels = None if self.labels is None else as_list(self.labels)
+        root, entries = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
+        return Clips(self.name, root, entries, store, self.form, self._clips)
+
+
+class ReadVideo(ClipReader):
+    """`readers.video`; the fields are its further arguments."""
+
+    name: ClassVar[str] = "readers.video"
+
     pad_sequences: bool
     file_list_frame_num: bool
     file_list_include_preceding_frame: bool
-    image_type: types.DALIImageType
 
     def __post_init__(self):
         super().__post_init__()
@@ -71,16 +95,6 @@ class ReadVideo(Reader):
             timestamps=self.enable_timestamps,
             onward=not self.random_shuffle and self.shuffle is None,
         )
-
-    @property
-    def num_arrays(self) -> int:
-        return self.form.num_outputs
-
-    def open(self) -> Clips:
-        store = Store(self.storage)
-        labels = None if self.labels is None else as_list(self.labels)
-        root, entries = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
-        return Clips(self.name, root, entries, store, self.form, self._clips)
 
     def _clips(self, index: VideoIndex, entry: Listed, path: str) -> list[tuple[int, int, int]]:
         """First frame, and the part of the video that it is in, of each clip."""

@@ -14,35 +14,23 @@ from ...._core.errors import ArgumentError
 from ...._core.graph import DataNode
 from ...._core.operator_function import operator_function
 from ...._data.files import Path, Paths, as_list
-from ...._data.listed import Reader
-from ...._data.storage import Store
-from ..._video.clips import ClipForm, Clips, Listed, PadMode, listed, which_videos
+from ..._video.clips import ClipForm, Listed, PadMode, which_videos
 from ..._video.files import VideoIndex
-from ...readers._video import FrameNum, VideoHints, frame_num_of
+from ...readers._video import ClipReader, FrameNum, VideoHints, frame_num_of
 
 Rounding = Literal["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
 
 
-class ReadClips(Reader):
-    """`experimental.readers.video`; the fields are its arguments."""
+class ReadClips(ClipReader):
+    """`experimental.readers.video`; the fields are its further arguments."""
 
     name: ClassVar[str] = "experimental.readers.video"
 
-    filenames: Paths
-    file_root: Path | None
-    file_list: Path | None
-    labels: int | Sequence[int] | None
-    sequence_length: int
-    step: int
-    stride: int
-    enable_frame_num: FrameNum | None
-    enable_timestamps: bool
     pad_mode: PadMode
     fill_value: int | Sequence[int]
     file_list_format: Literal["frames", "timestamps"]
     file_list_rounding: Rounding
     file_list_include_end: bool
-    image_type: types.DALIImageType
     uniform_sample: bool
 
     def __post_init__(self):
@@ -66,16 +54,6 @@ class ReadClips(Reader):
             timestamps=self.enable_timestamps,
             onward=not self.random_shuffle and self.shuffle is None,
         )
-
-    @property
-    def num_arrays(self) -> int:
-        return self.form.num_outputs
-
-    def open(self) -> Clips:
-        store = Store(self.storage)
-        labels = None if self.labels is None else as_list(self.labels)
-        root, entries = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
-        return Clips(self.name, root, entries, store, self.form, self._clips)
 
     def _clips(self, index: VideoIndex, entry: Listed, path: str) -> list[tuple[int, int, int]]:
         """First frame, and the part of the video that it is in, of each clip."""
