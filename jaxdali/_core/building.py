@@ -12,6 +12,7 @@ import threading
 import traceback
 import types
 import warnings
+import weakref
 from typing import Any
 
 import jax
@@ -233,7 +234,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
         node.pipeline = scope.number
         scope.made.append(node)
         if scope.evaluator is not None:
-            node.evaluator = scope.evaluator
+            node.evaluator = weakref.ref(scope.evaluator)
             scope.evaluator.made(node)
     if op.num_outputs == 1 and not op.gives_list:
         return DataNode(node, 0)

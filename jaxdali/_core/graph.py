@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -79,7 +80,8 @@ class Node:
       branch: the branch whose samples it works on; None: all samples.
       pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline may use it.
       splits: for `fn._conditional.split`, both branches of one of its outputs, by output and enclosing branch.
-      evaluator: has its values, in a pipeline with ``debug=True``; None: it has no values yet.
+      evaluator: has its values, in a pipeline with ``debug=True``; None: it has no values yet. It is not held, since cached
+        programs hold nodes.
       stage: where it runs: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -100,7 +102,7 @@ class Node:
     branch: Branch | None = None
     pipeline: int = 0
     splits: dict[tuple[int, Branch | None], tuple[Branch, Branch]] = dataclasses.field(default_factory=dict)
-    evaluator: Evaluator | None = None
+    evaluator: weakref.ref[Evaluator] | None = None
     stage: str = dataclasses.field(init=False)
     on_device: bool = dataclasses.field(init=False)
     source: Node | None = dataclasses.field(init=False)
@@ -224,15 +226,19 @@ class DataNode(Expression):
         """The value of this batch, as `Pipeline.run` gives it: a `TensorListCPU` or `TensorListGPU`.
 
         Raises:
-          RuntimeError: the pipeline is not made with ``debug=True``.
+          RuntimeError: the pipeline is not made with ``debug=True``, or a later batch has begun.
         """
         if self.node.evaluator is None:
             raise RuntimeError(_no_value("get") + "; pipeline_def(debug=True) calls the definition once for each batch, with values")
-        return self.node.evaluator.value(self)
+        evaluator = self.node.evaluator()
+        if evaluator is None:
+            raise RuntimeError("get() of a DataNode: its batch is over, and its values are gone: call get() before the next run()")
+        return evaluator.value(self)
 
     def __repr__(self) -> str:
-        if self.node.evaluator is not None:
-            return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}, data={self.node.evaluator.text(self)})"
+        evaluator = self.node.evaluator() if self.node.evaluator is not None else None
+        if evaluator is not None:
+            return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}, data={evaluator.text(self)})"
         output = f", output={self.index}" if self.node.op.num_outputs > 1 else ""
         return f"DataNode(name={self.name!r}, operator={self.node.op.name!r}{output}, device={self.device!r}, created at {self.node.where})"
 

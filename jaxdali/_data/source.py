@@ -172,6 +172,19 @@ class Source:
         """Prepares a closed source for further use. Batches that were read and not committed are undone."""
 
 
+class GivenSource(Source):
+    """A source that is never read, since a caller gives its values (`Executor.given`)."""
+
+    def __init__(self, *specs: Spec):
+        self._specs = specs
+
+    def specs(self) -> tuple[Spec, ...]:
+        return self._specs
+
+    def initial(self) -> list[Any]:
+        return [None]
+
+
 def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], but: Sequence[str] = ()) -> None:
     """Raises a ValueError that names the differences between the sources. `but` are names that may differ."""
     for i, s in enumerate(saved):

@@ -21,12 +21,13 @@ from .._core.operator import EagerOperator, SourceOperator
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.settings import own_settings
 from .._core.values import Spec, Value
-from .._data.source import SampleIds, Source
+from .._data.source import GivenSource, SampleIds, Source
 from .._runner.fork_guard import ExclusiveUse
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
 from .definition import Definition
 from .schedule import tensor_lists
+from .session import FED, ApiUse
 from .settings import Settings
 
 # Note [Debug]
@@ -38,7 +39,7 @@ from .settings import Settings
 #   values shown before may differ from it by one level of 255, because nothing is fused then.
 # * A graph of its own evaluates each node. In it, sources that hold values replace the nodes that were evaluated before. The graph is
 #   collected from all nodes made so far. So its nodes have the numbers of the whole graph, on which random numbers depend.
-# * User functions are not called a second time: the whole graph gets what they returned.
+# * User functions are not called a second time: the whole graph gets what they returned, unless that is on an accelerator.
 # * In the branch of an `if` on nodes, and after it, values are computed when they are asked for: a branch may have no samples.
 # * Random numbers belong to samples, which the first source identifies. In the first batch no source is known before it is made, so the
 #   nodes before it are evaluated once it is there. If their values are asked for earlier, the batch is taken for one without sources. If
@@ -60,39 +61,21 @@ class Evaluated(SourceOperator):
         return len(self.specs)
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        return _Held(self.specs)
+        return GivenSource(*self.specs)
 
 
-class _Held(Source):
-    """It is never read, as its values are given."""
-
-    def __init__(self, specs: tuple[Spec, ...]):
-        self._specs = specs
-
-    def specs(self) -> tuple[Spec, ...]:
-        return self._specs
-
-    def initial(self) -> list[Any]:
-        return [None]
-
-
-class _Lent(Source):
+class _Lent(GivenSource):
     """A source as a part of the definition sees it, which neither reads nor closes it."""
 
     def __init__(self, source: Source):
+        super().__init__(*source.specs())
         self._source = source
-
-    def specs(self) -> tuple[Spec, ...]:
-        return self._source.specs()
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         return self._source.first_shape(output)
 
     def counts(self) -> Mapping[str, int]:
         return self._source.counts()
-
-    def initial(self) -> list[Any]:
-        return self._source.initial()
 
 
 class _Again(BaseException):
@@ -147,7 +130,6 @@ class Evaluation:
         self._waiting: list[Node] = []  # for the first source
         self._branched: set[int] = set()  # made in branches, or of what is made there
         self._guessed: SampleIds | None = None
-        self._busy = False
 
     @property
     def nodes(self) -> list[Node]:
@@ -212,14 +194,13 @@ class Evaluation:
     def _evaluate(self, node: Node):
         """Computes the outputs of one node."""
         outputs = [DataNode(node, i) for i in range(node.op.num_outputs)]
-        if not outputs:  # a function that returns nothing: it is called, as it may print
-            executor, batch, copy = self._launched([], [DataNode(node, 0)], node)
-        else:
-            executor, batch, copy = self._launched(outputs, [], node)
+        # A function that returns nothing is called, as it may print.
+        graph = Graph.collect(self._nodes, outputs, () if outputs else [DataNode(node, 0)])
+        executor, batch = self._launched(graph, self._values)
         try:
             with own_settings():
                 made = executor.check(batch)
-            step = next((s for s in executor.plan.steps if s.id == copy.id), None)  # None: it changes nothing, and does not run
+            step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)  # None: it changes nothing
             present = batch.present_in(step.presence) if step is not None else None
             if present is not None:
                 made.ids = dataclasses.replace(made.ids, present=present)
@@ -240,58 +221,51 @@ class Evaluation:
             self._evaluate(node)
         self._waiting = []
         graph = Graph.collect(self._nodes, outputs, sinks)
-        self._replace(graph, [n for n, v in self._values.items() if v.called])
-        executor = self._executor(graph)
+        executor, batch = self._launched(graph, {n: v for n, v in self._values.items() if v.called})
         try:
             with own_settings():
-                batch = executor.check(executor.launch(self._given(executor, graph)))
-        except BaseException:
-            executor.close()
-            raise
-        return executor, batch, graph
-
-    def _launched(self, outputs: Sequence[DataNode], sinks: Sequence[DataNode], node: Node) -> tuple[Executor, InFlightBatch, Node]:
-        graph = Graph.collect(self._nodes, outputs, sinks)
-        self._replace(graph, [*self._values])
-        executor = self._executor(graph)
-        try:
-            with own_settings():
-                return executor, executor.launch(self._given(executor, graph)), graph.copies[node.id]
+                return executor, executor.check(batch), graph
         except BaseException:
             executor.close()
             raise
 
-    def _replace(self, graph: Graph, nodes: Sequence[int]):
-        """Replaces nodes of the definition in its graph by sources of their values, where they have any on the host."""
-        held = {graph.copies[n].id: v for n in nodes if (v := self._values[n]).data is not None}
+    def _launched(self, graph: Graph, values: Mapping[int, _Value]) -> tuple[Executor, InFlightBatch]:
+        """Launches the batch of a graph of the definition. The caller closes the executor.
+
+        Args:
+          values: of nodes that are not computed again, where their values are on the host; by the numbers of the definition's nodes.
+        """
+        held = {graph.copies[n].id: v for n, v in values.items() if v.data is not None}
         graph.with_values({i: Evaluated(specs=v.specs) for i, v in held.items()})
-        self._held = {n.id: held[n.id] for n in graph.nodes if n.id in held}
+        there = {n.id for n in graph.nodes}
+        read = {graph.copies[n].id: opened for n, opened in self._sources.items() if n in graph.copies and graph.copies[n].id in there}
+        executor = self._session.executor_of(graph, {i: opened.source for i, opened in read.items()})
+        try:
+            with own_settings():
+                executor.build()
+                return executor, executor.launch(self._given(executor, read, {i: v for i, v in held.items() if i in there}))
+        except BaseException:
+            executor.close()
+            raise
 
-    def _executor(self, graph: Graph) -> Executor:
-        original = {copy.id: n for n, copy in graph.copies.items()}
-        self._here = {n.id: self._sources[original[n.id]] for n in graph.nodes if original[n.id] in self._sources}
-        executor = self._session.executor_of(graph, {i: opened.source for i, opened in self._here.items()})
-        with own_settings():
-            executor.build()
-        return executor
-
-    def _given(self, executor: Executor, graph: Graph) -> InFlightBatch:
-        """The batch, with the values of the graph's sources."""
+    def _given(self, executor: Executor, sources: Mapping[int, _Opened], held: Mapping[int, _Value]) -> InFlightBatch:
+        """The batch, with the values of the sources of a graph and of its nodes that are not computed again."""
+        ids = self._identities()
         values: dict[int, Sequence[Any]] = {}
         origins: dict[int, SampleIds] = {}
-        ids = self._identities()
-        for i, opened in self._here.items():
+        unread: list[tuple[str, str]] = []
+        for i, opened in sources.items():
             read = opened.read
             assert read is not None
             values[i] = [v.data for v in read.values.values()]
             origins[i] = read.origins[opened.node.id]
-        for i, v in self._held.items():
+            unread += read.unread
+        for i, v in held.items():
             assert v.data is not None
             values[i] = v.data
             origins[i] = dataclasses.replace(ids, names=v.names[0], paths=v.paths, of_output=v.names.__getitem__, unread={})
         batch = executor.given(values, ids)
-        batch.origins = origins
-        batch.unread = [x for opened in self._here.values() if opened.read is not None for x in opened.read.unread]
+        batch.origins, batch.unread = origins, unread
         for value in batch.values.values() if batch.short else ():
             value.present = batch.present
         return batch
@@ -306,7 +280,7 @@ def _on_host(outputs: Sequence[Value]) -> tuple[Any, ...] | None:
     return tuple([*x] if v.spec.shape is None and isinstance(x, np.ndarray) else x for v, x in zip(outputs, found, strict=True))
 
 
-class DebugSession:
+class DebugSession(ApiUse):
     """Runs a definition once for each batch, see Note [Debug]. It has the methods of a `Session`.
 
     Attributes:
@@ -315,12 +289,12 @@ class DebugSession:
     """
 
     def __init__(self, settings: Settings, definition: Definition):
+        super().__init__()
         self._settings, self._definition = settings, definition
         self.start: Any = None
         self.lease: Any = None
         self.checkpoint_of_iterator: Any = None
         self.executor: Executor | None = None
-        self.mixing = False
         self.complete = False
         self.ids: SampleIds | None = None
         self._device: jax.Device | None = None
@@ -331,8 +305,8 @@ class DebugSession:
         self._fed: dict[str, list[tuple[Any, str | None]]] = collections.defaultdict(list)
         self._iteration = self._epoch = self._pending = self._begun = 0
         self._ended = self._closed = False
-        self._used_with = ""
         self._bad: dict[tuple[str, str], int] = {}
+        self._evaluation: Evaluation | None = None  # of the batch that was made last
         self._use = ExclusiveUse("pipeline")
 
     @property
@@ -358,14 +332,6 @@ class DebugSession:
         """They are checked with each batch."""
 
     # --- batches ------------------------------------------------------------------------------------------------
-
-    def check_use(self, api: str):
-        """As of `Session`."""
-        if not self.mixing and self._used_with not in ("", api):
-            raise RuntimeError(
-                f"this pipeline is used with {self._used_with} already, not to be mixed with {api}; enable_api_check(False) allows it"
-            )
-        self._used_with = api
 
     def schedule(self):
         """Schedules a batch. It is made when it is taken."""
@@ -415,7 +381,7 @@ class DebugSession:
             raise error
 
     def _run(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        evaluation = Evaluation(self)
+        self._evaluation = evaluation = Evaluation(self)  # nodes do not hold it
         outputs, sinks = self._definition.evaluate(evaluation, evaluation.nodes)
         executor, batch, graph = evaluation.outputs(outputs, sinks)
         if self.executor is not None:
@@ -449,7 +415,7 @@ class DebugSession:
         self._closed = True
         if self.executor is not None:
             self.executor.close()
-            self.executor = None
+            self.executor = self._evaluation = None
         if self.built:
             self._finalizer()
 
@@ -468,7 +434,7 @@ class DebugSession:
         """The source of a node, which is the definition's `number`th of its operator; opened and read if it is new."""
         opened = self._sources.get((node.op.name, number))
         if opened is not None:
-            if node.op.name != "external_source" and opened.node.op != node.op:
+            if node.op.name not in FED and opened.node.op != node.op:
                 raise node.error("its arguments differ from those in the batches before: with debug=True, too, readers stay as they are")
             return opened
         graph = Graph()
@@ -507,11 +473,11 @@ class DebugSession:
     def feed(self, handle: DataNode | str, data: Any, layout: str | None):
         """As of `Session`. Before the first batch, data are kept for the external_source of this name."""
         name = handle if isinstance(handle, str) else handle.name
-        opened = next((x for x in self._sources.values() if x.node.name == name and x.node.op.name == "external_source"), None)
+        opened = next((x for x in self._sources.values() if x.node.name == name and x.node.op.name in FED), None)
         if opened is not None:
             opened.source.feed(data, layout)
         elif self.complete:
-            there = [x.node.name for x in self._sources.values() if x.node.op.name == "external_source"]
+            there = [x.node.name for x in self._sources.values() if x.node.op.name in FED]
             raise KeyError(f"there is no external_source named {name!r} in the pipeline; there are {there}")
         else:
             self._fed[name].append((data, layout))

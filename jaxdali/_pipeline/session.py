@@ -20,10 +20,31 @@ from . import checkpoint as checkpoints
 from .schedule import Schedule, tensor_lists
 from .settings import Settings
 
-_FED = ("external_source", "experimental.inputs.video")  # operators that `feed_input` finds
+FED = ("external_source", "experimental.inputs.video")  # operators that `feed_input` finds
 
 
-class Session:
+class ApiUse:
+    """Remembers in which way batches of a pipeline are taken.
+
+    Attributes:
+      mixing: whether different ways may be mixed.
+    """
+
+    def __init__(self):
+        self.mixing = False
+        self._used_with = ""
+
+    def check_use(self, api: str):
+        """Raises RuntimeError if batches are taken both in this way and in another."""
+        if not self.mixing:
+            if self._used_with not in ("", api):
+                raise RuntimeError(
+                    f"this pipeline is used with {self._used_with} already, not to be mixed with {api}; enable_api_check(False) allows it"
+                )
+            self._used_with = api
+
+
+class Session(ApiUse):
     """An executor, and either the pipeline's own schedule or the lease of an iterator.
 
     It does not hold the pipeline, so that the pipeline is collected, and stops, when its user drops it.
@@ -33,22 +54,20 @@ class Session:
       lease: the `Lease` that iterators over the pipeline pass on to each other; None: there was none.
       start: the checkpoint to start from, as `checkpoint.from_bytes` returns it; None: start anew.
       checkpoint_of_iterator: returns the iterator's checkpoint for this pipeline; None if the iterator is gone.
-      mixing: whether different ways of taking batches may be mixed.
     """
 
     def __init__(self, settings: Settings):
+        super().__init__()
         self._settings = settings
         self.start: tuple[dict[str, Any], dict[str, Any] | None] | None = None
         self.executor: Executor | None = None
         self.lease: Any = None
         self.checkpoint_of_iterator: Callable[[], bytes | None] | None = None
-        self.mixing = False
         self._graph: Graph | None = None
         self._schedule: Schedule | None = None
         self._shard = 0  # this pipeline's number among those of the executor
         self._outputs_checked = False
         self._owned = False  # by an iterator
-        self._used_with = ""
 
     @property
     def built(self) -> bool:
@@ -101,12 +120,7 @@ class Session:
         """Raises RuntimeError if batches are taken both in this way and in another."""
         if self._owned:
             raise RuntimeError(f"this pipeline is used by an iterator: take batches from that, not with {api}")
-        if not self.mixing:
-            if self._used_with not in ("", api):
-                raise RuntimeError(
-                    f"this pipeline is used with {self._used_with} already, not to be mixed with {api}; enable_api_check(False) allows it"
-                )
-            self._used_with = api
+        super().check_use(api)
 
     def schedule(self):
         """Schedules a batch; the first time as many as are made ahead."""
@@ -147,9 +161,9 @@ class Session:
         """Gives the data of a batch to an external_source, found by its DataNode or name. Raises KeyError if there is none."""
         assert self.executor is not None and self._graph is not None
         node = self._graph.find(handle)
-        if node is None or node.op.name not in _FED:
+        if node is None or node.op.name not in FED:
             name = handle if isinstance(handle, str) else handle.name
-            there = [n.name for n in self._graph.nodes if n.op.name in _FED]
+            there = [n.name for n in self._graph.nodes if n.op.name in FED]
             raise KeyError(f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {there}")
         self.executor.sources[node.id].feed(data, layout, self._shard)
 

@@ -20,7 +20,7 @@ from .._core.graph import DataNode, Graph
 from .._core.operator import SourceOperator
 from .._core.settings import own_settings
 from .._core.values import Spec
-from .._data.source import SampleIds, Source
+from .._data.source import GivenSource, SampleIds, Source
 from .._plan.options import RunOptions
 from .._program.sharding import Shards
 from . import _threads
@@ -45,22 +45,15 @@ class Given(SourceOperator):
         return _Given(self)
 
 
-class _Given(Source):
-    """It is never read, because a call gives its values."""
-
+class _Given(GivenSource):
     def __init__(self, op: Given):
+        super().__init__(op.spec)
         self._op = op
-
-    def specs(self) -> tuple[Spec, ...]:
-        return (self._op.spec,)
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         if self._op.asked is not None:
             self._op.asked.add(self._op.number)
         return self._op.first
-
-    def initial(self) -> list[Any]:
-        return [None]
 
 
 _local = threading.local()

@@ -1,6 +1,7 @@
 """``debug=True``: values while the definition runs, and the outputs of the compiled pipeline."""
 
 import collections
+import gc
 
 import jax.numpy as jnp
 import numpy as np
@@ -266,3 +267,25 @@ def test_what_needs_a_graph():
 def test_without_debug_there_are_no_values():
     with pytest.raises(RuntimeError, match="debug=True"):
         fn.random.uniform().get()
+
+
+def test_values_last_until_the_next_batch():
+    """Compiled programs are cached, and hold nodes, which must not hold the values of their batch."""
+    nodes = []
+
+    @pipeline_def(batch_size=3, num_threads=1, device_id=None, debug=True)
+    def pipeline():
+        nodes.append(read()[1] + 1)
+        return nodes[-1]
+
+    p = pipeline()
+    evaluators = []
+    for expected in (1, 2):
+        p.run()
+        assert nodes[-1].get().as_array().ravel().tolist() == [expected] * 3
+        evaluators.append(nodes[-1].node.evaluator)
+    gc.collect()
+    assert [x() is None for x in evaluators] == [True, False]
+    with pytest.raises(RuntimeError, match="its batch is over"):
+        nodes[0].get()
+    assert "created at" in repr(nodes[0])
