@@ -87,7 +87,15 @@ class Executor:
             self.close()
             raise
         of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(self.graph.nodes)}
-        context = BindingContext(options, self.resources.kernels, self.resources.settings, self.sources, of_shards)
+        context = BindingContext(
+            options=options,
+            kernels=self.resources.kernels,
+            accelerator=shards.accelerator,
+            placed=frozenset(i for i, s in enumerate(self._shardings) if s is not None),
+            settings=self.resources.settings,
+            sources=self.sources,
+            of_shards=of_shards,
+        )
         self._bound = BoundPlan(make_plan(self.graph), context)
         self._outputs = Outputs(self.resources, delivery)
         phases = Phases(self._bound, self.resources, any(s is not None for s in self._shardings))

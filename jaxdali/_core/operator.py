@@ -252,6 +252,24 @@ class NativeOperator(ProgramOperator):
         """Whether a sample that failed with this status can be made again, alone or with its batch. It is then in `HostContext.bad`."""
         return False
 
+    def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
+        """An operator in JAX's own operations that does the same, for an accelerator without the kernel; None: there is none.
+
+        Args:
+          spec: of the first input; out: of the output.
+        """
+        return None
+
+    def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
+        """Two operators that do the same one after the other, for an accelerator without the kernel: the second one has JAX's own
+        operations, and runs there. Both have this one's inputs, the second with the result of the first in place of the first input. None:
+        there are none.
+
+        Args:
+          spec: of the first input; out: of the output.
+        """
+        return None
+
 
 class StageOperator(NativeOperator):
     """A call of its kernel makes an image from an image. It can be a stage of a call that does the work of several operators.

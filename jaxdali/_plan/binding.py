@@ -16,7 +16,7 @@ from .._core.settings import UserSettings
 from .._core.values import Spec
 from .._data.source import Source
 from .options import RunOptions
-from .passes import fused, simplified
+from .passes import cut, fused, simplified
 from .plan import Plan, Ref, Step
 
 
@@ -27,6 +27,8 @@ class BindingContext:
     Attributes:
       options: how batches are made.
       kernels: the native kernels of the accelerator; none on the CPU.
+      accelerator: whether programs run on devices that are not CPUs.
+      placed: the outputs that are put there in any case, by number.
       settings: the JAX settings of the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node in each local shard's graph, by the node's id.
@@ -36,6 +38,8 @@ class BindingContext:
 
     options: RunOptions
     kernels: frozenset[str]
+    accelerator: bool
+    placed: frozenset[int]
     settings: UserSettings
     sources: Mapping[int, Source]
     of_shards: Mapping[int, Sequence[Operator]]
@@ -71,6 +75,8 @@ class BoundPlan:
 
     def _bind(self, plan: Plan):
         plan = simplified(bound(plan, self._context))
+        if self._context.accelerator:
+            plan = cut(plan, self._context.kernels, frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed))
         self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
 
     def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]], first_samples: Mapping[Ref, Sequence[np.ndarray]]):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
+import math
 from collections.abc import Callable
 
-from .._core.operator import SourceOperator, StageOperator
+from .._core.operator import NativeOperator, SourceOperator, StageOperator
+from .._core.values import Spec
 from .._cpu import MOST_STAGES
 from .plan import Plan, Presence, Ref, Step
 
@@ -111,6 +114,48 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
     if step.specs[0].ndim != 3 or (plan.spec(step.inputs[0]).ndim != 3 and op.kernel != "decode"):
         return False
     return step.stage == "cpu" or (step.stage == "device" and op.kernel not in kernels)
+
+
+# Note [The cut]
+# An accelerator without native kernels, such as a TPU, is fed by the host, and what crosses the link should be few bytes. Floats are four
+# times as large as the pixels that they are made of. So the steps that make them are divided: the host decodes, resizes and cuts out, and
+# the accelerator normalises (`NativeOperator.divided`). A value that is on the accelerator already stays there if the step can also be
+# done in JAX's own operations (`NativeOperator.portable`): otherwise it would cross the link twice.
+def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
+    """Moves the place where values go from the host to the accelerator, so that few bytes cross.
+
+    Args:
+      kernels: the native kernels of the accelerator.
+      placed: the outputs that are put on the accelerator in any case.
+    """
+    steps: dict[int, Step] = {}
+
+    def is_there(step: Step) -> bool:
+        return step.stage == "device" and not (isinstance(step.op, NativeOperator) and step.op.kernel not in kernels)
+
+    for step in plan.steps:
+        op, there = step.op, step.stage == "device" or (step.stage == "cpu" and step.outputs[0] in placed - plan.read)
+        if step.known and there and isinstance(op, NativeOperator) and op.kernel not in kernels and step.inputs and op.num_outputs == 1:
+            spec, (out,) = plan.spec(step.inputs[0]), step.specs
+            if is_there(steps[step.inputs[0].step]):
+                step = dataclasses.replace(step, op=op.portable(spec, out) or op)
+            elif (parts := op.divided(spec, out)) is not None:
+                (between,) = parts[0].infer(*map(plan.spec, step.inputs))
+                if between.shape is not None and out.shape is not None and _nbytes(between) < _nbytes(out):
+                    node = copy.copy(step.node)
+                    node.id, node.name = -1 - node.id, f"{node.name} (host)"  # numbers that no node has
+                    first = dataclasses.replace(step, node=node, op=parts[0], specs=(between,))
+                    steps[first.id] = first
+                    inputs = (first.outputs[0], *step.inputs[1:])
+                    step = dataclasses.replace(step, op=parts[1], inputs=inputs, stage="device")
+        steps[step.id] = step
+    same = len(steps) == len(plan.steps) and all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+def _nbytes(spec: Spec) -> int:
+    """Bytes of a sample of static shape."""
+    return spec.dtype.itemsize * math.prod(spec.shape or ())
 
 
 def look_ahead(plan: Plan) -> Plan:

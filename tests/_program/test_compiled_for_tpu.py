@@ -143,8 +143,8 @@ def ragged(num_shards=1, shard_id=0):
 
 ON_TPU = {  # operators, in one program
     tutorial: ["arithmetic", "copy"],
-    train: ["copy", "one_hot"],
-    evaluation: ["copy"],
+    train: ["crop_mirror_normalize", "copy", "one_hot"],
+    evaluation: ["crop_mirror_normalize", "copy"],
     conditional: ["cast", "arithmetic", "copy"],
     function: ["jax_function", "arithmetic", "jax_function", "copy"],
     ragged: ["arithmetic", "arithmetic", "copy"],

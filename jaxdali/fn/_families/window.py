@@ -12,7 +12,7 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
-from ..._core.operator import HostOperator, Operator, Setup, StageOperator
+from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup, StageOperator
 from ..._core.values import Spec, Value
 from .conversion import convert, cut
 from .layouts import image_layout
@@ -81,19 +81,26 @@ class Window(StageOperator):
 
     def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:
         """Shapes of the output, ``i64[N, ndim]``."""
-        return part.extent[:, self._permutation(image, out)]
+        return part.extent[:, self.permutation(image, out)]
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         image = ctx.inputs[0]
-        return _call(ctx, **ctx.params, permutation=self._permutation(image, ctx.spec), channel=self.layout(image).find("C"))
+        return _call(ctx, **ctx.params, permutation=self.permutation(image, ctx.spec), channel=self.layout(image).find("C"))
 
-    def _permutation(self, image: Spec, out: Spec) -> list[int]:
+    def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
+        known = (type(self).lower, type(self).call) == (Window.lower, Window.call) and spec.shape is not None and out.shape is not None
+        # Fill values of these types are exact as float32.
+        exact = out.dtype.itemsize <= 2 or out.dtype == np.float32
+        return DenseWindow(window=self) if known and exact and spec.dtype.itemsize <= 4 else None
+
+    def permutation(self, image: Spec, out: Spec) -> list[int]:
+        """For each axis of the output the input's."""
         layout = self.layout(image)
         return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
 
     def of_sample(self, x: np.ndarray, image: Spec, out: Spec, params: Mapping[str, np.ndarray]) -> np.ndarray:
         """One sample with NumPy. `params`: of `setup`, those of the sample."""
-        extent, permutation = params["extent"].copy(), self._permutation(image, out)
+        extent, permutation = params["extent"].copy(), self.permutation(image, out)
         if out.shape is not None:
             extent[permutation] = out.shape  # also where the sample has failed, or is not there
         at = [a + s * np.arange(n) for a, s, n in zip(params["start"].tolist(), params["step"].tolist(), extent.tolist())]
@@ -137,6 +144,71 @@ class WindowOnHost(HostOperator):
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
 
+class DenseWindow(ProgramOperator):
+    """A window of dense samples in JAX's own operations: for accelerators without native kernels, such as TPUs. Its result is dense, too.
+
+    Attributes:
+      window: what is taken.
+      moves: whether elements come from other places than their own; otherwise the window is the whole sample, and zeros behind it.
+    """
+
+    window: Window
+    moves: bool = True
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.window.name
+
+    def setup_reads(self, i: int) -> bool:
+        return i > 0
+
+    def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        return self.window.infer(*specs)
+
+    def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        params = dict(self.window.setup(ctx, *values).params)
+        if not self.moves:
+            params = {n: x for n, x in params.items() if n in ("scale", "offset")}
+        if "fill" in params:
+            params["fill"] = cut(params["fill"], ctx.spec.dtype).astype(np.float32)
+        return Setup((None,), params)
+
+    def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        spec, out, params = ctx.inputs[0], ctx.spec, ctx.params
+        assert spec.shape is not None and out.shape is not None
+        permutation = self.window.permutation(spec, out)
+        extents = [out.shape[permutation.index(axis)] for axis in range(spec.ndim)]  # of the window, in the order of the input's axes
+        channel = self.window.layout(spec).find("C")
+        at, inside = [], []  # by axis: the index of each element along it, and whether it is inside the sample, ``[B, n]``
+        for axis, (size, n) in enumerate(zip(spec.shape, extents, strict=True)) if self.moves else ():
+            index = params["start"][:, axis, None] + params["step"][:, axis, None] * jnp.arange(n, dtype=jnp.int32)
+            at.append(index)
+            inside.append((index >= 0) & (index < size))
+            if size:
+                image = jnp.take_along_axis(image, _along(jnp.clip(index, 0, size - 1), axis, spec.ndim), axis=1 + axis)
+            else:
+                image = jnp.zeros((*image.shape[: 1 + axis], n, *image.shape[2 + axis :]), image.dtype)
+
+        def numbers(given: Any) -> Any:
+            """A parameter by channel, as it broadcasts against the window."""
+            if channel < 0 or given.shape[1] == 1:
+                return given[:, :1].reshape(ctx.B, *(1,) * spec.ndim)
+            if self.moves:
+                given = jnp.take_along_axis(given, jnp.clip(at[channel], 0, given.shape[1] - 1), axis=1)
+            return _along(given, channel, spec.ndim)
+
+        if "scale" in params:
+            image = convert(jnp, image, np.dtype(np.float32)) * numbers(params["scale"]) + numbers(params["offset"])
+        result = convert(jnp, image, out.dtype)
+        if "fill" in params:
+            filled = numbers(params["fill"]).astype(out.dtype)
+            for axis, there in enumerate(inside):
+                result = jnp.where(_along(there, axis, spec.ndim), result, filled)
+        if not self.moves:
+            result = jnp.pad(result, [(0, 0), *((0, n - size) for size, n in zip(spec.shape, extents, strict=True))])
+        return (jnp.transpose(result, (0, *(1 + a for a in permutation))),)
+
+
 def call_window(ctx: LowerContext, x: Any, start: Any, step: Any, extent: Any, **options: Any) -> tuple[Any, Any]:
     """A strided window of each sample of `x`, with the arguments of `_call`. Returns (output, status)."""
     call = _call(ctx, start, step, extent, **options)
@@ -167,3 +239,8 @@ def _call(
     axes = tuple(permutation) or tuple(range(start.shape[1]))
     numbers = (none if p is None else p for p in (fill, scale, offset))
     return _ffi.KernelCall((start, step, extent, *numbers), {"permutation": axes, "channel": channel})
+
+
+def _along(x: Any, axis: int, ndim: int) -> Any:
+    """``[B, n]`` with further axes, so that it lies along an axis of samples."""
+    return x.reshape(len(x), *(x.shape[1] if a == axis else 1 for a in range(ndim)))

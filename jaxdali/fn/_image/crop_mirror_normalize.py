@@ -12,10 +12,12 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.operator import NativeOperator, ProgramOperator
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
 from .._families.cropping import CropWindow, Policy
+from .._families.window import DenseWindow
 
 
 class CropMirrorNormalize(CropWindow):
@@ -39,11 +41,15 @@ class CropMirrorNormalize(CropWindow):
             extents[layout.index("C")] = None if channels is None else int(_padded(np.array(channels)))
         return (spec_of(self.dtype, [extents[layout.index(letter)] for letter in out], out),)
 
+    def mirrored(self, a: Values) -> np.ndarray | None:
+        """The samples whose left and right are exchanged; None: none are."""
+        return a.mirror != 0
+
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         layout = self.layout(image.spec)
         part = self.crop(ctx, image, a)
-        if "W" in layout:
-            part.flip(layout.index("W"), a.mirror != 0)
+        if "W" in layout and (mirrored := self.mirrored(a)) is not None:
+            part.flip(layout.index("W"), mirrored)
         channels = image.shapes[:, layout.index("C")] if "C" in layout else np.ones(ctx.N, np.int64)
         mean, std = (_by_channel(name, a, channels[ctx.present]) for name in ("mean", "std"))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -57,6 +63,36 @@ class CropMirrorNormalize(CropWindow):
             elif part.fill.shape[1] > 1:  # further channels are 0
                 part.fill = np.pad(part.fill, ((0, 0), (0, 1)))
         return part
+
+    def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
+        # What is outside of the image is not normalised, and the second operator does not know which elements are.
+        if out.shape is None or self.out_of_bounds_policy != "error":
+            return None
+        fields = {f.name: getattr(self, f.name) for f in self.fields()}
+        first = _CropMirror(**{**fields, "dtype": spec.dtype, "output_layout": "", "pad_output": False})
+        return first, DenseWindow(window=_Normalize(**fields), moves=False)
+
+
+class _CropMirror(CropMirrorNormalize):
+    """The window alone, mirrored."""
+
+    def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        part = super().part(ctx, image, a)
+        part.scale = part.offset = None
+        return part
+
+
+class _Normalize(CropMirrorNormalize):
+    """What is done with the elements of the window: normalisation, and padding of channels."""
+
+    def crop_extents(self, image: Spec) -> list[int | None]:
+        return [image.extent(d) for d in range(image.ndim)]
+
+    def crop(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        return Part.whole(image.shapes)
+
+    def mirrored(self, a: Values) -> np.ndarray | None:
+        return None
 
 
 def _padded(channels: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ class Transpose(Window):
     def layout(self, image: Spec) -> str:
         return image.layout
 
-    def _permutation(self, image: Spec, out: Spec) -> list[int]:
+    def permutation(self, image: Spec, out: Spec) -> list[int]:
         if self.perm is None:
             return list(range(image.ndim))[::-1]
         perm = [self.perm] if isinstance(self.perm, int) else list(self.perm)
@@ -36,7 +36,7 @@ class Transpose(Window):
         return specs[0].ndim == 0
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        perm = self._permutation(x, x)
+        perm = self.permutation(x, x)
         layout = self.output_layout
         if layout is None:
             layout = "".join(x.layout[d] for d in perm) if self.transpose_layout and x.layout else x.layout
