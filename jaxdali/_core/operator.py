@@ -262,8 +262,8 @@ class NativeOperator(ProgramOperator):
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
         """Two operators that do the same one after the other, for an accelerator without the kernel: the second one has JAX's own
-        operations, and runs there. Both have this one's inputs, the second with the result of the first in place of the first input. None:
-        there are none.
+        operations, and runs there, see Note [The cut]. Both have this one's inputs, the second with the result of the first in place of
+        the first input. None: there are none.
 
         Args:
           spec: of the first input; out: of the output.
