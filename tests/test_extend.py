@@ -91,7 +91,7 @@ def library(folder, source):
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [(WITHOUT_KERNEL, "no library with the kernel 'mine'"), (OF_ANOTHER_VERSION, "headers of version -1.*compile again")],
+    [(WITHOUT_KERNEL, "not a library with the kernel 'mine'"), (OF_ANOTHER_VERSION, "headers of version -1.*compile again")],
 )
 def test_libraries_that_are_none(tmp_path, source, message):
     with pytest.raises(ValueError, match=message):

@@ -16,7 +16,7 @@ namespace jaxdali {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // largest size or offset
-constexpr char kSparse[] = "is a sparse file, which is not read: write the archive without --sparse";
+constexpr char kSparse[] = "is a sparse file, which can't be read: write the archive without --sparse";
 
 // The text up to the first zero.
 std::string_view Text(const uint8_t* p, size_t n) {

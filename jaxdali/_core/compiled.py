@@ -13,6 +13,6 @@ except ImportError as e:
         why = f"{', '.join(there)} in {folder} is built for another Python than this one ({version}), or for another machine"
         remedy = "install jaxdali again with this Python"
     else:
-        why = f"there is none in {folder}, which is the source folder and not the installed package"
-        remedy = "install with `pip install -e .`, after which both are one, or run Python from another folder"
+        why = f"there is none in {folder}, which is the source folder, not the installed package"
+        remedy = "install with `pip install -e .`, which makes both the same, or run Python from another folder"
     raise ImportError(f"jaxdali's compiled module does not load ({e}): {why}; {remedy}") from e

@@ -114,7 +114,7 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
     try:
         handler, connect = loaded[f"jaxdali_{name}"], loaded.jaxdali_connect
     except AttributeError as e:
-        raise ValueError(f"{path} is no library with the kernel {name!r}, compiled with ffi/common/extension.h: {e}") from None
+        raise ValueError(f"{path} is not a library with the kernel {name!r}, compiled with ffi/common/extension.h: {e}") from None
     version = connect(ctypes.c_void_p(_cpu.run_on_pool()))
     if version != _cpu.EXTENSION_VERSION:
         raise ValueError(f"{path} was compiled with headers of version {version}, these are {_cpu.EXTENSION_VERSION}: compile again")

@@ -40,7 +40,7 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
         for a, s in zip(described, specs, strict=True):
             if a.is_input and not a.per_frame and not op.repeats_input and not (_layout(s, a).startswith("F") and s.ndim > 1):
                 got = f"is of layout {s.layout!r}" if s.layout else f"has {s.ndim} dimensions and no layout"
-                raise ArgumentError(f"{_what(described[i])} is a sequence, of layout {layout!r}, but {_what(a)} is none: it {got}")
+                raise ArgumentError(f"{_what(described[i])} is a sequence, of layout {layout!r}, but {_what(a)} is not: it {got}")
     return Frames(inner=op, sequences=sequences) if found else op
 
 

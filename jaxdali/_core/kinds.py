@@ -276,7 +276,7 @@ MARKED = {
     Mark.WHOLE: Kind("a whole number", "whole numbers", _whole, int),
     Mark.AUTO: Kind("'auto'", "'auto'", _auto),
 }
-KINDS = {bool: _BOOL, int: _INT, float: FLOAT, str: Kind("a text", "texts", _str), os.PathLike: Kind("a path", "paths", _path)}
+KINDS = {bool: _BOOL, int: _INT, float: FLOAT, str: Kind("a string", "strings", _str), os.PathLike: Kind("a path", "paths", _path)}
 KINDS |= {collections.abc.Callable: Kind("a function", "functions", _function)}
 
 

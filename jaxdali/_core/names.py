@@ -62,11 +62,11 @@ video_reader_resize warp_affine water zeros zeros_like
 """.split()
 
 # Other names of DALI, also from versions before 1.0, that are not in jaxdali, and what to use instead.
-_STREAMS = "streams are XLA's: nothing has to be passed"
+_STREAMS = "XLA manages streams: leave it out"
 _PYTORCH = "use plugin.jax (JAX arrays), plugin.pytorch (PyTorch tensors), or np.asarray of a batch of plugin.jax"
-_EXTENSIONS = "operators of one's own are made with jaxdali.extend"
+_EXTENSIONS = "custom operators are made with jaxdali.extend"
 _LISTS = "python -m jaxdali.fn lists the operators, inspect.signature has the arguments of each"
-_MEMORY = "memory is XLA's, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYTHON_CLIENT_MEM_FRACTION"
+_MEMORY = "XLA manages memory, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYTHON_CLIENT_MEM_FRACTION"
 _IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
 _INSTEAD = {
     "experimental.eager": "use experimental.dynamic, or jaxdali.dynamic",

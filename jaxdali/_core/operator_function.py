@@ -271,7 +271,7 @@ class Declaration:
             and not any(map(_holds_nodes, (*inputs, *values.values())))
         ):
             raise ArgumentError(
-                f"{self.name}: it is called with arrays outside of a pipeline definition, where nothing evaluates it: call "
+                f"{self.name}: it is called with arrays outside a pipeline definition, where it is never evaluated: call "
                 f"jaxdali.dynamic.{self.name}, a function of values, or call it under @pipeline_def, where arrays are constants"
             )
         sets = self._sets(inputs)
@@ -338,11 +338,11 @@ class Declaration:
             if isinstance(x, (list, tuple)) and _holds_nodes(x):
                 if isinstance(x, tuple) and all(map(is_node, x)):
                     raise ArgumentTypeError(
-                        f"{self.name}: input {i} must be a DataNode, got {len(x)} of them in a tuple: a list of DataNodes is taken, "
+                        f"{self.name}: input {i} must be a DataNode, got {len(x)} of them in a tuple: a list of DataNodes is accepted, "
                         "and gives a list of results"
                     )
                 if isinstance(x, tuple) or not all(map(is_node, x)):
-                    raise ArgumentTypeError(f"{self.name}: input {i} must be a DataNode, or a list of nothing but DataNodes, got {x!r}")
+                    raise ArgumentTypeError(f"{self.name}: input {i} must be a DataNode, or a list that contains only DataNodes, got {x!r}")
                 lengths.add(len(x))
         if not lengths:
             return [tuple(inputs)]

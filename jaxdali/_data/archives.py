@@ -125,5 +125,5 @@ class ArchiveSamples:
             at += len(lines)
         if not width or count != self._found.lines:
             text = "it does not begin with v1.2 and the number of its other lines"
-            raise RuntimeError(f"{os.fspath(path)} is no index of a tar archive: {text}")
+            raise RuntimeError(f"{os.fspath(path)} is not an index of a tar archive: {text}")
         self._widths.append(width)

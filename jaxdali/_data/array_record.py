@@ -171,7 +171,7 @@ def _sizes_and_values(chunk: bytes, settings: Storage) -> tuple[np.ndarray, memo
     data, kind, decoded = _checked_data(memoryview(chunk))
     number = kind >> 8
     if kind & 255 != ord("r"):
-        raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not read")
+        raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
     length, at = _varint(data, 1)
     if length > len(data) - at:
         raise ValueError(f"the sizes of a chunk's records would take {length} of its {len(data)} bytes")
@@ -211,11 +211,11 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     assert files.sizes is not None
     size = files.sizes[i]
     if size < BLOCK or size % BLOCK:
-        raise ValueError(f"it has {size} bytes: it is no ArrayRecord file, or cut off (these are multiples of {BLOCK} bytes)")
+        raise ValueError(f"it has {size} bytes: it is not an ArrayRecord file, or it is cut off (these are multiples of {BLOCK} bytes)")
     (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _INSIDE), files.store.settings)
     fields = dict(_fields(postscript))
     if fields.get(2) != _MAGIC:
-        raise ValueError("it is no ArrayRecord file: there is no postscript in its last 64 KB")
+        raise ValueError("it is not an ArrayRecord file: there is no postscript in its last 64 KB")
     footer, end = int(logical(fields.get(1, 0))), int(logical(size))
     sizes, values = _sizes_and_parts(files, i, footer, end)
     if not len(sizes):
@@ -225,7 +225,7 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
         rest += _damaged() if (more := next(values, None)) is None else more
     options = dict(_fields(dict(_fields(memoryview(rest)[:wanted]))[1]))[4].tobytes().decode("utf-8", "replace")
     if "transpose:true" in options:
-        raise ValueError("it was written with transpose:true, which is not read")
+        raise ValueError("it was written with transpose:true, which is not supported")
     start, bytes, records = np.empty(len(sizes) - 1, np.int64), [], []
     rows, n, before, part = np.empty((_AT_ONCE, 3), np.int64), 0, 0, rest[wanted:]
     del sizes, rest
@@ -282,7 +282,7 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
     if not size or size > end - start - CHUNK_HEADER:
         raise ValueError(f"a chunk of {size} bytes is cut off after {end - start - CHUNK_HEADER}")
     if kind & 255 != ord("r"):
-        raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not read")
+        raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
     if why := files.store.settings.too_large(decoded):
         raise ValueError(f"the table of its chunks: {why}")
     head = head[CHUNK_HEADER : CHUNK_HEADER + size]
@@ -344,7 +344,7 @@ def _varints(data: Any) -> np.ndarray:
 def _zstandard(compression: int) -> Any:
     """The package. Raises ValueError if `compression` is not zstd."""
     if compression != ord("z"):
-        raise ValueError(f"a chunk is compressed by method {compression}; zstd, Brotli, Snappy and none are read")
+        raise ValueError(f"a chunk is compressed by method {compression}; supported are zstd, Brotli, Snappy and none")
     try:
         import zstandard
     except ImportError as e:

@@ -315,7 +315,7 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
             n += found
             lines += chunk.count(b"\n")
         if n == 2 * bounds[k] or n % 2:
-            raise RuntimeError(f"{os.fspath(path)} is no index: it has {n - 2 * bounds[k]} numbers, expected two for each record")
+            raise RuntimeError(f"{os.fspath(path)} is not an index: it has {n - 2 * bounds[k]} numbers, expected two for each record")
     bounds[len(paths)] = n // 2
     return table[:n].reshape(-1, 2), bounds
 
@@ -323,9 +323,9 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
 def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
     """Warns that the containers `lacking` have no index. Raises RuntimeError if they are remote, where none can be made."""
     if files.remote:
-        raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it of a local copy")
+        raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it from a local copy")
     text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
-    warn(f"{reader}: there is no index of {text}: it is made in memory, each time anew; python -m jaxdali.index writes it to a file")
+    warn(f"{reader}: there is no index of {text}: it is made in memory each time; python -m jaxdali.index writes it to a file")
 
 
 def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

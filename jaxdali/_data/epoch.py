@@ -236,7 +236,7 @@ class EpochCounter:
                 raise ValueError(
                     f"with last_batch_policy={old.plan.policy} and without padding the epochs of the iterator have moved away from "
                     f"those of the reader (shard {shard} is at sample {at['offset']} of the reader's epoch {at['round']}), so what is left "
-                    "of the epoch is no part of the data set; pad_last_batch=True keeps them together"
+                    "of the epoch is not a part of the data set; pad_last_batch=True keeps them together"
                 )
         self._round, self._given, self._before, self._ended = old._round, 0, 0, ended
         self._ahead = np.zeros(len(self.plan.sizes), np.int64)

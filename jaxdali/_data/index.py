@@ -29,7 +29,7 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
                 if len(head) < 8 or whole > size - at:
                     raise RuntimeError(
                         f"{os.fspath(path)}: record {len(found) // 2} at index {at} would have {whole} bytes, but the file ends "
-                        f"{size - at} bytes behind: it is truncated, damaged, or no TFRecord file"
+                        f"{size - at} bytes later: it is truncated, damaged, or not a TFRecord file"
                     )
                 found += at, whole
                 at += whole

@@ -13,7 +13,7 @@ import numpy as np
 
 def _check(head: bytes):
     if len(head) < 8 or head[:6] != b"\x93NUMPY":
-        raise ValueError("it is no .npy file: it does not begin with the magic bytes of one")
+        raise ValueError("it is not a .npy file: it does not begin with the magic bytes")
 
 
 def header_size(head: bytes) -> int:
@@ -53,7 +53,7 @@ def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
             raise TypeError(descr[1])
         dtype = np.dtype(descr[1])
     except TypeError as e:
-        raise ValueError(f"{descr[1]!r} in its header is no type") from e
+        raise ValueError(f"{descr[1]!r} in its header is not a type") from e
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise ValueError(f"its elements are of type {dtype}; integers, floats and bool are read")
+        raise ValueError(f"its elements are of type {dtype}; supported are integers, floats and bool")
     return tuple(map(int, re.findall(r"\d+", shape[1]))), order[1] == "True", dtype

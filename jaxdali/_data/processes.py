@@ -162,7 +162,7 @@ class Processes:
                 self._ended(worker)
                 raise AssertionError from None
             if kind == "failed":
-                self._fail(f"{self._what} can't be loaded in a process of its own:\n{rows}")
+                self._fail(f"{self._what} can't be loaded in another process:\n{rows}")
             elif kind == "ready":
                 worker.ready = True
             else:

@@ -42,7 +42,7 @@ class Ranges:
             if wrong.any():
                 i = int(wrong.argmax())
                 path, most = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
-                raise RuntimeError(f"{path}: {n[i]} bytes from {a[i]} on are none of its {most}; is the index that of another file?")
+                raise RuntimeError(f"{path}: {n[i]} bytes from {a[i]} on exceed its size of {most}; does the index belong to another file?")
         # As few bytes as possible, since ten million records are common.
         self.file, self.start, self.size = narrowed(file), narrowed(start), narrowed(size)
 

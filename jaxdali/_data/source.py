@@ -137,12 +137,12 @@ class Source:
         """
         check_fingerprints(self.fingerprint(), saved)
         if not same_shards:
-            raise ValueError("it does not tell which of its data remain for another number of shards")
+            raise ValueError("it can't tell which of its data remain for another number of shards")
         return [s.cursor for s in saved]
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
         """Gives a fed source its next batch for local shard `shard`. Raises RuntimeError if the source has its own data."""
-        raise RuntimeError("this source has data of its own; only an external_source without a source can be fed")
+        raise RuntimeError("this source has its own data; only an external_source without a source can be fed")
 
     @property
     def available(self) -> int:

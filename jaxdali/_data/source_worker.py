@@ -50,11 +50,11 @@ def _array(x, what):
     try:
         array = np.asarray(x)
     except ValueError as e:  # lists of different lengths
-        raise TypeError(f"{what} is no array: {e}") from None
+        raise TypeError(f"{what} is not an array: {e}") from None
     if array.dtype.kind in "SU" and array.ndim == 0:
         return _array(array.item(), what)
     if array.dtype.kind not in "biufV" or array.dtype.names is not None:
-        raise TypeError(f"{what} must be an array, a number, a text or bytes, got {type(x).__name__} of dtype {array.dtype}")
+        raise TypeError(f"{what} must be an array, a number, a string or bytes, got {type(x).__name__} of dtype {array.dtype}")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array

@@ -334,7 +334,7 @@ class Store:
             # Requests have their own timeout if the filesystem supports one. This is the limit for the others.
             return future.result((settings.timeout + _LONGEST_WAIT) * (settings.retries + 1))
         except FutureTimeoutError:
-            text = f"no answer in {settings.timeout:g} s, nor to {settings.retries} more requests"
+            text = f"no answer within {settings.timeout:g} s, also after {settings.retries} more requests"
             raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
 
     def _fetch(self, range: ByteRange, ended: threading.Event) -> bytes:
@@ -405,7 +405,7 @@ def _chained(url: str, options: Mapping[str, Any]) -> str:
     if "::" in url:
         return "the URL chains file systems"
     protocol = str(options.get("protocol") or url.partition("://")[0]).lower()
-    return f"{protocol}:// opens other URLs by itself" if protocol in _WRAPPING or _opens_others(protocol) else ""
+    return f"{protocol}:// may open other URLs" if protocol in _WRAPPING or _opens_others(protocol) else ""
 
 
 @functools.cache

@@ -313,7 +313,7 @@ class Walk(Order):
         if max(rounds) - min(rounds) > 1:
             raise ValueError(
                 f"the {num_shards} shards, which differ in size and are read again and again without padding, have drifted "
-                f"apart: they are in rounds {min(rounds)} to {max(rounds)}, so no epoch is there to be shared out; "
+                f"apart: they are in rounds {min(rounds)} to {max(rounds)}, so there is no common epoch to divide; "
                 "pad_last_batch=True, or leaving out stick_to_shard, keeps shards together"
             )
         rest = {"start": min(rounds), "num_shards": num_shards, "cursor": old.beside(cursor, 0)}

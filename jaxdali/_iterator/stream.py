@@ -138,7 +138,7 @@ class BatchStream:
     def _check_exclusive_use(self):
         user = self.lease.user
         if user is not None and user() is not self:
-            raise RuntimeError("another iterator over the same pipeline has taken the place of this one")
+            raise RuntimeError("another iterator over the same pipeline has replaced this one")
 
     @property
     def executors(self) -> list[Executor]:
@@ -279,9 +279,9 @@ class BatchStream:
         assert found is not None
         node, meta = found
         warn(
-            f"this loop has taken all {_samples_of(meta)} samples of {node.op.name} (created at {node.where}) and goes on without end, as "
-            f'nothing says how long an epoch is. To end it with the data, pass reader_name="{node.name}" to the iterator (or repeat=True '
-            "if it is to go on)"
+            f"this loop has taken all {_samples_of(meta)} samples of {node.op.name} (created at {node.where}) and continues without end, "
+            "because nothing determines the length of an epoch. To end it with the data, pass "
+            f'reader_name="{node.name}" to the iterator (or repeat=True if it should continue)'
         )
 
     def reset(self, level: int = logging.WARNING):
@@ -312,7 +312,7 @@ class BatchStream:
     def _log_ignored(self, level: int, in_loop: bool):
         """Logs that an epoch continues although a new one was requested."""
         of = f"{self.given} of {self.length}" if self.length is not None else str(self.given)
-        what = "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; it goes on"
+        what = "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
         _log.log(level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, what, self.epoch, of)
 
     # --- state --------------------------------------------------------------------------------------------------

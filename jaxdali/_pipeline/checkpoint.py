@@ -109,7 +109,7 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
             try:
                 cursors[name] = {"cursors": source.resume(saved, same)}
             except ValueError as e:
-                raise RuntimeError(f"{name} can't go on from this checkpoint: {e}") from e
+                raise RuntimeError(f"{name} can't continue from this checkpoint: {e}") from e
         samples = first["iteration"] * first["batch_size"] * first["shard"][1]
         iteration = -(-samples // (executor.B * places[0][1]))
         return {"version": STATE_VERSION, "seed": seed, "epoch": first["epoch"], "iteration": iteration, "sources": cursors}
@@ -182,7 +182,7 @@ def resume(
         if iterator is None:
             if counter is not None:
                 raise RuntimeError(
-                    "the checkpoint was made by a pipeline without an iterator, so it does not say where an iterator stands in its epoch"
+                    "the checkpoint was made by a pipeline without an iterator, so it has no position of an iterator in its epoch"
                 )
             return _states(executors, records), None
         here = dataclasses.asdict(epochs)
@@ -231,7 +231,7 @@ def _redistribute(
     try:
         counter.redistribute(before, walk, states[0]["sources"][reader]["cursors"][0], (walk_before, cursor), ended)
     except ValueError as e:
-        raise RuntimeError(f"this epoch can't be shared out among another number of shards: {e}") from e
+        raise RuntimeError(f"this epoch can't be divided among another number of shards: {e}") from e
     return states, counter
 
 
@@ -267,7 +267,7 @@ def _one(values: Sequence[Any], what: str) -> Any:
     """The value that all have in common."""
     if any(v != values[0] for v in values):
         raise RuntimeError(
-            f"the pipelines of the checkpoint have different {what}, {sorted(set(values))}, so one can't go on where another was; "
+            f"the pipelines of the checkpoint have different {what}, {sorted(set(values))}, so one can't continue where another one was; "
             "give all pipelines the same seed"
         )
     return values[0]

@@ -31,7 +31,7 @@ def signed(whole: Mapping[str, Any]) -> dict[str, Any]:
 def check_digest(x: Any, where: str) -> None:
     """Raises ValueError if the checksum is wrong."""
     if (found := digest(_dictionary(x, where))) != (said := x.get(CHECKSUM, "missing")):
-        raise ValueError(f"the checksum of {where} is {said}, that of what it holds is {found}: it was changed since it was written")
+        raise ValueError(f"the checksum of {where} is {said}, that of its contents is {found}: it was changed since it was written")
 
 
 def check_version(version: Any) -> None:

@@ -113,7 +113,7 @@ def _rewritten(f: Any) -> Any:
         try:
             code = _factory(f)
         except Exception as e:  # autograph raises various exceptions for unknown code
-            _log.warning("%s, %s:%d, runs as it is, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
+            _log.warning("%s, %s:%d, runs unchanged, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
         _code[f.__code__] = code
     if code is None:
         return f
@@ -323,7 +323,9 @@ def _merged(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
         one, other = ("else", "if") if undefined[0] else ("if", "else")
         if any(isinstance(x, UndefinedReturnValue) for x in (a, b)):
             raise OperatorError("if", where, f"the `{one}` branch returns a value, so the `{other}` branch must return one, too")
-        raise OperatorError("if", where, f"the `{one}` branch gives {name!r} a value, so the `{other}` branch must, too, or what is before")
+        raise OperatorError(
+            "if", where, f"the `{one}` branch gives {name!r} a value, so the `{other}` branch must, too, or the code before"
+        )
     (these, form), (those, other) = jax.tree.flatten(a), jax.tree.flatten(b)
     if form != other:
         raise ValueError(

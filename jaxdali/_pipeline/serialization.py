@@ -209,7 +209,7 @@ def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list
     inputs = [_decode(x, made) for x in item["inputs"]]
     arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
     if not isinstance(line, str):
-        raise TypeError(f"expected a text, got {line!r}")
+        raise TypeError(f"expected a string, got {line!r}")
     with made_at(line), inside(_branch(item, made, branches)):
         return list(flat(function(*inputs, **arguments)))
 
@@ -232,7 +232,7 @@ def _restore(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
     for node, name in zip(returned, item["names"], strict=True):
         if node is not None:
             if not isinstance(name, str):
-                raise TypeError(f"expected a text, got {name!r}")
+                raise TypeError(f"expected a string, got {name!r}")
             node.name = name
     for i, node in enumerate(n for n in graph.nodes if n.call is call and n not in returned):
         node.name = f"{item['names'][-1]}/{i}"  # no user's node has such a name

@@ -119,7 +119,7 @@ class Session(ApiUse):
     def check_use(self, api: str):
         """Raises RuntimeError if batches are taken both in this way and in another."""
         if self._owned:
-            raise RuntimeError(f"this pipeline is used by an iterator: take batches from that, not with {api}")
+            raise RuntimeError(f"this pipeline is used by an iterator: take batches from the iterator, not with {api}")
         super().check_use(api)
 
     def schedule(self):
@@ -180,7 +180,7 @@ class Session(ApiUse):
         if self.checkpoint_of_iterator is not None:
             data = self.checkpoint_of_iterator()
             if data is None:
-                raise RuntimeError("the iterator of this pipeline is gone")
+                raise RuntimeError("the iterator of this pipeline no longer exists")
             return data
         assert self.executor is not None and self._schedule is not None
         return checkpoints.to_bytes(checkpoints.records_of(self.executor, self._schedule.state, [(0, 1)])[0], None)

@@ -70,7 +70,7 @@ class Settings:
         if isinstance(self.seed, bool):
             self._set("seed", int(self.seed))  # as in DALI
         if any(x is NO_TYPE for x in (self.output_dtype if isinstance(self.output_dtype, (list, tuple)) else [self.output_dtype])):
-            raise ValueError("output_dtype can't be NO_TYPE; None stands for any type")
+            raise ValueError("output_dtype can't be NO_TYPE; use None for any type")
         check_fields("Pipeline", self)
         for name in ("batch_size", "num_threads"):
             if getattr(self, name) == -1:
@@ -90,7 +90,7 @@ class Settings:
             raise ValueError("py_callback_pickler is for py_start_method='spawn'")
         first = given[0] if isinstance(given, tuple) and given else given
         if not (hasattr(first, "dumps") and hasattr(first, "loads")):
-            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple that begins with what has, got {given!r}")
+            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple whose first item has them, got {given!r}")
 
     def _set(self, name: str, x: Any):
         object.__setattr__(self, name, x)

@@ -87,7 +87,7 @@ def show(
     outputs = _outputs(batch)
     images = {name: found for name, x in outputs.items() if (found := images_of(x, layout))}
     if not images:
-        raise ValueError(f"there are no images in the batch: {_described(outputs)}; layout= tells what the axes are")
+        raise ValueError(f"there are no images in the batch: {_described(outputs)}; use layout= to name the axes")
     total = len(next(iter(images.values())))
     texts = _texts(outputs, images, labels, classes, total)
     if len(images) == 1:

@@ -141,7 +141,7 @@ def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, co
     if not collected and _any_alive(threads):
         node = resources.calling
         waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
-        _log.warning("close() gave up after %g s waiting for %s; its thread ends when that does", patience, waits)
+        _log.warning("close() gave up after %g s of waiting for %s; the thread ends when it returns", patience, waits)
 
 
 def join(threads: Sequence[threading.Thread], deadline: float):

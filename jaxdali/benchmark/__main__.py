@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     device = jax.devices()[0]
     print(f"jaxdali {__version__}, jax {jax.__version__}, {device.device_kind}, {available_cpus()} cores\n{what}\n", flush=True)
     if (load := os.getloadavg()[0]) > 0.25 * available_cpus():
-        print(f"The machine has other work (load {load:.1f}): these are not its best figures.\n", flush=True)
+        print(f"The machine has other work (load {load:.1f}), so these are not its best figures.\n", flush=True)
     middle = args.batch_sizes[len(args.batch_sizes) // 2]
     step = args.step_ms / 1e3
     tick, say, close = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)

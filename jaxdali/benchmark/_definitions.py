@@ -85,7 +85,7 @@ def of_user(text: str, folder: str) -> Make:
         raise UsageError(f"--pipeline {text}: {e}") from None
     needed = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(needed) > 1:
-        raise UsageError(f"--pipeline {text}: it may have one parameter without a default, which gets the folder; got {', '.join(needed)}")
+        raise UsageError(f"--pipeline {text}: it may have only one parameter without a default, for the folder; got {', '.join(needed)}")
     define: Any = function if "_is_pipeline_def" in vars(function) else pipeline_def(function)
     given = [folder] if needed else []
 

@@ -14,7 +14,7 @@ _ADVICE = {
     "decode": "more cores",
     "operator": "more cores, or the operator on an accelerator",
     "Python": "larger batches; fewer Python functions in the pipeline",
-    "consumer": "nothing: batches are there before they are asked for",
+    "consumer": "nothing: batches are ready before they are requested",
 }
 _NAMES = {
     "storage": "storage",

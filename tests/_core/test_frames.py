@@ -67,7 +67,7 @@ def test_regions_of_the_same_frame():
     (out,) = run(lambda x, y: fn.multi_paste(x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y)), videos, at, layouts=("FHWC", ""))
     for got in map(np.asarray, out):
         np.testing.assert_array_equal(got[..., 0], [np.diag([10 + f if k == f else 0 for k in range(4)]) for f in range(3)])
-    with pytest.raises(OperatorError, match=r"multi_paste .*sample 0: .*frame 2: what is pasted must have the same frames"):
+    with pytest.raises(OperatorError, match=r"multi_paste .*sample 0: .*frame 2: pasted images must have the same frames"):
         run(
             lambda x, y: fn.multi_paste(x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y), output_size=[4, 4]),
             [videos[0], videos[1][:2]],
@@ -101,7 +101,7 @@ def test_refused():
     ):
         run(brightness, RAGGED, [factors[0], factors[2], factors[2]], layouts=("FHWC", ""))
     with pytest.raises(
-        RuntimeError, match=r"brightness .*argument brightness is a sequence, of layout 'F', but the input is none: .* 'HWC'"
+        RuntimeError, match=r"brightness .*argument brightness is a sequence, of layout 'F', but the input is not: .* 'HWC'"
     ):
         run(brightness, [v[0] for v in RAGGED], factors, layouts=("HWC", ""))
     with pytest.raises(RuntimeError, match=r"jitter .*argument mask is a sequence, of layout 'F': .*not per frame"):

@@ -231,5 +231,5 @@ def test_a_source_of_dicts(arguments):
 def test_a_fed_dict():
     pipe = built(lambda: fn.external_source(name="x"))
     pipe.build()
-    with pytest.raises(ValueError, match=r"got a dict: .*feed each array by itself"):
+    with pytest.raises(ValueError, match=r"got a dict: .*feed each array separately"):
         pipe.feed_input("x", {"image": np.zeros((2, 3))})

@@ -270,8 +270,8 @@ def test_lists_of_inputs():
         assert isinstance(one, DataNode)
         for wrong, text in (
             ((a, b), "input 0 must be a DataNode, got 2 of them in a tuple: a list"),
-            ([[a], b], "list of nothing but DataNodes"),
-            ([a, 3], "list of nothing but DataNodes"),
+            ([[a], b], "list that contains only DataNodes"),
+            ([a, 3], "list that contains only DataNodes"),
         ):
             with pytest.raises(TypeError, match=text):
                 fn.cast(wrong, dtype=types.INT32)  # pyright: ignore[reportArgumentType]

@@ -176,7 +176,7 @@ def test_what_never_answers_is_given_up():
     monkey = pytest.MonkeyPatch()
     monkey.setattr("jaxdali._data.storage._LONGEST_WAIT", 0.05)
     monkey.setattr("jaxdali._data.storage._END_WAIT", 0.05)
-    with pytest.raises(SampleError, match=r"no answer in 0\.01 s"):
+    with pytest.raises(SampleError, match=r"no answer within 0\.01 s"):
         pipe.run()
     pipe.close()
     monkey.undo()
@@ -217,7 +217,7 @@ def test_ranges_outside_of_their_file_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(bytes(10))
     files = Files.of(tmp_path / "x", None)
     for start, size in ((0, 11), (11, 0), (-1, 5), (5, -1)):
-        with pytest.raises(RuntimeError, match=rf"/x: {size} bytes from {start} on are none of its 10"):
+        with pytest.raises(RuntimeError, match=rf"/x: {size} bytes from {start} on exceed its size of 10"):
             Ranges(files, np.zeros(2, np.int64), np.array([0, start]), np.array([10, size]))
 
 

@@ -385,7 +385,7 @@ def test_sizes_that_no_memory_holds(define, text):
         (
             "png",
             b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (9000).to_bytes(4) * 2 + b"\x08\2\0\0\0" + bytes(40),
-            "9000 x 9000 pixels, which its bytes",
+            "9000 x 9000 pixels, which is more than its bytes",
         ),
         (
             "jpg",

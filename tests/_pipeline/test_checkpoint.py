@@ -233,7 +233,7 @@ def test_sharing_out_that_is_impossible_says_why(files):
     with make(files, 4, "DROP")(batch_size=2) as it:
         want = [ids(next(it)), None]
         before = it.get_state()
-        with pytest.raises(RuntimeError, match=r"can't be shared out.*pad_last_batch=True keeps them together"):
+        with pytest.raises(RuntimeError, match=r"can't be divided.*pad_last_batch=True keeps them together"):
             it.set_state(state)
         assert it.get_state() == before  # it goes on where it was
         assert ids(next(it)) != want

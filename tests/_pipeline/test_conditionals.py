@@ -358,7 +358,7 @@ def test_code_without_a_file(caplog):
     exec("def magnitude(x):\n    return x if x > 0 else -x\n", namespace)
     with pytest.raises(TypeError, match="truth value"):
         outputs(lambda: namespace["magnitude"](numbers()))
-    assert "magnitude, <string>:1, runs as it is, without conditionals: its source can't be read" in caplog.text
+    assert "magnitude, <string>:1, runs unchanged, without conditionals: its source can't be read" in caplog.text
 
 
 def test_code_whose_file_is_another_one_by_now(tmp_path, caplog):
@@ -367,7 +367,7 @@ def test_code_whose_file_is_another_one_by_now(tmp_path, caplog):
     namespace = {}
     exec(compile("def doubled(x):\n    return x + x\n", file, "exec"), namespace)
     outputs(lambda: namespace["doubled"](numbers()))
-    assert "doubled.py:1, runs as it is, without conditionals: " in caplog.text
+    assert "doubled.py:1, runs unchanged, without conditionals: " in caplog.text
 
 
 def test_what_is_called():

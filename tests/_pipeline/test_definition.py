@@ -113,7 +113,7 @@ def test_one_node_in_two_pipelines():
 def test_an_operator_on_arrays_alone_needs_a_definition():
     image = np.zeros((4, 4, 3), np.uint8)
     for call in (lambda: fn.resize(image, size=(2, 2)), lambda: fn.flip(np.zeros(3)), lambda: fn.cat(image, image)):
-        with pytest.raises(ArgumentError, match=rf"called with arrays outside of a pipeline definition.*{HERE}:\d+"):
+        with pytest.raises(ArgumentError, match=rf"called with arrays outside a pipeline definition.*{HERE}:\d+"):
             call()
     assert first(pipeline_def(lambda: fn.cast(np.ones(2), dtype=types.INT32))(**ARGUMENTS)) == [[1, 1]]
     scale = fn.transforms.scale(scale=[2, 3])  # has no array, though it could have an input
@@ -303,8 +303,8 @@ def test_arguments_of_pipelines():
         ({"py_callback_pickler": 3, "py_start_method": "spawn"}, TypeError, "must have dumps and loads"),
         ({"stream_policy": 1}, TypeError, "stream_policy must be a StreamPolicy, got 1"),
         ({"concurrency": "full"}, TypeError, "concurrency must be a OperatorConcurrency, got 'full'"),
-        ({"output_layout": 3}, TypeError, "output_layout must be a text"),
-        ({"output_layout": ["HW", 4]}, TypeError, "output_layout must be a text"),
+        ({"output_layout": 3}, TypeError, "output_layout must be a string"),
+        ({"output_layout": ["HW", 4]}, TypeError, "output_layout must be a string"),
         ({"output_dtype": types.NO_TYPE}, ValueError, "can't be NO_TYPE"),
         ({"bytes_per_sample": -3}, ValueError, "bytes_per_sample must be a whole number at least 0, got -3"),
         ({"enable_conditionals": "yes"}, TypeError, "enable_conditionals must be"),

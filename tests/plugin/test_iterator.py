@@ -121,7 +121,7 @@ def test_next_and_for_and_reset(files, caplog):
         assert iter(it) is it
         assert it.next()["x"].tolist() == [[1], [2]]
         it.reset()
-        assert "before the end of the epoch is ignored; it goes on in the middle of epoch" in caplog.text
+        assert "before the end of the epoch is ignored; the epoch continues in the middle of epoch" in caplog.text
         assert [b["x"][0, 0].item() for b in it] == [3, 5]  # a loop goes on with the rest
         for _ in range(2):
             with pytest.raises(StopIteration):

@@ -132,7 +132,7 @@ def test_what_is_refused(files):
         pipe.run()
     pipe.reset()
     second = iterator(pipe, reader_name="r")
-    with pytest.raises(RuntimeError, match="has taken the place of this one"):
+    with pytest.raises(RuntimeError, match="has replaced this one"):
         next(first)
     second.close()
     with pytest.raises(RuntimeError, match="by an iterator that was closed"):

@@ -22,7 +22,7 @@ from ._contexts import Device
 from ._values import as_tensor, own
 
 _OWN = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor")  # this module has its own, or none
-_STREAMS = "streams are XLA's: nothing has to be passed"
+_STREAMS = "XLA manages streams: leave it out"
 _INSTEAD = {
     **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
     "ThreadPool": "a process has one pool of threads, see set_num_threads",

@@ -328,7 +328,11 @@ class ImageHeaders(HostOperator):
             elif refused[i] and pixels[i] <= self.max_pixels:
                 channels = max(int(info[i, Info.CHANNELS]), 1)
                 fits = pixels[i] * channels <= np.iinfo(np.int32).max
-                more = ", which its bytes can't hold" if fits else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
+                more = (
+                    ", which is more than its bytes can hold"
+                    if fits
+                    else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
+                )
             reasons[i] = f"the image is too large: {size}{more}, max_pixels is {self.max_pixels}"
         return reasons
 
@@ -549,7 +553,7 @@ class ImageHeaders(HostOperator):
                 good = next((j for j in others if j not in x.failed and ctx.present[j]), None)
                 if good is None:
                     code, reason = x.failed[i]
-                    ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it")
+                    ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no valid sample of its batch can replace it")
                     continue
                 x.data[i] = x.bytes_of(good)
                 x.info[i] = x.info[good]

@@ -22,7 +22,7 @@ _BEGINNINGS = (
     (b"\x93NUMPY", "a NumPy array, which decoders.numpy takes"),
     (b"\x1f\x8b", "compressed by gzip"),
     (b"PK\3\4", "a ZIP archive"),
-    (b"version https://git-lfs.github.com/spec/", "a pointer of Git LFS, which has not fetched the file (git lfs pull)"),
+    (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer: the file was not fetched (git lfs pull)"),
 )
 # The brands of ISO base media files (ISO/IEC 14496-12), behind "ftyp".
 _BRANDS = {
@@ -41,7 +41,7 @@ def known_as(data: np.ndarray) -> str:
         brands.sort(key=lambda b: b in (b"mif1", b"msf1"))  # these brands only say that the file holds images; others say which kind
         found = next((_BRANDS[b] for b in brands if b in _BRANDS), "a video or another file of the MP4 family")
     elif text.startswith((b"<!doctype html", b"<html")):
-        found = "a page in HTML, as servers send instead of a file"
+        found = "an HTML page, which servers send instead of a missing file"
     elif text.startswith(b"<svg") or (text.startswith(b"<?xml") and b"<svg" in text):
         found = "an SVG drawing"
     return f"this is {found}; supported: {SUPPORTED}" if found else ""

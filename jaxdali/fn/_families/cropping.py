@@ -204,5 +204,5 @@ def axes_of(layout: str, ndim: int, axis_names: str | None, axes: Sequence[int] 
         if any(not 0 <= d < ndim for d in found):
             raise ArgumentError(f"axes must be in -{ndim} ... {ndim - 1}, got {list(axes or ())}")
     if len(set(found)) < len(found):
-        raise ArgumentError(f"an axis stands twice in {axis_names or list(axes or ())}")
+        raise ArgumentError(f"an axis occurs twice in {axis_names or list(axes or ())}")
     return found

@@ -47,7 +47,7 @@ class Clahe(Equalize):
 
     def __post_init__(self):
         if self.bins != 256:
-            raise ArgumentError(f"bins must be 256: DALI's CPU operator has no others either, whatever it is asked for; got {self.bins}")
+            raise ArgumentError(f"bins must be 256: DALI's CPU operator always uses 256, too; got {self.bins}")
 
     @property
     def tiles(self) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class Debayer(HostOperator):
         if self.algorithm == "vng_ocv" and image.dtype != np.uint8:
             raise ArgumentError(f'algorithm="vng_ocv" takes uint8, got {image.dtype}')
         if self.algorithm == "default_npp":
-            raise ArgumentError('algorithm="default_npp" is that of a library for GPUs: choose one of those that end in "_ocv"')
+            raise ArgumentError('algorithm="default_npp" is only available on GPUs: choose one that ends in "_ocv"')
         self.args.check_width("blue_position", 2, (image, *arguments), one_for_all=True)
         extents = [image.extent(d) for d in range(len(layout.rstrip("C")))]
         shape = None if None in extents else tuple(n for n in extents if n is not None)

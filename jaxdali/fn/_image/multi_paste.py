@@ -102,7 +102,7 @@ class MultiPaste(NativeOperator):
                 shapes[i, others] = of[0, others]
             try:
                 if np.any(of[:, others] != shapes[i, others]):
-                    raise ValueError(f"what is pasted must have the same channels and frames, got shapes {of.tolist()}")
+                    raise ValueError(f"pasted images must have the same channels and frames, got shapes {of.tolist()}")
                 found = _regions({n: x[i] for n, x in given.items()}, of[:, first : first + 2], size[i])
             except ValueError as e:
                 ctx.fail(int(i), Status.ARGUMENT, str(e))
@@ -124,7 +124,7 @@ class MultiPaste(NativeOperator):
                 ctx.fail(i, Status.ARGUMENT, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
             found = [int(batch[int(n)]) + i % ctx.frames for n in ids if not bad]
             if not ctx.present[found].all():
-                ctx.fail(i, Status.INPUT, f"what is pasted must have the same frames, samples {ids.tolist()} have others")
+                ctx.fail(i, Status.INPUT, f"pasted images must have the same frames; samples {ids.tolist()} differ")
             sources.append([(0, j) for j in found])
         return sources
 

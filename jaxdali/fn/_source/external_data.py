@@ -21,7 +21,9 @@ _OF_BYTES = "convert a file's bytes with np.frombuffer(data, np.uint8), and a st
 def check_no_dict(x: Any):
     """Raises ArgumentError for a dict, whose keys would be taken as items."""
     if isinstance(x, Mapping):
-        raise ArgumentError(f"{NAME}: got a dict: return a tuple of arrays, with num_outputs={len(x)} (to feed, feed each array by itself)")
+        raise ArgumentError(
+            f"{NAME}: got a dict: return a tuple of arrays, with num_outputs={len(x)} (with feed_input, feed each array separately)"
+        )
 
 
 def as_array(x: Any, copy: bool) -> np.ndarray:

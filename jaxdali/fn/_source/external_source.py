@@ -144,7 +144,7 @@ def external_source(
     if metadata is not None and source is None and num_outputs is not None:
         raise ArgumentError(f"{NAME}: metadata and num_outputs without a source: each output is fed separately; leave out num_outputs")
     if repeat_last and source is not None:
-        raise ArgumentError(f"{NAME}: repeat_last is for data that are fed; it can't be used together with source")
+        raise ArgumentError(f"{NAME}: repeat_last is for fed data; it can't be used together with source")
     arguments = 0 if source is None else _how_called(source)
     if arguments is None and hasattr(source, "__len__") and not (hasattr(source, "__iter__") or inspect.isgeneratorfunction(source)):
         warn(

@@ -310,7 +310,7 @@ class _PulledSource(_Base):
         if there is not True and not all(there):
             _log.warning(
                 "%s: its source takes no index and has no get_state and set_state, so it can't resume where the checkpoint was made: "
-                "it starts over, or continues where it is",
+                "it starts over, or continues from its present position",
                 NAME,
             )
         # Samples are collected before they are packed, and must not change if the source reuses its memory.

@@ -118,7 +118,7 @@ class _Statistic(HostOperator, ProgramOperator):
             shapes = total.shapes[shard[ctx.present[shard]]]
             if len(shapes) and (shapes != shapes[0]).any():
                 found = sorted(set(map(tuple, x.shapes[ctx.present].tolist())))
-                raise ValueError(f"with batch=True samples may differ in the reduced axes only, got shapes {found}")
+                raise ValueError(f"with batch=True samples may only differ in the reduced axes, got shapes {found}")
         return x.shapes.prod(axis=1) / np.maximum(total.shapes.prod(axis=1), 1)
 
     def lower(self, ctx: LowerContext, total: Any, x: Any) -> tuple[Any]:
@@ -340,7 +340,7 @@ def normalize(
     if axes is not None and axis_names is not None:
         raise ArgumentError("give either axes or axis_names")
     if None not in numbers.values() and (axes is not None or axis_names is not None):
-        raise ArgumentError("axes have no meaning when mean and stddev are given as numbers")
+        raise ArgumentError("axes have no meaning if mean and stddev are numbers")
     if batch and tensors:
         raise ArgumentError(f"with batch=True {' and '.join(tensors)} must be a number, not a tensor")
     if numbers["stddev"] is not None and not numbers["stddev"] ** 2 + epsilon > 0:

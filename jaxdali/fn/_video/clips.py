@@ -71,7 +71,7 @@ def _in_list(operator: str, path: Path, store: Store) -> list[Listed]:
             what = "a file name without white space, a label (an integer >= 0), and optionally where to start and to end"
             raise RuntimeError(f"{os.fspath(path)}, line {number}: expected {what}, got {os.fsdecode(line)!r}")
         if len(part) == 2 and part[0] == part[1]:
-            warn(f"{operator}: {os.fspath(path)}, line {number}: it starts where it ends, so it has no frames")
+            warn(f"{operator}: {os.fspath(path)}, line {number}: it ends where it starts, so it has no frames")
             continue
         found.append(Listed(fields[0], label, *map(float, part)))
     names = [x.name for x in found]

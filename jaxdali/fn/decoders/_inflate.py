@@ -94,7 +94,7 @@ class Inflate(HostOperator):
             try:
                 found = decompress(compressed[begin:end], uncompressed_size=room.shape[1])
             except Exception as e:  # the package's own
-                raise ValueError(f"chunk {k}, bytes {begin} to {end}, is no LZ4 block of at most {room.shape[1]} bytes: {e}") from e
+                raise ValueError(f"chunk {k}, bytes {begin} to {end}, is not an LZ4 block of at most {room.shape[1]} bytes: {e}") from e
             room[k, : len(found)] = np.frombuffer(found, np.uint8)  # the rest stays 0, as in DALI
         return result
 
@@ -113,7 +113,7 @@ def _chunks(size: int, offsets: np.ndarray | None, sizes: np.ndarray | None) -> 
     found = [(int(a), int(b)) for a, b in zip(begins, ends)]
     for a, b in found:
         if not 0 <= a < b <= size:
-            raise ValueError(f"a chunk from byte {a} to {b} is none of a sample of {size} bytes")
+            raise ValueError(f"a chunk from byte {a} to {b} is outside the sample of {size} bytes")
     return found
 
 

@@ -141,7 +141,7 @@ class DecodeVideo(HostOperator):
             frames = start + np.arange(length) * stride
         if not fills and len(frames) and not (frames.min() >= 0 and frames.max() < count):
             outside = frames[(frames < 0) | (frames >= count)][0]
-            raise ValueError(f"frame {outside} is asked for, and the video has {count} frames; pad_mode says what stands for others")
+            raise ValueError(f"frame {outside} is requested, but the video has {count} frames; pad_mode selects how to fill such frames")
         return padded(frames, 0, count, self.pad_mode)
 
 

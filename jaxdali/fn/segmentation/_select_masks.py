@@ -56,7 +56,7 @@ class SelectMasks(HostOperator):
         if polygons.shape[1] != 3:
             return f"polygons must have three columns, mask, first and last vertex, got {polygons.shape[1]}"
         if len(np.unique(ids)) < len(ids):
-            return f"a mask stands twice in mask_ids, {ids.tolist()}"
+            return f"a mask occurs twice in mask_ids, {ids.tolist()}"
         if missing := sorted(set(ids.tolist()) - set(polygons[:, 0].tolist())):
             return f"no polygon belongs to mask {missing[0]}"
         for mask, first, last in polygons.tolist():

@@ -207,7 +207,7 @@ FOREIGN = {
     "a video or another file of the MP4 family": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
     "a JPEG XL image": b"\xff\x0a" + bytes(40),
     "a Photoshop image (PSD)": b"8BPS\0\1" + bytes(40),
-    "a page in HTML, as servers send instead of a file": b"\n<!DOCTYPE html><html>not found</html>",
+    "an HTML page, which servers send instead of a missing file": b"\n<!DOCTYPE html><html>not found</html>",
     "a NumPy array, which decoders.numpy takes": b"\x93NUMPY\1\0" + bytes(40),
 }
 
@@ -250,7 +250,7 @@ def test_replace_by_shape():
 
 
 def test_nothing_to_replace_with():
-    with pytest.raises(jaxdali.SampleError, match="no good sample"):
+    with pytest.raises(jaxdali.SampleError, match="no valid sample"):
         decode([FILES["bad_junk.jpg"], FILES["bad_trunc.jpg"]], on_error="replace")
 
 

@@ -76,7 +76,7 @@ def test_errors():
         ({"sizes": 4, "scales": 2}, "give either sizes or scales"),
         ({"sizes": [4, 4]}, "argument sizes must have 1 or 4 numbers"),
         ({"scales": 2}, r"at most 3 axes that are neighbours can be resized at once, got 0 \.\.\. 3"),
-        ({"scales": [2, 2], "axes": [0, 0]}, "an axis stands twice"),
+        ({"scales": [2, 2], "axes": [0, 0]}, "an axis occurs twice"),
         ({"scales": [2], "axes": [4]}, r"axes must be in -4 \.\.\. 3"),
         ({"scales": [2], "axis_names": "X"}, "axis_names must be axes of the layout"),
         ({"scales": [2], "axes": [0], "axis_names": "F"}, "give either axes or axis_names"),

@@ -259,7 +259,7 @@ def test_feeding():
         pipe.feed_input("in", np.zeros((3, 2, 2), np.uint8), layout="HWC")
     with pytest.raises(KeyError, match="other"):
         pipe.feed_input("other", np.zeros(3))
-    with pytest.raises(RuntimeError, match="data of its own"):
+    with pytest.raises(RuntimeError, match="its own data"):
         external(lambda: np.zeros(3), name="in").feed_input("in", np.zeros(3))
 
 

@@ -87,7 +87,7 @@ def test_given_statistics(samples):
         (lambda x: fn.normalize(x, mean=np.zeros(3), axes=(0, 1)), "must have the input's 3 dimensions"),
         (lambda x: fn.normalize(x, mean=np.zeros((1, 1, 4)), stddev=1.0), "must have the input's 3 dimensions, of its extents or 1"),
         (lambda x: fn.normalize(x, mean=np.zeros((1, 41, 3)), stddev=1.0), r"sample 1 of shape \(7, 60, 3\) does not fit a mean or stddev"),
-        (lambda x: fn.normalize(x, axes=2, batch=True), "may differ in the reduced axes only"),
+        (lambda x: fn.normalize(x, axes=2, batch=True), "may only differ in the reduced axes"),
         (lambda x: fn.normalize(fn.cast(x, dtype=types.INT64)), "the input must be uint8, .* got int64"),
         (
             lambda x: fn.normalize(x, mean="a"),

@@ -89,13 +89,13 @@ def test_chunks_that_are_the_same_for_all_samples_are_dense():
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"shape": 3}, "chunk 0, bytes 0 to 6, is no LZ4 block of at most 3 bytes"),
-        ({"shape": 4, "chunk_offsets": [0, 0]}, "a chunk from byte 0 to 0 is none of a sample of 6 bytes"),
-        ({"shape": 4, "chunk_offsets": [0, 3]}, "chunk 0, bytes 0 to 3, is no LZ4 block"),
+        ({"shape": 3}, "chunk 0, bytes 0 to 6, is not an LZ4 block of at most 3 bytes"),
+        ({"shape": 4, "chunk_offsets": [0, 0]}, "a chunk from byte 0 to 0 is outside the sample of 6 bytes"),
+        ({"shape": 4, "chunk_offsets": [0, 3]}, "chunk 0, bytes 0 to 3, is not an LZ4 block"),
         ({"shape": 4, "chunk_offsets": 6}, "from byte 6 to 6"),
         ({"shape": 4, "chunk_offsets": -1}, "from byte -1 to 6"),
         ({"shape": 4, "chunk_sizes": 0}, "from byte 0 to 0"),
-        ({"shape": 4, "chunk_sizes": [3, 4]}, "from byte 3 to 7 is none"),
+        ({"shape": 4, "chunk_sizes": [3, 4]}, "from byte 3 to 7 is outside"),
         ({"shape": 4, "chunk_sizes": [3, 4], "chunk_offsets": 0}, "as many chunk_offsets as chunk_sizes, got 1 and 2"),
     ],
 )

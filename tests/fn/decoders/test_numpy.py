@@ -70,8 +70,8 @@ def test_shapes_and_with_dtype_types_may_differ():
     [
         (npy(np.int16([1, -2]))[:-1], "it has 131 bytes, but its header describes 132"),
         (np.append(npy(np.int16([1, -2])), np.uint8([0, 0, 0])), "it has 135 bytes, but its header describes 132"),
-        (np.frombuffer(b"hello", np.uint8), "it is no .npy file"),
-        (np.zeros(0, np.uint8), "it is no .npy file"),
+        (np.frombuffer(b"hello", np.uint8), "it is not a .npy file"),
+        (np.zeros(0, np.uint8), "it is not a .npy file"),
         (npy(np.complex64([1])), "its elements are of type complex64"),
     ],
 )

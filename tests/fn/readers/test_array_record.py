@@ -138,7 +138,7 @@ def damaged(tmp_path, change):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda d: d.__delitem__(slice(1000, None)), "it has 1000 bytes: it is no ArrayRecord file, or cut off"),
+        (lambda d: d.__delitem__(slice(1000, None)), "it has 1000 bytes: it is not an ArrayRecord file, or it is cut off"),
         (lambda d: d.__delitem__(slice(-65536, None)), "x.array_record: "),
         (lambda d: d.__setitem__(slice(-65536, None), bytes(65536)), "the checksum of a chunk's header is wrong"),
         (lambda d: d.__setitem__(slice(0, None), bytes(65536)), "the checksum of a chunk's header is wrong"),

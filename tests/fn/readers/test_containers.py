@@ -108,7 +108,7 @@ def test_the_index_of_another_file(records):
     assert found == [None] * 5
     assert all("the index is of another file, or the file is damaged" in e for e in errors)
     (records / "empty.idx").write_text("")
-    with pytest.raises(RuntimeError, match=r"empty.idx is no index"):
+    with pytest.raises(RuntimeError, match=r"empty.idx is not an index"):
         labels(read(records, "empty.idx"))
     (records / "text.idx").write_text("0 28\n28 x\n")
     with pytest.raises(RuntimeError, match=r"text.idx, line 2: expected two whole numbers, got b'x"):

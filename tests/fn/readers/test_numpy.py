@@ -180,7 +180,7 @@ def test_shards(root):
         (lambda p: np.save(p, np.zeros((3, 3), np.int16)), "2 dimensions of int16"),
         (lambda p: np.save(p, np.zeros((3, 3), ">c8")), "type >c8"),
         (lambda p: np.save(p, np.zeros(3, [("a", "i4")])), "does not describe an array of numbers"),
-        (lambda p: p.write_bytes((p.parent / "0.npy").read_bytes().replace(b"'<i4'", b"'<,4'")), "'<,4' in its header is no type"),
+        (lambda p: p.write_bytes((p.parent / "0.npy").read_bytes().replace(b"'<i4'", b"'<,4'")), "'<,4' in its header is not a type"),
         (lambda p: None, "No such file"),
     ],
 )

@@ -134,7 +134,7 @@ def test_an_item_that_fails(workers):
         ([(1, 2), (1,)], r"list\[1\]: it has 1 values, the first item has 2 values"),
         ([{"a": 1}, {"a": 1.5}], r"list\[1\]: key 'a' is 0-D float64, in the first item it is 0-D int64"),
         ([{"a": [1]}, {"a": [[1]]}], r"list\[1\]: key 'a' is 2-D int64"),
-        ([1, None], r"list\[1\]: TypeError: it must be an array, a number, a text or bytes, got NoneType"),
+        ([1, None], r"list\[1\]: TypeError: it must be an array, a number, a string or bytes, got NoneType"),
     ],
 )
 def test_items_that_are_not_alike(items, text):

@@ -168,7 +168,7 @@ def test_a_checkpoint_of_other_packing_is_refused(tmp_path):
 
     first = pipe(16)
     first.run()
-    with pytest.raises(RuntimeError, match=r"can.t go on from this checkpoint: files is .*first_fit of int32 to 8.* and .*to 16"):
+    with pytest.raises(RuntimeError, match=r"can.t continue from this checkpoint: files is .*first_fit of int32 to 8.* and .*to 16"):
         pipe(8, checkpoint=first.checkpoint()).run()
 
 
@@ -266,7 +266,7 @@ def test_batches_of_similar_lengths(tmp_path, reader, how):
         make(state=state, size=4)[0].run()
     (tmp_path / "other").mkdir()
     other = write(tmp_path / "other", documents=documents[::-1], **how)
-    with pytest.raises(RuntimeError, match=r"can.t go on from this checkpoint"):
+    with pytest.raises(RuntimeError, match=r"can.t continue from this checkpoint"):
         make(state=state, path=other)[0].run()
 
 

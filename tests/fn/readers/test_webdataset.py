@@ -67,7 +67,7 @@ def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
     whole += bytes(-len(whole) % 512)
     stored = "GNUSparseFile.0/1.jpg" if pax and "GNU.sparse.name" in pax else "1.jpg"
     (tmp_path / "x.tar").write_bytes(whole + sparse_header(stored, 100_000, kind, pax) + bytes(1024))
-    with pytest.raises(RuntimeError, match=r"x\.tar: 1\.jpg at index \d+ is a sparse file, which is not read: .*--sparse"):
+    with pytest.raises(RuntimeError, match=r"x\.tar: 1\.jpg at index \d+ is a sparse file, which can't be read: .*--sparse"):
         labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=["cls", "jpg"])[0])
     assert index.main([str(tmp_path / "x.tar")]) != 0
     # An index that another program made says nothing of it: it has the size in the archive, or that of the file, like wds2idx.
@@ -75,9 +75,9 @@ def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
     for size, behind in ((512, 0), (100_000, 0), (100_000, 200_000)):
         (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} {size} 1.jpg\n")
         os.truncate(tmp_path / "x.tar", at + 1536 + behind)
-        assert "sparse file, which is not read" in str(labels(web(tmp_path))[1])
+        assert "sparse file, which can't be read" in str(labels(web(tmp_path))[1])
         if size + behind == 512 or behind:
-            assert "sparse file, which is not read" in str(labels(remote(tmp_path))[1])
+            assert "sparse file, which can't be read" in str(labels(remote(tmp_path))[1])
 
 
 def test_other_pax_headers_are_no_sparse_members(tmp_path):
@@ -105,9 +105,9 @@ def test_damaged_archives(archive, capsys):
     assert labels(web(archive), 3)[0] == [[0], [1], [2]]
     lines = (archive / "x.tar.idx").read_text().splitlines()
     for text, why in (
-        ("", "x.tar.idx is no index of a tar archive"),
-        ("v2.0 3\n", "is no index"),
-        ("v1.2 3\n" + lines[1], "is no index"),
+        ("", "x.tar.idx is not an index of a tar archive"),
+        ("v2.0 3\n", "is not an index"),
+        ("v1.2 3\n" + lines[1], "is not an index"),
         ("v1.2 1\njpg 512 x 0.jpg\n", "line 2: expected extension, offset, size and name"),
     ):
         (archive / "x.tar.idx").write_text(text)

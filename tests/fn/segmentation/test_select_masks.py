@@ -37,7 +37,7 @@ def test_a_mask_of_several_polygons():
     ("ids", "polygons", "message"),
     [
         ([5], POLYGONS, "no polygon belongs to mask 5"),
-        ([1, 1], POLYGONS, r"a mask stands twice in mask_ids, \[1, 1\]"),
+        ([1, 1], POLYGONS, r"a mask occurs twice in mask_ids, \[1, 1\]"),
         ([0], np.int32([[0, 0, 11]]), "mask 0 has the vertices 0 to 11, of 10"),
         ([0], np.int32([[0, 4, 2]]), "mask 0 has the vertices 4 to 2, of 10"),
         ([0], np.int32([[0, 4]]), "polygons must have three columns, .*, got 2"),
