@@ -140,7 +140,7 @@ def test_an_iterator_that_can_not_start_over_goes_on_where_it_is(caplog):
     iterator = external(lambda: (np.full((3, 1), i, np.int32) for i in range(10, 19)))
     with caplog.at_level(logging.WARNING), iterator(taken) as other:
         assert [np.asarray(next(other)["x"])[0].item() for _ in range(3)] == [10, 11, 12]
-    assert "continues where it is" in caplog.text
+    assert "continues from its present position" in caplog.text
     pipe = pipeline_def(lambda: fn.external_source(iter([np.full(1, i) for i in range(9)])))(
         batch_size=1, enable_checkpointing=True, checkpoint=None
     )
