@@ -3,6 +3,8 @@
 import importlib
 import pathlib
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -20,13 +22,32 @@ def define(folder="."):
 def test_public_modules_show_users_names_alone():
     for module in (jaxdali, fn, fn.random, fn.decoders, fn.experimental, fn.readers, fn.transforms):
         names = dir(module)
-        assert names == sorted(n for n in vars(module) if not n.startswith("_"))
+        assert names == sorted({*names, *(n for n in vars(module) if not n.startswith("_"))})
         assert set(module.__all__) <= set(names)
         for name in names:  # nothing that only happens to be imported
             x = getattr(module, name)
             place = getattr(x, "__name__" if isinstance(x, type(jaxdali)) else "__module__", "jaxdali")
             assert place.startswith("jaxdali"), name
     assert {"cast", "resize", "random", "readers"} <= set(dir(fn))
+
+
+STUBS = sorted(pathlib.Path(jaxdali.__file__).parent.rglob("__init__.pyi"))
+
+
+def test_stubs_are_indexes():
+    """Each line is of the form that `lazy_index` reads, and each name is there."""
+    for stub in STUBS:
+        _, *lines = filter(None, stub.read_text().splitlines())
+        assert all(re.fullmatch(r"from \.\S* import (\w+) as \1", line) for line in lines), stub
+        module = importlib.import_module(".".join(("jaxdali", *stub.parent.relative_to(STUBS[0].parent).parts)))
+        for line in lines:
+            getattr(module, line.rpartition(" ")[2])
+    assert len(STUBS) > 10
+
+
+def test_operators_are_imported_when_they_are_used():
+    code = "import sys; from jaxdali import fn; fn.resize; print([f'jaxdali.fn._image.{n}' in sys.modules for n in ('resize', 'rotate')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[True, False]\n"
 
 
 # Names of DALI 2.4's modules, and BFLOAT16, all that users see of ours; what stands for `Enum`, `List` and the like there is left out.

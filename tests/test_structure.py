@@ -8,8 +8,9 @@ import pathlib
 import places
 import pytest
 
-from jaxdali import fn
+from jaxdali.fn import _deprecated
 from jaxdali.fn.__main__ import operators
+from jaxdali.fn.experimental import _deprecated as experimental
 
 PACKAGE = places.ROOT / "jaxdali"
 MODULES = {  # the compiled module by its stub
@@ -82,7 +83,7 @@ def test_families_know_no_operator():
 
 def test_the_folder_of_an_operator_is_its_public_path():
     """`fn.random.uniform` in `fn/random`; those of `fn` itself in a folder with a private name, or beside them."""
-    aliases = {f"experimental.{name}" for name in vars(fn.experimental._deprecated)} | {*vars(fn._deprecated)}
+    aliases = {f"experimental.{name}" for name in vars(experimental)} | {*vars(_deprecated)}
     for name, operator in operators().items():
         if name not in aliases and not (operator.__doc__ or "").startswith("Deprecated name"):
             public = itertools.takewhile(lambda part: part[0] != "_", operator.__module__.removeprefix("jaxdali.fn.").split("."))

@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import jax.core
-import jax.extend.core
 
 from . import calls
 from .errors import ArgumentTypeError
@@ -160,7 +159,9 @@ def _users_frame() -> types.FrameType | None:
 
 def _trace_state() -> Any:
     """What JAX traces at present, to be compared. In jax 0.9 the function is in another module."""
-    found = getattr(jax.extend.core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+    from jax.extend import core  # not at import: it comes with Pallas, 12 ms
+
+    found = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
     return found(convention="jaxdali")
 
 

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -142,6 +143,32 @@ def index(
     return show(), show, missing
 
 
+def lazy_index(module: str, contents: dict[str, Any]) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
+    """`index` for a package whose names are in the stub `__init__.pyi`. What a name stands for is imported when it is first used.
+
+    Each line of the stub is ``from .module import name as name``; type checkers and editors read the same file.
+    """
+    stub = Path(contents["__file__"]).with_suffix(".pyi").read_text(encoding="utf-8")
+    places = {name: place for place, name in re.findall(r"^from (\.\S*) import (\w+) as \w+$", stub, re.MULTILINE)}
+    _, _, missing = index(module, contents)
+
+    def show() -> list[str]:
+        return sorted(name for name in {*places, *contents} if not name.startswith("_"))  # submodules are imported later, too
+
+    def get(name: str) -> Any:
+        if name not in places or places[name] == ".":
+            return missing(name)
+        contents[name] = getattr(importlib.import_module(places[name], module), name)
+        return contents[name]
+
+    return show(), show, get
+
+
+def members(module: ModuleType) -> dict[str, Any]:
+    """The public names of a module and what they stand for. It imports all that has not been used yet."""
+    return {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name, with a similar known name; "" if none is close."""
     close = difflib.get_close_matches(name, list(known), 1)
@@ -209,8 +236,7 @@ def _words(name: str) -> str:
 
 def _operators(module: ModuleType, prefix: str = "") -> list[str]:
     found: list[str] = []
-    for name in dir(module):
-        x = vars(module)[name]
+    for name, x in members(module).items():
         if isinstance(x, ModuleType):
             found += _operators(x, f"{prefix}{name}.")
         else:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import base64
 import dataclasses
 import enum
+import functools
 import json
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -205,13 +206,20 @@ def _branch(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> Br
 
 def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list[DataNode]:
     """Calls the function again. Returns its results."""
-    function, line = functions[item["function"]], item["line"]
+    function, line = _function(item["function"]), item["line"]
     inputs = [_decode(x, made) for x in item["inputs"]]
     arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
     if not isinstance(line, str):
         raise TypeError(f"expected a string, got {line!r}")
     with made_at(line), inside(_branch(item, made, branches)):
         return list(flat(function(*inputs, **arguments)))
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """A function that a text may call. One of `fn` that has not been used yet is imported."""
+    if name not in functions:
+        functools.reduce(getattr, name.split("."), fn)
+    return functions[name]
 
 
 def _needed(item: dict[str, Any], outputs: list[DataNode]) -> list[DataNode]:

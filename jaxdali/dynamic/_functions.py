@@ -21,7 +21,7 @@ from .._core.building import is_node, user_line
 from .._core.errors import ArgumentError, UnexpectedArgumentError
 from .._core.kinds import device_named
 from .._core.language import language
-from .._core.names import did_you_mean
+from .._core.names import did_you_mean, members
 from .._core.tracebacks import boundary
 from ..fn._decode import registered
 from ..types import ScalarConstant
@@ -338,8 +338,8 @@ class Functions(dict[str, Any]):
     def __init__(self, functions: types.ModuleType, name: str):
         super().__init__()
         self._functions, self._name = functions, name
-        for public, x in vars(functions).items():
-            if public.startswith("_") or public in _LEFT_OUT or getattr(x, "__module__", "").endswith("._deprecated"):
+        for public, x in members(functions).items():
+            if public in _LEFT_OUT or getattr(x, "__module__", "").endswith("._deprecated"):
                 continue
             if inspect.isfunction(x):
                 self[public] = _function_of(x, public, name)

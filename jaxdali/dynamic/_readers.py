@@ -20,7 +20,7 @@ from .._batch.executor import Executor
 from .._core.building import Scope, building
 from .._core.declaration import Range, Whole, checked
 from .._core.graph import DataNode, Graph
-from .._core.names import class_name, did_you_mean
+from .._core.names import class_name, did_you_mean, members
 from .._core.tracebacks import boundaries
 from .._data.listed import ListSource
 from .._pipeline import checkpoint as checkpoints
@@ -243,8 +243,8 @@ class Readers(dict[str, Any]):
     def __init__(self, functions: types.ModuleType, name: str):
         super().__init__()
         self._name = name
-        for public, x in vars(functions).items():
-            if not public.startswith("_") and inspect.isfunction(x):
+        for public, x in members(functions).items():
+            if inspect.isfunction(x):
                 self[class_name(public)] = _class_of(x, class_name(public), name)
 
     def __missing__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The operators, under DALI's names. This file is their index."""
+"""The operators, under DALI's names. Their index is `__init__.pyi`."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -6,120 +6,8 @@ from .._core import names as _names
 from .._core.language import set_language as _set_language
 from . import _conditional as _conditional
 from . import _language
-from . import decoders as decoders
-from . import experimental as experimental
-from . import io as io
-from . import noise as noise
-from . import random as random
-from . import readers as readers
-from . import reductions as reductions
-from . import segmentation as segmentation
-from . import transforms as transforms
-from ._audio.audio_resample import audio_resample as audio_resample
-from ._audio.mel_filter_bank import mel_filter_bank as mel_filter_bank
-from ._audio.mfcc import mfcc as mfcc
-from ._audio.nonsilent_region import nonsilent_region as nonsilent_region
-from ._audio.power_spectrum import power_spectrum as power_spectrum
-from ._audio.preemphasis_filter import preemphasis_filter as preemphasis_filter
-from ._audio.spectrogram import spectrogram as spectrogram
-from ._audio.to_decibels import to_decibels as to_decibels
-from ._box.bb_flip import bb_flip as bb_flip
-from ._box.bbox_paste import bbox_paste as bbox_paste
-from ._box.bbox_rotate import bbox_rotate as bbox_rotate
-from ._box.box_encoder import box_encoder as box_encoder
-from ._box.random_bbox_crop import random_bbox_crop as random_bbox_crop
-from ._box.roi_random_crop import roi_random_crop as roi_random_crop
-from ._box.ssd_random_crop import ssd_random_crop as ssd_random_crop
-from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
-from ._deprecated import audio_decoder as audio_decoder
-from ._deprecated import caffe2_reader as caffe2_reader
-from ._deprecated import caffe_reader as caffe_reader
-from ._deprecated import coco_reader as coco_reader
-from ._deprecated import coin_flip as coin_flip
-from ._deprecated import file_reader as file_reader
-from ._deprecated import image_decoder as image_decoder
-from ._deprecated import image_decoder_crop as image_decoder_crop
-from ._deprecated import image_decoder_random_crop as image_decoder_random_crop
-from ._deprecated import image_decoder_slice as image_decoder_slice
-from ._deprecated import mxnet_reader as mxnet_reader
-from ._deprecated import nemo_asr_reader as nemo_asr_reader
-from ._deprecated import normal_distribution as normal_distribution
-from ._deprecated import numpy_reader as numpy_reader
-from ._deprecated import sequence_reader as sequence_reader
-from ._deprecated import tfrecord_reader as tfrecord_reader
-from ._deprecated import transform_translation as transform_translation
-from ._deprecated import uniform as uniform
-from ._deprecated import video_reader as video_reader
-from ._image.brightness import brightness as brightness
-from ._image.brightness_contrast import brightness_contrast as brightness_contrast
-from ._image.clahe import clahe as clahe
-from ._image.color_space_conversion import color_space_conversion as color_space_conversion
-from ._image.color_twist import color_twist as color_twist
-from ._image.contrast import contrast as contrast
-from ._image.crop import crop as crop
-from ._image.crop_mirror_normalize import crop_mirror_normalize as crop_mirror_normalize
-from ._image.debayer import debayer as debayer
-from ._image.dump_image import dump_image as dump_image
-from ._image.equalize import equalize as equalize
-from ._image.erase import erase as erase
-from ._image.fast_resize_crop_mirror import fast_resize_crop_mirror as fast_resize_crop_mirror
-from ._image.filter import filter as filter
-from ._image.flip import flip as flip
-from ._image.gaussian_blur import gaussian_blur as gaussian_blur
-from ._image.grid_mask import grid_mask as grid_mask
-from ._image.hsv import hsv as hsv
-from ._image.hue import hue as hue
-from ._image.jitter import jitter as jitter
-from ._image.jpeg_compression_distortion import jpeg_compression_distortion as jpeg_compression_distortion
-from ._image.laplacian import laplacian as laplacian
-from ._image.multi_paste import multi_paste as multi_paste
-from ._image.pad import pad as pad
-from ._image.paste import paste as paste
-from ._image.random_crop_generator import random_crop_generator as random_crop_generator
-from ._image.random_resized_crop import random_resized_crop as random_resized_crop
-from ._image.resize import resize as resize
-from ._image.resize_crop_mirror import resize_crop_mirror as resize_crop_mirror
-from ._image.rotate import rotate as rotate
-from ._image.saturation import saturation as saturation
-from ._image.slice import slice as slice
-from ._image.sphere import sphere as sphere
-from ._image.tensor_resize import tensor_resize as tensor_resize
-from ._image.warp_affine import warp_affine as warp_affine
-from ._image.water import water as water
-from ._source.external_source import external_source as external_source
-from ._tensor.batch_permutation import batch_permutation as batch_permutation
-from ._tensor.cast import cast as cast
-from ._tensor.cast_like import cast_like as cast_like
-from ._tensor.cat import cat as cat
-from ._tensor.constant import constant as constant
-from ._tensor.coord_flip import coord_flip as coord_flip
-from ._tensor.coord_transform import coord_transform as coord_transform
-from ._tensor.copy import copy as copy
-from ._tensor.dl_tensor_python_function import dl_tensor_python_function as dl_tensor_python_function
-from ._tensor.element_extract import element_extract as element_extract
-from ._tensor.expand_dims import expand_dims as expand_dims
-from ._tensor.full import full as full
-from ._tensor.full_like import full_like as full_like
-from ._tensor.get_property import get_property as get_property
-from ._tensor.lookup_table import lookup_table as lookup_table
-from ._tensor.normalize import normalize as normalize
-from ._tensor.one_hot import one_hot as one_hot
-from ._tensor.ones_and_zeros import ones as ones
-from ._tensor.ones_and_zeros import ones_like as ones_like
-from ._tensor.ones_and_zeros import zeros as zeros
-from ._tensor.ones_and_zeros import zeros_like as zeros_like
-from ._tensor.per_frame import per_frame as per_frame
-from ._tensor.permute_batch import permute_batch as permute_batch
-from ._tensor.python_function import python_function as python_function
-from ._tensor.reinterpret import reinterpret as reinterpret
-from ._tensor.reshape import reshape as reshape
-from ._tensor.sequence_rearrange import sequence_rearrange as sequence_rearrange
-from ._tensor.shapes import shapes as shapes
-from ._tensor.squeeze import squeeze as squeeze
-from ._tensor.stack import stack as stack
-from ._tensor.transpose import transpose as transpose
 
 _set_language(_language)
 
 if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals())
+    __all__, __dir__, __getattr__ = _names.lazy_index(__name__, globals())

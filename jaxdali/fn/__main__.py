@@ -15,14 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxdali import fn
+from jaxdali._core.names import members
 
 
 def operators(module: types.ModuleType = fn, prefix: str = "") -> dict[str, Callable[..., Any]]:
     """The operators of a module and its public submodules, by dotted name."""
     found = {}
-    for name, x in vars(module).items():
-        if name.startswith("_"):
-            continue
+    for name, x in members(module).items():
         if inspect.ismodule(x) and x.__name__.startswith(f"{fn.__name__}."):
             found |= operators(x, f"{prefix}{name}.")
         elif inspect.isfunction(x):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from .._core.kinds import device_named
-from .._core.names import DALI_OPERATORS, class_name, did_you_mean, instead, unexpected
+from .._core.names import DALI_OPERATORS, class_name, did_you_mean, instead, members, unexpected
 from .._core.tracebacks import boundaries
 
 
@@ -103,9 +103,7 @@ class Classes(dict[str, Any]):
     def __init__(self, functions: types.ModuleType, name: str):
         super().__init__()
         self._name = name
-        for public, x in vars(functions).items():
-            if public.startswith("_"):
-                continue
+        for public, x in members(functions).items():
             if inspect.isfunction(x):
                 self[class_name(public)] = _class_of(x, class_name(public), name)
             elif inspect.ismodule(x) and x.__name__ == f"{functions.__name__}.{public}":

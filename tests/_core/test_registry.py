@@ -18,14 +18,13 @@ from jaxdali._core import ffi as _ffi
 from jaxdali._core.arguments import declared
 from jaxdali._core.calls import functions as CALLS
 from jaxdali._core.declaration import Argument
+from jaxdali._core.names import members
 
 
 def functions(module: types.ModuleType, prefix: str = "") -> dict:
     """The operators of a module and its public submodules, by dotted name."""
     found = {}
-    for name, x in vars(module).items():
-        if name.startswith("_"):
-            continue
+    for name, x in members(module).items():
         if inspect.ismodule(x) and x.__name__.startswith(f"{module.__name__}."):
             found |= functions(x, f"{prefix}{name}.")
         # A package is an index of operators; a module also holds helpers, which don't take the name of a node.

@@ -9,6 +9,7 @@ import places
 import pytest
 
 from jaxdali import Pipeline, fn, ops, types
+from jaxdali._core.names import members
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_every_function_has_its_class():
     for group in ["", *(f".{m.name}" for m in pkgutil.iter_modules(fn.__path__) if m.name[0] != "_")]:
         functions = importlib.import_module(f"jaxdali.fn{group}")
         classes = importlib.import_module(f"jaxdali.ops{group}")
-        named = {k for k, f in vars(functions).items() if inspect.isfunction(f) and not k.startswith("_")}
+        named = {k for k, f in members(functions).items() if inspect.isfunction(f)}
         made = [getattr(classes, name) for name in dir(classes) if inspect.isclass(getattr(classes, name))]
         assert named == {c.function.__name__ for c in made if c is not ops.Compose}
     assert (ops.decoders.Image.__name__, ops.random.CoinFlip.__module__) == ("Image", "jaxdali.ops.random")

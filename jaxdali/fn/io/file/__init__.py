@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ...._core import names as _names
-from ._read import read as read
 
 if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals())
+    __all__, __dir__, __getattr__ = _names.lazy_index(__name__, globals())

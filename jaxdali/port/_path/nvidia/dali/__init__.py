@@ -13,7 +13,7 @@ except ModuleNotFoundError:  # this process has another search path than the fir
 from jaxdali.port import _alias
 
 __version__ = _alias.VERSION
-__all__ = list(jaxdali.__all__)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = dir(jaxdali)  # pyright: ignore[reportUnsupportedDunderAll]
 
 _alias.install()
 

@@ -1,0 +1,3 @@
+"""Files."""
+
+from ._read import read as read
