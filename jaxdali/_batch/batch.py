@@ -71,6 +71,7 @@ class InFlightBatch:
       bad: after a launch, the samples that failed and their codes, by native step; see `HostContext.bad`.
       memory: the memory of each phase's programs, by the phase's number.
       repaired: ``bool[N]``, the samples that are made again while the rest of the batch is kept; None: the whole batch is made.
+      tickets: for a batch that workers make, what stands for each local shard until it arrives.
       error: the exception of a source; ended: whether a source has ended. Both stop the batch after the other sources have been read.
     """
 
@@ -91,6 +92,7 @@ class InFlightBatch:
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     memory: dict[int, PhaseMemory] = dataclasses.field(default_factory=dict)
     repaired: np.ndarray | None = None
+    tickets: list[Any] = dataclasses.field(default_factory=list)
     error: BaseException | None = None
     ended: bool = False
     _present_in: dict[Presence | None, np.ndarray | None] = dataclasses.field(default_factory=dict)

@@ -57,6 +57,8 @@ class Executor:
       reader: begins a batch, and knows the states before and after it.
     """
 
+    reader_type: type[BatchReader] = BatchReader
+
     def __init__(
         self,
         graphs: Sequence[Graph],
@@ -101,7 +103,7 @@ class Executor:
         phases = Phases(self._bound, self.resources, any(s is not None for s in self._shardings))
         self._host = HostPass(self._bound, self.resources, phases.capacity, self._outputs)
         self._launcher = Launcher(self._bound, self._host, phases, self.resources, self._shardings, delivery.stacked)
-        self.reader = BatchReader(self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups)
+        self.reader = self.reader_type(self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups)
 
     @classmethod
     def of_values(
@@ -252,7 +254,7 @@ class Executor:
     def _array(self, i: int, ref: Ref, sharding: Sharding | None, batch: InFlightBatch) -> Any:
         """Output `i` for an iterator."""
         step, names = self.plan.maker(ref), self._delivery.names
-        if self.plan.spec(ref).is_metadata:
+        if batch.values[ref].spec.is_metadata:
             return self._outputs.metadata(ref, batch)
         if i in self._delivery.as_sample_lists:
             return self._outputs.samples(ref, step, batch)

@@ -74,7 +74,7 @@ class Outputs:
         parts = self.parts(ref, step, batch, batch.present if short else None, narrowed=not self._x64)
         if short and self._padded:
             assert batch.present is not None
-            if step.specs[ref.index].shape is None and ref not in self._shapes:
+            if batch.values[ref].spec.shape is None and ref not in self._shapes:
                 raise step.node.error("no sample of the first batch could be read, so the shape of this output is not known yet")
             parts = [_filled(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
         return self._placed(parts, step, sharding)

@@ -143,13 +143,17 @@ class BatchReader:
         for value in batch.values.values() if batch.short else ():
             value.present = batch.present
         batch.read = dict(batch.values)
+        self._identify_by_number(batch, state)
+        return batch
+
+    def _identify_by_number(self, batch: InFlightBatch, state: dict):
+        """Numbers the samples of a batch without sources."""
         if batch.ids is None:
             resources = self._resources
             sample = np.arange(resources.B)[None] + resources.B * np.asarray(resources.shards.ids)[:, None]
             position = (sample + state["iteration"] * resources.B * resources.shards.num).reshape(-1)
             nowhere = [""] * resources.N
             batch.identify(SampleIds(np.full(resources.N, state["epoch"]), position, names=nowhere, paths=nowhere))
-        return batch
 
     def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
         """Reads a batch of some sources. All are read even if one fails or has ended, so that they stay in step."""

@@ -410,6 +410,8 @@ class ListSource(Source):
       ValueError: the lists differ in type, or have no such metadata.
     """
 
+    movable = True
+
     def __init__(
         self,
         records: Sequence[Records],
@@ -454,22 +456,29 @@ class ListSource(Source):
         check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id"))
         return [_cursor(walk, saved) for walk in self.walks]
 
-    def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
-        B, N = ctx.B, ctx.N
+    def advance(self, batch_size: int, cursors: Sequence[Any]) -> tuple[list[Any], SampleIds]:
+        _, after, ids = self._next(batch_size, cursors)
+        return after, ids
+
+    def _next(self, B: int, cursors: Sequence[Any]) -> tuple[np.ndarray, list[Any], SampleIds]:
+        """The numbers of the next records, the cursors behind them, and what is known of the samples before they are read."""
         taken = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
-        after = [cursor for *_, cursor in taken]
         index, epoch, position = taken[0][:3] if len(taken) == 1 else map(np.concatenate, list(zip(*taken))[:3])
-        if self._read_ahead:
-            self._ahead(index, after, B)
-        unread, present = dict[int, str](), None
         names, paths = _Texts([r.name for r in self._records], index), _Texts([r.full_name for r in self._records], index)
 
         def of_output(k: int) -> Sequence[str]:
             return _Texts([functools.partial(r.name_of_output, output=k) for r in self._records], index)
 
+        return index, [cursor for *_, cursor in taken], SampleIds(epoch, position, names, paths, of_output=of_output)
+
+    def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
+        B, N = ctx.B, ctx.N
+        index, after, ids = self._next(B, cursors)
+        if self._read_ahead:
+            self._ahead(index, after, B)
         if self._on_error == "raise":
-            outputs = self._read_batch(ctx, index)
-            return outputs, after, SampleIds(epoch, position, names, paths, present, unread, of_output)
+            return self._read_batch(ctx, index), after, ids
+        unread, present = dict[int, str](), None
         outputs, failed = self._read(ctx, index)
         if failed and self._on_error == "replace":
             outputs, failed, unread = self._replaced(ctx, index, failed)
@@ -479,8 +488,8 @@ class ListSource(Source):
             present[list(unread)] = False
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
-        unread = {i: redacted(reason).removeprefix(f"{paths[i]}: ") for i, reason in unread.items()}
-        return outputs, after, SampleIds(epoch, position, names, paths, present, unread, of_output)
+        unread = {i: redacted(reason).removeprefix(f"{ids.paths[i]}: ") for i, reason in unread.items()}
+        return outputs, after, dataclasses.replace(ids, present=present, unread=unread)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
         """The records with these numbers, and which of them failed: code and reason."""

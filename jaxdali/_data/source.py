@@ -60,6 +60,7 @@ class Source:
       ends_reads: whether `close` may be called while another thread is in `read`; it ends that call.
       in_caller: whether `read` must be called in the thread that takes the batches, under its JAX settings.
       workers: number of threads in which it may call a user's function at the same time, if the user allows that.
+      movable: whether other processes can read the same data, so that `advance` works.
       walks: for readers, the walk of each local shard through the list.
       dropped: samples at the end of the data that no batch contains, because they do not fill one, or because another shard has ended.
       drops_more: whether there may be more of these than were counted.
@@ -71,6 +72,7 @@ class Source:
     ends_reads: bool = False
     in_caller: bool = False
     workers: int = 1
+    movable: bool = False
     dropped: int = 0
     drops_more: bool = False
 
@@ -104,6 +106,13 @@ class Source:
 
         Raises:
           StopIteration: the data have ended; `after_end` returns where the next epoch starts.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def advance(self, batch_size: int, cursors: Sequence[Any]) -> tuple[list[Any], SampleIds]:
+        """What `read` returns about the next batch, but for the outputs; it reads nothing. Only for a movable source.
+
+        Samples that can't be read are not known here.
         """
         raise NotImplementedError(type(self).__name__)
 

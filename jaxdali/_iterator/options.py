@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
+from .._batch.remote import Workers
 from .._core.building import warn
 from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
@@ -47,10 +48,13 @@ class IteratorOptions:
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL
     prepare_first_batch: bool = True
     repeat: bool = dataclasses.field(default=False, kw_only=True)
+    workers: Workers | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self):
         self._set("output_map", self._names())
         check_fields("iterator", self, _CHECKED)
+        if self.workers is not None and not callable(getattr(self.workers, "start", None)):
+            raise TypeError(f"workers must be a jaxdali.ray.Workers, got {self.workers!r}")
         reset = (
             False
             if self.auto_reset is None

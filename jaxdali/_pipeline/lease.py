@@ -12,6 +12,7 @@ from typing import Any
 
 from .._batch.executor import Executor
 from .._batch.options import Delivery, Finish
+from .._batch.remote import RemoteExecutor, Workers
 from .._core.graph import DataNode
 from .._data.epoch import EpochCounter
 from .._program.sharding import Shards
@@ -189,6 +190,7 @@ def lease(
     key: Any,
     delivery: Delivery,
     finish: Sequence[Finish] | None = None,
+    workers: Workers | None = None,
 ) -> Lease:
     """Takes over pipelines and makes what runs them; or takes both over from the previous iterator.
 
@@ -198,6 +200,7 @@ def lease(
       key: the caller's class and all arguments that determine the batches. An iterator that differs in them can't continue.
       delivery: the form of the batches; shardings are for one place.
       finish: for each place, its own `Delivery.finish`.
+      workers: where batches are made; None: in this process.
 
     Raises:
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
@@ -218,7 +221,8 @@ def lease(
         for group, place, f in zip(groups, places, finish or [None] * len(places), strict=True):
             first = group[0]
             sources = [parts_of(p).claim() for p in group]
-            executor = Executor(
+            kind = Executor if workers is None else functools.partial(RemoteExecutor, workers)
+            executor = kind(
                 [parts_of(p).graph for p in group],
                 place,
                 parts_of(first).settings.run_options(first.seed),

@@ -103,6 +103,18 @@ def unregister_decoder(name: str) -> None:
         _decoders = tuple(d for d in _decoders if d.name != name)
 
 
+def registered() -> tuple[Decoder, ...]:
+    """All of them, for `use` in another process."""
+    return _decoders
+
+
+def use(decoders: tuple[Decoder, ...]):
+    """Registers the decoders of another process in place of those registered here."""
+    global _decoders
+    with _lock:
+        _decoders = decoders
+
+
 def names() -> tuple[str, ...]:
     """The names of all registered decoders."""
     return tuple(d.name for d in _decoders)

@@ -14,6 +14,7 @@ from typing import Any, overload
 import jax
 from jax.sharding import Sharding
 
+from ..._batch.remote import Workers
 from ..._core import names as _names
 from ..._core.threads import Thread
 from ..._core.tracebacks import boundaries
@@ -176,6 +177,7 @@ def peekable_data_iterator(
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
     ragged_fill: float | Mapping[str, float] = 0,
     repeat: bool = False,
+    workers: Workers | None = None,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -184,7 +186,7 @@ def peekable_data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
-        ragged, ragged_fill, repeat, checkpoints, enable_conditionals: see `data_iterator`.
+        ragged, ragged_fill, repeat, workers, checkpoints, enable_conditionals: see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,
@@ -202,6 +204,7 @@ def peekable_data_iterator(
             ragged,
             ragged_fill,
             repeat=repeat,
+            workers=workers,
         ),
         devices,
         checkpoints,

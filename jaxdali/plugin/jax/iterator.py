@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.batch import Batch
 from ..._batch.options import Delivery
+from ..._batch.remote import Workers
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.declaration import Whole, checked
@@ -80,6 +81,8 @@ class DALIGenericIterator(BaseIterator):
         several ragged extents, ``ragged={"masks": (64, 512)}`` gives the limits of the first axes; the lengths are ``(N, 2)``. A sample
         that is missing according to `mask_name` has length 0, or is an empty array in a list.
       ragged_fill: the number that samples are padded with, or a dict with a number for each name. It must fit the output's type.
+      workers: where batches are made, a `jaxdali.ray.Workers`; None: in this process (not in DALI). Batches, epochs and checkpoints are the
+        same in both cases.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -107,6 +110,7 @@ class DALIGenericIterator(BaseIterator):
         ragged: Mapping[str, int | Sequence[int] | None] | None = None,
         ragged_fill: float | Mapping[str, float] = 0,
         repeat: bool = False,
+        workers: Workers | None = None,
     ):
         pipelines = list_of(pipelines)
         options = JaxOptions(
@@ -122,6 +126,7 @@ class DALIGenericIterator(BaseIterator):
             ragged,
             ragged_fill,
             repeat=repeat,
+            workers=workers,
         )
         if sharding is None:
             self._begin(pipelines, own_places(pipelines), options)
@@ -175,7 +180,7 @@ class DALIGenericIterator(BaseIterator):
             names=tuple(options.output_map),
             ragged=forms,
         )
-        taken = lease(pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish)
+        taken = lease(pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish, workers=options.workers)
         self._start(taken, options, padded=masked)
 
     def __next__(self) -> dict[str, Any]:
@@ -321,6 +326,7 @@ def data_iterator(
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
     ragged_fill: float | Mapping[str, float] = 0,
     repeat: bool = False,
+    workers: Workers | None = None,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -356,6 +362,7 @@ def data_iterator(
       sharding: the sharding of the outputs, one for all or a dict with one for each. It can't be combined with `devices`.
       devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` expects.
       mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
+      workers: the same. It can be passed here or to the result.
       checkpoints: the result of an iterator's method `checkpoints`; the new iterator resumes from there. It can be passed here or, as in
         DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator starts anew.
       enable_conditionals: see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
@@ -380,6 +387,7 @@ def data_iterator(
             ragged,
             ragged_fill,
             repeat=repeat,
+            workers=workers,
         ),
         devices,
         checkpoints,
@@ -416,12 +424,16 @@ def iterator_factory(
             raise TypeError(
                 f"{name_of(function)}: checkpoints must be a list of bytes, as checkpoints() returns it, got {checkpoints!r:.100}"
             )
+        if "workers" in kwargs and "workers" not in inspect.signature(function).parameters:
+            chosen = dataclasses.replace(options, workers=kwargs.pop("workers"))
+        else:
+            chosen = options
         if conditionals:
             kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)
-        if options.sharding is None and devices is None:
+        if chosen.sharding is None and devices is None:
             pipelines = [factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None))]
-            iterator._begin(pipelines, own_places(pipelines), options)
+            iterator._begin(pipelines, own_places(pipelines), chosen)
             return iterator
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
@@ -439,7 +451,7 @@ def iterator_factory(
         if batch_size is None:
             raise TypeError(f"{name_of(function)}: batch_size is needed; with a sharding it is the size of the global batch")
         batch_size = checked("Pipeline", "batch_size", Whole, batch_size)
-        placed = options if devices is None else dataclasses.replace(options, sharding=_of_devices(devices))
+        placed = chosen if devices is None else dataclasses.replace(chosen, sharding=_of_devices(devices))
         assert placed.sharding is not None
         shards = shards_of(placed.sharding, batch_size)
         seed = kwargs.get("seed", defaults.get("seed"))
