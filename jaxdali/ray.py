@@ -10,14 +10,15 @@ Needs the extra ``ray``. All machines need jaxdali in one version, and the data 
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-import ray
-from ray import cloudpickle
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+import ray  # pyright: ignore[reportMissingImports]
+from ray import cloudpickle  # pyright: ignore[reportMissingImports]
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
 from ._batch.meter import Statistics
 from ._batch.remote import BatchMaker, Definition, Made
@@ -27,6 +28,7 @@ from .fn._decode import registered
 
 __all__ = ["Workers"]
 
+_pickle: Any = cloudpickle
 _ATTEMPTS = 4  # to make a batch, on several workers if there are several
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # accelerators are for training
 
@@ -58,9 +60,9 @@ class Workers:
       RuntimeError: a batch could not be made by several workers in a row.
     """
 
-    num_workers: Whole
-    num_cpus: float = 1
-    timeout: float = 300.0
+    num_workers: Annotated[Whole, Range(1)]
+    num_cpus: Annotated[float, Range(0)] = 1
+    timeout: Annotated[float, Range(0)] = 300.0
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -76,7 +78,7 @@ class Workers:
 
 def _pickled(definition: Definition) -> bytes:
     try:
-        return cloudpickle.dumps((definition, registered.registered()))
+        return _pickle.dumps((definition, registered.registered()))
     except Exception as e:
         for node in definition.graphs[0].nodes:
             _check_pickles(node)
@@ -85,10 +87,10 @@ def _pickled(definition: Definition) -> bytes:
 
 def _check_pickles(node: Node):
     try:
-        cloudpickle.dumps(node.op)
+        _pickle.dumps(node.op)
     except Exception as e:
         raise TypeError(
-            f"{node.op.name} (created at {node.where}) holds what can't be sent to Ray's workers: {e}; create it inside of the function, or "
+            f"{node.op.name} (created at {node.where}) holds what can't be sent to Ray's workers: {e}; create it inside the function, or "
             "import it from a module"
         ) from e
 
@@ -104,7 +106,7 @@ class Worker:
         """See `BatchMaker.make`. The pipeline is unpickled here, so that errors reach the iterator."""
         try:
             if self._maker is None:
-                definition, decoders = cloudpickle.loads(self._pickled)
+                definition, decoders = _pickle.loads(self._pickled)
                 registered.use(decoders)
                 self._maker = BatchMaker(definition)
         except Exception as e:
@@ -114,16 +116,16 @@ class Worker:
     def statistics(self) -> Statistics | None:
         return self._maker.statistics() if self._maker is not None else None
 
-    def ready(self) -> bool:
-        """Returns when the actor runs."""
-        return True
+    def process(self) -> int:
+        """Its number. This answers when the actor runs."""
+        return os.getpid()
 
 
 def _picklable(made: Made) -> Made:
     if made.error is None:
         return made
     try:
-        cloudpickle.loads(cloudpickle.dumps(made.error))
+        _pickle.loads(_pickle.dumps(made.error))
     except Exception:
         return Made(error=RuntimeError(f"{type(made.error).__name__}: {made.error}"))
     return made
@@ -184,17 +186,17 @@ class _Pool:
                     ray.get(m.restarting)
                     m.restarting = None
                 except RayError:  # it has died again
-                    m.restarting = m.actor.ready.remote()
+                    m.restarting = m.actor.process.remote()
         running = [m for m in self._members if m.restarting is None and m is not but]
         return min(running or [m for m in self._members if m is not but] or self._members, key=lambda m: m.tasks)
 
     def result(self, ticket: _Ticket) -> Made:
         while True:
             try:
-                made = ray.get(ticket.ref, timeout=self._workers.timeout)
+                made: Any = ray.get(ticket.ref, timeout=self._workers.timeout)
             except RayTaskError as e:
                 self._done(ticket)
-                raise e.cause or e
+                raise (e.cause or e) from None
             except (GetTimeoutError, RayError) as e:
                 self._again(ticket, e)
             else:
@@ -217,10 +219,10 @@ class _Pool:
             if isinstance(error, GetTimeoutError) and failed in self._members:
                 ray.kill(failed.actor)
                 new = _Member(self._actor(failed.number, ticket.attempts), failed.number)
-                new.restarting = new.actor.ready.remote()
+                new.restarting = new.actor.process.remote()
                 self._members[self._members.index(failed)] = new
             elif failed.restarting is None:
-                failed.restarting = failed.actor.ready.remote()
+                failed.restarting = failed.actor.process.remote()
             ticket.attempts += 1
             ticket.member = self._least_busy(failed)
             ticket.ref = self._begin(ticket.member, ticket.shard, ticket.state)

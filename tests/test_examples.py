@@ -238,8 +238,21 @@ except RuntimeError as e:
 
 
 @pytest.mark.slow
-def test_functions_in_ray():
+def test_workers_of_ray():
     pytest.importorskip("ray")
+    assert "3 batches of (7, 96, 96, 3), the same as without workers" in run_example("ray_workers")
+
+
+@pytest.mark.slow
+def test_training_in_ray():
+    pytest.importorskip("pydantic")  # of ray[train]
+    pytest.importorskip("ray.train.v2.jax")
+    assert float(re.findall(r"loss (\d\.\d+) after 3 epochs in two processes", run_example("ray_train"))[0]) < 2.25
+
+
+@pytest.mark.slow
+def test_functions_in_ray():
+    pytest.importorskip("ray.data")
     assert "21 images, the same in batches of 8 and of 5" in run_example("ray_map_batches")
 
 

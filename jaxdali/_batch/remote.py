@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from .._core.declaration import check_fields
 from .._core.errors import SampleError
 from .._core.graph import Graph
 from .._core.operator import EagerOperator
@@ -108,8 +107,8 @@ class BatchMaker:
                 if found != expected:
                     different = ", ".join(k for k in {**found, **expected} if found.get(k) != expected.get(k))
                     raise RuntimeError(
-                        f"a worker finds other data for {name!r} than the process that uses the iterator ({different} differ): all need the "
-                        "same files under the same paths"
+                        f"a worker finds other data for {name!r} than the process that uses the iterator ({different} differ): all need "
+                        "the same files under the same paths"
                     )
             executor.build()
             self._executors[shard] = executor

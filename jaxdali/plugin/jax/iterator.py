@@ -180,7 +180,9 @@ class DALIGenericIterator(BaseIterator):
             names=tuple(options.output_map),
             ragged=forms,
         )
-        taken = lease(pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish, workers=options.workers)
+        taken = lease(
+            pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish, workers=options.workers
+        )
         self._start(taken, options, padded=masked)
 
     def __next__(self) -> dict[str, Any]:
