@@ -49,7 +49,7 @@ def make_dataset(batch_size=8):
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     means = {}
     for batch in make_dataset().iter_batches(batch_size=8):
         print(batch["images"].shape, batch["images"].dtype)

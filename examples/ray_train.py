@@ -65,7 +65,7 @@ def train(config):
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = {"images": str(IMAGES), "epochs": 3}
     with tempfile.TemporaryDirectory() as folder:
         run, scaling = RunConfig(storage_path=folder), ScalingConfig(num_workers=2)

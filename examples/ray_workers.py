@@ -31,7 +31,7 @@ def epoch(**arguments):
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)  # on a cluster: ray.init()
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)  # on a cluster: ray.init()
     here, _ = epoch()
     batches, saved = epoch(workers=Workers(num_workers=2, num_cpus=1))
     np.testing.assert_array_equal(np.stack(batches), np.stack(here))

@@ -151,7 +151,7 @@ class _Ticket:
 
 
 class _Pool:
-    """The actors of one iterator."""
+    """The actors of one iterator. A batch may be made twice, by any of them: see Note [Batches by position]."""
 
     def __init__(self, workers: Workers, pickled: bytes):
         self._workers = workers
