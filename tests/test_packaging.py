@@ -15,7 +15,7 @@ def test_the_test_group_has_the_optional_packages():
     groups = PROJECT["dependency-groups"]
     test = {d for d in groups["test"] if isinstance(d, str)} | {*groups["s3"]}
     for extra, needed in PROJECT["project"]["optional-dependencies"].items():
-        if extra not in ("benchmark", "examples", "flax", "ray", "torch"):  # the first command's, and what CI installs by itself
+        if extra not in ("benchmark", "examples", "flax", "pack", "ray", "torch"):  # the first command's, and what CI installs by itself
             assert {*needed} <= test, extra
 
 

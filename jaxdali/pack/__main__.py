@@ -1,0 +1,266 @@
+"""The command line of ``python -m jaxdali.pack``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import concurrent.futures
+import dataclasses
+import json
+import multiprocessing
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from .. import tfrecord
+from .._core.errors import ArgumentError, OperatorError
+from .._core.threads import available_cpus
+from ._shards import Packing, Report, opened, reader_of, write_shard
+from ._writers import WRITERS
+
+_DESCRIPTION = """\
+Writes the records of any reader as shards of WebDataset (tar), TFRecord or ArrayRecord files, for fast reading later.
+
+  python -m jaxdali.pack photos out                         a folder of images, one folder for each class
+  python -m jaxdali.pack photos out --resize-shorter 256    images are made smaller, and encoded as JPEG of quality 90
+  python -m jaxdali.pack readers.webdataset paths=a.tar,b.tar ext=jpg,cls out --format tfrecord
+  python -m jaxdali.pack readers.tfrecord path=a.tfrecord features=image/encoded:string,label:int64 out
+
+A run that was stopped, even by kill -9, goes on with the shards that are missing when it is started again.
+"""
+_SHOWN = 20  # bad samples
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the tool. Returns 0; 1 if nothing could be packed; 2 for wrong arguments."""
+    parser = _parser()
+    given = parser.parse_intermixed_args(arguments)
+    try:
+        packing = _packing(given)
+        os.makedirs(os.path.join(packing.target, ".pack"), exist_ok=True)
+        records = _check(packing)
+        shards = given.shards or max(1, -(-records // given.samples_per_shard))
+        packing = dataclasses.replace(packing, shards=min(shards, max(records, 1)))
+        _claim(packing, records)
+    except (ArgumentError, OperatorError, TypeError, ValueError, OSError, ImportError) as e:
+        print(f"{parser.prog}: {e}", file=sys.stderr)
+        return 2
+    finished = {i: r for i in range(packing.shards) if (r := Report.of_finished(packing, i)) is not None}
+    if finished:
+        print(f"{len(finished)} of {packing.shards} shards are there from an earlier run")
+    missing = [i for i in range(packing.shards) if i not in finished]
+    update, close = _progress(records, sum(r.records + len(r.bad) for r in finished.values()))
+    run = _in_ray if given.ray else _in_processes
+    try:
+        for i, report in run(packing, missing, given.workers):
+            finished[i] = report
+            update(report.records + len(report.bad))
+    except (OperatorError, ArgumentError, OSError, RuntimeError) as e:
+        print(f"{parser.prog}: {e}", file=sys.stderr)
+        return 1
+    finally:
+        close()
+    print(_summary([finished[i] for i in sorted(finished)]))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m jaxdali.pack",
+        usage="%(prog)s [options] (FOLDER | READER key=value ...) TARGET",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="FOLDER | READER key=value", nargs="+", help="a folder of files, or a reader and its arguments")
+    parser.add_argument("target", metavar="TARGET", help="the folder of the shards; it is made if it is not there")
+    parser.add_argument("--format", choices=list(WRITERS), default="webdataset", help="of the shards; default: %(default)s")
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument("--shards", type=_positive, metavar="N", help="number of shards")
+    number.add_argument("--samples-per-shard", type=_positive, metavar="N", default=10_000, help="default: %(default)s")
+    parser.add_argument("--prefix", default="data", help="of the files' names: PREFIX-00000-of-00012.tar; default: %(default)s")
+    parser.add_argument("--names", type=lambda text: tuple(text.split(",")), metavar="NAME,...", help="of the reader's outputs")
+    parser.add_argument("--image", metavar="NAME", help="the output with the images that are encoded anew; default: the first")
+    parser.add_argument("--resize-shorter", type=_positive, metavar="PIXELS", help="makes larger images smaller, to this shorter side")
+    parser.add_argument("--quality", type=_quality, default=90, help="of the JPEG files that this makes, 1 to 100; default: %(default)s")
+    parser.add_argument("--on-error", choices=["skip", "raise"], default="skip", help="bad samples are left out and reported, or stop it")
+    parser.add_argument("--workers", type=_positive, default=available_cpus(), metavar="N", help="processes; default: %(default)s")
+    parser.add_argument("--ray", action="store_true", help="runs on a cluster of Ray, with a task of one CPU for each shard")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
+_positive.__name__ = "number above 0"  # argparse shows it in messages
+
+
+def _quality(text: str) -> int:
+    if not 1 <= (number := int(text)) <= 100:
+        raise ValueError
+    return number
+
+
+_quality.__name__ = "quality, 1 to 100,"
+
+
+def _packing(given: argparse.Namespace) -> Packing:
+    source, *pairs = given.source
+    if not pairs and os.path.isdir(source):
+        reader, arguments = "readers.file", {"file_root": os.path.abspath(source)}
+    else:
+        reader = source
+        reader_of(reader)
+        arguments = dict(_argument(pair) for pair in pairs)
+    for name in ("num_shards", "shard_id", "on_error", "name", "pad_last_batch", "stick_to_shard", "device"):
+        if name in arguments:
+            raise ArgumentError(
+                f"{reader}: {name} is determined by the shards that are written" + (", use --on-error" if name == "on_error" else "")
+            )
+    short = reader.removeprefix("fn.").removeprefix("readers.")
+    return Packing(
+        reader=f"readers.{short}",
+        arguments=arguments,
+        target=os.path.abspath(given.target),
+        format=given.format,
+        prefix=given.prefix,
+        names=given.names,
+        resize_shorter=given.resize_shorter,
+        quality=given.quality,
+        image=given.image,
+        on_error=given.on_error,
+    )
+
+
+def _argument(pair: str) -> tuple[str, Any]:
+    """``key=value``; a value is a Python literal, a list of texts separated by commas, or a text."""
+    name, equals, text = pair.partition("=")
+    if not equals or not name.isidentifier():
+        raise ArgumentError(f"expected key=value, an argument of the reader, got {pair!r}")
+    if name == "features":
+        return name, _features(text)
+    try:
+        return name, ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return name, text.split(",") if "," in text else text
+
+
+def _features(text: str) -> dict[str, Any]:
+    """The features of TFRecord files: ``image/encoded:string,label:int64``."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, kind = part.rpartition(":")
+        if kind not in tfrecord.FeatureType.__members__ or not name:
+            raise ArgumentError(f"features: expected NAME:TYPE with one of {', '.join(tfrecord.FeatureType.__members__)}, got {part!r}")
+        t = tfrecord.FeatureType[kind]
+        found[name] = tfrecord.FixedLenFeature((), t, "") if t == tfrecord.string else tfrecord.VarLenFeature(t, 0)
+    return found
+
+
+def _check(packing: Packing) -> int:
+    """Opens the reader once, so that wrong arguments are found at once. Returns the number of records."""
+    WRITERS[packing.format][0](os.path.join(packing.target, ".pack", "test")).close()
+    os.unlink(os.path.join(packing.target, ".pack", "test"))
+    executor, names = opened(packing, 0, 1)
+    try:
+        if packing.image is not None and packing.image not in names:
+            raise ArgumentError(f"--image {packing.image}: the outputs are {', '.join(names)}")
+        return executor.reader.named["reader"].metas[0]["epoch_size"]
+    finally:
+        executor.close()
+
+
+def _claim(packing: Packing, records: int):
+    """Stores what the target is made of. Raises ArgumentError if it is made of something else already."""
+    path = os.path.join(packing.target, ".pack", f"{packing.prefix}.json")
+    fields = dataclasses.asdict(packing)
+    fields.pop("target")
+    here = json.loads(json.dumps({**fields, "arguments": repr(sorted(packing.arguments.items())), "records": records}))
+    if os.path.exists(path):
+        with open(path) as f:
+            there = json.load(f)
+        different = [f"{k} is {here.get(k)} now and was {there.get(k)}" for k in here if here.get(k) != there.get(k)]
+        if different:
+            raise ArgumentError(
+                f"{packing.target} holds shards of another run: {'; '.join(different)}. Take another folder, another --prefix, or remove "
+                f"{os.path.join(packing.target, '.pack')}"
+            )
+    else:
+        with open(f"{path}.partial", "w") as f:
+            json.dump(here, f, indent=1)
+        os.replace(f"{path}.partial", path)
+
+
+def _in_processes(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
+    if len(shards) < 2 or workers == 1:
+        packing = dataclasses.replace(packing, num_threads=workers)
+        yield from ((i, write_shard(packing, i)) for i in shards)
+        return
+    context = multiprocessing.get_context("spawn")  # JAX's threads do not survive a fork
+    with concurrent.futures.ProcessPoolExecutor(min(workers, len(shards)), context) as pool:
+        futures = {pool.submit(write_shard, packing, i): i for i in shards}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError as e:
+        raise RuntimeError("--ray needs the package ray: pip install ray") from e
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    write: Any = ray.remote(write_shard)
+    task = write.options(num_cpus=1, max_retries=3, runtime_env={"env_vars": {"JAX_PLATFORMS": "cpu"}})
+    pending = {task.remote(packing, i): i for i in shards}
+    while pending:
+        (ready, *_), _ = ray.wait(list(pending))
+        yield pending.pop(ready), ray.get(ready)
+
+
+def _progress(total: int, done: int) -> tuple[Callable[[int], object], Callable[[], object]]:
+    """Functions for progress: add records, end. They show a bar if tqdm is installed and the output is a terminal."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return lambda n: None, lambda: None
+    bar = tqdm(total=total, initial=done, unit="record", unit_scale=True, disable=not sys.stderr.isatty())
+    return bar.update, bar.close
+
+
+def _summary(reports: Sequence[Report]) -> str:
+    records, size = sum(r.records for r in reports), sum(r.size for r in reports)
+    lines = [f"{records} records in {len(reports)} shards, {size / 1e6:.1f} MB: {_pattern(reports)}"]
+    if images := sum(r.images for r in reports):
+        lines.append(f"{images} images were encoded anew")
+    bad = [entry for r in reports for entry in r.bad]
+    if bad:
+        lines.append(f"{len(bad)} bad samples were left out:")
+        lines += [f"  {path}: {reason}" for path, reason in bad[:_SHOWN]]
+        if len(bad) > _SHOWN:
+            lines.append(
+                f"  and {len(bad) - _SHOWN} more; all are in the files of {os.path.join(os.path.dirname(reports[0].file), '.pack')}"
+            )
+    return "\n".join(lines)
+
+
+def _pattern(reports: Sequence[Report]) -> str:
+    """The files' names, with braces as WebDataset expands them."""
+    first, last = reports[0].file, reports[-1].file
+    if first == last:
+        return first
+    a, b = (re.search(r"-(\d+)-of-", os.path.basename(f)) for f in (first, last))
+    assert a is not None and b is not None
+    return first.replace(f"-{a[1]}-of-", f"-{{{a[1]}..{b[1]}}}-of-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
