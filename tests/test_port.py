@@ -196,6 +196,16 @@ def test_the_wrong_side(tmp_path, capsys):
     pipeline.close()
 
 
+def test_direct_storage(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text("from nvidia.dali import fn\nfn.readers.numpy(file_root='x')\nfn.readers.numpy(file_root='x', device='gpu')\n")
+    code, out = run(capsys, path)
+    assert (code, out[:2]) == (
+        0,
+        ["slower than need be", "  3  the files are read by the host, and the arrays copied: GPU Direct Storage is not used"],
+    )
+
+
 def test_one_file(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text("from nvidia.dali import fn, types\nx = fn.tomorrow(types.RGB)\n\nfn.resize(x, sise=1)\nfn.resize(x)\n")

@@ -68,6 +68,10 @@ _PYTORCH = "use plugin.jax (JAX arrays), plugin.pytorch (PyTorch tensors), or np
 _EXTENSIONS = "custom operators are made with jaxdali.extend"
 _LISTS = "python -m jaxdali.fn lists the operators, inspect.signature has the arguments of each"
 _MEMORY = "XLA manages memory, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYTHON_CLIENT_MEM_FRACTION"
+_VERSIONS = "jaxdali.show_config() shows the versions of its libraries, jax.print_environment_info() those of CUDA"
+_DEVICES = "use jax.devices() and jax.default_device"
+_WORKERS = "workers are threads (py_num_workers) or processes of readers.source: they need no pool and no pickler"
+_FORMATTING = ("PipelineBatchAdapter", "PipelineTensorAdapter", "format_batch", "format_tensor")
 _IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
 _INSTEAD = {
     "experimental.eager": "use experimental.dynamic, or jaxdali.dynamic",
@@ -77,6 +81,8 @@ _INSTEAD = {
     "plugin.paddle": f"{_PYTORCH}; paddle.utils.dlpack.from_dlpack takes PyTorch's through DLPack, paddle.to_tensor NumPy's",
     "plugin.tf": "use plugin.jax; tf.data.Dataset.from_generator takes np.asarray of its batches (jaxdali/plugin/README.md has the lines), "
     "tf.experimental.dlpack.from_dlpack PyTorch's tensors",
+    "plugin.pytorch.experimental": "workers are threads of one process: no process needs a proxy; use plugin.pytorch",
+    "plugin.pytorch.loader_evaluator": "use python -m jaxdali.benchmark",
     "plugin_manager": _EXTENSIONS,
     **dict.fromkeys(("backend.LoadDirectory", "backend.LoadLibrary", "ops.Reload"), _EXTENSIONS),
     **dict.fromkeys(("ops.python_op_factory", "ops.register_cpu_op", "ops.register_gpu_op"), _EXTENSIONS),
@@ -85,6 +91,27 @@ _INSTEAD = {
     **{f"backend.Preallocate{kind}Memory": _MEMORY for kind in ("Device", "Pinned")},
     **{f"backend.{name}": _MEMORY for name in ("ReleaseUnusedMemory", "RestrictPinnedMemUsage")},
     **{f"backend.SetHostBuffer{what}": _MEMORY for what in ("GrowthFactor", "ShrinkThreshold")},
+    **{f"backend.{name}": _MEMORY for name in ("SetBufferGrowthFactor", "SetDeviceBufferGrowthFactor")},
+    **{f"backend.Get{what}": _MEMORY for what in ("DeviceBufferGrowthFactor", "HostBufferGrowthFactor", "HostBufferShrinkThreshold")},
+    **{f"backend.Get{what}Version": _VERSIONS for what in ("Cuda", "Cufft", "Npp", "Nvimgcodec", "Nvjpeg", "OpenCV")},
+    **dict.fromkeys(("backend.GetCUDACurrentDevice", "backend.SetCUDACurrentDevice", "backend.GetCUDADeviceCount"), _DEVICES),
+    **dict.fromkeys(("backend.GetCUDAStreamDevice", "backend.DLDeviceType", "backend.IsDriverInitialized"), _DEVICES),
+    **dict.fromkeys(("backend.check_cuda_runtime", "backend.cuda_checked"), _DEVICES),
+    **dict.fromkeys(("backend.CUDAStreamSynchronize", "backend.Stream", "python_function_plugin.current_dali_stream"), _STREAMS),
+    **dict.fromkeys(("backend.GetSchemaAndTarget", "backend.OpSchema", "backend.OpSpec"), _LISTS),
+    **dict.fromkeys(("backend.Init", "backend.initialized", "backend.LoadDefaultPlugins"), "nothing has to be initialized: leave it out"),
+    **dict.fromkeys(("backend.Pipeline", "backend.PipelineDebug"), "use jaxdali.Pipeline"),
+    **dict.fromkeys(("backend.GetCxx11AbiFlag", "sysconfig"), _EXTENSIONS),
+    **dict.fromkeys(("backend.CheckDLPackCapsule", "python_function_plugin"), "use from_dlpack of the framework that takes the array"),
+    **dict.fromkeys(("backend.SharedMem", "pipeline.WorkerPool", "reducers"), _WORKERS),
+    **dict.fromkeys(("backend.ExternalContextCheckpoint",), "use Pipeline.checkpoint, or checkpoints() of an iterator"),
+    "backend.deprecation_warning": "use warnings.warn",
+    **{f"tensors.{name}": "use repr or str of a tensor" for name in _FORMATTING},
+    "data_node.not_iterable": "an internal function of DALI: leave it out",
+    **dict.fromkeys(("external_source", "external_source.ExternalSource"), "use fn.external_source, or ops.ExternalSource"),
+    "ops.OpticalFlow": "it needs NVIDIA's hardware engine; use OpenCV in ops.PythonFunction, or a network in plugin.jax.fn.jax_function",
+    "ops.VideoReaderResize": "use ops.readers.VideoResize",
+    "types.dali_type_converters": "use types.to_numpy_type",
     "types.CUDAStream": _STREAMS,
     "types.PipelineAPIType": "a pipeline knows itself how it is used; Pipeline.enable_api_check(False) allows mixing",
     "fn.experimental.readers.fits": "use astropy in readers.source, or in a decoder of one's own (jaxdali.extend.register_decoder)",

@@ -596,6 +596,8 @@ class _Reader(ast.NodeVisitor):
             operator = operator_of(look_up(to.name))
         if not operator:
             return
+        if operator == "readers.numpy" and any(k.arg == "device" and ast.unparse(k.value) in ("'gpu'", '"gpu"') for k in node.keywords):
+            self._remark("hints", "the files are read by the host, and the arrays copied: GPU Direct Storage is not used", node)
         for x, argument in (*((a, "") for a in node.args), *((k.value, k.arg) for k in node.keywords if k.arg is not None)):
             made = self._resolve(x)
             if isinstance(made, _Made) and made.place == "program" and host_reads(operator, bool(argument)):
