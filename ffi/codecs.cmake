@@ -1,22 +1,24 @@
-# libjpeg-turbo as the target jaxdali_jpeg; libpng and libdeflate as jaxdali_png.
+# libjpeg-turbo as the target jaxdali_jpeg; libpng and libdeflate as jaxdali_png; libwebp as jaxdali_webp.
 #
-# The build uses the libraries of the system if they are installed (Debian: libjpeg62-turbo-dev, libpng-dev, libdeflate-dev). It builds missing
+# The build uses the libraries of the system if they are installed (Debian: libjpeg62-turbo-dev, libpng-dev, libdeflate-dev,
+# libwebp-dev). It builds missing
 # ones from source as static, position-independent libraries; with -DJAXDALI_BUNDLED_CODECS=ON it builds all of them. It downloads the archives,
 # from the projects' own sites or from Debian, and checks their SHA256. On machines without a network it takes local archives (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=...,
-# -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=...) of any version, of libdeflate from 1.15 on. If libdeflate can't be had in either
-# way, libpng decodes all PNG files, in twice the time.
+# -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=..., -DJAXDALI_WEBP_TARBALL=...) of any version, of libdeflate from 1.15 on. If libdeflate
+# can't be had in either way, libpng decodes all PNG files, in twice the time; if libwebp can't, Pillow decodes WebP.
 #
 # A module that contains these libraries must come with their licences, which the build puts into the wheel: libjpeg-turbo (IJG, BSD 3-Clause),
-# libpng (PNG Reference Library License), zlib (Zlib), libdeflate (MIT).
+# libpng (PNG Reference Library License), zlib (Zlib), libdeflate (MIT), libwebp (BSD 3-Clause).
 
 # They are compiled with the options of hardening.cmake, like the modules.
 include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
 
-option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng, zlib and libdeflate from source even if the system has them" OFF)
+option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng, zlib, libdeflate and libwebp from source even if the system has them" OFF)
 set(JAXDALI_JPEG_TARBALL "" CACHE FILEPATH "Local source archive of libjpeg-turbo, instead of a download")
 set(JAXDALI_PNG_TARBALL "" CACHE FILEPATH "Local source archive of libpng, instead of a download")
 set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instead of a download")
 set(JAXDALI_DEFLATE_TARBALL "" CACHE FILEPATH "Local source archive of libdeflate, instead of a download")
+set(JAXDALI_WEBP_TARBALL "" CACHE FILEPATH "Local source archive of libwebp, instead of a download")
 
 # Sets the options of files that are compiled for newer CPUs and chosen at run time. Call it in each folder whose targets contain such files,
 # because CMake keeps the properties of files by folder.
@@ -238,4 +240,39 @@ else()
 endif()
 if(JAXDALI_LIBDEFLATE)
   target_compile_definitions(jaxdali_png INTERFACE JAXDALI_LIBDEFLATE)
+endif()
+
+# libwebp: may be missing, too. Only its decoder is used.
+add_library(jaxdali_webp INTERFACE)
+if(NOT JAXDALI_BUNDLED_CODECS)
+  find_path(JAXDALI_WEBP_INCLUDE webp/decode.h)
+  find_library(JAXDALI_WEBP_LIBRARY webp)
+endif()
+if(JAXDALI_WEBP_INCLUDE AND JAXDALI_WEBP_LIBRARY)
+  target_include_directories(jaxdali_webp SYSTEM INTERFACE "${JAXDALI_WEBP_INCLUDE}")
+  target_link_libraries(jaxdali_webp INTERFACE "${JAXDALI_WEBP_LIBRARY}")
+  set(JAXDALI_WEBP ON)
+else()
+  jaxdali_archive(archive "${JAXDALI_WEBP_TARBALL}"
+    https://storage.googleapis.com/downloads.webmproject.org/releases/webp/libwebp-1.6.0.tar.gz
+    e4ab7009bf0629fd11982d4c2aa83964cf244cffba7347ecd39019a9e38c4564
+    ${debian}/libw/libwebp/libwebp_1.6.0.orig.tar.gz
+    e4ab7009bf0629fd11982d4c2aa83964cf244cffba7347ecd39019a9e38c4564)
+  if(archive)
+    jaxdali_codec(jaxdali_libwebp "${archive}" webpdecoder "COPYING;PATENTS"
+      -DBUILD_SHARED_LIBS=OFF -DWEBP_BUILD_ANIM_UTILS=OFF -DWEBP_BUILD_CWEBP=OFF -DWEBP_BUILD_DWEBP=OFF -DWEBP_BUILD_GIF2WEBP=OFF
+      -DWEBP_BUILD_IMG2WEBP=OFF -DWEBP_BUILD_VWEBP=OFF -DWEBP_BUILD_WEBPINFO=OFF -DWEBP_BUILD_WEBPMUX=OFF -DWEBP_BUILD_EXTRAS=OFF
+      -DWEBP_BUILD_LIBWEBPMUX=OFF)
+    add_dependencies(jaxdali_webp jaxdali_libwebp_external)
+    target_include_directories(jaxdali_webp SYSTEM INTERFACE "${jaxdali_libwebp_INCLUDE}")
+    target_link_libraries(jaxdali_webp INTERFACE "${jaxdali_libwebp_LIBRARY}")
+    set(JAXDALI_WEBP ON)
+  else()
+    message(WARNING
+      "libwebp was not found and cannot be downloaded: WebP will be decoded by Pillow, more slowly. "
+      "Install it (apt install libwebp-dev) and configure again in an empty build folder.")
+  endif()
+endif()
+if(JAXDALI_WEBP)
+  target_compile_definitions(jaxdali_webp INTERFACE JAXDALI_WEBP)
 endif()

@@ -57,8 +57,9 @@ Part DecodeStage::Makes(int i, const Part& wanted) const {
   if (IsFinished(info[i]) || (options.adjust_orientation && info[i].orientation != 1)) return whole;
   // A file that ends early must be reported as it is without a chain. That needs all rows below, unless the file ends
   // properly.
-  const bool complete =
-      info[i].format == static_cast<int32_t>(Format::kJpeg) && EndsAsJpeg(in.sample<uint8_t>(i), in.size(i));
+  const auto format = static_cast<Format>(info[i].format);
+  const bool complete = (format == Format::kJpeg && EndsAsJpeg(in.sample<uint8_t>(i), in.size(i))) ||
+                        format == Format::kWebp;  // libwebp refuses a file that is shorter than its header says
   Part made = wanted;
   if (!complete) made.axis[0].end = whole.axis[0].end;
   return made;

@@ -5,9 +5,13 @@
 #if defined(JAXDALI_LIBDEFLATE)
 #include <libdeflate.h>
 #endif
+#if defined(JAXDALI_WEBP)
+#include <webp/decode.h>
+#endif
 
 #include <cstddef>
 #include <cstdio>
+#include <string>
 
 #include "ffi/common/cpu.h"
 #include "xla/ffi/api/c_api.h"
@@ -32,6 +36,13 @@ std::map<std::string, std::string> BuildInfo() {
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING ", libdeflate " LIBDEFLATE_VERSION_STRING;
 #else
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING;
+#endif
+#if defined(JAXDALI_WEBP)
+  const int version = WebPGetDecoderVersion();
+  info["webp"] = "libwebp " + std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 255) + "." +
+                 std::to_string(version & 255);
+#else
+  info["webp"] = "";
 #endif
 #if defined(__x86_64__)
   info["simd"] = ThisCpu().avx512bw ? "AVX-512" : ThisCpu().avx2 ? "AVX2" : "SSE2";

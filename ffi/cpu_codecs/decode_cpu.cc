@@ -35,6 +35,8 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
         return DecodeJpeg(data, size, info, options, &output);
       case Format::kPng:
         return DecodePng(data, size, info, options, &output);
+      case Format::kWebp:
+        return DecodeWebp(data, size, info, options, &output);
       case Format::kRaw:
         return CopyRaw(data, size, info, &output);
       case Format::kPixels:

@@ -249,6 +249,8 @@ void ParseWebp(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kWebp);
   b.big_endian = false;
   if (!b.has(0, 30)) return Fail(h, kTruncated);
+  const bool animated = b.is(12, "VP8X", 4) && b.u8(20) & 0x02;
+  h->host_decode = !kWebp || animated;  // Pillow gives the first frame of an animation
   if (b.is(12, "VP8 ", 4)) {
     SetSize(h, b.u16(28) & 0x3FFF, b.u16(26) & 0x3FFF, 3, 8);
   } else if (b.is(12, "VP8L", 4)) {

@@ -35,7 +35,7 @@ enum class Format : int32_t {
 //   channels        with output_type ANY_DATA: 1, 2 (gray and alpha), 3 or 4
 //   depth           bits of a value, at least 8; images that the kernel decodes have 8 or 16
 //   orientation     EXIF, 1 to 8
-//   host_decode     1: libjpeg and libpng can't decode it; Pillow or imagecodecs does in the host pass
+//   host_decode     1: the kernel can't decode it; Pillow or imagecodecs does in the host pass
 //   orientation_at  TIFF: offset of the tag's value in the file, so that it can be hidden from readers; -1: none
 //   region_*        the part of the stored raster to decode; the header gives the whole raster
 #define JAXDALI_INFO_TABLE(X) \
@@ -69,6 +69,8 @@ inline constexpr int64_t kMaxElements = 2147483647;
 inline constexpr int64_t kLargePixels = int64_t{1} << 24;
 inline constexpr int64_t kJpegPixelsPerByte = 2048;
 inline constexpr int64_t kDeflateExpansion = 1040;
+
+extern const bool kWebp;  // whether libwebp is built in
 
 ImageInfo ParseHeader(const uint8_t* data, int64_t size);
 

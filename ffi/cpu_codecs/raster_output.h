@@ -36,6 +36,12 @@ class RasterOutput {
     return static_cast<uint8_t*>(out_) + (y - first_row_) * width_ * channels_ * SizeOf(dtype_);
   }
 
+  // Says that the rows have only `width` pixels, from stored column `left` on.
+  void Narrow(int64_t left, int64_t width) {
+    stored_width_ = width;
+    first_column_ -= left;
+  }
+
   // Call this before Put, which does not allocate.
   void Reserve(int depth) { scratch_.resize(static_cast<size_t>(kRows) * width_ * channels_ * (depth / 8) + 8); }
 
@@ -92,6 +98,8 @@ Status DecodePngByLibpng(const uint8_t* data, int64_t size, const ImageInfo& inf
                          RasterOutput* out);
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                  RasterOutput* out);
+Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                  RasterOutput* out);
 
 }  // namespace jaxdali
 

@@ -1,6 +1,7 @@
-// Decoding of images. The CPU decodes one at a time: JPEG like libjpeg-turbo, PNG like libpng, and raw pixels by a
-// copy, with colour space, orientation and element type in the same pass over the rows. CUDA decodes a batch: the JPEG
-// files that ffi/cuda_jpeg/table.h supports, and finished pixels. No XLA headers, so that fuzzers can link it alone.
+// Decoding of images. The CPU decodes one at a time: JPEG like libjpeg-turbo, PNG like libpng, WebP by
+// libwebp, and raw pixels by a copy, with colour space, orientation and element type in the same pass over the rows.
+// CUDA decodes a batch: the JPEG files that ffi/cuda_jpeg/table.h supports, and finished pixels. No XLA headers, so
+// that fuzzers can link it alone.
 #ifndef JAXDALI_FFI_DECODE_H_
 #define JAXDALI_FFI_DECODE_H_
 

@@ -78,7 +78,7 @@ build() {
   # What is missing on this machine is built from the archives carried to it.
   if [ -e build/carry/nasm ]; then chmod +x build/carry/nasm; fi
   local options=() kind archive
-  for kind in JPEG:libjpeg-turbo PNG:libpng ZLIB:zlib DEFLATE:libdeflate; do
+  for kind in JPEG:libjpeg-turbo PNG:libpng ZLIB:zlib DEFLATE:libdeflate WEBP:libwebp; do
     archive=$(find "$PWD/build/carry" -name "${kind#*:}*.tar.*" 2>/dev/null | head -n 1)
     if [ -n "$archive" ]; then options+=("-DJAXDALI_${kind%:*}_TARBALL=$archive"); fi
   done

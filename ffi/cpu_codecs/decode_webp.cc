@@ -1,0 +1,101 @@
+// WebP on the CPU by libwebp: still images, lossy and lossless, with alpha or without.
+#include <algorithm>
+
+#include "ffi/common/kept_memory.h"
+#include "ffi/cpu_codecs/raster_output.h"
+
+#if defined(JAXDALI_WEBP)
+#include <webp/decode.h>
+#endif
+
+namespace jaxdali {
+
+#if defined(JAXDALI_WEBP)
+const bool kWebp = true;
+
+namespace {
+
+// libwebp's upsampling of chroma looks this far, so a cropped image differs from the crop of an image only here.
+constexpr int kMargin = 2;
+
+Status StatusOf(VP8StatusCode code) {
+  switch (code) {
+    case VP8_STATUS_OK:
+      return kOk;
+    case VP8_STATUS_OUT_OF_MEMORY:
+      return kOutOfMemory;
+    case VP8_STATUS_NOT_ENOUGH_DATA:
+    case VP8_STATUS_SUSPENDED:
+      return kTruncated;
+    case VP8_STATUS_UNSUPPORTED_FEATURE:
+      return kUnsupported;
+    default:
+      return kCorrupt;
+  }
+}
+
+uint8_t* Memory(int64_t bytes) {
+  thread_local KeptMemory memory;
+  return static_cast<uint8_t*>(memory.OfSize(bytes));
+}
+
+}  // namespace
+
+Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                  RasterOutput* out) {
+  WebPDecoderConfig config;
+  if (!WebPInitDecoderConfig(&config)) return kInternal;
+  const auto bytes = static_cast<size_t>(size);
+  if (const Status s = StatusOf(WebPGetFeatures(data, bytes, &config.input)); s != kOk) return s;
+  if (config.input.has_animation) return kUnsupported;
+  if (config.input.width != info.width || config.input.height != info.height) return kSizeMismatch;
+
+  // The rows and columns to decode. Chroma has a sample for two of each, so they begin at even numbers.
+  const bool crops = !out->whole();
+  const int top = crops ? std::max(info.region_y - kMargin, 0) & ~1 : 0;
+  const int left = crops ? std::max(info.region_x - kMargin, 0) & ~1 : 0;
+  const int height = (crops ? std::min(info.region_y + info.region_h + kMargin, info.height) : info.height) - top;
+  const int width = (crops ? std::min(info.region_x + info.region_w + kMargin, info.width) : info.width) - left;
+  if (crops) {
+    config.options.use_cropping = 1;
+    config.options.crop_top = top, config.options.crop_left = left;
+    config.options.crop_height = height, config.options.crop_width = width;
+  }
+
+  // Alpha is decoded only where it is part of the output.
+  const bool alpha = options.type == ImageType::kAny && info.channels == 4;
+  const bool swapped = options.type == ImageType::kBgr;
+  const int channels = alpha ? 4 : 3;
+  config.output.colorspace = alpha ? MODE_RGBA : swapped ? MODE_BGR : MODE_RGB;
+  const bool ordered = alpha || swapped || options.type == ImageType::kRgb || options.type == ImageType::kAny;
+  const bool direct = !crops && ordered && out->direct(8);
+  const int64_t stride = int64_t{width} * channels;
+  uint8_t* pixels = direct ? out->row(0) : Memory(stride * height);
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA.rgba = pixels;
+  config.output.u.RGBA.stride = static_cast<int>(stride);
+  config.output.u.RGBA.size = static_cast<size_t>(stride * height);
+  if (const Status s = StatusOf(WebPDecode(data, bytes, &config)); s != kOk || direct) return s;
+
+  out->Narrow(left, width);
+  out->Reserve(8);
+  const int64_t end = out->end_row();
+  for (int64_t y = out->first_row(); y < end; y += kRows) {
+    const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));
+    const uint8_t* rows = pixels + (y - top) * stride;
+    if (ordered)
+      out->PutOrdered(y, n, rows);
+    else
+      out->Put(y, n, rows, channels, 8);
+  }
+  return kOk;
+}
+#else
+const bool kWebp = false;
+
+Status DecodeWebp(const uint8_t*, int64_t, const ImageInfo&, const DecodeOptions&, RasterOutput*) {
+  return kUnsupported;
+}
+#endif
+
+}  // namespace jaxdali
