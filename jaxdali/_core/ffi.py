@@ -94,7 +94,7 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
     The library stays loaded until the process ends, and must not be overwritten until then. Registering it again has no effect.
 
     Args:
-      name of the kernel in ``JAXDALI_DEFINE_KERNEL(name, ...)``.
+      name: of the kernel, in ``JAXDALI_DEFINE_KERNEL(name, ...)``.
       library: path of a shared library (or of a nanobind module), compiled with ``ffi/common/extension.h``.
       platform: what it was compiled for: "cpu", or with ``-DJAXDALI_CUDA`` "CUDA". Every kernel needs one for the CPU.
 

@@ -70,9 +70,9 @@ class Pipeline:
       exec_async: has no effect, as JAX always dispatches asynchronously; accepted for compatibility with DALI.
       prefetch_queue_depth: how many batches are made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
         "auto" (not in DALI) begins with 2, and goes up to 8 while batches are waited for although they are made fast enough on average.
-      bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority, exec_dynamic, experimental_exec_dynamic, stream_policy,
-        concurrency, enable_memory_stats: are checked, but have no effect: XLA and the operating system manage memory, streams and the
-          placement of threads.
+      bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority: are checked, but have no effect: XLA and the operating
+        system manage memory, streams and the placement of threads.
+      exec_dynamic, experimental_exec_dynamic, stream_policy, concurrency, enable_memory_stats: are checked, but have no effect either.
       py_num_workers: number of threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
       py_start_method, py_callback_pickler: are checked, but have no effect, as workers are threads.
       enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition and in everything that
