@@ -52,3 +52,15 @@ def test_issue_forms_ask_for_the_configuration(form):
     """By a command that works."""
     (command,) = re.findall(r'`python -c "(.*jaxdali.show_config\(\))"`', (GITHUB / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())
     exec(command)
+
+
+def test_the_readmes_table_of_versions_is_the_projects():
+    table = dict(re.findall(r"^\| (Python|jax, jaxlib|NumPy) \| (\d+\.\d+) or newer \|", (places.ROOT / "README.md").read_text(), re.MULTILINE))
+    bounds = {Requirement(d).name: str(Requirement(d).specifier).removeprefix(">=") for d in PROJECT["project"]["dependencies"]}
+    assert table == {
+        "Python": PROJECT["project"]["requires-python"].removeprefix(">="),
+        "jax, jaxlib": bounds["jax"],
+        "NumPy": bounds["numpy"],
+    }
+    assert bounds["jaxlib"] == bounds["jax"]
+    assert f'"jax=={bounds["jax"]}.0" "jaxlib=={bounds["jax"]}.0"' in (places.ROOT / ".ci/run").read_text()
