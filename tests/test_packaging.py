@@ -55,7 +55,8 @@ def test_issue_forms_ask_for_the_configuration(form):
 
 
 def test_the_readmes_table_of_versions_is_the_projects():
-    table = dict(re.findall(r"^\| (Python|jax, jaxlib|NumPy) \| (\d+\.\d+) or newer \|", (places.ROOT / "README.md").read_text(), re.MULTILINE))
+    readme = (places.ROOT / "README.md").read_text()
+    table = dict(re.findall(r"^\| (Python|jax, jaxlib|NumPy) \| (\d+\.\d+) or newer \|", readme, re.MULTILINE))
     bounds = {Requirement(d).name: str(Requirement(d).specifier).removeprefix(">=") for d in PROJECT["project"]["dependencies"]}
     assert table == {
         "Python": PROJECT["project"]["requires-python"].removeprefix(">="),
