@@ -17,7 +17,7 @@ from .._plan.plan import Ref, Step
 from .._program.sharding import Shards, assemble, cpu_device
 from ..types import is_float
 from .batch import EagerArrays, InFlightBatch
-from .options import Delivery, RaggedForm
+from .options import Delivery, Parts, RaggedForm
 from .resources import RunResources
 
 
@@ -36,6 +36,7 @@ class Outputs:
         self._x64 = resources.x64
         self.stacked = delivery.stacked
         self._padded = delivery.padded
+        self._apart = delivery.apart
         self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
     def value(self, ref: Ref, batch: InFlightBatch) -> Value:
@@ -62,11 +63,16 @@ class Outputs:
             return Value(value.spec, value.shapes, Packed(rows, offsets, value.shapes))
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 
-    def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> jax.Array:
-        """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device)."""
+    def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> Any:
+        """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device), or `Parts`."""
         result: Any = batch.results.get(ref)
         short = batch.short
-        whole = isinstance(result, jax.Array) and (self._padded or not short) and (self._x64 or narrow(result.dtype) == result.dtype)
+        whole = (
+            not self._apart
+            and isinstance(result, jax.Array)
+            and (self._padded or not short)
+            and (self._x64 or narrow(result.dtype) == result.dtype)
+        )
         if whole and sharding is None and step.stage == "device":  # native operators may have made it on the CPU beside the device
             return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
         if whole and (sharding is None or result.sharding == sharding):
@@ -79,10 +85,12 @@ class Outputs:
             parts = [_filled(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
         return self._placed(parts, step, sharding)
 
-    def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> jax.Array:
-        """One array from the local shards' ``[samples, ...]``."""
+    def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
+        """One array, or `Parts`, from the local shards' ``[samples, ...]``."""
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
+        if self._apart:
+            return Parts(jax.device_put(p, device) for p, device in zip(parts, self._shards.primaries, strict=True))
         if self.stacked:
             parts = [np.asarray(p)[None] for p in parts]
         if sharding is not None:
@@ -271,11 +279,13 @@ class Outputs:
 def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
     """The parts of a program's result, one per local shard: as jax arrays, or as NumPy if it was made on one CPU device."""
     at = {s.device: s.data for s in x.addressable_shards}
-    if all(d in at for d in shards.primaries):
-        return [at[d] for d in shards.primaries]
-    # Made beside the accelerators on one CPU device.
-    rows, S = np.asarray(x), len(shards.devices)
-    return [rows[s * (len(rows) // S) : (s + 1) * (len(rows) // S)] for s in range(S)]
+    distinct = list(dict.fromkeys(shards.primaries))
+    if len(distinct) == len(shards.primaries) and all(d in at for d in distinct):
+        return [at[d] for d in distinct]
+    # Several shards on one device: where it has several, or made beside the accelerators on one CPU device.
+    rows = [np.asarray(at[d]) for d in distinct] if all(d in at for d in distinct) else [np.asarray(x)]
+    S = len(shards.devices) // len(rows)
+    return [r[s * (len(r) // S) : (s + 1) * (len(r) // S)] for r in rows for s in range(S)]
 
 
 def _filled(part: Any, present: np.ndarray) -> np.ndarray:

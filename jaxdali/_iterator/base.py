@@ -15,6 +15,7 @@ from .._pipeline.describe import value
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
 from .options import IteratorOptions
+from .shared import SharedStream
 from .stream import BatchStream
 
 
@@ -26,28 +27,28 @@ class BaseIterator:
     """
 
     _instead = "; a source of batches (batch=True) may end with a smaller one"
-    _stream: BatchStream
+    _stream: BatchStream | SharedStream
     output_map: list[str]
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
         """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
         self.output_map = list(options.output_map)
-        self._stream = BatchStream(lease, options, type(self).__name__, self._instead)
+        self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they keep their lease
         lease.checkpoint_with(self.checkpoints)
-        self._stream.begin(padded=padded)
+        stream.begin(padded=padded)
 
     def __repr__(self) -> str:
         if self._stream.closed:
             return f"{type(self).__name__}: closed"
         stream = self._stream
         of = f" of {len(self)}" if stream.length is not None else ""
-        pipelines = f"{len(self.pipelines)} pipelines" if len(self.pipelines) > 1 else "1 pipeline"
+        pipelines = "1 pipeline" if len(self.pipelines) == 1 else f"{len(self.pipelines)} pipelines"
         taken = f"{stream.given} batches{of} taken, {self.batch_size} samples of each of {pipelines}"
         lines = [f"{type(self).__name__}: epoch {stream.epoch}, {taken}"]
-        executor = stream.executors[0]
-        for i, (name, x, spec) in enumerate(zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)):
-            lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
+        for executor in stream.executors[:1]:  # a process that loads nothing has none
+            for i, (name, x, spec) in enumerate(zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)):
+                lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
         return "\n".join(lines)
 
     @property
@@ -100,7 +101,7 @@ class BaseIterator:
     @property
     def batch_size(self) -> int:
         """Samples per batch of one shard."""
-        return self._stream.executors[0].B
+        return self._stream.batch_size
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class BaseIterator:
         Raises:
           ValueError: the pipelines were made without ``enable_checkpointing=True``.
         """
-        if not self._stream.lease.enable_checkpointing:
+        if not self._stream.enable_checkpointing:
             raise ValueError("checkpoints() needs pipelines with enable_checkpointing=True")
         state = self.get_state()
         return [checkpoint.to_bytes(record, state["iterator"]) for record in state["pipelines"]]
@@ -157,11 +158,13 @@ class BaseIterator:
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """The pipelines, one per local shard."""
+        """The pipelines, one for each shard that this process makes."""
         return tuple(self._pipes)
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
         """Returns JAX's `Lowered` of the program that ran last; see `Pipeline.lower`."""
+        if not self._stream.executors:
+            raise RuntimeError("this process runs no pipeline: it is not among loading_processes")
         return self._stream.executors[0].lower(segment)
 
     def statistics(self) -> Statistics:

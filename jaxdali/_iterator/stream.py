@@ -226,6 +226,27 @@ class BatchStream:
         """Whether an epoch has exactly `size` samples, regardless of how many each batch has."""
         return self._runners.apart
 
+    def rows(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None) -> np.ndarray:
+        """Which samples of batches belong to their epoch: ``bool[pipelines, B]``. `valid`: as `take` returns it."""
+        B = self.batch_size
+        rows = np.arange(B) < (np.full((len(self.lease.pipelines), 1), B) if valid is None else np.array(valid)[:, None])
+        if ids and self.counts_samples and valid is not None:  # the first present ones, of any pipeline
+            given = np.concatenate([given_by_sources(i) for i in ids])
+            rows = (given & (np.cumsum(given) <= sum(valid))).reshape(-1, B)
+        if any(i.present is not None for i in ids):
+            rows &= np.concatenate([np.ones(len(i.epoch), bool) if i.present is None else i.present for i in ids]).reshape(-1, B)
+        return rows
+
+    @property
+    def enable_checkpointing(self) -> bool:
+        """Whether the pipelines allow checkpoints."""
+        return self.lease.enable_checkpointing
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch of one shard."""
+        return self.executors[0].B
+
     def _lacking(self, batches: Sequence[Batch]) -> int:
         """Number of empty places in batches after the data of some shards have ended, if samples are counted by `size`."""
         return sum(int((~given_by_sources(b.ids)).sum()) for b in batches) if self._runners.apart else 0

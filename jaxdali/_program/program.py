@@ -138,19 +138,22 @@ def _jit(
         placed = shards.local, shards.local, shards.local, donated
         results = outputs, shards.local, shards.local
         return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True)
-    if len(set(shards.primaries)) == 1:  # the CPU beside several accelerators runs the shards one after the other
+    S = len(shards.devices) // len(set(shards.primaries))
+    each: Callable[..., Any] = jaxdali_pipeline
+    if S > 1:  # a device, such as the CPU beside several accelerators, runs its shards one after the other
 
         def in_turn(*operands: Any) -> Any:
-            S = len(shards.devices)
             results = [
                 jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands)) for s in range(S)
             ]
             exports, status, times = jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
             return exports, status, None if times is None else times.sum(axis=0, keepdims=True)
 
-        return jax.jit(in_turn, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
+        each = in_turn
+    if len(set(shards.primaries)) == 1:
+        return jax.jit(each, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
     spec = PartitionSpec("shard")
-    mapped = jax.shard_map(jaxdali_pipeline, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    mapped = jax.shard_map(each, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
 
 

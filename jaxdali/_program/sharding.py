@@ -21,7 +21,8 @@ class Shards:
     Attributes:
       num: number of distinct slices over all processes.
       ids: the place of each local slice among them.
-      devices: of each local slice, the devices that hold it; the first one, the primary, computes it.
+      devices: of each local slice, the devices that hold it; the first one, the primary, computes it. A device may be the primary of
+        several slices; all primaries then have as many, which follow each other.
     """
 
     num: int
@@ -40,21 +41,13 @@ class Shards:
         Raises:
           ValueError: the shards don't divide the batch, or no shard is local.
         """
-        total = sharding.num_devices
-        slices: dict[tuple[int, int], list[jax.Device]] = {}
-        # Any dimension of extent `total` is divisible by every product of mesh axes.
-        for device, index in sharding.devices_indices_map((total,) * _rank(sharding)).items():
-            start, stop, _ = index[0].indices(total)
-            slices.setdefault((start, stop), []).append(device)
-        ordered = sorted(slices)
-        if batch_size % len(ordered):
-            raise ValueError(f"batch_size={batch_size} is not divisible by the {len(ordered)} shards of the batch that {sharding} makes")
+        slices = slices_of(sharding, batch_size)
         process = jax.process_index()
-        local = [(i, [d for d in slices[s] if d.process_index == process]) for i, s in enumerate(ordered)]
+        local = [(i, [d for d in ds if d.process_index == process]) for i, ds in enumerate(slices)]
         local = [(i, sorted(ds, key=lambda d: d.id)) for i, ds in local if ds]
         if not local:
             raise ValueError(f"{sharding} has no device of this process")
-        return Shards(len(ordered), tuple(i for i, _ in local), tuple(tuple(ds) for _, ds in local))
+        return Shards(len(slices), tuple(i for i, _ in local), tuple(tuple(ds) for _, ds in local))
 
     @property
     def primaries(self) -> tuple[jax.Device, ...]:
@@ -67,7 +60,7 @@ class Shards:
 
     @functools.cached_property
     def local(self) -> Sharding:
-        """How a program places ``[S, ...]`` values: one row per primary device."""
+        """How a program places ``[S, ...]`` values: as many rows on each primary device as it has slices."""
         if len(set(self.primaries)) == 1:
             return SingleDeviceSharding(self.devices[0][0])
         return NamedSharding(self.mesh, PartitionSpec("shard"))
@@ -75,7 +68,7 @@ class Shards:
     @functools.cached_property
     def mesh(self) -> Mesh:
         """Our own mesh over the primaries. Its axis is always Auto, so that user code in a program sees no mesh."""
-        return Mesh(np.array(self.primaries), ("shard",), axis_types=(AxisType.Auto,))
+        return Mesh(np.array(list(dict.fromkeys(self.primaries))), ("shard",), axis_types=(AxisType.Auto,))
 
     def direct(self, sharding: Sharding | None) -> bool:
         """Whether a program can write its outputs on `sharding` itself."""
@@ -87,6 +80,23 @@ class Shards:
             batch_only = all(axis is None for axis in sharding.spec[1:])
             return batch_only and tuple(np.asarray(sharding.mesh.devices).flat) == self.primaries
         return isinstance(sharding, SingleDeviceSharding) and sharding.device_set == set(self.primaries)
+
+
+def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:
+    """The devices of all processes that hold each slice of a batch of `batch_size` samples, in the order of the slices.
+
+    Raises:
+      ValueError: the slices don't divide the batch.
+    """
+    total = sharding.num_devices
+    slices: dict[tuple[int, int], list[jax.Device]] = {}
+    # Any dimension of extent `total` is divisible by every product of mesh axes.
+    for device, index in sharding.devices_indices_map((total,) * _rank(sharding)).items():
+        start, stop, _ = index[0].indices(total)
+        slices.setdefault((start, stop), []).append(device)
+    if batch_size % len(slices):
+        raise ValueError(f"batch_size={batch_size} is not divisible by the {len(slices)} shards of the batch that {sharding} makes")
+    return [slices[s] for s in sorted(slices)]
 
 
 def _rank(sharding: Sharding) -> int:

@@ -12,9 +12,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.options import RaggedForm
-from ..._core.declaration import check_fields
+from ..._core.declaration import Whole, check_fields
 from ..._iterator.options import IteratorOptions, LastBatchPolicy
-from ..._program.sharding import Shards, assemble
+from ..._program.sharding import Shards, assemble, slices_of
+from ..._program.transfer import Loading
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +26,12 @@ class JaxOptions(IteratorOptions):
     mask_name: str | None = None
     ragged: Mapping[str, int | Sequence[int] | None] | None = None
     ragged_fill: float | Mapping[str, float] = 0
+    loading_processes: Sequence[Whole] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self):
         super().__post_init__()
-        check_fields("iterator", self, ["mask_name"])
+        check_fields("iterator", self, ["mask_name", "loading_processes"])
+        self._check_loading()
         self._check_sharding()
         self._check_ragged()
         partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
@@ -54,6 +57,33 @@ class JaxOptions(IteratorOptions):
             for name, s in given.items():
                 if not isinstance(s, Sharding):
                     raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+
+    def _check_loading(self):
+        given = self.loading_processes
+        if given is None:
+            return
+        there = jax.process_count()
+        if not given or len(set(given)) < len(given) or not all(0 <= p < there for p in given):
+            raise ValueError(f"loading_processes must be distinct numbers of the {there} processes, 0 to {there - 1}, got {list(given)}")
+        if self.sharding is None:
+            raise ValueError("loading_processes needs a sharding, which says where the batches go")
+
+    def loading(self, batch_size: int) -> Loading | None:
+        """Who makes which shard of a batch; None: each process makes its own."""
+        if self.loading_processes is None or jax.process_count() == 1:
+            return None
+        assert self.any_sharding is not None
+        for name, other in self.sharding.items() if isinstance(self.sharding, Mapping) else ():
+            first, found = ([set(s) for s in slices_of(x, batch_size)] for x in (self.any_sharding, other))
+            if found != first:
+                raise ValueError(f"the shardings of all outputs must cut the batch into the same slices, but {name!r} has others: {other}")
+        loading = Loading.of(self.any_sharding, batch_size, self.loading_processes)
+        if self.size > 0 and len({len(loading.made_by(p)) for p in loading.processes}) > 1:
+            raise ValueError(
+                f"size={self.size} is that of the shards of one process, but the {loading.num} shards can't be divided evenly among "
+                f"loading_processes={list(self.loading_processes)}; pass reader_name instead"
+            )
+        return loading
 
     def check_metadata(self, metadata: Collection[str]):
         """Checks what says where and in which form outputs are given, once it is known which of them are metadata."""

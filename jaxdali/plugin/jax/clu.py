@@ -21,6 +21,7 @@ from ..._core.tracebacks import boundaries
 from ..._data.source import SampleIds
 from ..._iterator.batch import arrays_of
 from ..._iterator.options import LastBatchPolicy
+from ..._iterator.shared import SharedStream
 from ..._pipeline.factory import Decorator, Factory, P
 from ._placement import JaxOptions
 from .iterator import DALIGenericIterator, iterator_factory
@@ -54,11 +55,11 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     It takes the arguments of `DALIGenericIterator`.
     """
 
-    def _start(self, *args: Any, **kwargs: Any):
+    def _keep(self, *args: Any, **kwargs: Any):
         self._peeked: dict[str, Any] | None = None
         self._expected: dict[str, Any] | None = None
-        self._last: tuple[Sequence[SampleIds], tuple[int, ...] | None] = (), None
-        super()._start(*args, **kwargs)
+        self._last: tuple[Sequence[SampleIds], Any] = (), None
+        super()._keep(*args, **kwargs)
 
     def __iter__(self):
         with self._stream.turn:
@@ -101,7 +102,10 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             return self._peeked.copy()
 
     def peek_async(self) -> Future[dict[str, Any]]:
-        """Returns a future of `peek`. A ``next()`` before the future is done may be served first."""
+        """Returns a future of `peek`. A ``next()`` before the future is done may be served first.
+
+        With `loading_processes` it waits for `peek`, because transfers must begin in one order in all processes.
+        """
         future: Future[dict[str, Any]] = Future()
 
         def work():
@@ -111,7 +115,10 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
                 except BaseException as e:
                     future.set_exception(e)
 
-        Thread(target=work, name="jaxdali-peek", daemon=True).start()
+        if isinstance(self._stream, SharedStream):
+            work()
+        else:
+            Thread(target=work, name="jaxdali-peek", daemon=True).start()
         return future
 
     @property
@@ -178,6 +185,7 @@ def peekable_data_iterator(
     ragged_fill: float | Mapping[str, float] = 0,
     repeat: bool = False,
     workers: Workers | None = None,
+    loading_processes: Sequence[int] | None = None,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -186,7 +194,7 @@ def peekable_data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
-        ragged, ragged_fill, repeat, workers, checkpoints, enable_conditionals: see `data_iterator`.
+        ragged, ragged_fill, repeat, workers, loading_processes, checkpoints, enable_conditionals: see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,
@@ -205,6 +213,7 @@ def peekable_data_iterator(
             ragged_fill,
             repeat=repeat,
             workers=workers,
+            loading_processes=loading_processes,
         ),
         devices,
         checkpoints,

@@ -27,13 +27,15 @@ from ..._data.source import SampleIds
 from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import LastBatchPolicy, list_of
-from ..._iterator.stream import given_by_sources
+from ..._iterator.shared import SharedStream
+from ..._iterator.stream import BatchStream
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P
 from ..._pipeline.lease import lease, num_outputs, outputs_of, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
+from ..._program.transfer import Loading
 from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
 
 
@@ -83,6 +85,12 @@ class DALIGenericIterator(BaseIterator):
       ragged_fill: the number that samples are padded with, or a dict with a number for each name. It must fit the output's type.
       workers: where batches are made, a `jaxdali.ray.Workers`; None: in this process (not in DALI). Batches, epochs and checkpoints are the
         same in both cases.
+      loading_processes: numbers of processes of `jax.distributed`; these read and decode the data, and the others get their shards of the
+        `sharding` by JAX transfers (not in DALI). It is for data that only some hosts can see. None: every process makes its own shards.
+        Batches, epochs and states are the same in both cases. `pipelines` are then those of the shards that `loaded_shards` gives for this
+        process; in other processes an empty list. All processes must call the methods of the iterator in the same order, except
+        `get_state`, `checkpoints` and `close`, and `statistics` and `bad_samples`, which tell about this process alone. An exception in one
+        is raised in all. The lists of ragged outputs and metadata go through the hosts' memory.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -111,8 +119,8 @@ class DALIGenericIterator(BaseIterator):
         ragged_fill: float | Mapping[str, float] = 0,
         repeat: bool = False,
         workers: Workers | None = None,
+        loading_processes: Sequence[int] | None = None,
     ):
-        pipelines = list_of(pipelines)
         options = JaxOptions(
             output_map,
             size,
@@ -127,7 +135,13 @@ class DALIGenericIterator(BaseIterator):
             ragged_fill,
             repeat=repeat,
             workers=workers,
+            loading_processes=loading_processes,
         )
+        loading = options.loading(0)
+        if loading is not None:
+            self._begin_shared(loading, options, lambda: _for_shards(pipelines, loading))
+            return
+        pipelines = list_of(pipelines)
         if sharding is None:
             self._begin(pipelines, own_places(pipelines), options)
             return
@@ -146,19 +160,15 @@ class DALIGenericIterator(BaseIterator):
         options: JaxOptions,
         shards: Shards | None = None,
         stacked: bool = False,
+        apart: bool = False,
     ):
-        """Leases the pipelines, with one executor for each of `places`, and starts."""
-        options.check_number(len(pipelines))
+        """Leases the pipelines, with one executor for each of `places`, and starts. `apart`: the outputs are `Parts`."""
+        options.check_number(places[0].num if apart else len(pipelines))
         _check_names(options.output_map, num_outputs(pipelines[0]))
         self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
         options.check_metadata(self._metadata)
-        self._mask_name = options.mask_name
-        self._shards = shards
-        self._stacked = stacked
-        self._shardings = options.shardings
-        self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
-        self._element_spec: dict[str, Any] | None = None
-        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = {}  # shapes of the outputs; None: they are no longer tracked
+        self._keep(options, shards, stacked)
+        self._seen = {}
         masked = options.mask_name is not None
         forms = options.ragged_forms
         self._watched = [(i, name) for i, name in enumerate(options.output_map) if forms[i] is None and name not in self._metadata]
@@ -166,15 +176,16 @@ class DALIGenericIterator(BaseIterator):
             forms = tuple(None if form is None else dataclasses.replace(form, lengths=None) for form in forms)
         shardings, finish = None, None
         if len(places) == 1:
-            if options.any_sharding is not None:
+            if options.any_sharding is not None and not apart:
                 shardings = self._shardings or [options.any_sharding]
-            if masked:  # most masks are True throughout; that one is made ahead, as the last output
+            if masked and not apart:  # most masks are True throughout; that one is made ahead, as the last output
                 where = OverBatch(places[0], self._batch_sharding, stacked)
                 full = (len(pipelines), pipelines[0].batch_size)
                 finish = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
         delivery = Delivery(
             shardings=shardings,
             stacked=stacked,
+            apart=apart,
             padded=masked,
             reader=options.reader_name,
             names=tuple(options.output_map),
@@ -184,6 +195,42 @@ class DALIGenericIterator(BaseIterator):
             pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish, workers=options.workers
         )
         self._start(taken, options, padded=masked)
+
+    def _keep(self, options: JaxOptions, shards: Shards | None, stacked: bool = False):
+        """Stores what does not depend on the pipelines."""
+        self.output_map = list(options.output_map)
+        self._mask_name = options.mask_name
+        self._shards = shards
+        self._stacked = stacked
+        self._shardings = options.shardings
+        self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
+        self._element_spec: dict[str, Any] | None = None
+        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = None  # shapes of the outputs; None: they are not tracked
+        self._watched: list[tuple[int, str]] = []
+
+    def _begin_shared(self, loading: Loading, options: JaxOptions, make: Callable[[], Sequence[Pipeline]]):
+        """Starts with loading processes. `make` is called in these, and returns the pipelines of their shards."""
+        user, shardings = type(self).__name__, options.shardings
+        shared = SharedStream(loading, [(s, of_batch_axis(s)) for s in shardings], user, options.mask_name is not None)
+
+        def begin() -> tuple[BatchStream, frozenset[str]]:
+            self._begin(make(), [loading.shards], options, loading.shards, apart=True)
+            assert isinstance(self._stream, BatchStream)
+            return self._stream, self._metadata
+
+        self._pipes = []
+        self._keep(options, loading.shards)
+        shared.begin(begin)
+        self._metadata, self._stream = shared.facts.metadata, shared
+
+    @staticmethod
+    def loaded_shards(sharding: Sharding, loading_processes: Sequence[int] | None = None) -> list[int]:
+        """The shards of a batch on `sharding` that this process makes, in order. An iterator takes one pipeline for each.
+
+        Not in DALI. `data_iterator` makes the pipelines of these shards itself.
+        """
+        loading = JaxOptions([], sharding=sharding, loading_processes=loading_processes).loading(0)
+        return list((Shards.of(sharding, 0) if loading is None else loading.shards).ids)
 
     def __next__(self) -> dict[str, Any]:
         return self._form(*self._stream.take())
@@ -213,9 +260,9 @@ class DALIGenericIterator(BaseIterator):
                 raise RuntimeError("the data have ended: read element_spec before that, or after reset()") from None
         return dict(self._element_spec)
 
-    def _form(self, batches: list[Batch], valid: tuple[int, ...] | None) -> dict[str, Any]:
+    def _form(self, batches: list[Batch], valid: Any) -> dict[str, Any]:
         """The dict that the user gets."""
-        if self._mask_name is None:
+        if self._mask_name is None and isinstance(self._stream, BatchStream):
             self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
         if len(batches) == 1:
             outputs: Sequence[Any] = batches[0].outputs
@@ -248,16 +295,13 @@ class DALIGenericIterator(BaseIterator):
                 )
                 return
 
-    def _mask(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None, full: jax.Array | None = None) -> jax.Array:
-        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch. `full`: the mask of a complete
-        batch."""
-        B = self.batch_size
-        rows = np.arange(B) < (np.full((len(self.pipelines), 1), B) if valid is None else np.array(valid)[:, None])
-        if ids and self._stream.counts_samples and valid is not None:  # the first present ones, of any pipeline
-            given = np.concatenate([given_by_sources(i) for i in ids])
-            rows = (given & (np.cumsum(given) <= sum(valid))).reshape(-1, B)
-        if any(i.present is not None for i in ids):
-            rows &= np.concatenate([np.ones(len(i.epoch), bool) if i.present is None else i.present for i in ids]).reshape(-1, B)
+    def _mask(self, ids: Sequence[SampleIds], valid: Any, full: jax.Array | None = None) -> jax.Array:
+        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch. `valid`: as the stream's `take`
+        returns it; `full`: the mask of a complete batch."""
+        if isinstance(self._stream, SharedStream):
+            assert self._batch_sharding is not None
+            return self._stream.mask(valid, self._batch_sharding)
+        rows = self._stream.rows(ids, valid)
         if full is not None and rows.all():
             return full
         with jax.transfer_guard("allow"):
@@ -285,6 +329,14 @@ class DALIGenericIterator(BaseIterator):
             raise ValueError(f"the pipelines must all be on one device, or each on a different device; got {devices}")
         shards = Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices))
         return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
+
+
+def _for_shards(pipelines: Any, loading: Loading) -> list[Pipeline]:
+    """The pipelines of this process, checked for their number."""
+    found, ids = list_of(pipelines), loading.shards.ids
+    if len(found) != len(ids):
+        raise ValueError(f"this process makes the shards {list(ids)}, but there are {len(found)} pipelines; pass one for each")
+    return found
 
 
 def _check_names(names: Iterable[str], outputs: int):
@@ -329,6 +381,7 @@ def data_iterator(
     ragged_fill: float | Mapping[str, float] = 0,
     repeat: bool = False,
     workers: Workers | None = None,
+    loading_processes: Sequence[int] | None = None,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
@@ -364,7 +417,8 @@ def data_iterator(
       sharding: the sharding of the outputs, one for all or a dict with one for each. It can't be combined with `devices`.
       devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` expects.
       mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
-      workers: the same. It can be passed here or to the result.
+      workers, loading_processes: the same. They can be passed here or to the result. Processes that load nothing do not call the
+        definition.
       checkpoints: the result of an iterator's method `checkpoints`; the new iterator resumes from there. It can be passed here or, as in
         DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator starts anew.
       enable_conditionals: see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
@@ -390,6 +444,7 @@ def data_iterator(
             ragged_fill,
             repeat=repeat,
             workers=workers,
+            loading_processes=loading_processes,
         ),
         devices,
         checkpoints,
@@ -426,10 +481,9 @@ def iterator_factory(
             raise TypeError(
                 f"{name_of(function)}: checkpoints must be a list of bytes, as checkpoints() returns it, got {checkpoints!r:.100}"
             )
-        if "workers" in kwargs and "workers" not in inspect.signature(function).parameters:
-            chosen = dataclasses.replace(options, workers=kwargs.pop("workers"))
-        else:
-            chosen = options
+        own_names = inspect.signature(function).parameters
+        given = {k: kwargs.pop(k) for k in ("workers", "loading_processes") if k in kwargs and k not in own_names}
+        chosen = dataclasses.replace(options, **given)
         if conditionals:
             kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)
@@ -455,21 +509,32 @@ def iterator_factory(
         batch_size = checked("Pipeline", "batch_size", Whole, batch_size)
         placed = chosen if devices is None else dataclasses.replace(chosen, sharding=_of_devices(devices))
         assert placed.sharding is not None
-        shards = shards_of(placed.sharding, batch_size)
+        loading = placed.loading(batch_size)
+        shards = shards_of(placed.sharding, batch_size) if loading is None else loading.shards
         seed = kwargs.get("seed", defaults.get("seed"))
         common = {**kwargs, "batch_size": batch_size // shards.num, "seed": _agreed_seed(seed)}
         local = jax.local_devices()
-        pipelines = []
-        starts = for_pipelines(checkpoints, len(shards.ids), shards.num)
-        for i, device, start in zip(shards.ids, shards.primaries, starts):
-            place = {"device_id": local.index(device)} if device in local else {}
-            pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
-        if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(pipelines[0], pipelines[1], placed.reader_name):
-            warn(
-                f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which get the same "
-                "data: pass num_shards and shard_id to it"
-            )
-        iterator._begin(pipelines, [shards], placed, shards, stacked=devices is not None)
+
+        def make() -> list[Pipeline]:
+            pipelines = []
+            if loading is not None and checkpoints:  # of the shards of one process
+                starts = checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)
+            else:
+                starts = for_pipelines(checkpoints, len(shards.ids), shards.num)
+            for i, device, start in zip(shards.ids, shards.primaries, starts):
+                place = {"device_id": local.index(device)} if device in local else {}
+                pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
+            if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(pipelines[0], pipelines[1], placed.reader_name):
+                warn(
+                    f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which get the same "
+                    "data: pass num_shards and shard_id to it"
+                )
+            return pipelines
+
+        if loading is not None:
+            iterator._begin_shared(loading, placed, make)
+        else:
+            iterator._begin(make(), [shards], placed, shards, stacked=devices is not None)
         return iterator
 
     return make_iterator

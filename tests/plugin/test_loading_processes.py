@@ -1,0 +1,396 @@
+"""Processes that load for others: three of them, with two CPU devices each, compared with one process that has six."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from PIL import Image
+
+import jaxdali
+from jaxdali import fn
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+
+# Each process runs this and prints what it saw. Only loading processes know the folder.
+SCRIPT = """
+import functools, json, os, sys
+import jax
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 2)
+address, rank, folder, results = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+jax.distributed.initialize(address, num_processes=3, process_id=rank)
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import jaxdali
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+
+loaders = []
+
+def define(files, num_shards=1, shard_id=0):
+    assert rank in loaders, "the definition is called in loading processes only"
+    png, label, name = fn.readers.file(file_root=folder, files=files, random_shuffle=True, name="reader", metadata=["filename"],
+                                       num_shards=num_shards, shard_id=shard_id)
+    image = fn.resize(fn.decoders.image(png, device="mixed"), size=(4, 2))
+    many = fn.slice(fn.constant(idata=list(range(40))), 0, label, axes=[0])
+    return label, image, fn.random.uniform(range=(0.0, 1.0)), many, many, name
+
+NAMES = ["id", "image", "drawn", "padded", "listed", "name"]
+RAGGED = {"padded": 40, "listed": None}
+
+def parts(x):
+    return [[[[s.start or 0, s.stop] for s in shard.index], np.asarray(shard.data).tolist()] for shard in x.addressable_shards]
+
+def seen(batch):
+    found = {}
+    for name, x in batch.items():
+        found[name] = [parts(p) for p in x] if isinstance(x, tuple) else x if name == "name" else (
+            [np.asarray(e).tolist() for e in x] if isinstance(x, list) else parts(x))
+    return found
+
+def run(sharding, files, load, batch_size=12, make=data_iterator, names=NAMES, epochs=2, **options):
+    global loaders
+    loaders = load
+    out = []
+    made = make(functools.partial(define, files), names, reader_name="reader", sharding=sharding, loading_processes=load,
+                ragged=RAGGED, **options)
+    with made(batch_size=batch_size, seed=5) as it:
+        length = len(it)
+        for _ in range(epochs):
+            for batch in it:
+                total = jax.jit(jnp.sum, out_shardings=NamedSharding(batch["id"].sharding.mesh, P()))(batch["id"])
+                out.append(seen(batch) | {"total": int(total)})
+                assert batch["image"].sharding == (sharding["image"] if isinstance(sharding, dict) else sharding)
+            it.reset()
+            out.append(None)
+        return {"batches": out, "length": length, "pipelines": len(it.pipelines), "state": it.get_state(), "size": it.size}
+
+def raised(act):
+    try:
+        act()
+    except Exception as e:
+        return [type(e).__name__, str(e), getattr(e, "__notes__", [])]
+
+def bad_sample(load):
+    # The sample fails in one loading process. All are told, and all go on with the batch behind it.
+    global loaders
+    loaders = load
+    def with_error(num_shards=1, shard_id=0):
+        png, label = fn.readers.file(file_root=folder, files=[files[0], "bad", *files[2:]], name="reader",
+                                     num_shards=num_shards, shard_id=shard_id)
+        return label, fn.resize(fn.decoders.image(png), size=(2, 2))
+    make = data_iterator(with_error, ["id", "image"], reader_name="reader", sharding=flat, prepare_first_batch=False)
+    with make(batch_size=6, seed=1, loading_processes=load) as it:
+        first = seen(next(it))
+        error = raised(lambda: next(it))
+        return {"first": first["id"], "error": error, "behind": parts(next(it)["id"]), "given": it.get_state()["iterator"]["given"]}
+
+def resumed(load, other):
+    global loaders
+    loaders = load
+    make = data_iterator(functools.partial(define, files), NAMES, reader_name="reader", sharding=flat, ragged=RAGGED)
+    with make(batch_size=12, seed=5, loading_processes=load, enable_checkpointing=True) as it:
+        next(it)
+        state, saved = it.get_state(), it.checkpoints()
+        wanted = [seen(next(it)) for _ in range(1)]
+        ends = raised(lambda: next(it)), raised(lambda: next(it))
+        it.reset()
+        wanted.append(seen(next(it)))
+        it.set_state(state)
+        again = [seen(next(it))]
+    loaders = other
+    with make(batch_size=12, seed=7, loading_processes=other) as it:
+        it.set_state(state)
+        moved = [seen(next(it))]
+        it.reset()
+    with make(batch_size=12, loading_processes=other, enable_checkpointing=True, checkpoints=saved) as it:
+        from_bytes = [seen(next(it))]
+    loaders = [0, 1, 2]
+    with make(batch_size=12) as it:
+        it.set_state(state)
+        alone = [seen(next(it))]
+    loaders = other
+    with make(batch_size=12, loading_processes=other) as it:
+        broken = raised(lambda: it.set_state({**state, "version": -1}))
+    return {"state": state, "wanted": wanted, "ends": ends, "again": again, "moved": moved, "bytes": from_bytes, "alone": alone,
+            "broken": broken}
+
+def peeked(load):
+    global loaders
+    loaders = load
+    def pipeline(num_shards=1, shard_id=0):
+        return define(files, num_shards, shard_id)[:2]
+    make = peekable_data_iterator(pipeline, ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load)
+    with make(batch_size=12, seed=5) as it:
+        spec = {name: list(s.shape) for name, s in it.element_spec.items()}
+        before = it.get_state()
+        first, future = it.peek(), it.peek_async().result()
+        same = it.get_state() == before
+        taken = next(it)
+        return {"spec": spec, "same": same and first["id"] is taken["id"] is future["id"], "id": parts(taken["id"]),
+                "left": parts(it.is_nonpadding), "next": parts(next(it)["id"])}
+
+def by_class(load):
+    global loaders
+    loaders = load
+    ids = DALIGenericIterator.loaded_shards(flat, load)
+    make = pipeline_def(lambda i: define(files, 6, i)[:2], batch_size=2, num_threads=1, seed=5)
+    with DALIGenericIterator([make(i) for i in ids], ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load) as it:
+        text = repr(it)
+        return {"ids": ids, "id": parts(next(it)["id"]), "text": text, "size": it.size}
+
+files = [f"{i}.png" for i in range(24)]
+devices = np.array(jax.devices())
+mesh = Mesh(devices, ("batch",))
+flat = NamedSharding(mesh, P("batch"))
+grid = Mesh(devices.reshape(2, 3).T, ("data", "model"))
+crossing = {**{n: NamedSharding(grid, P("data")) for n in NAMES[:5]}, "image": NamedSharding(grid, P("data", "model"))}
+mask = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+first_two = NamedSharding(Mesh(devices[:4], ("batch",)), P("batch"))
+json.dump({
+    "one": run(flat, files, [1]),
+    "two": run(flat, files, [2, 0]),
+    "all": run(flat, files, [0, 1, 2], epochs=1),
+    "crossing": run(crossing, files, [1]),
+    "mask": run(flat, files[:19], [1], epochs=3, **mask),
+    "bad": bad_sample([0, 2]),
+    "resumed": resumed([1], [2, 0]),
+    "peeked": peeked([2]),
+    "class": by_class([0, 2]),
+    "no folder": raised(lambda: run(flat, ["missing"], [1])),
+    "own error": raised(lambda: data_iterator(lambda num_shards, shard_id: 1 / 0, ["x"], reader_name="r", sharding=flat,
+                                              loading_processes=[0, 1])(batch_size=12)),
+}, open(results, "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    for i in range(24):
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (5 + i % 3, 7, 3), np.uint8)).save(folder / f"{i}.png")
+    (folder / "bad").write_bytes((folder / "3.png").read_bytes()[:60])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(folder, tmp_path_factory):
+    """What each of the three processes saw."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{s.getsockname()[1]}"
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(jaxdali.__file__).parents[1]), "XLA_FLAGS": ""}
+    out = tmp_path_factory.mktemp("out")
+    processes = []
+    try:
+        for rank in range(3):
+            command = [sys.executable, "-c", SCRIPT, address, str(rank), str(folder), str(out / f"{rank}.json")]
+            with open(out / f"{rank}.log", "w") as log:  # not a pipe: they wait for each other at their end
+                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+        for rank, p in enumerate(processes):
+            assert p.wait(timeout=150) == 0, (out / f"{rank}.log").read_text()
+    finally:
+        for p in processes:
+            p.kill()
+            p.wait()
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(3)]
+
+
+class Alone:
+    """The same iterators in this process, over six of its devices."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self.devices = np.array(jax.devices()[:6])
+        self.flat = NamedSharding(Mesh(self.devices, ("batch",)), PartitionSpec("batch"))
+
+    def define(self, files, shuffle=True, num_shards=1, shard_id=0):
+        shard = {"num_shards": num_shards, "shard_id": shard_id}
+        folder = str(self._folder)
+        png, label, name = fn.readers.file(
+            file_root=folder, files=files, random_shuffle=shuffle, name="reader", metadata=["filename"], **shard
+        )
+        image = fn.resize(fn.decoders.image(png, device="mixed"), size=(4, 2))
+        many = fn.slice(fn.constant(idata=list(range(40))), 0, label, axes=[0])
+        return label, image, fn.random.uniform(range=(0.0, 1.0)), many, many, name
+
+    def iterator(self, files=tuple(f"{i}.png" for i in range(24)), sharding=None, batch_size=12, **options):
+        def define(num_shards=1, shard_id=0):
+            return self.define(list(files), True, num_shards, shard_id)
+
+        names = ["id", "image", "drawn", "padded", "listed", "name"]
+        ragged = {"padded": 40, "listed": None}
+        make = data_iterator(define, names, reader_name="reader", sharding=sharding or self.flat, ragged=ragged, **options)
+        return make(batch_size=batch_size, seed=5)
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    return Alone(folder)
+
+
+def whole(seen, get, shape):
+    """An array from the parts that all processes hold; replicas must be equal."""
+    result, filled = np.zeros(shape, object), np.zeros(shape, bool)
+    for process in seen:
+        for index, values in get(process):
+            where = tuple(slice(a, b) for a, b in index)
+            values = np.array(values, object)
+            assert (result[where][filled[where]] == values[filled[where]]).all()
+            result[where], filled[where] = values, True
+    assert filled.all()
+    return result
+
+
+def check_batch(processes, wanted):
+    for name in ("id", "image", "drawn"):
+        expected = np.asarray(wanted[name])
+        np.testing.assert_array_equal(whole(processes, lambda p, name=name: p[name], expected.shape).astype(expected.dtype), expected)
+    for k, expected in enumerate(map(np.asarray, wanted["padded"])):
+        np.testing.assert_array_equal(whole(processes, lambda p, k=k: p["padded"][k], expected.shape).astype(expected.dtype), expected)
+    # Lists have the samples of the process's own shards, in order.
+    held = [sorted({index[0][0] for index, _ in p["id"]}) for p in processes]
+    per_shard = min(b - a for p in processes for ((a, b), *_), _ in p["id"])
+    for p, starts in zip(processes, held):
+        rows = [start + k for start in starts for k in range(per_shard)]
+        assert p["listed"] == [np.asarray(wanted["listed"][i]).tolist() for i in rows]
+        assert p["name"] == [wanted["name"][i] for i in rows]
+
+
+def check_run(seen, case, iterator, epochs=2, masked=False):
+    found = [iter(p[case]["batches"]) for p in seen]
+    with iterator as it:
+        assert {p[case]["length"] for p in seen} == {len(it)}
+        assert {p[case]["size"] for p in seen} == {it.size}
+        for _ in range(epochs):
+            for batch in it:
+                processes = [next(f) for f in found]
+                check_batch(processes, batch)
+                if masked:
+                    mask = np.asarray(batch["mask"])
+                    np.testing.assert_array_equal(whole(processes, lambda p: p["mask"], mask.shape).astype(bool), mask)
+                assert {p["total"] for p in processes} == {int(np.asarray(batch["id"]).sum())}
+            it.reset()
+            assert {next(f) for f in found} == {None}
+    assert all(next(f, "end") == "end" for f in found)
+
+
+@pytest.mark.parametrize(("case", "pipelines", "epochs"), [("one", [0, 6, 0], 2), ("two", [3, 0, 3], 2), ("all", [2, 2, 2], 1)])
+def test_batches_are_those_of_one_process(seen, alone, case, pipelines, epochs):
+    assert [p[case]["pipelines"] for p in seen] == pipelines
+    check_run(seen, case, alone.iterator(), epochs)
+
+
+def test_replicas_and_cuts_along_other_axes(seen, alone):
+    """Images are cut along their rows, too, and the other outputs have replicas; three shards are made by one process."""
+    grid = Mesh(alone.devices.reshape(2, 3).T, ("data", "model"))
+    names = ["id", "drawn", "padded", "listed"]
+    sharding = {n: NamedSharding(grid, PartitionSpec("data")) for n in names}
+    check_run(seen, "crossing", alone.iterator(sharding={**sharding, "image": NamedSharding(grid, PartitionSpec("data", "model"))}))
+
+
+def test_mask(seen, alone):
+    options = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+    check_run(seen, "mask", alone.iterator([f"{i}.png" for i in range(19)], **options), 3, masked=True)
+
+
+def test_a_sample_error_reaches_all_processes(seen):
+    """Shard 0, of process 0, fails in the second batch; the third one comes next everywhere."""
+    for rank, p in enumerate(seen):
+        kind, message, notes = p["bad"]["error"]
+        assert kind == "SampleError"
+        assert "decoders.image" in message
+        assert "/bad" in message
+        assert notes == ([] if rank == 0 else ["raised in the loading process 0"])
+        assert p["bad"]["given"] == 3
+    shards = [4 * i for i in range(6)]
+    assert whole(seen, lambda p: p["bad"]["first"], (6, 1))[:, 0].tolist() == shards
+    assert whole(seen, lambda p: p["bad"]["behind"], (6, 1))[:, 0].tolist() == [i + 2 for i in shards]
+
+
+def test_states(seen, alone):
+    """They are the same in all processes, and fit iterators with other loading processes, with none, and in one process."""
+    assert seen[0]["resumed"]["state"] == seen[1]["resumed"]["state"] == seen[2]["resumed"]["state"]
+    with alone.iterator() as it:
+        next(it)
+        state = it.get_state()
+        second = next(it)
+        for _ in range(2):
+            with pytest.raises(StopIteration):
+                next(it)
+        it.reset()
+        third = next(it)
+    assert state == seen[0]["resumed"]["state"]
+    for case in ("again", "moved", "bytes", "alone"):
+        check_batch([p["resumed"][case][0] for p in seen], second)
+    for k, batch in enumerate((second, third)):
+        check_batch([p["resumed"]["wanted"][k] for p in seen], batch)
+    for p in seen:
+        assert [e[0] for e in p["resumed"]["ends"]] == ["StopIteration"] * 2
+        assert p["resumed"]["broken"][0] == "RuntimeError"
+        assert "version" in p["resumed"]["broken"][1]
+
+
+def test_peekable(seen, alone):
+    with alone.iterator() as it:
+        batches = [np.asarray(next(it)["id"]) for _ in range(2)]
+    for p in seen:
+        assert p["peeked"]["same"]
+        assert p["peeked"]["spec"] == {"id": [12, 1], "image": [12, 4, 2, 3]}
+    for name, wanted in zip(("id", "next"), batches):
+        assert (whole(seen, lambda p, name=name: p["peeked"][name], (12, 1)) == wanted).all()
+    assert whole(seen, lambda p: p["peeked"]["left"], (12,)).all()
+
+
+def test_the_class(seen, alone):
+    assert [p["class"]["ids"] for p in seen] == [[0, 1, 2], [], [3, 4, 5]]
+    with alone.iterator() as it:
+        wanted = np.asarray(next(it)["id"])
+        assert {p["class"]["size"] for p in seen} == {it.size}
+    assert (whole(seen, lambda p: p["class"]["id"], (12, 1)) == wanted).all()
+    for p in seen:
+        assert p["class"]["text"].startswith("DALIGenericIterator: epoch 0, 0 batches of 2 taken, 2 samples of each of")
+
+
+def test_an_error_of_the_constructor_reaches_all_processes(seen):
+    for rank, p in enumerate(seen):
+        kind, message, notes = p["no folder"]
+        assert kind in ("OperatorError", "RuntimeError", "SampleError")
+        assert "1 samples for 6 shards" in message
+        assert notes == ([] if rank == 1 else ["raised in the loading process 1"])
+        assert p["own error"][0] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(
+    ("processes", "error"),
+    [
+        ([], "distinct numbers"),
+        ([0, 0], "distinct numbers"),
+        ([1], "of the 1 processes, 0 to 0"),
+        ([-1], "distinct numbers"),
+        ([True], "loading_processes"),
+        ("0", "loading_processes"),
+        (0, "loading_processes"),
+        ([0.5], "loading_processes"),
+    ],
+)
+def test_arguments_are_checked(alone, processes, error):
+    with pytest.raises((ValueError, TypeError), match=error):
+        alone.iterator(loading_processes=processes)
+
+
+def test_in_one_process(alone):
+    """It changes nothing; without a sharding there is nothing to send."""
+    with alone.iterator(loading_processes=[0]) as it, alone.iterator() as other:
+        np.testing.assert_array_equal(np.asarray(next(it)["id"]), np.asarray(next(other)["id"]))
+    with pytest.raises(ValueError, match="needs a sharding"):
+        data_iterator(lambda: (), ["x"], loading_processes=[0])
