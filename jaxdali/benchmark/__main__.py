@@ -14,10 +14,11 @@ import jax
 from .. import __version__
 from .._core.errors import ArgumentError
 from .._core.threads import available_cpus
-from . import _definitions, _measure, _report
+from . import _comparison, _decoders, _definitions, _measure, _report
 
 BATCH_SIZES = (16, 64, 256)
 _PROFILED = 5  # batches
+_PLOT = pathlib.Path("benchmark.png")
 
 
 def _numbers(text: str) -> list[int]:
@@ -33,10 +34,23 @@ _numbers.__name__ = "list of whole numbers"  # argparse shows it in messages
 def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(
         "python -m jaxdali.benchmark",
-        description="Measures a pipeline on a folder of images: throughput against threads and batch size, what bounds it, and settings.",
+        description="Measures a pipeline on a folder of images: throughput against threads and batch size, what bounds it, and settings. "
+        "With --decoders it measures image decoders on them instead.",
     )
     parser.add_argument("folder", metavar="DIR", type=pathlib.Path, help="images, in folders of any depth")
     parser.add_argument(
+        "--rounds", type=int, help="of measurements; default: 2, of which the fastest count; with --decoders 5, and medians"
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=pathlib.Path,
+        nargs="?",
+        const=_PLOT,
+        help=f"draw the results, too, into this file, or {_PLOT}: PNG, which needs matplotlib; with --decoders also SVG or HTML",
+    )
+    of_pipelines = parser.add_argument_group("pipelines")
+    of_pipelines.add_argument(
         "--pipeline",
         metavar="MODULE:FUNCTION",
         help="a pipeline definition of your own, which gets DIR if it has a parameter for it; MODULE may be a file. Default: random "
@@ -45,25 +59,39 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     cores = available_cpus()
     powers = [1 << k for k in range(cores.bit_length()) if 1 << k <= cores]
     threads = sorted({*powers, cores})
-    parser.add_argument("--threads", type=_numbers, default=threads, help=f"num_threads to try; default: {','.join(map(str, threads))}")
+    of_pipelines.add_argument("--threads", type=_numbers, help=f"num_threads to try; default: {','.join(map(str, threads))}")
     sizes = ",".join(map(str, BATCH_SIZES))
-    parser.add_argument("--batch-sizes", type=_numbers, default=list(BATCH_SIZES), help=f"batch sizes to try; default: {sizes}")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement; default: 2")
-    parser.add_argument("--rounds", type=int, default=2, help="of measurements, of which the fastest count; default: 2")
-    parser.add_argument("--step-ms", type=float, default=0.0, help="time of a training step, which is waited for after each batch")
-    parser.add_argument(
-        "--plot",
-        metavar="FILE.png",
-        type=pathlib.Path,
-        nargs="?",
-        const=pathlib.Path("benchmark.png"),
-        help="draw the results, too, into this file, or benchmark.png (needs matplotlib)",
+    of_pipelines.add_argument("--batch-sizes", type=_numbers, help=f"batch sizes to try; default: {sizes}")
+    of_pipelines.add_argument("--seconds", type=float, help="of each measurement; default: 2")
+    of_pipelines.add_argument("--step-ms", type=float, help="time of a training step, which is waited for after each batch; default: 0")
+    of_decoders = parser.add_argument_group("decoders")
+    of_decoders.add_argument(
+        "--decoders",
+        action="store_true",
+        help="compare the installed ones of jaxdali, Pillow, simplejpeg, PyTurboJPEG, OpenCV, imagecodecs, torchvision and torchcodec, "
+        "each in one thread, by format, size and quality",
     )
+    of_decoders.add_argument("--files", type=int, help="how many files of DIR, evenly spaced; default: 200")
     args = parser.parse_args(given)
-    if args.seconds <= 0 or args.rounds < 1 or args.step_ms < 0:
-        parser.error("--seconds and --rounds must be positive, --step-ms not negative")
-    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        parser.error('--plot needs matplotlib: pip install "jaxdali[benchmark]"')
+    pipelines = {"pipeline": None, "threads": threads, "batch_sizes": list(BATCH_SIZES), "seconds": 2.0, "step_ms": 0.0}
+    decoders = {"files": 200}
+    unused, why = (pipelines, "--decoders takes no") if args.decoders else (decoders, "without --decoders there is no")
+    for name in unused:
+        if getattr(args, name) is not None:
+            parser.error(f"{why} --{name.replace('_', '-')}")
+    for name, value in {"rounds": 5 if args.decoders else 2, **pipelines, **decoders}.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    if args.seconds <= 0 or args.rounds < 1 or args.step_ms < 0 or args.files < 1:
+        parser.error("--seconds, --rounds and --files must be positive, --step-ms not negative")
+    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
+    if args.decoders and args.plot is not None:
+        if args.plot is _PLOT and not has_matplotlib:
+            args.plot = _PLOT.with_suffix(".svg")
+        if args.plot.suffix not in _comparison.PLOTS:
+            parser.error(f"--plot must name a file with one of {', '.join(_comparison.PLOTS)}, got {args.plot}")
+    if args.plot is not None and (args.plot.suffix == ".png" or not args.decoders) and not has_matplotlib:
+        parser.error(f'--plot{" of a PNG" * args.decoders} needs matplotlib: pip install "jaxdali[benchmark]"')
     return parser, args
 
 
@@ -71,6 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints. Returns 0, or 2 if there is nothing to measure."""
     parser, args = _arguments(arguments)
     try:
+        if args.decoders:
+            _compare(args)
+            return 0
         if args.pipeline is None:
             files = _definitions.find_images(args.folder)
             make, what = _definitions.imagenet_train(files), "random crop, resize to 224x224, mirror, normalise"
@@ -87,11 +118,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _compare(args: argparse.Namespace):
+    """Decoders, side by side."""
+    paths = _definitions.find_images(args.folder)
+    chosen = [paths[k * len(paths) // args.files] for k in range(args.files)] if len(paths) > args.files else paths
+    files, bad = _decoders.look_at(chosen)
+    if not files:
+        raise _definitions.UsageError(f"{args.folder}: no image can be read; {next(iter(bad))}: {next(iter(bad.values()))}")
+    print(f"{args.folder}: {len(chosen)} of {len(paths)} images, {args.rounds} rounds, {available_cpus()} cores", flush=True)
+    _say_load()
+    tick, say, close = _report.progress(len(files) * (args.rounds + 1))
+    try:
+        with _decoders.installed() as (decoders, unusable):
+            say("decoders")
+            groups, failed = _decoders.compare(files, decoders, args.rounds, tick)
+    finally:
+        close()
+    present = {d.name.split()[0] for d in decoders} | unusable.keys()
+    missing = [name for name in _decoders.names() if name not in present]
+    print("", *_comparison.tables(groups), *_comparison.closing(failed, bad, unusable, missing), sep="\n")
+    if args.plot is not None:
+        _comparison.plot(args.plot, groups, f"{args.folder}: {len(files)} images, one thread")
+        print(f"{args.plot} written")
+
+
+def _say_load():
+    if (load := os.getloadavg()[0]) > 0.25 * available_cpus():
+        print(f"The machine has other work (load {load:.1f}), so these are not its best figures.\n", flush=True)
+
+
 def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     device = jax.devices()[0]
     print(f"jaxdali {__version__}, jax {jax.__version__}, {device.device_kind}, {available_cpus()} cores\n{what}\n", flush=True)
-    if (load := os.getloadavg()[0]) > 0.25 * available_cpus():
-        print(f"The machine has other work (load {load:.1f}), so these are not its best figures.\n", flush=True)
+    _say_load()
     middle = args.batch_sizes[len(args.batch_sizes) // 2]
     step = args.step_ms / 1e3
     tick, say, close = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)

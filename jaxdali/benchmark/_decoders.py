@@ -1,0 +1,426 @@
+"""Image decoders of several libraries, and what they take on the user's files."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+import operator
+import pathlib
+import statistics
+import struct
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import PIL
+from PIL import Image
+
+from .. import __version__, _cpu, types
+from .._core import ffi as _ffi
+from ..fn._decode import pillow as _pillow
+from ._definitions import UsageError
+
+# --- decoders --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder:
+    """A library's decoder.
+
+    Attributes:
+      name: library and version.
+      decode: file's bytes to uint8 RGB ``[height, width, 3]``, in one thread. The EXIF orientation is not applied.
+      formats: what it decodes, in Pillow's words; empty: it is asked for each file.
+    """
+
+    name: str
+    decode: Callable[[bytes], np.ndarray]
+    formats: frozenset[str] = frozenset()
+
+
+REFERENCE = "Pillow"  # always installed
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[tuple[list[Decoder], dict[str, str]]]:
+    """The decoders that are installed, ours first, and why others that are installed can't be used."""
+    with contextlib.ExitStack() as stack:
+        found, unusable = [_ours(stack), _of_pillow()], dict[str, str]()
+        for name, module, make in _OTHERS:
+            try:
+                if importlib.util.find_spec(module) is not None:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        found.append(make(importlib.import_module(module)))
+            except Exception as e:  # for example, a library that a package needs is missing
+                unusable[name] = _reason(e)
+        yield found, unusable
+
+
+def _ours(stack: contextlib.ExitStack) -> Decoder:
+    pool = _cpu.pool_create(1)
+    stack.callback(_cpu.pool_destroy, pool)
+
+    def decode(data: bytes) -> np.ndarray:
+        encoded = np.frombuffer(data, np.uint8)
+        info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
+        _cpu.parse_headers(encoded.reshape(1, -1), np.zeros(1, np.int32), np.array([encoded.size]), info)
+        row, Info = info[0], _cpu.Info
+        if row[Info.STATUS]:
+            raise ValueError(_ffi.STATUS[int(row[Info.STATUS])])
+        if row[Info.HOST_DECODE]:  # as in pipelines: by Pillow or imagecodecs, and converted by the kernel
+            raster = _pillow.decode(encoded, row)
+            encoded = raster.reshape(-1).view(np.uint8)
+            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = _cpu.Format.RAW, 8 * raster.itemsize, 0, -1
+        out = np.empty((int(row[Info.HEIGHT]), int(row[Info.WIDTH]), 3), np.uint8)
+        (code,) = _cpu.decode_images([encoded], info, [out], int(types.RGB), False, False, pool)
+        if code:
+            raise ValueError(_ffi.STATUS[code])
+        return out
+
+    return Decoder(f"jaxdali {__version__}", decode)
+
+
+def _of_pillow() -> Decoder:
+    def decode(data: bytes) -> np.ndarray:
+        with Image.open(io.BytesIO(data)) as image:
+            return np.asarray(image.convert("RGB"))
+
+    return Decoder(f"{REFERENCE}{'-SIMD' * ('.post' in PIL.__version__)} {PIL.__version__}", decode)
+
+
+def _of_simplejpeg(simplejpeg: Any) -> Decoder:
+    return Decoder(f"simplejpeg {_version('simplejpeg')}", functools.partial(simplejpeg.decode_jpeg, colorspace="RGB"), frozenset({"JPEG"}))
+
+
+def _of_turbojpeg(turbojpeg: Any) -> Decoder:
+    decode = functools.partial(turbojpeg.TurboJPEG().decode, pixel_format=turbojpeg.TJPF_RGB)
+    return Decoder(f"PyTurboJPEG {_version('PyTurboJPEG')}", decode, frozenset({"JPEG"}))
+
+
+def _of_opencv(cv2: Any) -> Decoder:
+    cv2.setNumThreads(1)
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+
+    def decode(data: bytes) -> np.ndarray:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        if pixels is None:
+            raise ValueError("imdecode returns None")
+        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, pixels)
+
+    def decode_rgb(data: bytes) -> np.ndarray:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+        if pixels is None:
+            raise ValueError("imdecode returns None")
+        return pixels
+
+    return Decoder(f"OpenCV {cv2.__version__}", decode_rgb if hasattr(cv2, "IMREAD_COLOR_RGB") else decode)
+
+
+def _of_imagecodecs(imagecodecs: Any) -> Decoder:
+    kinds = {"JPEG": "jpeg8", "PNG": "png", "WEBP": "webp", "TIFF": "tiff", "BMP": "bmp", "JPEG2000": "jpeg2k"}
+    functions = {kind: getattr(imagecodecs, f"{name}_decode") for kind, name in kinds.items() if hasattr(imagecodecs, f"{name}_decode")}
+
+    def decode(data: bytes) -> np.ndarray:
+        pixels = functions[_container(data)](data)
+        if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
+            raise ValueError(f"it gives {pixels.dtype}{list(pixels.shape)}")
+        if pixels.ndim == 2 or pixels.shape[2] < 3:  # gray, perhaps with alpha
+            return np.repeat(pixels.reshape(*pixels.shape[:2], -1)[..., :1], 3, axis=2)
+        return pixels[..., :3]
+
+    return Decoder(f"imagecodecs {_version('imagecodecs')}", decode, frozenset(functions))
+
+
+def _of_torchvision(torchvision: Any) -> Decoder:
+    import torch
+
+    torch.set_num_threads(1)
+    read = importlib.import_module("torchvision.io")
+
+    def decode(data: bytes) -> np.ndarray:
+        pixels = read.decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=read.ImageReadMode.RGB)
+        return pixels.permute(1, 2, 0).numpy()
+
+    return Decoder(f"torchvision {torchvision.__version__}", decode)
+
+
+def _of_torchcodec(torchcodec: Any) -> Decoder:
+    import torch
+
+    torch.set_num_threads(1)
+    decode_image = importlib.import_module("torchcodec.decoders").decode_image  # from version 0.16 on
+
+    def decode(data: bytes) -> np.ndarray:
+        pixels = decode_image(data, mode="RGB")
+        return (pixels[0] if pixels.ndim == 4 else pixels).permute(1, 2, 0).numpy()  # the first frame
+
+    return Decoder(f"torchcodec {torchcodec.__version__}", decode)
+
+
+_OTHERS: Sequence[tuple[str, str, Callable[[Any], Decoder]]] = (  # name, module, decoder
+    ("simplejpeg", "simplejpeg", _of_simplejpeg),
+    ("PyTurboJPEG", "turbojpeg", _of_turbojpeg),
+    ("OpenCV", "cv2", _of_opencv),
+    ("imagecodecs", "imagecodecs", _of_imagecodecs),
+    ("torchvision", "torchvision", _of_torchvision),
+    ("torchcodec", "torchcodec", _of_torchcodec),
+)
+
+
+def names() -> list[str]:
+    """The libraries that take part if they are installed."""
+    return [name for name, *_ in _OTHERS]
+
+
+def _version(distribution: str) -> str:
+    return importlib.metadata.version(distribution)
+
+
+def _reason(e: BaseException) -> str:
+    """The first line of an error's message."""
+    return next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What files have in common that are shown together. The fields are what a heading says."""
+
+    format: str
+    size: str
+    quality: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.format, self.size, self.quality)))
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """An image file. `container`: its format in Pillow's words."""
+
+    path: str
+    kind: Kind
+    container: str
+    pixels: int
+    size: int
+
+
+SIZES = (0.1, 0.5, 2, 8)  # megapixels
+QUALITIES = (70, 80, 90)
+_MODES = {"RGB": "", "L": "gray", "P": "palette", "RGBA": "with alpha", "LA": "gray with alpha", "1": "1 bit"}
+
+
+def look_at(paths: Sequence[str]) -> tuple[list[File], dict[str, str]]:
+    """The files, ordered by kind, and those that are no images or damaged at the beginning, with the reasons."""
+    found, bad = list[tuple[tuple[Any, ...], File]](), dict[str, str]()
+    for path in paths:
+        try:
+            data = pathlib.Path(path).read_bytes()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of large images, and of tags
+                with Image.open(io.BytesIO(data)) as image:
+                    order, file = _described(path, data, image)
+            found.append((order, file))
+        except Exception as e:
+            bad[path] = _reason(e) if not isinstance(e, PIL.UnidentifiedImageError) else "not an image that Pillow knows"
+    return [file for _, file in sorted(found, key=operator.itemgetter(0))], bad
+
+
+def _described(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, ...], File]:
+    container = _container(data) or image.format or ""
+    traits = [_MODES.get(image.mode, image.mode)]
+    quality = None
+    if container == "JPEG":
+        if image.info.get("progressive"):
+            traits.append("progressive")
+        quality = jpeg_quality(image)
+    elif container == "WEBP":
+        traits.append("lossless" if _is_lossless(data) else "lossy")
+    megapixels = image.width * image.height / 1e6
+    name = " ".join([{"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(container, container), *filter(None, traits)])
+    kind = Kind(name, _class(megapixels, SIZES, "megapixels"), "" if quality is None else f"quality {_class(quality, QUALITIES)}")
+    file = File(path, kind, container, image.width * image.height, len(data))
+    return (name, sum(megapixels >= s for s in SIZES), sum((quality or 0) >= q for q in QUALITIES), path), file
+
+
+def _class(value: float, limits: Sequence[float], unit: str = "") -> str:
+    """The class of a number: "below 70", "70 to 80", "90 and more"."""
+    k = sum(value >= limit for limit in limits)
+    text = f"below {limits[0]}" if k == 0 else f"{limits[-1]} and more" if k == len(limits) else f"{limits[k - 1]} to {limits[k]}"
+    return f"{text} {unit}".rstrip()
+
+
+def _container(data: bytes) -> str:
+    """The format in Pillow's words, "" if it is another one. Pillow says MPO for JPEG files with more than one image."""
+    beginnings = {
+        b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF",
+        b"\xff\x4f\xff\x51": "JPEG2000", b"\0\0\0\x0cjP  ": "JPEG2000",
+    }  # fmt: skip
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    return next((name for start, name in beginnings.items() if data.startswith(start)), "")
+
+
+def _is_lossless(webp: bytes) -> bool:
+    """Whether the first image of a WebP file is lossless."""
+    at = 12
+    while at + 8 <= len(webp):
+        name, size = struct.unpack_from("<4sI", webp, at)
+        if name in (b"VP8 ", b"VP8L"):
+            return name == b"VP8L"
+        at += 8 + (16 if name == b"ANMF" else size + size % 2)  # a frame of an animation contains chunks
+    return False
+
+
+# The luminance table of the JPEG standard, section K.1, which libjpeg scales by a quality. The order of its values does not matter here.
+_LUMINANCE = np.array([
+    16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
+    14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
+    18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92,
+    49, 64, 78, 87, 103, 121, 120, 101, 72, 92, 95, 98, 112, 100, 103, 99,
+])  # fmt: skip
+
+
+@functools.cache
+def _sums() -> np.ndarray:
+    """The sums of libjpeg's luminance table for the qualities 1 to 100."""
+    quality = np.arange(1, 101)
+    scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
+    return np.clip((_LUMINANCE * scale[:, None] + 50) // 100, 1, 255).sum(axis=1)
+
+
+def jpeg_quality(image: Image.Image) -> int:
+    """The quality, 1 to 100, at which libjpeg's table is nearest to the file's."""
+    tables = getattr(image, "quantization", None)
+    if not tables:
+        raise ValueError("the file has no quantization table")
+    return int(np.argmin(np.abs(_sums() - sum(tables[min(tables)])))) + 1
+
+
+# --- measurement -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A decoder's result on the files of one kind.
+
+    Attributes:
+      seconds: CPU time per image, mean over the files that it decodes; megapixels: of images, per second of CPU time.
+      speed: times as fast as Pillow, on the files that both decode.
+      difference: mean absolute difference of its pixels from Pillow's, on these files, in levels of 0 to 255.
+      decoded: how many files it decodes.
+    """
+
+    decoder: str
+    seconds: float
+    megapixels: float
+    speed: float
+    difference: float
+    decoded: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The files of one kind, and the results of the decoders that decode any of them, the fastest first."""
+
+    kind: Kind
+    files: Sequence[File]
+    results: Sequence[Result]
+
+
+def compare(
+    files: Sequence[File], decoders: Sequence[Decoder], rounds: int, tick: Callable[[float], object]
+) -> tuple[list[Group], dict[str, dict[str, str]]]:
+    """Measures all decoders on all files.
+
+    Args:
+      rounds: how often each file is decoded. A file's time is the median. The decoders take turns file by file.
+      tick: called with the number of files done, `rounds` + 1 times for each.
+
+    Returns:
+      The results by kind, and for each decoder the files that it does not decode, with the reasons.
+
+    Raises:
+      UsageError: no file can be decoded.
+    """
+    failed: dict[str, dict[str, str]] = {d.name: {} for d in decoders}
+    differences: dict[str, dict[str, float]] = {d.name: {} for d in decoders}
+    times: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
+    for file in files:
+        _try(file, decoders, failed, differences)
+        tick(1)
+    for k in range(rounds):
+        for file in files:
+            data = pathlib.Path(file.path).read_bytes()
+            for d in [*decoders[k % len(decoders) :], *decoders[: k % len(decoders)]]:
+                if file.path in failed[d.name] or not _takes(d, file):
+                    continue
+                start = time.process_time()  # of all threads, for libraries with threads of their own
+                d.decode(data)
+                times[d.name, file.path].append(time.process_time() - start)
+            tick(1)
+    if not times:
+        raise UsageError("no file can be decoded")
+    typical = {key: statistics.median(t) for key, t in times.items()}
+    groups = collections.defaultdict[Kind, list[File]](list)
+    for file in files:
+        groups[file.kind].append(file)
+    reference = next(d.name for d in decoders if d.name.startswith(REFERENCE))
+    found = []
+    for kind, members in groups.items():
+        results = [r for d in decoders if (r := _result(d.name, reference, members, typical, differences)) is not None]
+        found.append(Group(kind, members, sorted(results, key=lambda r: -r.megapixels)))
+    return found, failed
+
+
+def _takes(decoder: Decoder, file: File) -> bool:
+    return not decoder.formats or file.container in decoder.formats
+
+
+def _try(file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, str]], differences: dict[str, dict[str, float]]):
+    """Decodes a file once by each decoder, which compares the pixels and warms up."""
+    data = pathlib.Path(file.path).read_bytes()
+    pixels: dict[str, np.ndarray] = {}
+    for d in filter(lambda d: _takes(d, file), decoders):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                got = d.decode(data)
+            if got.dtype != np.uint8 or got.ndim != 3 or got.shape[2] != 3 or got.shape[0] * got.shape[1] != file.pixels:
+                raise ValueError(f"it gives {got.dtype}{list(got.shape)}")
+            pixels[d.name] = got
+        except Exception as e:
+            failed[d.name][file.path] = _reason(e)
+    reference = next((p for name, p in pixels.items() if name.startswith(REFERENCE)), None)
+    for name, got in pixels.items():
+        if reference is not None and reference.shape == got.shape:
+            differences[name][file.path] = float(np.abs(got.astype(np.int16) - reference).mean())
+
+
+def _result(name: str, reference: str, files: Sequence[File], times: dict[tuple[str, str], float], differences: Any) -> Result | None:
+    mine = [f for f in files if (name, f.path) in times]
+    if not mine:
+        return None
+    seconds = max(sum(times[name, f.path] for f in mine), 1e-9)
+    shared = [f for f in mine if (reference, f.path) in times]
+    theirs, ours = (sum(times[n, f.path] for f in shared) for n in (reference, name))
+    apart = [differences[name][f.path] for f in shared if f.path in differences[name]]
+    return Result(
+        name,
+        seconds / len(mine),
+        sum(f.pixels for f in mine) / 1e6 / seconds,
+        theirs / ours if ours else float("nan"),
+        statistics.fmean(apart) if apart else float("nan"),
+        len(mine),
+    )

@@ -1,0 +1,222 @@
+"""jaxdali.benchmark --decoders: what it measures, says and draws. Nothing here depends on how long things take."""
+
+import io
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import places
+import pytest
+from PIL import Image
+
+from jaxdali.benchmark import _comparison, _decoders
+from jaxdali.benchmark.__main__ import _arguments, main
+
+
+def photo(size=(40, 30)):
+    with Image.open(sorted(places.PHOTOS.glob("*/*_0.jpg"))[0]) as image:
+        return image.convert("RGB").resize(size)
+
+
+def saved(image, path, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, **options)
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Files of several kinds, one that ends early, and one that is no image."""
+    folder = tmp_path / "photos"
+    for k in range(2):
+        saved(photo(), folder / f"{k}.jpg", quality=75)
+    saved(photo(), folder / "deep" / "best.JPG", quality=95)
+    saved(photo((400, 300)), folder / "deep" / "progressive.jpg", quality=95, progressive=True)
+    saved(photo(), folder / "a.png")
+    saved(photo().convert("L"), folder / "gray.png")
+    saved(photo(), folder / "lossless.webp", lossless=True)
+    saved(photo(), folder / "lossy.webp", quality=60)
+    whole = io.BytesIO()
+    photo((200, 150)).save(whole, "PNG")
+    (folder / "short.png").write_bytes(whole.getvalue()[:9000])
+    (folder / "text.jpg").write_text("no image")
+    return folder
+
+
+def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
+    assert main(["--decoders", str(folder), "--rounds", "1", "--plot", str(tmp_path / "plot.svg")]) == 0
+    out = capsys.readouterr().out
+    headings = re.findall(r"^(.*): (\d+) files? of \d+ KB on average$", out, re.MULTILINE)
+    assert headings == [
+        ("JPEG, below 0.1 megapixels, quality 70 to 80", "2"),
+        ("JPEG, below 0.1 megapixels, quality 90 and more", "1"),
+        ("JPEG progressive, 0.1 to 0.5 megapixels, quality 90 and more", "1"),
+        ("PNG, below 0.1 megapixels", "2"),
+        ("PNG gray, below 0.1 megapixels", "1"),
+        ("WebP lossless, below 0.1 megapixels", "1"),
+        ("WebP lossy, below 0.1 megapixels", "1"),
+    ]
+    for block in out.split(" on average\n")[1:]:  # each has our decoder and Pillow, with the same pixels
+        rows = {line.split()[0]: line.split()[2:] for line in block.splitlines() if re.match(r"(jaxdali|Pillow)\S* \S+ +#", line)}
+        assert set(rows) == {"jaxdali", "Pillow"}
+        assert rows["Pillow"][3:5] == ["1.00", "0.00"]
+        assert float(rows["jaxdali"][4]) < 0.01
+    assert re.search(rf"jaxdali \S+ does not decode 1 file: {folder}/short.png \(.*truncated", out)
+    assert f"Not measured: 1 file: {folder}/text.jpg (not an image that Pillow knows)" in out
+    drawn = ElementTree.parse(tmp_path / "plot.svg").getroot()
+    bars = [r for r in drawn.iter("{http://www.w3.org/2000/svg}rect") if r.get("fill") == "#2a6fbb"]
+    assert len(bars) == len(headings)
+
+
+def test_files_are_evenly_spaced(tmp_path, capsys):
+    for k in range(10):
+        saved(photo((8 + k, 8)), tmp_path / f"{k}.png")
+    seen = []
+    look_at = _decoders.look_at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_decoders, "look_at", lambda paths: (seen.extend(paths), look_at(paths))[1])
+        assert main(["--decoders", str(tmp_path), "--rounds", "1", "--files", "3"]) == 0
+    assert seen == [str(tmp_path / f"{k}.png") for k in (0, 3, 6)]
+    assert "3 of 10 images" in capsys.readouterr().out
+
+
+def test_quality_is_what_the_file_was_written_with(tmp_path):
+    """Found again for all qualities with a table of their own. Below 3 most of libjpeg's values are limited to 255."""
+    for quality in range(3, 101):
+        file = io.BytesIO()
+        photo((8, 8)).save(file, "JPEG", quality=quality)
+        with Image.open(file) as image:
+            assert _decoders.jpeg_quality(image) == quality
+
+
+def test_decoders_are_compared(tmp_path):
+    """Other pixels are counted, another size is a failure, and nothing is asked of a decoder that does not know the format."""
+    paths = [saved(photo(), tmp_path / "a.jpg"), saved(photo((50, 20)), tmp_path / "b.jpg"), saved(photo(), tmp_path / "c.png")]
+    files, bad = _decoders.look_at(paths)
+    assert not bad
+    asked = []
+
+    def pillow(data):
+        return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+    def only_jpeg(data):
+        asked.append(data[:2])
+        return pillow(data)
+
+    decoders = [
+        _decoders.Decoder("Pillow 1", pillow),
+        _decoders.Decoder("brighter", lambda data: np.clip(pillow(data).astype(int) + 1, 0, 255).astype(np.uint8)),
+        _decoders.Decoder("smaller", lambda data: pillow(data)[1:] if data[:2] == b"\xff\xd8" else pillow(data)),
+        _decoders.Decoder("JPEG alone", only_jpeg, frozenset({"JPEG"})),
+    ]
+    ticks = []
+    groups, failed = _decoders.compare(files, decoders, 2, ticks.append)
+    assert sum(ticks) == 3 * 3
+    assert set(asked) == {b"\xff\xd8"}
+    assert [(str(g.kind), len(g.files), sorted((r.decoder, r.decoded) for r in g.results)) for g in groups] == [
+        ("JPEG, below 0.1 megapixels, quality 70 to 80", 2, [("JPEG alone", 2), ("Pillow 1", 2), ("brighter", 2)]),
+        ("PNG, below 0.1 megapixels", 1, [("Pillow 1", 1), ("brighter", 1), ("smaller", 1)]),
+    ]
+    assert failed == {
+        "Pillow 1": {}, "brighter": {}, "JPEG alone": {},
+        "smaller": {paths[0]: "it gives uint8[29, 40, 3]", paths[1]: "it gives uint8[19, 50, 3]"},
+    }  # fmt: skip
+    results = {r.decoder: r for r in groups[0].results}
+    assert 0.9 < results["brighter"].difference <= 1
+    assert results["JPEG alone"].difference == 0
+    assert results["Pillow 1"].speed == 1
+    lines = list(_comparison.closing(failed, {}, {}, ["OpenCV"]))
+    assert lines[1:] == [
+        f"smaller does not decode 2 files: {paths[0]} (it gives uint8[29, 40, 3]), {paths[1]} (it gives uint8[19, 50, 3])",
+        "Not installed: OpenCV",
+    ]
+
+
+def test_what_is_installed_but_broken_is_named(monkeypatch, tmp_path, capsys):
+    def broken(module):
+        raise OSError("libx.so is missing\nand more")
+
+    monkeypatch.setattr(_decoders, "_OTHERS", (("Broken", "json", broken), ("Absent", "no_such_module_at_all", broken)))
+    saved(photo(), tmp_path / "a.jpg")
+    assert main(["--decoders", str(tmp_path), "--rounds", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "Broken is installed but can't be used: libx.so is missing\n" in out
+    assert "Not installed: Absent\n" in out
+
+
+@pytest.mark.parametrize(("name", "module"), [(name, module) for name, module, _ in _decoders._OTHERS])
+def test_the_pixels_of_each_library(name, module, tmp_path):
+    """Those that are installed decode what they say that they decode; gray files become RGB."""
+    with _decoders.installed() as (decoders, unusable):
+        found = [d for d in decoders if d.name.startswith(f"{name} ")]
+        if not found:
+            pytest.skip(f"{name} is not installed" if name not in unusable else f"{name}: {unusable[name]}")
+        pillow = next(d for d in decoders if d.name.startswith("Pillow "))
+        for mode, suffix in (("RGB", "jpg"), ("L", "jpg"), ("RGB", "png"), ("L", "png"), ("RGBA", "png"), ("P", "png"), ("RGB", "webp")):
+            (file,), _ = _decoders.look_at([saved(photo().convert(mode), tmp_path / f"{mode}.{suffix}")])
+            if _decoders._takes(found[0], file):
+                with open(file.path, "rb") as f:
+                    data = f.read()
+                got, want = found[0].decode(data), pillow.decode(data)
+                assert got.shape == want.shape, file.path
+                assert np.abs(got.astype(int) - want).mean() < 1, file.path
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html", "png"])
+def test_plots(suffix, tmp_path):
+    if suffix == "png":
+        pytest.importorskip("matplotlib")
+    kind = _decoders.Kind("JPEG", "below 0.1 megapixels", "")
+    results = [_decoders.Result("jaxdali 1", 0.001, 300.0, 3.0, 0.0, 4), _decoders.Result("a <b> & c", 0.002, 150.0, 1.5, math.nan, 4)]
+    path = tmp_path / f"plot.{suffix}"
+    _comparison.plot(path, [_decoders.Group(kind, [], results)], "photos & more")
+    if suffix == "png":
+        with Image.open(path) as image:
+            assert image.format == "PNG"
+        return
+    drawing = re.sub(r"<!DOCTYPE html>|<meta[^>]*>", "", path.read_text())
+    root = ElementTree.fromstring(drawing)
+    texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == [
+        "photos & more",
+        "JPEG, below 0.1 megapixels (0 files)",
+        "jaxdali 1",
+        "300 megapixels/s",
+        "a <b> & c",
+        "150 megapixels/s",
+    ]
+    widths = [float(str(r.get("width"))) for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("width") != "100%"]
+    assert widths[0] == 2 * widths[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--decoders", ".", "--threads", "2"], "--decoders takes no --threads"),
+        (["--decoders", ".", "--batch-sizes", "2"], "--decoders takes no --batch-sizes"),
+        (["--decoders", ".", "--pipeline", "a:b"], "--decoders takes no --pipeline"),
+        (["--decoders", ".", "--step-ms", "0"], "--decoders takes no --step-ms"),
+        ([".", "--files", "3"], "without --decoders there is no --files"),
+        (["--decoders", ".", "--files", "0"], "--files must be positive"),
+        (["--decoders", ".", "--plot", "x.gif"], r"one of \.svg, \.html, \.png, got x\.gif"),
+    ],
+)
+def test_arguments_are_refused_by_name(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_nothing_to_measure(tmp_path, capsys):
+    (tmp_path / "a.jpg").write_text("no image")
+    assert main(["--decoders", str(tmp_path)]) == 2
+    assert "no image can be read" in capsys.readouterr().err
+    assert main(["--decoders", str(tmp_path / "b")]) == 2
+    assert "is not there" in capsys.readouterr().err
+
+
+def test_defaults():
+    decoders, pipelines = _arguments(["--decoders", "."])[1], _arguments(["."])[1]
+    assert (decoders.rounds, decoders.files, decoders.plot) == (5, 200, None)
+    assert (pipelines.rounds, pipelines.seconds, pipelines.step_ms, pipelines.batch_sizes) == (2, 2.0, 0.0, [16, 64, 256])
