@@ -1,6 +1,6 @@
 """Log-mel spectrograms of 10-second WAV clips: CPU time of a clip, beside DALI and beside librosa's way in NumPy.
 
-    python tests/benchmarks/bench_audio.py --dali /path/to/python/with/dali
+    python tests/benchmarks/bench_audio.py --dali /path/to/python/with/dali [--flac]
 
 Each package runs in a process of its own; batches are taken in turns.
 """
@@ -12,9 +12,11 @@ import importlib
 import io
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import wave
 
@@ -24,7 +26,9 @@ BATCH, RATE, MELS = 16, 16000, 80
 
 
 def clips() -> list[np.ndarray]:
-    """Noise of 10 seconds, 16-bit PCM."""
+    """Noise of 10 seconds, 16-bit PCM; or the files of the folder that CLIPS names."""
+    if folder := os.environ.get("CLIPS"):
+        return [np.fromfile(file, np.uint8) for file in sorted(pathlib.Path(folder).iterdir())]
     rng, made = np.random.default_rng(0), []
     for _ in range(BATCH):
         with io.BytesIO() as f:
@@ -110,11 +114,30 @@ def main() -> None:
     parser.add_argument("--dali", help="a Python interpreter with DALI")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--batches", type=int, default=5, help="of a turn")
+    parser.add_argument("--flac", action="store_true", help="compress the clips as FLAC (soundfile); without NumPy")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
         return work(args.work)
-    packages = {"jaxdali": Package(sys.executable, "jaxdali"), "numpy": Package(sys.executable, "numpy")}
+    with tempfile.TemporaryDirectory() as folder:
+        if args.flac:
+            write_flac(pathlib.Path(folder))
+            os.environ["CLIPS"] = folder
+        compare(args)
+
+
+def write_flac(folder: pathlib.Path):
+    import soundfile
+
+    for i, clip in enumerate(clips()):
+        sound, rate = soundfile.read(io.BytesIO(clip.tobytes()))
+        soundfile.write(folder / f"{i:02}.flac", sound, rate)
+
+
+def compare(args: argparse.Namespace):
+    packages = {"jaxdali": Package(sys.executable, "jaxdali")}
+    if not args.flac:
+        packages["numpy"] = Package(sys.executable, "numpy")
     if args.dali:
         packages["nvidia.dali"] = Package(args.dali, "nvidia.dali")
     times = {name: [] for name in packages}
