@@ -8,6 +8,7 @@ import functools
 import html.parser
 import http.server
 import pathlib
+import shutil
 import sys
 import tempfile
 import threading
@@ -19,13 +20,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 WINDOWS = {"desktop": (1280, 900), "phone": (400, 800)}
 PAGES = [
-    "index",
-    "operators/index",
-    "operators/resize",
-    "operators/readers.file",
-    "guides/first_pipeline",
-    "reference/pipeline",
-    "glossary",
+    "index.html",
+    "glossary.html",
+    "operators/index.html",
+    "operators/resize.html",
+    "operators/spectrogram.html",
+    "operators/readers.file.html",
 ]
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update
 --disable-sync --hide-scrollbars"""
@@ -86,6 +86,7 @@ def main() -> int:
     """Returns 1 if something is wrong."""
     folder, shots = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
     shots.mkdir(parents=True, exist_ok=True)
+    pages = [*PAGES, *(str(p.relative_to(folder)) for name in ("guides", "reference") for p in sorted((folder / name).glob("*.html")))]
     wrong = [f"broken link: {link}" for link in broken(folder)]
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -96,21 +97,21 @@ def main() -> int:
             for flag in [*FLAGS.split(), f"--user-data-dir={profile}"]:
                 options.add_argument(flag)
             options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
-            browser = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+            browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
             try:
                 # A window can't be as narrow as a phone, but what it shows can.
                 browser.execute_cdp_cmd(
                     "Emulation.setDeviceMetricsOverride",
                     {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": window == "phone"},
                 )
-                for page in [*PAGES, "search"]:
-                    browser.get(f"{site}/{page}.html" + ("?q=rotate" if page == "search" else ""))
-                    if page == "search":
+                for page in [*pages, "search.html?q=rotate"]:
+                    browser.get(f"{site}/{page}")
+                    if "search" in page:
                         results = lambda b: [a.get_attribute("href") for a in b.find_elements(By.CSS_SELECTOR, "#search-results li a")]
                         WebDriverWait(browser, 20).until(results)
                         if not any("operators/rotate.html" in href for href in results(browser)):
                             wrong.append(f"{window} search: 'rotate' does not find its operator")
-                    browser.save_screenshot(str(shots / f"{window}-{page.replace('/', '-')}.png"))
+                    browser.save_screenshot(str(shots / f"{window}-{page.partition('.html')[0].replace('/', '-')}.png"))
                     wrong += [f"{window} {page}: {text}" for text in browser.execute_script(WRONG)]
                     wrong += [
                         f"{window} {page}: {entry['message']}" for entry in browser.get_log("browser") if "favicon" not in entry["message"]
@@ -120,7 +121,7 @@ def main() -> int:
     server.shutdown()
     print(
         "\n".join(wrong)
-        or f"looked at {len(PAGES) + 1} pages in {len(WINDOWS)} windows; no broken link in {len([*folder.rglob('*.html')])} pages"
+        or f"looked at {len(pages) + 1} pages in {len(WINDOWS)} windows; no broken link in {len([*folder.rglob('*.html')])} pages"
     )
     return bool(wrong)
 

@@ -6,6 +6,7 @@ Needs jaxdali installed with its examples' packages, and `pip install --group si
 """
 
 import argparse
+import os
 import pathlib
 import re
 import shutil
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     shutil.copy(ROOT / "examples" / "getting_started.jpg", sources)
     for folder in ("examples", "tests"):  # guides run as in the repository's root
         (sources / "guides" / folder).symlink_to(ROOT / folder)
+    recipes(sources / "guides" / "recipes")
 
     sys.path.insert(0, str(HERE))
     import operator_pages
@@ -35,11 +37,19 @@ def main(arguments: list[str] | None = None) -> int:
     operator_pages.write(sources / "operators")
     architecture(sources)
     sphinx = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--jobs", jobs, "--builder", "html"]
-    code = subprocess.run([*sphinx, str(sources), str(TARGET / "html")], cwd=ROOT).returncode
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # guides call python
+    code = subprocess.run([*sphinx, str(sources), str(TARGET / "html")], cwd=ROOT, env={**os.environ, "PATH": path}).returncode
     if code == 0:
         (TARGET / "html" / "llms.txt").write_text(index_of(sources))
         print(f"built {TARGET / 'html' / 'index.html'}")
     return code
+
+
+def recipes(folder: pathlib.Path) -> None:
+    """Writes the files that CONTRIBUTING.md shows: an operator, a kernel, a reader."""
+    folder.mkdir()
+    for name, code in re.findall(r"This is `(.+?)`:\n\n```\w+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
+        (folder / name).write_text(code)
 
 
 def architecture(sources: pathlib.Path) -> None:
