@@ -72,7 +72,7 @@ DALI = {
     "plugin.triton": "autoserialize",
 }
 ABSENT = {"plugin.mxnet", "plugin.paddle", "plugin.tf"}  # which say what to use instead
-BEYOND = {"benchmark", "extend", "index", "pack", "port", "ray"}
+BEYOND = {"benchmark", "extend", "index", "pack", "plugin.jax.colocated", "port", "ray"}
 
 
 @pytest.mark.parametrize("name", DALI)

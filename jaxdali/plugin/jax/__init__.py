@@ -10,4 +10,5 @@ from .iterator import DALIGenericIterator as DALIGenericIterator
 from .iterator import data_iterator as data_iterator
 
 if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals())
+    _public = "DALIGenericIterator DALIGenericPeekableIterator clu data_iterator fn iterator peekable_data_iterator"
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), _public)  # `colocated` is not DALI's

@@ -512,7 +512,7 @@ def iterator_factory(
         loading = placed.loading(batch_size)
         shards = shards_of(placed.sharding, batch_size) if loading is None else loading.shards
         seed = kwargs.get("seed", defaults.get("seed"))
-        common = {**kwargs, "batch_size": batch_size // shards.num, "seed": _agreed_seed(seed)}
+        common = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed)}
         local = jax.local_devices()
 
         def make() -> list[Pipeline]:
@@ -557,7 +557,7 @@ def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
     return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec("devices"))
 
 
-def _agreed_seed(seed: int | None) -> int:
+def agreed_seed(seed: int | None) -> int:
     """The seed given, or one drawn for all processes: otherwise shards would shuffle differently and lose samples."""
     if seed is not None and seed >= 0:
         return seed

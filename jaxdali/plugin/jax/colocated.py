@@ -1,0 +1,350 @@
+"""Iterators that live on the hosts of the accelerators, under a single controller (`jax.experimental.colocated_python`).
+
+**Experimental**, as JAX's API is: names and behaviour may change in any version. With Pathways one process, the controller, runs the user's
+program, and the accelerators belong to other hosts. An iterator of this module reads and decodes there: each host makes the shards that its
+devices hold, and the controller sees global arrays. It needs cloudpickle, and the data under the same paths on all hosts.
+
+In several processes of `jax.distributed` each process is the controller of its own hosts. All must call the same methods, and each sees the
+errors of its own hosts only.
+
+Example:
+  >>> from jaxdali.plugin.jax import colocated
+  >>> @colocated.data_iterator(output_map=["images", "labels"], reader_name="reader", sharding=sharding)
+  ... def iterator_fn(num_shards=1, shard_id=0):
+  ...     jpegs, labels = fn.readers.file(file_root="photos", name="reader", num_shards=num_shards, shard_id=shard_id)
+  ...     return fn.resize(fn.decoders.image(jpegs), size=(256, 256)), labels
+  >>> for batch in iterator_fn(batch_size=256):
+  ...     batch["images"].sharding  # as given
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import pickle
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+from jax.experimental import colocated_python
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+from ..._core.tracebacks import boundaries, boundary
+from ..._iterator.options import LastBatchPolicy
+from ..._pipeline.pipeline_def import name_of
+from ._placement import JaxOptions, of_batch_axis
+from .iterator import agreed_seed
+from .iterator import data_iterator as local_data_iterator
+
+__all__ = ["ColocatedIterator", "data_iterator"]
+
+_CHUNK = 1 << 12  # bytes of a message in one call
+
+
+@dataclasses.dataclass(frozen=True)
+class _Placed:
+    """A `NamedSharding` without its devices."""
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    spec: PartitionSpec
+
+    @staticmethod
+    def of(sharding: NamedSharding) -> _Placed:
+        assert sharding.mesh.devices is not None
+        return _Placed(sharding.mesh.devices.shape, sharding.mesh.axis_names, sharding.spec)
+
+    def on(self, devices: Sequence[jax.Device]) -> NamedSharding:
+        return NamedSharding(Mesh(np.array(devices).reshape(self.shape), self.names), self.spec)
+
+
+@dataclasses.dataclass
+class _Answer:
+    """What a host says after each step. `specs`: of a batch, the structure with the shape and type of each array."""
+
+    error: BaseException | None = None
+    ended: bool = False
+    result: Any = None
+    specs: Any = None
+
+
+class _HostIterator:
+    """Lives on each host. The arrays that its methods take and return are on the hosts' CPU devices."""
+
+    def __init__(self, define: Callable[..., Any], options: dict[str, Any], sharding: Any, arguments: Any):
+        self._define, self._options, self._sharding, self._arguments = define, options, sharding, arguments
+        self._iterator: Any = None
+        self._arrays: Any = None
+        self._said = b""
+
+    def call(self, request: jax.Array) -> jax.Array:
+        """Does what ``u8[devices, n]`` asks for, in all rows the same. Returns the beginning of the answer, ``u8[devices, _CHUNK]``."""
+        row = np.asarray(request.addressable_shards[0].data)[0]
+        asked = json.loads(row.tobytes().rstrip(b"\0"))
+        if asked["do"] != "more":
+            answer = _Answer()
+            try:
+                _do(self, asked, request.sharding, answer)
+            except StopIteration:
+                answer.ended = True
+            except Exception as e:
+                answer.error = e
+            self._said = _pickled(answer)
+        begin = asked.get("from", 0)
+        said = np.zeros((1, _CHUNK), np.uint8)
+        part = (len(self._said).to_bytes(8, "little") + self._said)[begin : begin + _CHUNK]
+        said[0, : len(part)] = np.frombuffer(part, np.uint8)
+        return _on_each(said, request.sharding)
+
+    def batch(self, token: jax.Array) -> Any:
+        """The arrays of the batch that was asked for last. `token` says on which devices this runs."""
+        arrays, self._arrays = self._arrays, None
+        return arrays
+
+
+def _do(host: _HostIterator, asked: Mapping[str, Any], sharding: Any, answer: _Answer):
+    """One step of a host's iterator. It is not a method: colocated_python would make each method callable from the controller."""
+    if host._iterator is None:
+        devices = sharding.mesh.devices.flat
+        places = jax.tree.map(lambda placed: placed.on(devices), host._sharding)
+        args, kwargs = host._arguments
+        host._iterator = local_data_iterator(host._define, sharding=places, **host._options)(*args, **kwargs)
+    iterator = host._iterator
+    match asked["do"]:
+        case "next":
+            host._arrays = None
+            batch = dict(next(iterator))
+            if lists := [name for name, x in batch.items() if isinstance(x, list)]:
+                raise ValueError(f"only arrays can be sent to the controller; {lists} are lists: leave them out, or pad them (ragged)")
+            host._arrays = batch
+            answer.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
+        case "begin":
+            answer.result = len(iterator), iterator.size
+        case "iter":
+            iter(iterator)
+        case "reset":
+            iterator.reset()
+        case "get_state":
+            answer.result = iterator.get_state()
+        case "set_state":
+            iterator.set_state(asked["state"])
+        case "close":
+            iterator.close()
+
+
+def _pickled(answer: _Answer) -> bytes:
+    try:
+        data = pickle.dumps(answer)
+        pickle.loads(data)
+    except Exception:
+        return pickle.dumps(_Answer(error=RuntimeError(f"{type(answer.error).__name__}: {answer.error}")))
+    return data
+
+
+def _on_each(row: np.ndarray, sharding: Any) -> jax.Array:
+    """A row ``[1, n]`` on each of this process's devices of a sharding over the first axis."""
+    shape = (sharding.num_devices, row.shape[1])
+    return jax.make_array_from_callback(shape, sharding, lambda _: row)
+
+
+@boundaries
+class ColocatedIterator:
+    """Iterates over a pipeline that runs on the hosts of the accelerators. Experimental. `data_iterator` makes it.
+
+    Each batch is a dict of `jax.Array` on the sharding, as from the iterators of `jaxdali.plugin.jax`. All batches must have the same
+    shapes.
+
+    Attributes:
+      output_map: the names of the outputs.
+      size: the number of samples in an epoch; -1 if only the end of the data shows it.
+    """
+
+    def __init__(self, define: Callable[..., Any], options: JaxOptions, forwarded: dict[str, Any], arguments: Any):
+        self.output_map = list(options.output_map)
+        self._closed = False
+        shardings = {n: s for n, s in zip(self.output_map, options.shardings) if s is not None}
+        if not shardings:
+            raise ValueError("a colocated iterator needs a sharding: its devices tell which hosts read the data")
+        for s in shardings.values():
+            if not isinstance(s, NamedSharding):
+                raise TypeError(f"the sharding of a colocated iterator must be a NamedSharding, got {s!r}")
+        first = next(iter(shardings.values()))
+        if any(tuple(s.mesh.devices.flat) != tuple(first.mesh.devices.flat) for s in shardings.values()):
+            raise ValueError("the shardings of a colocated iterator must have the same devices in the same order")
+        self._shardings = shardings
+        self._mask = (options.mask_name, of_batch_axis(first))
+        hosts = colocated_python.colocated_cpu_devices(tuple(first.mesh.devices.flat))
+        self._each = NamedSharding(Mesh(np.array(hosts), ("device",)), PartitionSpec("device"))
+        placed = {n: _Placed.of(s) for n, s in shardings.items()}
+        whole = placed if isinstance(options.sharding, Mapping) else next(iter(placed.values()))
+        remote: Any = colocated_python.colocated_python_class(_HostIterator)
+        self._remote = [remote(define, forwarded, whole, arguments)]
+        # JAX's objects must go before its modules do.
+        self._finalizer = weakref.finalize(self, self._remote.clear)
+        self._token = _on_each(np.zeros((1, 1), np.uint8), self._each)
+        self._specs: Any = None
+        try:
+            self._length, self.size = self._ask("begin").result
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def __iter__(self):
+        self._ask("iter")
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        specs = self._ask("next").specs
+        if self._specs is None:
+            self._specs = specs
+        if specs != self._specs:
+            raise ValueError(f"the batches of a colocated iterator must keep their shapes and types, but {self._specs} became {specs}")
+        batch = self._remote[0].batch(self._token)
+        return {name: self._put(name, x) for name, x in batch.items()}
+
+    def next(self) -> dict[str, Any]:
+        """The next batch. Raises StopIteration at the end of an epoch."""
+        return next(self)
+
+    def _put(self, name: str, x: Any) -> Any:
+        """On the accelerators, from their hosts."""
+        sharding = self._mask[1] if name == self._mask[0] else self._shardings[name]
+        if isinstance(x, tuple):
+            return jax.device_put(x[0], sharding), jax.device_put(x[1], of_batch_axis(sharding))
+        return jax.device_put(x, sharding)
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch; 0 if only the end of the data shows it."""
+        return self._length
+
+    def __bool__(self) -> bool:
+        return True
+
+    def reset(self):
+        """Begins the next epoch, at the end of one."""
+        self._ask("reset")
+
+    def get_state(self) -> dict[str, Any]:
+        """The state after the batch that was taken last: JSON, for `set_state` of this iterator and those of `jaxdali.plugin.jax`."""
+        return self._ask("get_state").result
+
+    def set_state(self, state: Mapping[str, Any]):
+        """Goes on from a state, also from one with another number of shards. Raises as the iterators of `jaxdali.plugin.jax`."""
+        self._ask("set_state", state=state)
+
+    def close(self):
+        """Ends the iterators on the hosts."""
+        if not self._closed:
+            try:
+                self._ask("close")
+            finally:
+                self._closed = True
+                self._finalizer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc: Any):
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ColocatedIterator can't be pickled or copied; get_state() gives its state")
+
+    def _ask(self, do: str, **more: Any) -> _Answer:
+        """Has all hosts do something. Raises what one of them raised."""
+        if self._closed:
+            raise RuntimeError("the iterator is closed")
+        rows = self._say({"do": do, **more})
+        length = max(int.from_bytes(r[:8].tobytes(), "little") for r in rows) + 8
+        for begin in range(_CHUNK, length, _CHUNK):
+            rows = [np.concatenate(x) for x in zip(rows, self._say({"do": "more", "from": begin}))]
+        answers = []
+        for r in rows:
+            n = int.from_bytes(r[:8].tobytes(), "little")
+            answers.append(pickle.loads(r[8 : 8 + n].tobytes()))
+        for a in answers:
+            if a.error is not None:
+                raise a.error
+        if any(a.ended for a in answers):
+            raise StopIteration
+        return answers[0]
+
+    def _say(self, request: Mapping[str, Any]) -> list[np.ndarray]:
+        """The rows that the devices' hosts return. Devices of a host return the same."""
+        data = json.dumps(request).encode()
+        row = np.zeros((1, 1 << max(6, len(data).bit_length())), np.uint8)  # few lengths: JAX compiles for each
+        row[0, : len(data)] = np.frombuffer(data, np.uint8)
+        said = self._remote[0].call(_on_each(row, self._each))
+        return [np.asarray(s.data)[0] for s in said.addressable_shards]
+
+
+def data_iterator(
+    pipeline_fn: Callable[..., Any] | None = None,
+    output_map: Iterable[str] = (),
+    size: int = -1,
+    reader_name: str | None = None,
+    auto_reset: str | bool | None = False,
+    last_batch_padded: bool = False,
+    last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
+    prepare_first_batch: bool = True,
+    sharding: Sharding | Mapping[str, Sharding] | None = None,
+    mask_name: str | None = None,
+    *,
+    ragged: Mapping[str, int | Sequence[int] | None] | None = None,
+    ragged_fill: float | Mapping[str, float] = 0,
+    repeat: bool = False,
+    enable_conditionals: bool = False,
+) -> Any:
+    """Turns a definition into a function that makes `ColocatedIterator`s. Experimental.
+
+    The definition is sent to the hosts by cloudpickle, and takes ``num_shards`` and ``shard_id``, which are filled in there.
+
+    Args:
+      pipeline_fn: the definition.
+      sharding: the `jax.sharding.NamedSharding` of the outputs, one for all or a dict with one for each; needed.
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, mask_name, ragged, ragged_fill,
+        repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are lists, which are metadata and ragged outputs
+        without limits, are refused with the first batch.
+
+    Raises:
+      ValueError, TypeError: see the arguments.
+      ModuleNotFoundError: cloudpickle is not installed.
+    """
+    forwarded = {
+        "output_map": list(output_map) if not isinstance(output_map, str) else output_map,
+        "size": size,
+        "reader_name": reader_name,
+        "auto_reset": auto_reset,
+        "last_batch_padded": last_batch_padded,
+        "last_batch_policy": last_batch_policy,
+        "prepare_first_batch": prepare_first_batch,
+        "mask_name": mask_name,
+        "ragged": ragged,
+        "ragged_fill": ragged_fill,
+        "repeat": repeat,
+    }
+    options = JaxOptions(**forwarded, sharding=sharding)
+    forwarded["enable_conditionals"] = enable_conditionals
+    if pipeline_fn is None:
+        return lambda fn: _factory(fn, options, forwarded)
+    return _factory(pipeline_fn, options, forwarded)
+
+
+def _factory(define: Callable[..., Any], options: JaxOptions, forwarded: dict[str, Any]) -> Callable[..., ColocatedIterator]:
+    if not callable(define):
+        raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(define).__name__}")
+
+    @boundary
+    @functools.wraps(define)
+    def make_iterator(*args: Any, **kwargs: Any) -> ColocatedIterator:
+        for name in ("workers", "loading_processes", "checkpoints"):
+            if name in kwargs:
+                raise TypeError(f"{name_of(define)}: a colocated iterator has no {name}; states go through get_state and set_state")
+        defaults = getattr(define, "_pipeline_kwargs", {})
+        kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
+        return ColocatedIterator(define, options, forwarded, (args, kwargs))
+
+    return make_iterator
