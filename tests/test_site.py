@@ -37,7 +37,7 @@ def test_a_page_says_what_is_known(pages, tmp_path):
     operator_pages, _ = pages
     page = operator_pages.page("rotate", fn.rotate, tmp_path)
     assert (tmp_path / "rotate.png").stat().st_size > 10000
-    angle = re.search(r"<tr><td><code>angle</code>.*", page)
+    angle = re.search(r"<tr><td><code>angle</code><br>.*", page)
     assert angle
     assert "required" in angle[0]
     assert "per frame" in angle[0]
@@ -57,7 +57,7 @@ def test_a_page_says_what_is_known(pages, tmp_path):
 def test_ranges_and_differences_are_those_of_the_declaration(pages, tmp_path):
     operator_pages, _ = pages
     page = operator_pages.page("random_resized_crop", fn.random_resized_crop, tmp_path)
-    (attempts,) = re.findall(r"<tr><td><code>num_attempts</code>.*", page)
+    (attempts,) = re.findall(r"<tr><td><code>num_attempts</code><br>.*", page)
     assert f"a whole number {Range(1)}" in attempts
     assert "The same seed gives other numbers" in page
     assert "DALI does not have this operator" in operator_pages.page("random.key", fn.random.key, tmp_path)

@@ -143,7 +143,7 @@ def signature(name: str, function: Callable[..., Any]) -> str:
 
 
 def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) -> str:
-    """A table: argument, what it may be, default, per sample, help."""
+    """A table: each argument with its default, what it may be, whether it may be given per sample, and its help."""
     known = declared[name]() if name in declared else {}
     rows = []
     for p in inspect.signature(function).parameters.values():
@@ -153,10 +153,11 @@ def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) 
         else:
             expected = (a.expected if a is not None else "").replace(", or a batch with a value per sample", "") or "any object"
             marks = "per frame" if a is not None and a.per_frame else "per sample" if a is not None and a.per_sample else ""
-        given = "required" if p.default is p.empty else f"<code>{html.escape(default(p))}</code>"
-        cells = [f"<code>{p.name}</code>", html.escape(expected), given, marks, inline(help_of.get(p.name, ""))]
+        given = "required" if p.default is p.empty else f"= <code>{html.escape(default(p))}</code>"
+        values = html.escape(expected) + (f"<br><em>{marks}</em>" if marks else "")
+        cells = [f"<code>{p.name}</code><br>{given}", values, inline(help_of.get(p.name, ""))]
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-    head = "".join(f"<th>{h}</th>" for h in ("argument", "values", "default", "may vary", "meaning"))
+    head = "".join(f"<th>{h}</th>" for h in ("argument, default", "values", "meaning"))
     return f'<div class="arguments"><table><thead><tr>{head}</tr></thead><tbody>\n{chr(10).join(rows)}\n</tbody></table></div>\n'
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import html
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,11 +60,25 @@ class Statistics(tuple[Measured, ...]):
             found[key] = found[key] + row if key in found else row
         return Statistics(found.values())
 
-    def __repr__(self) -> str:
+    def _table(self) -> list[tuple[str, ...]]:
         rows = [("stage", "step", "seconds", "ms / call", "calls", "samples", "MB")]
         for m in self:
             each = 1e3 * m.seconds / max(m.calls, 1)
             rows.append((m.stage, m.step, f"{m.seconds:.3f}", f"{each:.3f}", str(m.calls), str(m.samples), f"{m.bytes / 1e6:.3f}"))
+        return rows
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, with a bar for the seconds of each row."""
+        longest = max((m.seconds for m in self), default=0.0) or 1.0
+        head, *rows = self._table()
+        lines = ["".join(f"<th>{x}</th>" for x in (*head, ""))]
+        for m, row in zip(self, rows, strict=True):
+            bar = f'<td><div style="background: #76b900; height: 0.8em; width: {8 * m.seconds / longest:.2f}em"></div></td>'
+            lines.append("".join(f"<td>{html.escape(x)}</td>" for x in row) + bar)
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+    def __repr__(self) -> str:
+        rows = self._table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(x.ljust(w) if i < 2 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
         return "\n".join(line.rstrip() for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ from .._batch.meter import Statistics
 from .._core.tracebacks import boundaries
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
+from .._pipeline.graph_view import draw
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
 from .options import IteratorOptions
@@ -50,6 +52,14 @@ class BaseIterator:
             for i, (name, x, spec) in enumerate(zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)):
                 lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the text of `repr`, and the graph with the names of the outputs; None if the iterator is closed."""
+        if self._stream.closed:
+            return None
+        executor = self._stream.executors[0]
+        rows = self.statistics() if executor.resources.meter.enabled else ()
+        return f"<pre>{html.escape(repr(self))}</pre>{draw(executor.plan, self.output_map, self.batch_size, rows)._repr_html_()}"
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from . import serialization
 from .arguments import OperatorConcurrency, StreamPolicy
 from .describe import describe
 from .dot import dot
+from .graph_view import GraphPicture, draw
 from .parts import Parts
 from .settings import QueueDepths, Settings
 
@@ -155,6 +156,10 @@ class Pipeline:
         unknown = [None] * len(graph.outputs) if graph is not None else []
         specs = executor.plan.output_specs if executor is not None else unknown
         return describe(f"{type(self).__name__}({given})", graph, specs, self.batch_size)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the graph, if it is built already; None otherwise."""
+        return None if self.__jaxdali.session.executor is None else self.show()._repr_html_()
 
     # --- arguments ----------------------------------------------------------------------------------------------
 
@@ -509,6 +514,22 @@ class Pipeline:
         if executor is None:
             raise RuntimeError("statistics: the pipeline has not run yet")
         return executor.statistics()
+
+    def show(self) -> GraphPicture:
+        """Builds the pipeline and draws its graph: each operator, where it runs, and the type and shape of each output. Not in DALI.
+
+        Operators that are fused into one native call are one box. With ``enable_statistics=True`` and after the first batch, each operator
+        has its time in milliseconds per batch. Operators that nothing needs, or that change nothing, are not shown.
+
+        Example:
+          >>> pipeline.show().save("pipeline.svg")
+        """
+        self.build()
+        executor = self.__jaxdali.session.executor
+        if executor is None:
+            raise RuntimeError("show: a pipeline with debug=True has no graph that stays the same: show it without debug=True")
+        names = [f"output {i}" for i in range(len(executor.plan.outputs))]
+        return draw(executor.plan, names, self.batch_size, executor.statistics() if self.enable_statistics else ())
 
     def executor_statistics(self) -> dict[str, Any]:
         """Returns an empty dict, as DALI's default executor does: XLA manages memory."""
