@@ -1,6 +1,8 @@
 """What pyproject.toml says about dependencies, and what the repository's host is told to do."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 
 import places
@@ -44,6 +46,25 @@ def test_the_hosted_workflow_runs_all_parts_of_ci():
     (jobs,) = re.findall(r"part: \[([^]]*)\]", workflow)
     assert sorted(jobs.split(", ")) == sorted(parts.split())
     assert ".ci/run ${{ matrix.part }}" in workflow
+
+
+@in_repository
+def test_the_commit_that_instruction_counts_are_compared_with():
+    """It is in the history, and has the program, so that `.ci/instructions` does not skip."""
+    base = (places.ROOT / ".ci" / "instructions.base").read_text().splitlines()[-1]
+    assert re.fullmatch("[0-9a-f]{40}", base)
+
+    def git(*arguments):
+        return subprocess.run(["git", "-C", str(places.ROOT), *arguments], capture_output=True, text=True, timeout=60)
+
+    if (
+        not (places.ROOT / ".git").exists()
+        or shutil.which("git") is None
+        or git("rev-parse", "--is-shallow-repository").stdout != "false\n"
+    ):
+        pytest.skip("not a git repository with its history")
+    assert git("merge-base", "--is-ancestor", base, "HEAD").returncode == 0
+    assert git("cat-file", "-e", f"{base}:ffi/fuzz/count_instructions.cc").returncode == 0
 
 
 @in_repository
