@@ -86,7 +86,7 @@ class Executor:
         try:
             self._open(graphs, sources or {}, options.num_workers)
         except BaseException:
-            self.close()
+            self._release()
             raise
         of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(self.graph.nodes)}
         context = BindingContext(
@@ -326,6 +326,10 @@ class Executor:
 
     def close(self):
         """Releases sources and threads."""
+        self._launcher.close()
+        self._release()
+
+    def _release(self):
         for source in self.sources.values():
             source.close()
         self.resources.close()

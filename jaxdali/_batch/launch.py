@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from .._core import ffi as _ffi
 from .._core.errors import OperatorError
-from .._core.ragged import Packed, plan_offsets, rounded_up
+from .._core.ragged import BufferPool, Packed, Ragged, plan_offsets, rounded_up
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
 from .._plan.segments import Segment
+from .._program.ahead import stored
 from .._program.operands import Layout, Operands
 from .._program.program import Program, program_for
 from .._program.sharding import Shards
 from . import repair
+from .ahead import Ahead, Sizes
 from .batch import InFlightBatch, PhaseMemory
 from .host_pass import HostPass
 from .phases import Phase, Phases
@@ -60,6 +64,8 @@ class Launcher:
         self._shardings = tuple(shardings)
         self._stacked = stacked
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
+        self._compiled: set[Program] = set()
+        self._ahead = Ahead(phases, enabled=not resources.accelerator)
         self.ran: dict[int, tuple[Program, Any]] = {}
 
     def launch(self, batch: InFlightBatch):
@@ -139,9 +145,79 @@ class Launcher:
                 except ValueError as e:
                     raise self._bound.plan.maker(ref).node.error(str(e)) from e
         needs |= {at: size for step, at in phase.scratch.items() if (size := batch.setups[step].scratch)}
-        memory = batch.memory[number] = PhaseMemory(offsets, needs, phase.capacities.fit(needs))
+        sizes = {n: memory.capacities for n, memory in batch.memory.items() if n < number}
+        sizes[number] = self._ahead.fit(number, needs, sizes)
+        memory = batch.memory[number] = PhaseMemory(offsets, needs, sizes[number])
         for segment in phase.segments:
             self._run_program(phase, segment, memory, batch)
+
+        def compilers(sizes: Mapping[int, Sizes]) -> list[Callable[[], None]]:
+            larger = {n: dataclasses.replace(batch.memory[n], capacities=of) for n, of in sizes.items()}
+            return [self._compiler(number, phase, segment, larger, batch) for segment in phase.segments]
+
+        self._ahead.ran(number, needs, sizes, compilers)
+
+    def close(self):
+        """Cancels compilations that have not begun."""
+        self._ahead.close()
+
+    def _compiler(
+        self, number: int, phase: Phase, segment: Segment, memory: Mapping[int, PhaseMemory], batch: InFlightBatch
+    ) -> Callable[[], None]:
+        """Returns a function that compiles a program for other capacities than those that a batch has. It does not refer to the batch.
+
+        Args:
+          memory: of this phase and the earlier ones.
+        """
+        operands = self._operands(phase, segment, memory[number], memory[number].capacities, batch, None)
+        layout, program, shards = self._program(phase.first + phase.segments.index(segment), segment, phase, operands)
+
+        def carried(ref: Ref) -> Any:
+            result = batch.results[ref]
+            if isinstance(result, Ragged):
+                capacity = next(m.capacities[p.ragged[ref]] for n, m in memory.items() if ref in (p := self._phases.of(n)).ragged)
+                result = dataclasses.replace(result, data=jax.ShapeDtypeStruct((self._resources.S * capacity,), result.dtype))
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=shards.local), result)
+
+        args = jax.ShapeDtypeStruct((self._resources.S, layout.words), np.int32)
+        buffers = tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in operands.buffers)
+        types = args, buffers, tuple(map(carried, segment.carried)), tuple(program.donated.values())
+        device = shards.primaries[0]
+
+        def compile():
+            program.run.lower(*types).compile()
+            for of in program.donated.values():
+                _ffi.compile_empty(of, device)
+
+        return compile
+
+    def _operands(
+        self,
+        phase: Phase,
+        segment: Segment,
+        memory: PhaseMemory,
+        sizes: Mapping[int, int],
+        batch: InFlightBatch,
+        pool: BufferPool | None,
+    ) -> Operands:
+        """The operands of a program.
+
+        Args:
+          sizes: elements of the buffers that it reads, and bytes of its working memory.
+          pool: of the buffers; None: they have no memory.
+        """
+        resources = self._resources
+        operands = Operands(resources.S, resources.B, pool)
+        for presence in segment.presences:
+            operands.control(resources.pool_id, batch.present_in(presence))
+        for ref in segment.operands:
+            operands.value(batch.values[ref], sizes[phase.ragged[ref]] if ref in phase.ragged else 0)
+        for step in segment.steps:
+            setup = batch.setups[step.id]
+            made = [self._made(r, phase, memory, batch) for r in step.outputs]
+            scratch = phase.scratch.get(step.id)
+            operands.step(made, setup.params, sizes[scratch] if scratch is not None and scratch in memory.needs else 0)
+        return operands
 
     def _run_program(self, phase: Phase, segment: Segment, memory: PhaseMemory, batch: InFlightBatch):
         """Dispatches a program."""
@@ -150,16 +226,7 @@ class Launcher:
         # Transfers to an accelerator, and working memory there, are limited to what is needed; results keep their capacity.
         cut = {k: rounded_up(n) for k, n in memory.needs.items()} if segment.on_device else capacities
         with resources.meter.stage("launch", segment.names, label):
-            operands = Operands(resources.S, resources.B, resources.pool)
-            for presence in segment.presences:
-                operands.control(resources.pool_id, batch.present_in(presence))
-            for ref in segment.operands:
-                operands.value(batch.values[ref], cut[phase.ragged[ref]] if ref in phase.ragged else 0)
-            for step in segment.steps:
-                setup = batch.setups[step.id]
-                made = [self._made(r, phase, memory, batch) for r in step.outputs]
-                scratch = phase.scratch.get(step.id)
-                operands.step(made, setup.params, cut[scratch] if scratch is not None and scratch in memory.needs else 0)
+            operands = self._operands(phase, segment, memory, cut, batch, resources.pool)
             codes, times = self._dispatch(at, segment, phase, operands, batch)
         if segment.native:
             batch.status.append((label, segment.native, codes, times))
@@ -198,7 +265,9 @@ class Launcher:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
             if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX can't shard a NumPy array
                 arguments = jax.device_put(arguments, shards.local)
-            exports, codes, times = program.run(*arguments)
+            with contextlib.nullcontext() if program in self._compiled else stored():
+                exports, codes, times = program.run(*arguments)
+            self._compiled.add(program)
         except jax.errors.JaxRuntimeError as e:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):
                 raise

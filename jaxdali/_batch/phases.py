@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from .._core.operator import NativeOperator
 from .._core.ragged import Capacities
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
@@ -21,6 +22,7 @@ class Phase:
       segments: the programs; first: number of the first one in the pipeline.
       ragged: for each ragged value that the programs read or make, the place of its capacity.
       scratch: the same for each native step's working memory.
+      reads: the earlier phases from whose programs it gets ragged values.
       capacities: shared with all iterators that have the same programs, see Note [Shared capacities].
       last: whether the last program is the pipeline's last.
     """
@@ -29,6 +31,7 @@ class Phase:
     first: int
     ragged: Mapping[Ref, int]
     scratch: Mapping[int, int]
+    reads: tuple[int, ...]
     capacities: Capacities
     last: bool
 
@@ -62,7 +65,10 @@ class Phases:
             read_or_made = [r for s in found for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
             ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
             scratch = [step.id for s in found for step in s.native]
-            capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B)
+            at_ragged = (step for s in found for step in s.steps if any(plan.spec(r).shape is None for r in (*step.inputs, *step.outputs)))
+            roomy = not resources.accelerator and all(isinstance(step.op, NativeOperator) for step in at_ragged)
+            capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B, roomy)
+            carried = {r for s in found for r in s.carried}
             first = sum(len(p.segments) for p in self._known)
             self._known.append(
                 Phase(
@@ -70,6 +76,7 @@ class Phases:
                     first,
                     {r: i for i, r in enumerate(ragged)},
                     {step: len(ragged) + i for i, step in enumerate(scratch)},
+                    tuple(n for n, earlier in enumerate(self._known) if carried & earlier.ragged.keys()),
                     capacities,
                     last,
                 )

@@ -244,8 +244,13 @@ def empty(of: jax.ShapeDtypeStruct, device: jax.Device) -> jax.Array:
     return _empty(of.shape, of.dtype, device)()
 
 
+def compile_empty(of: jax.ShapeDtypeStruct, device: jax.Device):
+    """Compiles what `empty` runs."""
+    _empty(of.shape, of.dtype, device).lower().compile()
+
+
 @functools.lru_cache(maxsize=64)
-def _empty(shape: tuple[int, ...], dtype: np.dtype, device: jax.Device) -> Callable[[], jax.Array]:
+def _empty(shape: tuple[int, ...], dtype: np.dtype, device: jax.Device) -> jax.stages.Wrapped:
     call = jax.ffi.ffi_call("jaxdali_empty", jax.ShapeDtypeStruct(shape, dtype))
     return jax.jit(lambda: call(), out_shardings=jax.sharding.SingleDeviceSharding(device))
 

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -144,7 +144,7 @@ def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
     return offsets, most * ALIGNMENT
 
 
-MOST_ROOM = 1.9
+ROOM, MOST_ROOM = 1.9, 5.0
 WASTE, PATIENCE = 4, 16  # see `Capacities`
 
 
@@ -163,51 +163,74 @@ class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 
     A new set of sizes is made when a batch fits none of the existing ones: all sizes together, each a multiple of its largest need so far.
-    So few programs are compiled, and no buffer has more than twice the elements that some batch needed. Sums over many samples vary little:
-    the first set has room for 1 + 3 / sqrt(samples) times the need (four standard deviations, if a sample's size varies by three quarters
-    of its mean); later ones for 1.9 times. Each batch gets the smallest set that it fits, so that one huge sample costs the other batches
-    nothing; if it was in the very first batch, a smaller set is made after `PATIENCE` batches that need a quarter of what they get.
+    So few programs are compiled. Sums over many samples vary little, so the first set has room for 1 + 3 / sqrt(samples) times the need
+    (four standard deviations, if a sample's size varies by three quarters of its mean), later ones have room for `ROOM` times. Each batch
+    gets the smallest set that it fits, so that one huge sample costs the other batches nothing. If batches get four times what they need,
+    as after a huge sample in the very first batch, a smaller set is made after `PATIENCE` of them.
+
+    The next larger set is made before it is needed (`ahead`), see Note [Compiled ahead].
 
     Args:
       samples: in a batch of one shard.
+      roomy: whether unused parts of buffers cost no time. The first set then has more room, so that batches rarely exceed it before the
+        next one is compiled: four standard deviations of sizes that vary by their mean, and one sample of nine times the mean.
     """
 
-    def __init__(self, samples: int):
-        self._room = min(1 + 3 / math.sqrt(samples), MOST_ROOM)
+    def __init__(self, samples: int, roomy: bool = False):
+        self._room = min(1 + 4 / math.sqrt(samples) + 8 / samples, MOST_ROOM) if roomy else min(1 + 3 / math.sqrt(samples), ROOM)
         self._largest: dict[Any, int] = {}
         self._sets: list[dict[Any, int]] = []  # in increasing order
-        self._present: dict[Any, int] = {}
-        self._wasted: list[dict[Any, int]] = []  # the needs of the last batches, if they were far smaller than their sets
+        self._present: dict[Any, int] = {}  # that of the last batch
+        self._wanted: dict[Any, int] = {}  # that which the last batch would have got if all were ready
+        self._wasted: list[Mapping[Any, int]] = []  # the needs of the last batches, if they were far smaller than their sets
         self._lock = threading.Lock()
 
     def get(self, key: Any) -> int:
         """The capacity for the last batch, 0 before the first."""
         return self._present.get(key, 0)
 
-    def fit(self, needs: dict[Any, int]) -> dict[Any, int]:
-        """Capacities of all buffers for a batch that needs `needs`."""
+    def fit(self, needs: Mapping[Any, int], ready: Callable[[dict[Any, int]], bool] = lambda _: True) -> dict[Any, int]:
+        """Capacities of all buffers for a batch that needs `needs`.
+
+        Args:
+          ready: whether the programs of a set are compiled. A set that is not ready is chosen only if no other one is large enough.
+        """
         with self._lock:
             self._largest = _largest(self._largest, needs)
-            found = next((s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())), None)
-            if found is None:
-                found = self._made(self._largest)
-            self._wasted = [*self._wasted, needs] if sum(found.values()) > WASTE * sum(needs.values()) else []
+            enough = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [self._made(self._largest)]
+            self._wasted = [*self._wasted, needs] if sum(enough[0].values()) > WASTE * sum(needs.values()) else []
             if len(self._wasted) == PATIENCE:
-                found = self._made(functools.reduce(_largest, self._wasted))
+                enough.insert(0, self._made(functools.reduce(_largest, self._wasted)))
                 self._wasted = []
-            self._present = found
-            return dict(found)
+            self._wanted = enough[0]
+            self._present = next(filter(ready, enough), enough[0])
+            return dict(self._present)
 
-    def _made(self, largest: dict[Any, int]) -> dict[Any, int]:
+    @property
+    def are_wanted(self) -> bool:
+        """Whether the last batch got the set that it would have got if all were ready."""
+        return self._wanted is self._present or self._wanted == self._present
+
+    def ahead(self) -> list[dict[Any, int]]:
+        """The sets that later batches may need: that of the last batch and the next larger one, which is made if it does not exist and a
+        ragged batch can address it, and a smaller one that was not ready."""
+        with self._lock:
+            at = self._sets.index(self._present)
+            if at + 1 == len(self._sets) and any(self._present.values()) and ROOM * max(self._present.values()) <= _MOST_BLOCKS:
+                self._made({k: max(n, self._largest.get(k, 0)) for k, n in self._present.items()})
+            found = self._sets[at : at + 2]
+            return found if self._wanted in found else [self._wanted, *found]
+
+    def _made(self, largest: Mapping[Any, int]) -> dict[Any, int]:
         """Makes a new set."""
         made = {k: int(self._room * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
-        self._room = MOST_ROOM
+        self._room = ROOM
         if made not in self._sets:
             self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))
         return made
 
 
-def _largest(a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
+def _largest(a: Mapping[Any, int], b: Mapping[Any, int]) -> dict[Any, int]:
     return {**a, **{k: max(a.get(k, 0), n) for k, n in b.items()}}
 
 

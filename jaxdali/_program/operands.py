@@ -158,10 +158,10 @@ class Operands:
 
     Args:
       S, B: local shards, and samples in each.
-      pool: the pool of buffers.
+      pool: the pool of buffers; None: the buffers have no memory, only shape and dtype.
     """
 
-    def __init__(self, S: int, B: int, pool: BufferPool):
+    def __init__(self, S: int, B: int, pool: BufferPool | None):
         self._S, self._B = S, B
         self._pool = pool
         self._fields: list[np.ndarray] = []
@@ -195,6 +195,9 @@ class Operands:
         else:
             self._kinds.append(DenseOperand)
             shape = (self._S, self._B, *data.shape[1:])
+            if self._pool is None:
+                self.buffers.append(np.broadcast_to(np.zeros((), data.dtype), shape))
+                return
             if is_lent(data):  # a source has written it to memory of the pool
                 self.buffers.append(data.reshape(shape))
                 return
@@ -248,6 +251,7 @@ class Operands:
 
     def packed(self, layout: Layout) -> np.ndarray:
         """The argument buffer."""
+        assert self._pool is not None
         args = self._pool.empty((self._S, layout.words), np.int32)
         raw = args.view(np.uint8)
         for field, x in zip(layout.fields, self._fields, strict=True):
@@ -266,6 +270,8 @@ class Operands:
         data = packed.data
         if data.shape[1] >= capacity:
             return data[:, :capacity]
+        if self._pool is None:
+            return np.broadcast_to(np.zeros((), data.dtype), (data.shape[0], capacity))
         grown = self._pool.empty((data.shape[0], capacity), data.dtype)
         used = min(packed.used, data.shape[1])
         grown[:, :used] = data[:, :used]

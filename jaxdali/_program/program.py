@@ -24,7 +24,7 @@ from .operands import Layout
 from .sharding import Shards
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Program:
     """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``.
 
@@ -46,14 +46,14 @@ MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports
 MAX_PROGRAMS = 256  # beyond this, the least recently used ones are dropped
 
 
-def capacities_for(key: Any, samples: int) -> Capacities:
+def capacities_for(key: Any, samples: int, roomy: bool) -> Capacities:
     """The capacities of all iterators with the same programs, see Note [Shared capacities].
 
     Args:
-      samples: in a batch of one shard.
+      samples, roomy: see `Capacities`.
     """
     with _programs_lock:
-        return _capacities.setdefault((key, samples), Capacities(samples))
+        return _capacities.setdefault((key, samples), Capacities(samples, roomy))
 
 
 def program_for(

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.expressions import Arithmetic
-from .._core.ragged import ALIGNMENT, MOST_ROOM, BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets, rounded_up
+from .._core.ragged import ALIGNMENT, ROOM, BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets, rounded_up
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
 from .._pipeline.show import images_of, pixels_of, scale_of
@@ -403,7 +403,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
         return Batch(np.stack(arrays), None, layout)
 
     def empty(elements: int, dtype: np.dtype) -> np.ndarray:
-        return _pool.empty((1, rounded_up(int(MOST_ROOM * elements) + 2 * ALIGNMENT)) if roomy else (1, max(elements, 1)), dtype)
+        return _pool.empty((1, rounded_up(int(ROOM * elements) + 2 * ALIGNMENT)) if roomy else (1, max(elements, 1)), dtype)
 
     packed = pack(arrays, 1, empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)

@@ -111,7 +111,7 @@ def test_nothing_is_compiled_when_they_change(monkeypatch):
             batch = np.asarray(next(iterator)["x"])
             assert (batch == np.array([2 * k, 2 * k + 1], np.uint8).reshape(2, 1, 1, 1)).all()
         (made,) = iterator._stream.executors
-        assert len(made._launcher._programs) == 1
+        assert len(made._launcher._compiled) == 1
         assert made.resources._pools.keys() >= {1, 2, 3}
         assert len(read) == 2 * (6 + 5)  # six batches were taken, and the source was called for five more
         assert iterator.statistics()

@@ -69,7 +69,7 @@ class JaxOptions(IteratorOptions):
             raise ValueError("loading_processes needs a sharding, which says where the batches go")
 
     def loading(self, batch_size: int) -> Loading | None:
-        """Who makes which shard of a batch; None: each process makes its own."""
+        """Who makes which shard of a batch, see Note [Loading processes]; None: each process makes its own."""
         if self.loading_processes is None or jax.process_count() == 1:
             return None
         assert self.any_sharding is not None

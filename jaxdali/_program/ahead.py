@@ -1,0 +1,131 @@
+"""Programs that are compiled ahead, in threads of their own, and programs that are stored in JAX's compilation cache."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from .._core.settings import own_settings
+from .._core.threads import Thread
+
+# How long the exit of the process waits for a compilation that has begun: it can't be interrupted, see Note [Exit].
+EXIT_PATIENCE = 60.0  # seconds
+
+_config: Any = jax.config  # type checkers do not know its attributes
+_log = logging.getLogger("jaxdali")
+_turn = threading.Lock()  # one compilation at a time: the others would take the cores of what makes batches
+_live: weakref.WeakSet[Compilation] = weakref.WeakSet()
+_exiting = False
+
+
+class Compilation(Thread):
+    """A thread that compiles programs which later batches may need, see Note [Compiled ahead]. It waits for those that began before it.
+
+    `start` does nothing where no thread can be started.
+
+    Attributes:
+      succeeded: whether the programs are compiled.
+
+    Args:
+      compile: compiles the programs. It may outlive the pipeline.
+    """
+
+    def __init__(self, compile: Callable[[], None]):
+        super().__init__(name="jaxdali-compile", daemon=True)
+        self.succeeded = False
+        self._compile = compile
+        self._claim = threading.Lock()  # who acquires it decides: this thread compiles, any other cancels
+
+    def start(self):
+        try:
+            super().start()
+        except (RuntimeError, MemoryError):  # at exit, or without memory for a thread: each batch compiles what it needs
+            self.cancel()
+        else:
+            _live.add(self)
+            if _exiting:
+                self.cancel()
+
+    def run(self):
+        with _turn:
+            if not self._claim.acquire(blocking=False):
+                return
+            try:
+                with own_settings(), stored():
+                    self._compile()
+                self.succeeded = True
+            except Exception as e:  # the batch that needs the program compiles it again, and raises
+                _log.debug("a program could not be compiled ahead: %s: %s", type(e).__name__, e)
+
+    def cancel(self) -> bool:
+        """Keeps the thread from compiling. Returns False if it has begun to."""
+        return self._claim.acquire(blocking=False)
+
+    def settle(self):
+        """Cancels the compilation, or waits for it if it has begun."""
+        if not self.cancel() and self.is_alive():  # in a forked process the threads of its parent are not alive
+            self.join()
+
+
+@atexit.register
+def _at_exit():
+    """Cancels what has not begun, and waits for the compilation that has."""
+    global _exiting
+    _exiting = True
+    deadline = time.monotonic() + EXIT_PATIENCE
+    for compilation in list(_live):
+        compilation.cancel()
+    for compilation in list(_live):
+        compilation.join(max(0.0, deadline - time.monotonic()))
+
+
+def _in_child():
+    global _turn, _storing
+    _turn, _storing = threading.Lock(), _Storing()
+    _live.clear()
+
+
+class _Storing:
+    """Makes JAX store all programs, while at least one thread wants that.
+
+    JAX has the setting for the whole process only, so what others compile at the same time is stored, too.
+    """
+
+    NAME = "jax_persistent_cache_min_compile_time_secs"
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._before = 0.0
+
+    def __enter__(self):
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self._before = getattr(_config, self.NAME)
+                _config.update(self.NAME, 0.0)
+
+    def __exit__(self, *_):
+        with self._lock:
+            self._threads -= 1
+            if not self._threads and getattr(_config, self.NAME) == 0:  # otherwise the user has set it meanwhile
+                _config.update(self.NAME, self._before)
+
+
+_storing = _Storing()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def stored() -> contextlib.AbstractContextManager[None]:
+    """Within this context JAX stores what it compiles, however short the compilation was, if the user has set a folder for its cache."""
+    return _storing if _config.jax_compilation_cache_dir else contextlib.nullcontext()

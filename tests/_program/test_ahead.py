@@ -1,0 +1,313 @@
+"""Programs are compiled ahead of the batches that need them, in a thread of their own, and stored where the user wants it."""
+
+import collections
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxdali import fn, pipeline_def
+from jaxdali._core.ragged import ROOM, Capacities
+from jaxdali._program import ahead
+from jaxdali._program.ahead import Compilation
+from jaxdali.plugin.jax import data_iterator
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@contextlib.contextmanager
+def compilations():
+    """Counts the compilations of XLA programs, by the names of the threads."""
+    seen = collections.Counter()
+
+    def listener(event: str, duration: float, **kwargs):
+        if event == COMPILED:
+            seen[threading.current_thread().name] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
+def wait():
+    """Waits until everything that was asked for is compiled."""
+    for thread in threading.enumerate():
+        if isinstance(thread, Compilation):
+            thread.join(60)
+
+
+def grown(sizes, define, samples=2, **arguments):
+    """A pipeline of square images of these sizes: one batch each."""
+
+    def image(info):
+        return np.full((sizes[info.iteration],) * 2, info.idx_in_batch + 1, np.uint8)
+
+    @pipeline_def(batch_size=samples, num_threads=1, exec_pipelined=False, exec_async=False)
+    def pipe():
+        return define(fn.external_source(source=image, batch=False, layout="HW").gpu())
+
+    return pipe(**arguments)
+
+
+SIZES = [50 + 2 * i for i in range(100)]  # 23 times the pixels at the end
+
+
+@pytest.mark.parametrize("statistics", [False, True])
+def test_batches_that_grow_find_their_programs_compiled(statistics):
+    pipe = grown(SIZES, lambda x: fn.gaussian_blur(x, window_size=3 + 2 * statistics) * 2 + 1, enable_statistics=statistics)
+    with compilations() as seen:
+        for size in SIZES:
+            (out,) = pipe.run()
+            wait()
+            np.testing.assert_array_equal(out[1], np.full((size, size), 5))
+    assert set(seen) == {"MainThread", "jaxdali-compile"}
+    assert seen["MainThread"] == 1
+    assert 1 <= seen["jaxdali-compile"] <= 1 + math.ceil(math.log(SIZES[-1] ** 2 / SIZES[0] ** 2) / math.log(ROOM))
+
+
+def test_programs_after_a_value_that_the_host_needs():
+    """The second program gets an array of the first one's capacity."""
+
+    def define(x):
+        y = fn.gaussian_blur(x, window_size=3) * 2
+        return fn.slice(y, fn.reductions.min(y, axes=[0, 1]), [20], axes=[0], normalized_anchor=False, normalized_shape=False) + 1
+
+    pipe = grown(SIZES, define)
+    with compilations() as seen:
+        for size in SIZES:
+            (out,) = pipe.run()
+            wait()
+            np.testing.assert_array_equal(out[1], np.full((20, size), 5))
+    assert seen["MainThread"] == 2
+    assert seen["jaxdali-compile"] <= 24  # both programs, for each 1.9-fold of both arrays
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_programs_of_several_devices():
+    def image(info):
+        return np.full((SIZES[info.iteration],) * 2 + (1,), info.idx_in_batch + 1, np.uint8)
+
+    @data_iterator(output_map=["x"], size=720, sharding=NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch")))
+    def images(num_shards=1, shard_id=0):
+        return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
+
+    with compilations() as seen, images(batch_size=8, num_threads=1, prefetch_queue_depth=1) as it:
+        for _ in range(90):
+            batch = next(it)["x"]
+            wait()
+            np.testing.assert_array_equal(batch, np.ones((8, 4, 4, 1)))
+    assert seen["jaxdali-produce"] <= 2  # it may be ahead of what is compiled when it begins
+    assert seen["jaxdali-compile"] >= 2
+
+
+def test_a_script_that_takes_one_batch_compiles_one_program():
+    """Although an iterator makes others ahead."""
+    with compilations() as seen:
+        with grown([60] * 9, lambda x: x * 3, exec_pipelined=True, exec_async=True, prefetch_queue_depth=2) as pipe:
+            pipe.run()
+        wait()
+    assert sum(seen.values()) == 1
+
+
+def test_few_capacities_for_sizes_as_photos_have_them():
+    """Areas as in ImageNet: most photos are alike, one of 25 has seven times as many pixels."""
+    rng = np.random.default_rng(0)
+    for samples in (1, 4, 32):
+        for roomy in (False, True):
+            capacities, missed = Capacities(samples, roomy), 0
+            ready = []
+            for i in range(1000):
+                need = {"x": int((190_000 * rng.lognormal(0, 0.3, samples) * np.where(rng.random(samples) < 0.04, 10, 1)).sum())}
+                found = capacities.fit(need, ready.__contains__)
+                assert found["x"] >= need["x"]
+                missed += i > 100 and found not in ready
+                if i > 3:
+                    ready += [x for x in [found, *capacities.ahead()] if x not in ready]
+            assert not missed  # what is needed after a hundred batches was compiled before
+            assert len(ready) <= 8
+
+
+def test_capacities_ahead_end_where_a_batch_can_not_be_addressed():
+    capacities = Capacities(1)
+    capacities.fit({"x": 2**31 * 40})
+    before = capacities.ahead()
+    capacities.fit({"x": before[-1]["x"]})
+    assert capacities.ahead() == before
+
+
+def test_a_batch_does_not_wait_for_a_smaller_program():
+    """After a huge first batch smaller capacities are made, and used when they are compiled."""
+    ready = []
+    capacities = Capacities(64)
+    huge = capacities.fit({"x": 200_000}, ready.__contains__)
+    ready.append(huge)
+    for _ in range(30):
+        assert capacities.fit({"x": 10_000}, ready.__contains__) == huge
+    small = capacities.ahead()[0]
+    assert small["x"] <= 20_000
+    ready.append(small)
+    assert capacities.fit({"x": 10_000}, ready.__contains__) == small
+
+
+# --- the thread ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blocked():
+    """A compilation that has begun and does not end before the event is set."""
+    begun, go = threading.Event(), threading.Event()
+
+    def compile():
+        begun.set()
+        go.wait(60)
+
+    compilation = Compilation(compile)
+    compilation.start()
+    assert begun.wait(60)
+    yield compilation, go
+    go.set()
+    compilation.join(60)
+
+
+def test_who_needs_a_program_waits_only_if_it_is_being_compiled(blocked):
+    first, go = blocked
+    called = []
+    second = Compilation(lambda: called.append("second"))
+    second.start()
+    second.settle()  # at once: it has not begun, and now never does
+    waiting = threading.Thread(target=first.settle)
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    go.set()
+    waiting.join(60)
+    assert first.succeeded
+    third = Compilation(lambda: called.append("third"))
+    third.start()
+    third.join(60)
+    assert called == ["third"]
+
+
+def test_a_program_that_can_not_be_compiled_ahead_is_compiled_when_it_is_needed(monkeypatch):
+    failed = threading.Event()
+
+    class Failing(Compilation):
+        def __init__(self, compile):
+            super().__init__(self.fail)
+
+        def fail(self):
+            failed.set()
+            raise RuntimeError("no memory")
+
+    monkeypatch.setattr("jaxdali._batch.ahead.Compilation", Failing)
+    pipe = grown(SIZES, lambda x: x * 7)
+    with compilations() as seen:
+        for size in SIZES[::10]:
+            (out,) = pipe.run()
+            wait()
+            np.testing.assert_array_equal(out[0], np.full((50 + SIZES.index(size) // 5,) * 2, 7))
+    assert failed.is_set()
+    assert list(seen) == ["MainThread"]
+
+
+def test_without_memory_for_a_thread_batches_compile_what_they_need(monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    compilation = Compilation(lambda: None)
+    compilation.start()
+    compilation.settle()
+    assert not compilation.succeeded
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork")
+@pytest.mark.filterwarnings("ignore")
+def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent(blocked):
+    parents, _ = blocked
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            parents.settle()
+            own = Compilation(lambda: None)
+            own.start()
+            own.join(30)
+            with ahead.stored():
+                code = 0 if own.succeeded else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+EXIT = """
+import threading
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali._program.ahead import Compilation
+
+@pipeline_def(batch_size=2, num_threads=1, exec_pipelined=False, exec_async=False)
+def define():
+    images = fn.external_source(lambda info: np.full((30 + info.iteration, 40, 3), 7, np.uint8), batch=False, layout="HWC")
+    return fn.resize(fn.gaussian_blur(images.gpu(), window_size=5), size=(20, 20))
+
+pipe = define()
+[pipe.run() for _ in range(4)]
+print(sum(isinstance(thread, Compilation) for thread in threading.enumerate()))
+"""
+
+
+def test_the_interpreter_exits_while_a_program_is_compiled_ahead():
+    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+# --- stored programs ----------------------------------------------------------------------------------------------
+
+STORED = """
+import sys, threading
+import jax
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali._program.ahead import Compilation
+
+jax.config.update("jax_compilation_cache_dir", sys.argv[1] or None)
+seen = []
+jax.monitoring.register_event_listener(lambda event, **kwargs: seen.append(event.rpartition("/")[2]))
+
+@pipeline_def(batch_size=2, num_threads=1, exec_pipelined=False, exec_async=False)
+def define():
+    images = fn.external_source(lambda info: np.full((30 + info.iteration, 40, 3), 7, np.uint8), batch=False, layout="HWC")
+    return fn.resize(fn.gaussian_blur(images.gpu(), window_size=5), size=(20, 20))
+
+pipe = define()
+for _ in range(5):
+    pipe.run()
+    for thread in threading.enumerate():
+        if isinstance(thread, Compilation):
+            thread.join()
+jax.jit(lambda x: x + 1)(1)
+print(seen.count("cache_hits"), jax.config.jax_persistent_cache_min_compile_time_secs)
+"""
+
+
+def test_programs_are_stored_where_the_user_has_set_a_folder(tmp_path):
+    def start(folder):
+        done = subprocess.run([sys.executable, "-c", STORED, folder], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        hits, least = done.stdout.split()
+        return int(hits), float(least), sorted(p.name.split("-")[0] for p in tmp_path.rglob("*-cache*"))
+
+    assert start("") == (0, 1.0, [])
+    ours = ["jit_jaxdali_pipeline"] * 2  # of the first batch, and the one compiled ahead; not what others compile
+    assert start(str(tmp_path)) == (0, 1.0, ours)
+    assert start(str(tmp_path)) == (2, 1.0, ours)
