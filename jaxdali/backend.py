@@ -16,6 +16,8 @@ from ._core.errors import ArgumentError
 from ._core.ragged import DeviceSamples
 from ._tensors.copying import copy_from_device as _copy_from_device
 from ._tensors.copying import copy_out as _copy_out
+from ._tensors.thumbnails import SHOWN as _SHOWN
+from ._tensors.thumbnails import page_of as _page_of
 from .types import DALIDataType, dali_type_of, numpy_dtype
 
 
@@ -346,6 +348,11 @@ class _TensorList:
             f'{type(self).__name__}(dtype={dtype}, layout="{self._layout}", device="{self.device}", num_samples={len(self)}, '
             f"shape={self.shape()})"
         )
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows of a batch of images: the first ones; None of others."""
+        first = [np.asarray(self[i]) for i in range(min(_SHOWN, len(self)))]
+        return _page_of(repr(self), first, self._layout, len(self))
 
 
 class TensorListCPU(_TensorList):

@@ -15,7 +15,7 @@ from PIL import Image
 
 import jaxdali
 from jaxdali import fn, types
-from jaxdali._pipeline.show import images_of, pixels_of, scale_of
+from jaxdali._tensors.thumbnails import as_images, pixels_of, scale_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 PHOTOS = ROOT / "examples" / "images"
@@ -275,7 +275,7 @@ def _draw(axes: Any, x: np.ndarray, layout: str, title: str, drawn: bool):
     if layout == "ft":
         power = x if x.min() < 0 else 10 * np.log10(np.maximum(x, 1e-8))
         axes.imshow(power, origin="lower", aspect="auto", interpolation="nearest")
-    elif x.ndim >= 2 and min(x.shape[:2]) > 8 and (images := images_of([x], layout or None)):
+    elif x.ndim >= 2 and min(x.shape[:2]) > 8 and (images := as_images([x], layout)):
         axes.imshow(pixels_of(images[0], scale_of(images)), cmap="gray", vmin=0, vmax=1)
         axes.set_axis_off()
     elif drawn:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from .._core.graph import DataNode
+from .._tensors.thumbnails import SHOWN, page_of
 
 
 class BatchWithMetadata(dict[str, Any]):
@@ -29,6 +33,14 @@ class BatchWithMetadata(dict[str, Any]):
     def metadata(self) -> dict[str, list[Any]]:
         """The entries that are metadata."""
         return {name: x for name, x in self.items() if name in self._metadata}
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first images of each entry that has images, and the text of all others."""
+        parts = []
+        for name, x in self.items():
+            first = [] if name in self._metadata else [np.asarray(row) for row in x[:SHOWN]]
+            parts.append(page_of(name, first, "", len(x)) or f"<div>{html.escape(f'{name}: {x!r}')}</div>")
+        return "".join(parts)
 
     def copy(self) -> BatchWithMetadata:
         """A shallow copy."""

@@ -12,13 +12,13 @@ import jax
 import numpy as np
 
 from .._core.tracebacks import boundary
+from .._tensors.thumbnails import as_images, pixels_of, scale_of
 from ..backend import TensorListCPU, TensorListGPU
 from .pipeline import Pipeline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CHANNELS = (1, 3, 4)
 _INCHES = 1.7  # width and height of one image
 
 
@@ -52,6 +52,8 @@ def show(
     *,
     labels: str | Sequence[Any] | None = None,
     classes: Sequence[str] | None = None,
+    boxes: str | Sequence[Any] | None = None,
+    ltrb: bool = False,
     layout: str | None = None,
     columns: int | None = None,
     most: int = 32,
@@ -65,6 +67,10 @@ def show(
         floats is 0 .. 1 or 0 .. 255. If they exceed both ranges, as normalised images do, the minimum becomes black and the maximum white.
       labels: the texts above the images: a name in the dict, or one value for each image. Default: every output with one number per image.
       classes: the names of classes, if labels are their numbers.
+      boxes: boxes to draw: a name in the dict, or an array ``[n, 4]`` for each image. If no number of the batch exceeds 1, they are
+        relative to the image's size, otherwise pixels. Boxes without extent, as padding has them, are left out. If there is a label for
+        each box, it stands at its box.
+      ltrb: boxes are (left, top, right, bottom), not (left, top, width, height).
       layout: the layout of the images, if their shape does not show it.
       columns: images in a row. Several outputs with images have a row each, with the first `columns` samples.
       most: maximum number of images.
@@ -74,7 +80,8 @@ def show(
 
     Raises:
       TypeError: `batch` is not a batch but, for example, a pipeline, an iterator or a path.
-      ValueError: the batch has no images, or the number of labels differs from that of the images.
+      ValueError: the batch has no images, the number of labels or of arrays of boxes differs from that of the images, or a box does not
+        have four numbers.
 
     Example:
       >>> jaxdali.show(next(iterator), classes=["cat", "dog"]).save("batch.png")
@@ -85,11 +92,15 @@ def show(
         raise ImportError("jaxdali.show needs matplotlib: pip install jaxdali[examples]") from e
     _check(batch)
     outputs = _outputs(batch)
-    images = {name: found for name, x in outputs.items() if (found := images_of(x, layout))}
+    others = {x for x in (boxes, labels) if isinstance(x, str)}
+    images = {name: found for name, x in outputs.items() if name not in others and (found := images_of(x, layout))}
     if not images:
         raise ValueError(f"there are no images in the batch: {_described(outputs)}; use layout= to name the axes")
     total = len(next(iter(images.values())))
-    texts = _texts(outputs, images, labels, classes, total)
+    drawn_boxes = [] if boxes is None else _boxes(outputs, boxes, ltrb, total)
+    relative = all(b.max(initial=0) <= 1 for b in drawn_boxes)
+    at_boxes = _labels_of_boxes(outputs, labels, classes, drawn_boxes)
+    texts = [] if at_boxes else _texts(outputs, images, labels, classes, total)
     if len(images) == 1:
         count = min(total, most)
         columns = min(count, columns or min(8, math.ceil(math.sqrt(1.5 * count))))
@@ -108,6 +119,9 @@ def show(
     for (name, i), (row, column) in cells:
         a = axes[row, column]
         a.imshow(pixels_of(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        if drawn_boxes:
+            height, width = images[name][i].shape[:2] if relative else (1, 1)
+            _draw_boxes(a, drawn_boxes[i] * [width, height, width, height], at_boxes[i] if at_boxes else ())
         if texts and (row == 0 or len(images) == 1):
             a.set_title(texts[i], fontsize=8, pad=3)
         if column == 0 and len(images) > 1:  # the axes are off, and with them their labels
@@ -163,38 +177,7 @@ def _samples(x: Any) -> list[np.ndarray]:
 
 def images_of(x: Any, layout: str | None) -> list[np.ndarray]:
     """The samples as images ``HWC`` or ``HW``; empty if they are not images."""
-    samples = _samples(x)
-    layout = layout or (x.layout() if _is_list(x) else "")
-    if not samples or any(s.dtype.kind not in "biufV" or 0 in s.shape for s in samples):
-        return []
-    images = []
-    for s in samples:
-        if s.ndim == 2 and min(s.shape) > 1 and layout in ("", "HW"):
-            images.append(s)
-        elif s.ndim == 3 and (layout == "CHW" or (layout == "" and s.shape[0] in _CHANNELS and s.shape[2] not in _CHANNELS)):
-            images.append(np.moveaxis(s, 0, -1))
-        elif s.ndim == 3 and layout in ("", "HWC"):
-            images.append(s)
-    return images if len(images) == len(samples) and all(s.ndim == 2 or s.shape[2] in _CHANNELS for s in images) else []
-
-
-def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
-    """The values of black and white, for all images of an output."""
-    if images[0].dtype == np.bool_:
-        return 0.0, 1.0
-    if images[0].dtype == np.uint8:
-        return 0.0, 255.0
-    finite = [s[np.isfinite(s)] for s in (s.astype(np.float32) for s in images)]
-    low, high = min((float(s.min()) for s in finite if s.size), default=0.0), max((float(s.max()) for s in finite if s.size), default=1.0)
-    if low >= 0 and high <= 255:
-        return 0.0, 1.0 if high <= 1 else 255.0
-    return low, max(high, low + 1e-6)
-
-
-def pixels_of(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
-    low, high = scale
-    scaled = np.nan_to_num((image.astype(np.float32) - low) / (high - low)).clip(0, 1)
-    return scaled[..., 0] if scaled.ndim == 3 and scaled.shape[2] == 1 else scaled
+    return as_images(_samples(x), layout or (x.layout() if _is_list(x) else ""))
 
 
 def _texts(
@@ -214,14 +197,61 @@ def _texts(
         raise ValueError(f"there are {total} images and {', '.join(str(len(c)) for c in columns.values())} labels")
 
     def text(x: Any) -> str:
-        value = x.reshape(-1)[0].item() if isinstance(x, (np.ndarray, np.generic)) and np.size(x) == 1 else x
-        if classes is not None and isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
-            return classes[value]
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return _label(x, classes)
 
     if len(columns) == 1:
         return [text(x) for column in columns.values() for x in column]
     return ["\n".join(f"{name} {text(c[i])}" for name, c in columns.items()) for i in range(total)] if columns else []
+
+
+def _label(x: Any, classes: Sequence[str] | None) -> str:
+    """One label: a class, a number or a text."""
+    value = x.reshape(-1)[0].item() if isinstance(x, (np.ndarray, np.generic)) and np.size(x) == 1 else x
+    if classes is not None and isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
+        return classes[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, total: int) -> list[np.ndarray]:
+    """The boxes of each image, ``f64[n, 4]``: left, top, right, bottom."""
+    if isinstance(boxes, str) and boxes not in outputs:
+        raise ValueError(f"there is no output {boxes!r} for the boxes: {_described(outputs)}")
+    samples = _samples(outputs[boxes] if isinstance(boxes, str) else boxes)
+    if len(samples) != total:
+        raise ValueError(f"there are {total} images and {len(samples)} arrays of boxes")
+    found = []
+    for x in samples:
+        if x.size and (x.ndim != 2 or x.shape[1] != 4):
+            raise ValueError(f"boxes must be [n, 4] for each image, got {list(x.shape)}")
+        corners = x.astype(np.float64).reshape(-1, 4)
+        if not ltrb:
+            corners[:, 2:] += corners[:, :2]
+        found.append(corners)
+    return found
+
+
+def _labels_of_boxes(
+    outputs: Mapping[str, Any], labels: str | Sequence[Any] | None, classes: Sequence[str] | None, boxes: Sequence[np.ndarray]
+) -> list[list[str]]:
+    """The texts at the boxes of each image; empty if the labels are those of images."""
+    if labels is None or not boxes or (isinstance(labels, str) and labels not in outputs):
+        return []
+    samples = _samples(outputs[labels]) if isinstance(labels, str) else [np.asarray(x) for x in labels]
+    if [x.size for x in samples] != [len(b) for b in boxes] or all(x.ndim == 0 for x in samples):
+        return []
+    return [[_label(v, classes) for v in x.reshape(-1)] for x in samples]
+
+
+def _draw_boxes(axes: Any, boxes: np.ndarray, texts: Sequence[str]):
+    """Draws the boxes of one image, in pixels. The first pixel begins at -0.5."""
+    from matplotlib.patches import Rectangle
+
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        if right > left and bottom > top:
+            color = f"C{i}"
+            axes.add_patch(Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, edgecolor=color, linewidth=1.2))
+            if texts:
+                axes.text(left, top, texts[i], fontsize=6, color="white", va="top", bbox={"facecolor": color, "pad": 0.8, "linewidth": 0})
 
 
 def _described(outputs: Mapping[str, Any]) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -17,9 +14,8 @@ from .._core.expressions import Arithmetic
 from .._core.ragged import ALIGNMENT, ROOM, BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets, rounded_up
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
-from .._pipeline.show import images_of, pixels_of, scale_of
+from .._tensors.thumbnails import SHOWN, page_of
 
-SHOWN, THUMBNAIL = 32, 128  # samples that a notebook shows, and their largest extent in pixels
 _SLICE = slice  # a batch has a property of that name
 
 
@@ -192,13 +188,7 @@ class Batch(Arithmetic):
         """What a notebook shows of a batch of images: the first ones; None of others."""
         if isinstance(self._data, Tracer) or not len(self):
             return None
-        images = images_of([np.asarray(x) for x in self[:SHOWN].samples()], self.layout or None)
-        if not images:
-            return None
-        scale = scale_of(images)
-        cells = "".join(_html_of(pixels_of(x, scale), str(shape)) for x, shape in zip(images, self.shapes))
-        more = f"<div>and {len(self) - SHOWN} more</div>" if len(self) > SHOWN else ""
-        return f'<div>{html.escape(repr(self))}</div><div style="display: flex; flex-wrap: wrap; gap: 4px">{cells}</div>{more}'
+        return page_of(repr(self), [np.asarray(x) for x in self[:SHOWN].samples()], self.layout, len(self))
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
@@ -407,18 +397,6 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     packed = pack(arrays, 1, empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
-
-
-def _html_of(pixels: np.ndarray, title: str) -> str:
-    """An image, values 0 to 1, as part of a page."""
-    from PIL import Image
-
-    image = Image.fromarray(np.rint(pixels * 255).astype(np.uint8))
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
-    file = io.BytesIO()
-    image.save(file, "png")
-    data = base64.b64encode(file.getvalue()).decode()
-    return f'<img src="data:image/png;base64,{data}" title="{html.escape(title)}" width="{image.width}" height="{image.height}">'
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
