@@ -24,6 +24,7 @@ from ..._core.tracebacks import boundaries
 from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
+from ..._iterator.stream import BatchStream
 from ..._pipeline.lease import lease, outputs_of, own_places
 from ..._pipeline.pipeline import Pipeline
 from ..._plan.plan import Plan, Ref
@@ -65,6 +66,7 @@ class _TorchIterator(BaseIterator):
 
     def _take(self) -> list[dict[str, Any]]:
         batches, valid = self._stream.take()
+        assert isinstance(self._stream, BatchStream)
         self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
         result = [batch_of(zip(self.output_map, b.outputs), self._metadata) for b in batches]
         for t in (t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])):
