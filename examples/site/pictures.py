@@ -67,7 +67,7 @@ EXAMPLES = {
     "crop_mirror_normalize": (
         "fn.crop_mirror_normalize(photo, crop=(200, 200), mirror=1, mean=[123.7, 116.3, 103.5], std=[58.4, 57.1, 57.4])"
     ),
-    "debayer": "fn.debayer(mosaic, blue_position=[0, 0])",
+    "debayer": "fn.debayer(mosaic, blue_position=[1, 1])",
     "equalize": "fn.equalize(dark)",
     "erase": "fn.erase(photo, anchor=[60, 80], shape=[90, 90], axis_names='HW', fill_value=[118, 185, 0])",
     "fast_resize_crop_mirror": "fn.fast_resize_crop_mirror(photo, resize_shorter=200, crop=(160, 160), mirror=1)",
@@ -254,20 +254,20 @@ def draw(name: str, example: str, file: pathlib.Path) -> str:
     """Draws the example's inputs and outputs into `file`; returns a description, which is the picture's alternative text."""
     before = [(n, [inputs()[n][0]], inputs()[n][1]) for n in uses(example)]
     after = [(f"output {i}" if i else "after", samples, layout) for i, (samples, layout) in enumerate(run(example))]
-    cells = [(title, s, layout, "random." in name) for title, samples, layout in (*before, *after) for s in samples]
+    cells = [(title, s, layout) for title, samples, layout in (*before, *after) for s in samples]
     columns = min(4, len(cells))
     rows = -(-len(cells) // columns)
     figure = matplotlib.figure.Figure(figsize=(2.3 * columns, 2.3 * rows), layout="constrained")
-    for place, (title, sample, layout, drawn) in enumerate(cells):
+    for place, (title, sample, layout) in enumerate(cells):
         axes = figure.add_subplot(rows, columns, place + 1)
         axes.set_title(f"{title}  {'x'.join(map(str, sample.shape))} {sample.dtype}", fontsize=7)
         axes.tick_params(labelsize=6)
-        _draw(axes, sample, layout, title, drawn)
+        _draw(axes, sample, layout, title, name)
     figure.savefig(file, dpi=110)
     return f"{', '.join(n for n, *_ in before) or 'nothing'} before, and the result of {name}"
 
 
-def _draw(axes: Any, x: np.ndarray, layout: str, title: str, drawn: bool):
+def _draw(axes: Any, x: np.ndarray, layout: str, title: str, operator: str):
     """One value: pictures, sound as a spectrogram, boxes, points, a histogram, or numbers."""
     if layout and layout[0] == "F" and x.ndim == 4:
         x = np.concatenate(list(x[:3]), 1)
@@ -275,23 +275,24 @@ def _draw(axes: Any, x: np.ndarray, layout: str, title: str, drawn: bool):
     if layout == "ft":
         power = x if x.min() < 0 else 10 * np.log10(np.maximum(x, 1e-8))
         axes.imshow(power, origin="lower", aspect="auto", interpolation="nearest")
-    elif x.ndim >= 2 and min(x.shape[:2]) > 8 and (images := as_images([x], layout)):
-        axes.imshow(pixels_of(images[0], scale_of(images)), cmap="gray", vmin=0, vmax=1)
+    elif x.ndim >= 2 and sorted(x.shape)[-2] > 8 and (images := as_images([x], layout)):
+        axes.imshow(pixels_of(images[0], (0, max(1, x.max())) if layout == "HW" else scale_of(images)), cmap="gray", vmin=0, vmax=1)
         axes.set_axis_off()
-    elif drawn:
+    elif operator.startswith("random.") and x.size > 64:
         axes.hist(x.ravel(), bins=40)
     elif x.dtype == np.uint8 and x.ndim == 1 and x.size > 64:
         axes.text(0.5, 0.5, f"{x.size} bytes\n{x[:6].tobytes().hex(' ')} ...", ha="center", va="center", fontsize=7, family="monospace")
         axes.set_axis_off()
-    elif x.size > 2000 and x.ndim <= 2 and max(x.shape) == x.size:
-        axes.specgram(x.ravel() + 1e-9, NFFT=512, noverlap=352, Fs=RATE)
+    elif x.size > 2000 and max(x.shape) == x.size and (operator != "power_spectrum" or title == "sound"):
+        rate = RATE // 2 if (operator, title) == ("audio_resample", "after") else RATE
+        axes.specgram(x.ravel() + 1e-9, NFFT=512, noverlap=352, Fs=rate)
     elif x.ndim == 1 and x.size > 64:
         axes.plot(x, linewidth=0.6)
     elif x.ndim == 2 and x.shape[1] == 4 and x.dtype.kind == "f":
         _boxes(axes, x)
-    elif x.ndim == 2 and x.shape[1] == 2 and x.dtype.kind == "f":
+    elif x.ndim == 2 and x.shape[1] == 2 and operator.startswith(("coord_", "segmentation.")):
         axes.scatter(x[:, 0], x[:, 1], c=np.arange(len(x)))
-    elif x.shape == (2, 3) and x.dtype.kind == "f" and title == "after":
+    elif x.shape == (2, 3) and operator.startswith("transforms."):
         corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], np.float32)
         axes.plot(*corners.T, ":", color="gray")
         axes.plot(*(corners @ x[:, :2].T + x[:, 2]).T)
