@@ -16,7 +16,6 @@ from jax.sharding import Sharding
 from .._batch.batch import Batch
 from .._batch.options import Parts
 from .._core.building import refuse_tracing
-from .._core.operator import EagerOperator
 from .._core.settings import own_settings
 from .._data.source import SampleIds
 from .._program.transfer import Loading, Messages, PartSpec, Transfer
@@ -97,6 +96,7 @@ class SharedStream:
         self._user = user
         self._masked = masked
         self._inner: BatchStream | None = None
+        self._closed = False
         self._messages = Messages(loading.everyone)
         self._transfer = Transfer(loading)
         self._facts: Facts | None = None
@@ -111,11 +111,6 @@ class SharedStream:
         def begin() -> None:
             self._inner, metadata = make()
             self.executors = self._inner.executors
-            for node in self._inner.executors[0].graph.nodes:
-                if isinstance(node.op, EagerOperator) and node.op.sharding is not None:
-                    raise node.error(
-                        "a function with a sharding needs the pipeline in all processes, so it can't be used with loading_processes"
-                    )
             self._facts = Facts(self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing)
 
         try:
@@ -127,14 +122,13 @@ class SharedStream:
 
     def close(self):
         """Ends this process's part."""
+        self._closed = True
         if self._inner is not None:
             self._inner.close()
-        elif self._position is not None:
-            self._position.closed = True
 
     @property
     def closed(self) -> bool:
-        return self._inner.closed if self._inner is not None else self._at.closed
+        return self._closed or self._at.closed
 
     @property
     def facts(self) -> Facts:
@@ -221,7 +215,7 @@ class SharedStream:
         """``rows[shards, B]`` of all shards as an array over the batch axis; None: all True."""
         every = np.ones((self._loading.num, self.batch_size), bool) if rows is None else rows
         with own_settings():
-            return jax.make_array_from_callback((every.size,), sharding, lambda index: every.reshape(-1)[index])
+            return jax.make_array_from_callback((every.size,), sharding, lambda index: every.reshape(-1)[index], dtype=bool)
 
     def _batch(
         self, act: Callable[[BatchStream], tuple[list[Batch], Any]], ready: tuple[list[Batch], Any] | None = None
@@ -287,6 +281,8 @@ class SharedStream:
         Raises:
           What `act` raised, in all processes: this process's own exception, or else that of the first one.
         """
+        if self._closed:
+            raise RuntimeError("the iterator is closed")
         message, own = _Message(), None
         if jax.process_index() in self._loading.processes:
             try:

@@ -13,7 +13,8 @@ from typing import Any
 from .._batch.executor import Executor
 from .._batch.options import Delivery, Finish
 from .._batch.remote import RemoteExecutor, Workers
-from .._core.graph import DataNode
+from .._core.graph import DataNode, Node
+from .._core.operator import EagerOperator
 from .._data.epoch import EpochCounter
 from .._program.sharding import Shards
 from .._runner.runner import Runner
@@ -171,6 +172,15 @@ def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
     """Whether both pipelines have this reader, called with the same arguments."""
     first, second = ([n.op for n in parts_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
     return bool(first) and first == second
+
+
+def function_over_processes(pipeline: Pipeline) -> Node | None:
+    """A function in it whose sharding has devices of other processes, if there is one."""
+    for node in parts_of(pipeline).graph.nodes:
+        sharding = node.op.sharding if isinstance(node.op, EagerOperator) else None
+        if sharding is not None and not sharding.is_fully_addressable:
+            return node
+    return None
 
 
 def outputs_of(pipeline: Pipeline) -> tuple[DataNode, ...]:

@@ -33,6 +33,7 @@ import jaxdali
 from jaxdali import fn, pipeline_def
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+from jaxdali.plugin.jax.fn import jax_function
 
 loaders = []
 
@@ -146,7 +147,23 @@ def by_class(load):
     make = pipeline_def(lambda i: define(files, 6, i)[:2], batch_size=2, num_threads=1, seed=5)
     with DALIGenericIterator([make(i) for i in ids], ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load) as it:
         text = repr(it)
-        return {"ids": ids, "id": parts(next(it)["id"]), "text": text, "size": it.size}
+        found = {"ids": ids, "id": parts(next(it)["id"]), "text": text, "size": it.size}
+    return found | {"closed": raised(lambda: next(it)), "shown": repr(it)}  # without the other processes
+
+def alone():
+    # Process 0 loads for the others, and has no device of the sharding.
+    sharding = NamedSharding(Mesh(devices[2:], ("batch",)), P("batch"))
+    def labels(num_shards=1, shard_id=0):
+        return fn.readers.file(file_root=folder, files=files, name="r", num_shards=num_shards, shard_id=shard_id)[1]
+    make = data_iterator(labels, ["id"], reader_name="r", sharding=sharding, loading_processes=[0], **mask)
+    with make(batch_size=8) as it:
+        return [parts(x["id"]) + parts(x["mask"]) for x in it]
+
+def over_all(load):
+    def centred(num_shards=1, shard_id=0):
+        label = fn.readers.file(file_root=folder, files=files, name="r", num_shards=num_shards, shard_id=shard_id)[1]
+        return jax_function(lambda x: x - jnp.max(x), sharding=flat)(label)
+    data_iterator(centred, ["x"], reader_name="r", sharding=flat, loading_processes=load)(batch_size=12)
 
 files = [f"{i}.png" for i in range(24)]
 devices = np.array(jax.devices())
@@ -167,6 +184,8 @@ json.dump({
     "peeked": peeked([2]),
     "class": by_class([0, 2]),
     "no folder": raised(lambda: run(flat, ["missing"], [1])),
+    "loader alone": alone(),
+    "function": raised(lambda: over_all([1])),
     "own error": raised(lambda: data_iterator(lambda num_shards, shard_id: 1 / 0, ["x"], reader_name="r", sharding=flat,
                                               loading_processes=[0, 1])(batch_size=12)),
 }, open(results, "w"))
@@ -358,6 +377,8 @@ def test_the_class(seen, alone):
         assert {p["class"]["size"] for p in seen} == {it.size}
     assert (whole(seen, lambda p: p["class"]["id"], (12, 1)) == wanted).all()
     for p in seen:
+        assert p["class"]["closed"][:2] == ["RuntimeError", "the iterator is closed"]
+        assert p["class"]["shown"] == "DALIGenericIterator: closed"
         assert p["class"]["text"].startswith("DALIGenericIterator: epoch 0, 0 batches of 2 taken, 2 samples of each of")
 
 
@@ -368,6 +389,21 @@ def test_an_error_of_the_constructor_reaches_all_processes(seen):
         assert "1 samples for 6 shards" in message
         assert notes == ([] if rank == 1 else ["raised in the loading process 1"])
         assert p["own error"][0] == "ZeroDivisionError"
+
+
+def test_a_loading_process_may_hold_no_shard(seen):
+    batches = [p["loader alone"] for p in seen]
+    assert batches[0] == [[]] * 3
+    for step in range(3):
+        found = sorted((index[0][0], values) for b in batches[1:] for index, values in b[step] if len(index) == 2)
+        assert [i for _, values in found for (i,) in values] == [6 * s + 2 * step + k for s in range(4) for k in range(2)]
+        assert [values for b in batches[1:] for index, values in b[step] if len(index) == 1] == [[True, True]] * 4
+
+
+def test_functions_over_all_processes_are_refused(seen):
+    for p in seen:
+        assert p["function"][0] == "OperatorError"
+        assert "can't be used with loading_processes" in p["function"][1]
 
 
 @pytest.mark.parametrize(

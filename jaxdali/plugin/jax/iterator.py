@@ -31,7 +31,7 @@ from ..._iterator.shared import SharedStream
 from ..._iterator.stream import BatchStream
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P
-from ..._pipeline.lease import lease, num_outputs, outputs_of, own_places, reads_the_same
+from ..._pipeline.lease import function_over_processes, lease, num_outputs, outputs_of, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
@@ -214,7 +214,10 @@ class DALIGenericIterator(BaseIterator):
         shared = SharedStream(loading, [(s, of_batch_axis(s)) for s in shardings], user, options.mask_name is not None)
 
         def begin() -> tuple[BatchStream, frozenset[str]]:
-            self._begin(make(), [loading.shards], options, loading.shards, apart=True)
+            pipelines = make()
+            if node := function_over_processes(pipelines[0]):
+                raise node.error("a function over several processes needs all of them, so it can't be used with loading_processes")
+            self._begin(pipelines, [loading.shards], options, loading.shards, apart=True)
             assert isinstance(self._stream, BatchStream)
             return self._stream, self._metadata
 
