@@ -297,7 +297,7 @@ class ImageHeaders(HostOperator):
         return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
 
     def _scale(self, ctx: HostContext, info: np.ndarray):
-        """Has JPEGs decoded at the smallest of 1/2, 1/4 and 1/8 of their size that is not smaller than the resized result."""
+        """Has JPEG and JPEG 2000 decoded at the smallest of 1/2, 1/4 and 1/8 of their size that is not smaller than the resized result."""
         op = self.images
         if op.resize is None or self.on_gpu:
             return
@@ -305,8 +305,11 @@ class ImageHeaders(HostOperator):
         sizes = op.resize.sizes_of(ctx, extents)
         if sizes is None:
             return
+        kinds = info[:, Info.FORMAT]
+        scalable = (kinds == Format.JPEG) | ((kinds == Format.JPEG2000) & (info[:, Info.DEPTH] == 8))
+        scalable &= info[:, Info.STATUS] == 0
         for scale in (8, 4, 2):
-            enough = (-(-extents // scale) >= sizes).all(axis=1) & (info[:, Info.FORMAT] == Format.JPEG) & (info[:, Info.STATUS] == 0)
+            enough = (-(-extents // scale) >= sizes).all(axis=1) & scalable
             for column in (Info.HEIGHT, Info.WIDTH, Info.REGION_H, Info.REGION_W):
                 info[enough, column] = -(-info[enough, column] // scale)
             sizes[enough] = np.iinfo(np.int32).max  # done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import io
@@ -85,19 +86,41 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     elif depth > 8:
         pixels = _deep(data, kind, channels, depth)
     else:
-        pixels = _pillow(data, kind, channels)
+        pixels = _pillow(data, kind, channels, height, width)
     pixels = pixels.reshape(pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1))
     if pixels.shape != (height, width, channels):
         raise DecodeError(Status.SIZE_MISMATCH, f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}")
     return np.ascontiguousarray(pixels)
 
 
-def _pillow(data: bytes, kind: int, channels: int) -> np.ndarray:
+def _pillow(data: bytes, kind: int, channels: int, height: int, width: int) -> np.ndarray:
     from PIL import Image
 
-    with Image.open(io.BytesIO(data), formats=(_PILLOW_FORMAT[Format(kind)],)) as im:
-        mode = _MODE[channels]
-        return np.asarray(im if im.mode == mode else im.convert(mode))
+    mode = _MODE[channels]
+
+    def load(level: int, factor: int) -> np.ndarray:
+        with Image.open(io.BytesIO(data), formats=(_PILLOW_FORMAT[Format(kind)],)) as im:
+            if level:
+                im.reduce = level  # pyright: ignore[reportAttributeAccessIssue]
+                im.load()  # sets its size
+            whole = im if im.mode == mode else im.convert(mode)
+            return np.asarray(Image.Image.reduce(whole, factor) if factor > 1 else whole)
+
+    wanted = 0
+    if kind == Format.JPEG2000:
+        with Image.open(io.BytesIO(data), formats=("JPEG2000",)) as im:
+            wanted = _level(im.size, (width, height))
+    # A level that the file lacks is an error, and so is one whose size Pillow rounds down where the format rounds up: the next larger one
+    # is taken then. A damaged file fails at all levels.
+    for level in range(wanted, 0, -1):
+        with contextlib.suppress(OSError):
+            return load(level, 1 << (wanted - level))
+    return load(0, 1 << wanted)
+
+
+def _level(size: tuple[int, int], wanted: tuple[int, int]) -> int:
+    """The resolution level at which an image has the size that is wanted: each level halves it, rounded up. 0: none has, or the whole."""
+    return next((n for n in range(4) if (-(-size[0] >> n), -(-size[1] >> n)) == wanted), 0)
 
 
 def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:

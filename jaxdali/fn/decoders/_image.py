@@ -68,10 +68,11 @@ def image(
       max_pixels: a file whose header promises more pixels than this fails, and nothing of it is decoded: a file of a few hundred kB can
         hold gigabytes. The default, 178,956,970, is where Pillow refuses. For what Pillow decodes, Pillow's own limit
         (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
-      dct_scaling: decode a JPEG at 1/2, 1/4 or 1/8 of its size, in a fraction of the time, if a following `resize` or `resize_crop_mirror`
-        shrinks it anyway. The decoded image is never smaller than the result of the resize. This changes pixels a little, and it changes
-        sizes that follow from the image's, as with `resize_shorter`, by at most one. It has no effect where something else reads the
-        images, where the resize has regions or sizes per sample, or where a GPU's kernels decode. Not in DALI.
+      dct_scaling: decode a JPEG, or a JPEG 2000 of 8 bits by its resolution levels, at 1/2, 1/4 or 1/8 of its size, in a fraction of the
+        time, if a following `resize` or `resize_crop_mirror` shrinks it anyway. The decoded image is never smaller than the result of the
+        resize. This changes pixels a little (a JPEG 2000 moves by up to half a decoded pixel), and it changes sizes that follow from the
+        image's, as with `resize_shorter`, by at most one. It has no effect where something else reads the images, where the resize has
+        regions or sizes per sample, or where a GPU's kernels decode. Not in DALI.
       cache: how many bytes of decoded images to keep in memory between epochs: a number, or a string with a unit such as "256MB". The least
         recently used images are dropped first. An image is identified by the bytes of its file and by the arguments that determine its
         pixels. All decoders of the process with equal cache arguments share one cache, which lives as long as one of their pipelines or

@@ -1,4 +1,4 @@
-"""decoders.image(dct_scaling=True): JPEGs at a fraction of their size, ahead of a resize."""
+"""decoders.image(dct_scaling=True): JPEG and JPEG 2000 at a fraction of their size, ahead of a resize."""
 
 import io
 
@@ -151,3 +151,30 @@ def test_other_types():
         FILES, lambda x: (fn.resize(x, size=(40, 40), dtype=types.FLOAT),), dct_scaling=True, output_type=types.GRAY, dtype=types.FLOAT
     )
     assert np.abs(np.array(got) * 255 - np.array(want)).max() < 0.51
+
+
+@pytest.mark.parametrize(("mode", "options"), [("RGB", {}), ("L", {"irreversible": True}), ("RGBA", {"num_resolutions": 2})])
+def test_jpeg2000_by_resolution_levels(mode, options, decoded):
+    """Sizes that Pillow rounds down are among these; a file with too few levels is decoded whole and reduced."""
+    sizes = [(900, 1203), (896, 1200), (401, 300)]
+    files = [encode(np.asarray(Image.fromarray(picture(*size)).convert(mode)), "JPEG2000", **options) for size in sizes]
+    scaled, whole = (
+        run(files, lambda x: (fn.resize(x, size=(64, 64)),), dct_scaling=scaling, output_type=types.ANY_DATA)[0]
+        for scaling in (True, False)
+    )
+    assert decoded == [[(113, 151), (112, 150), (101, 75)], sizes]
+    assert min(psnr(x, y) for x, y in zip(scaled, whole, strict=True)) > 25
+
+
+def test_jpeg2000_level_is_pillows():
+    file = encode(picture(896, 1200), "JPEG2000")
+    ((found,),) = run([file], lambda x: (fn.resize(x, size=(112, 150)),), dct_scaling=True)
+    with Image.open(io.BytesIO(file)) as image:
+        image.reduce = 3
+        np.testing.assert_array_equal(found, np.asarray(image))
+
+
+def test_damaged_jpeg2000_at_a_fraction():
+    broken = encode(picture(401, 300), "JPEG2000")[:400]
+    with pytest.raises(SampleError, match=r"truncated|damaged|broken"):
+        run([broken], lambda x: (fn.resize(x, size=(64, 64)),), dct_scaling=True)
