@@ -212,7 +212,7 @@ def seen(folder, tmp_path_factory):
     processes = []
     try:
         for rank in range(3):
-            command = [sys.executable, "-c", SCRIPT, address, str(rank), str(folder), str(out / f"{rank}.json")]
+            command = [sys.executable, "-P", "-c", SCRIPT, address, str(rank), str(folder), str(out / f"{rank}.json")]
             with open(out / f"{rank}.log", "w") as log:  # not a pipe: they wait for each other at their end
                 processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
         for rank, p in enumerate(processes):
