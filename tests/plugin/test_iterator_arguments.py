@@ -161,3 +161,15 @@ def test_a_pipeline_serves_one_master(files):
             pipe.run()
         with pytest.raises(RuntimeError, match="in use already"):
             DALIGenericIterator(pipe, ["x"], reader_name="reader")
+
+
+def test_workers_and_loading_processes_exclude_each_other():
+    class Workers:
+        num_workers = 1
+
+        def start(self, definition):
+            raise AssertionError
+
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    with pytest.raises(ValueError, match="workers and loading_processes can't be given together"):
+        data_iterator(output_map=["x"], workers=Workers(), loading_processes=[0], sharding=sharding)

@@ -60,6 +60,8 @@ class JaxOptions(IteratorOptions):
 
     def _check_loading(self):
         given = self.loading_processes
+        if given is not None and self.workers is not None:
+            raise ValueError("workers and loading_processes can't be given together: Ray's workers can run where the data are")
         if given is None:
             return
         there = jax.process_count()
