@@ -29,6 +29,7 @@ from .fn._decode import registered
 __all__ = ["Workers"]
 
 _pickle: Any = cloudpickle
+_PATIENCE = 10.0  # seconds that the first batch waits for all workers; later it does with those that run
 _ATTEMPTS = 4  # to make a batch, on several workers if there are several
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # accelerators are for training
 
@@ -57,7 +58,7 @@ class Workers:
     An iterator raises:
       OperatorError: the pipeline has a source that only this process can read, such as `external_source`; the message names it.
       TypeError: something in the pipeline can't be pickled; the message names the operator.
-      RuntimeError: a batch could not be made by several workers in a row.
+      RuntimeError: no worker could be started, or a batch could not be made by several workers in a row.
     """
 
     num_workers: Annotated[Whole, Range(1)]
@@ -133,12 +134,12 @@ def _picklable(made: Made) -> Made:
 
 @dataclasses.dataclass(eq=False)
 class _Member:
-    """An actor of a pool. `restarting`: what shows that it runs again, after a failure."""
+    """An actor of a pool. `starting`: what shows that it runs, at first and after a failure; None: it does."""
 
     actor: Any
     number: int
     tasks: int = 0
-    restarting: Any = None
+    starting: Any = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -158,7 +159,19 @@ class _Pool:
         self._name = f"jaxdali-{secrets.token_hex(4)}"
         self._pickled = pickled
         self._lock = threading.Lock()
-        self._members = [_Member(self._actor(i), i) for i in range(workers.num_workers)]
+        self._members = [self._member(i) for i in range(workers.num_workers)]
+        starting = [m.starting for m in self._members]
+        ray.wait(starting, num_returns=len(starting), timeout=min(_PATIENCE, workers.timeout))
+        if not ray.wait(starting, timeout=workers.timeout)[0]:
+            self.close()
+            raise RuntimeError(
+                f"none of Ray's workers has started in {workers.timeout:g} s: the cluster may lack {workers.num_cpus:g} free CPUs for one, "
+                f"or what options={dict(workers.options)} asks for"
+            )
+
+    def _member(self, i: int, generation: int = 0) -> _Member:
+        actor = self._actor(i, generation)
+        return _Member(actor, i, starting=actor.process.remote())
 
     def _actor(self, i: int, generation: int = 0) -> Any:
         name = f"{self._name}-worker-{i}" + (f".{generation}" if generation else "")
@@ -181,13 +194,13 @@ class _Pool:
 
     def _least_busy(self, but: _Member | None) -> _Member:
         for m in self._members:
-            if m.restarting is not None and ray.wait([m.restarting], timeout=0)[0]:
+            if m.starting is not None and ray.wait([m.starting], timeout=0)[0]:
                 try:
-                    ray.get(m.restarting)
-                    m.restarting = None
+                    ray.get(m.starting)
+                    m.starting = None
                 except RayError:  # it has died again
-                    m.restarting = m.actor.process.remote()
-        running = [m for m in self._members if m.restarting is None and m is not but]
+                    m.starting = m.actor.process.remote()
+        running = [m for m in self._members if m.starting is None and m is not but]
         return min(running or [m for m in self._members if m is not but] or self._members, key=lambda m: m.tasks)
 
     def result(self, ticket: _Ticket) -> Made:
@@ -218,11 +231,9 @@ class _Pool:
                 raise RuntimeError(f"{_ATTEMPTS} of Ray's workers failed to make the same batch; the last one: {said}") from error
             if isinstance(error, GetTimeoutError) and failed in self._members:
                 ray.kill(failed.actor)
-                new = _Member(self._actor(failed.number, ticket.attempts), failed.number)
-                new.restarting = new.actor.process.remote()
-                self._members[self._members.index(failed)] = new
-            elif failed.restarting is None:
-                failed.restarting = failed.actor.process.remote()
+                self._members[self._members.index(failed)] = self._member(failed.number, ticket.attempts)
+            elif failed.starting is None:
+                failed.starting = failed.actor.process.remote()
             ticket.attempts += 1
             ticket.member = self._least_busy(failed)
             ticket.ref = self._begin(ticket.member, ticket.shard, ticket.state)

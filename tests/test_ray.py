@@ -1,6 +1,7 @@
 """`jaxdali.ray`: a cluster of two nodes on this machine makes the batches that the iterator makes by itself."""
 
 import os
+import pathlib
 import signal
 import time
 
@@ -18,6 +19,7 @@ from jaxdali.plugin.jax.fn import jax_function
 ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402  # pyright: ignore[reportMissingImports]
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 from jaxdali.ray import Workers  # noqa: E402
 
@@ -134,20 +136,30 @@ def test_resume_with_other_numbers_of_workers(cluster, photos):
     assert_same(batches, expected)
 
 
+def runs(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:3]
+
+
 def test_killed_workers(cluster, photos):
-    """One is killed with SIGKILL in mid-epoch, and the node of another is removed."""
+    """One is killed with SIGKILL in mid-epoch; then a node with all workers is removed, and they start again on the others."""
     expected = epochs(make(photos))
     node = cluster.add_node(num_cpus=2, resources={"third": 2})
 
     for kill in ("process", "node"):
-        with make(photos, Workers(num_workers=2, options={} if kill == "process" else {"scheduling_strategy": "SPREAD"})) as iterator:
+        there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=True)} if kill == "node" else {}
+        with make(photos, Workers(num_workers=2, options=there)) as iterator:
             found = [next(iterator) for _ in range(2)]
+            actors = [a for a in ray.util.list_named_actors() if a.startswith("jaxdali-")]
+            processes = [ray.get(ray.get_actor(a).process.remote()) for a in actors]
             if kill == "process":
-                actors = [a for a in ray.util.list_named_actors() if a.startswith("jaxdali-")]
-                pid = ray.get(ray.get_actor(actors[0]).process.remote())
-                os.kill(pid, signal.SIGKILL)
+                os.kill(processes[0], signal.SIGKILL)
             else:
                 cluster.remove_node(node, allow_graceful=False)
+                assert not any(map(runs, processes))
             for _ in range(3):
                 found += list(iterator)
             assert_same(found[: len(expected)], expected)
@@ -217,6 +229,13 @@ def test_statistics_of_all_workers(cluster, photos):
         rows = {(m.stage, m.step.partition(":")[0]): m for m in iterator.statistics()}
     assert rows["read", "reader"].samples >= 4 * len(batches)
     assert rows["wait", "batch"].calls >= len(batches)
+
+
+def test_more_workers_than_the_cluster_has_room_for(cluster, photos):
+    """Those that can't start get no batches; if none can, that is said."""
+    assert_same(epochs(make(photos, Workers(num_workers=7)), 1), epochs(make(photos), 1))
+    with pytest.raises(RuntimeError, match=r"none of Ray's workers has started in 1 s: the cluster may lack 64 free CPUs"):
+        make(photos, Workers(num_workers=1, num_cpus=64, timeout=1))
 
 
 def test_what_can_not_be_sent_is_named(cluster, photos):
