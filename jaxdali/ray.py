@@ -10,14 +10,14 @@ Needs the extra ``ray``. All machines need jaxdali in one version, and the data 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import ray  # pyright: ignore[reportMissingImports]
-from ray import cloudpickle  # pyright: ignore[reportMissingImports]
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
 from ._batch.meter import Statistics
@@ -28,7 +28,9 @@ from .fn._decode import registered
 
 __all__ = ["Workers"]
 
-_pickle: Any = cloudpickle
+# Without Ray, type checkers take `import ray` for this module.
+ray: Any = importlib.import_module("ray")
+_pickle: Any = importlib.import_module("ray.cloudpickle")
 _PATIENCE = 10.0  # seconds that the first batch waits for all workers; later it does with those that run
 _ATTEMPTS = 4  # to make a batch, on several workers if there are several
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # accelerators are for training
@@ -185,6 +187,8 @@ class _Pool:
 
     def submit(self, shard: int, state: dict[str, Any]) -> _Ticket:
         with self._lock:
+            for m in self._members:
+                self._look_at(m)
             member = self._least_busy(None)
             return _Ticket(shard, state, member, self._begin(member, shard, state))
 
@@ -193,15 +197,31 @@ class _Pool:
         return member.actor.make.remote(shard, state)
 
     def _least_busy(self, but: _Member | None) -> _Member:
-        for m in self._members:
-            if m.starting is not None and ray.wait([m.starting], timeout=0)[0]:
-                try:
-                    ray.get(m.starting)
-                    m.starting = None
-                except RayError:  # it has died again
-                    m.starting = m.actor.process.remote()
-        running = [m for m in self._members if m.starting is None and m is not but]
-        return min(running or [m for m in self._members if m is not but] or self._members, key=lambda m: m.tasks)
+        """The worker to use; `but`: the one that has just failed, if there is another."""
+        running = [m for m in self._members if m.starting is None]
+        return min([m for m in running if m is not but] or running or self._members, key=lambda m: m.tasks)
+
+    def _await_worker(self):
+        """Waits until a worker runs, at most as long as for a batch."""
+        deadline = time.monotonic() + self._workers.timeout
+        while True:
+            with self._lock:
+                if not self._members:
+                    raise RuntimeError("the iterator is closed")
+                for m in self._members:
+                    self._look_at(m)
+                if any(m.starting is None for m in self._members) or time.monotonic() > deadline:
+                    return
+            time.sleep(0.1)
+
+    def _look_at(self, member: _Member):
+        """Finds out whether a worker has started."""
+        if member.starting is not None and ray.wait([member.starting], timeout=0)[0]:
+            try:
+                ray.get(member.starting)
+                member.starting = None
+            except RayError:  # it has died again, or is not there yet
+                member.starting = member.actor.process.remote()
 
     def result(self, ticket: _Ticket) -> Made:
         while True:
@@ -234,6 +254,8 @@ class _Pool:
                 self._members[self._members.index(failed)] = self._member(failed.number, ticket.attempts)
             elif failed.starting is None:
                 failed.starting = failed.actor.process.remote()
+        self._await_worker()
+        with self._lock:
             ticket.attempts += 1
             ticket.member = self._least_busy(failed)
             ticket.ref = self._begin(ticket.member, ticket.shard, ticket.state)

@@ -159,6 +159,9 @@ def test_killed_workers(cluster, photos):
                 os.kill(processes[0], signal.SIGKILL)
             else:
                 cluster.remove_node(node, allow_graceful=False)
+                deadline = time.monotonic() + 30
+                while any(map(runs, processes)) and time.monotonic() < deadline:
+                    time.sleep(0.1)
                 assert not any(map(runs, processes))
             for _ in range(3):
                 found += list(iterator)

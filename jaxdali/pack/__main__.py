@@ -6,6 +6,7 @@ import argparse
 import ast
 import concurrent.futures
 import dataclasses
+import importlib
 import json
 import multiprocessing
 import os
@@ -213,7 +214,7 @@ def _in_processes(packing: Packing, shards: Sequence[int], workers: int) -> Iter
 
 def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
     try:
-        import ray  # pyright: ignore[reportMissingImports]
+        ray: Any = importlib.import_module("ray")
     except ImportError as e:
         raise RuntimeError("--ray needs the package ray: pip install ray") from e
     if not ray.is_initialized():
