@@ -2,7 +2,7 @@
 
 **Experimental**, as JAX's API is: names and behaviour may change in any version. With Pathways one process, the controller, runs the user's
 program, and the accelerators belong to other hosts. An iterator of this module reads and decodes there: each host makes the shards that its
-devices hold, and the controller sees global arrays. It needs cloudpickle, and the data under the same paths on all hosts.
+devices hold, and the controller sees global arrays. It needs jax 0.10, cloudpickle, and the data under the same paths on all hosts.
 
 In several processes of `jax.distributed` each process is the controller of its own hosts. All must call the same methods, and each sees the
 errors of its own hosts only.
@@ -38,6 +38,9 @@ from ..._pipeline.pipeline_def import name_of
 from ._placement import JaxOptions, of_batch_axis
 from .iterator import agreed_seed
 from .iterator import data_iterator as local_data_iterator
+
+if jax.__version_info__ < (0, 10):  # an error of a colocated object has ended the process there
+    raise ImportError(f"jaxdali.plugin.jax.colocated needs jax 0.10 or newer, and this is {jax.__version__}")
 
 __all__ = ["ColocatedIterator", "data_iterator"]
 
