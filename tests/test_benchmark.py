@@ -20,8 +20,9 @@ def a_run(num_threads=1, batch_size=4, speed=100.0, waited=0.9, rows=(), longest
     return _measure.Run(num_threads, batch_size, speed, 0.001, 1.0, waited, longest, rows, batches, ())
 
 
-def test_a_folder_of_any_depth(tmp_path, capsys):
+def test_a_folder_of_any_depth(tmp_path, capsys, monkeypatch):
     """Images beside each other and in folders; what can't be decoded is named."""
+    monkeypatch.setattr(_report, "_LEAST", 0.0)  # on a busy machine an operator's share of two images can be tiny
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     photos = sorted(places.PHOTOS.glob("*/*_0.jpg"))[:3]
