@@ -1,4 +1,5 @@
 #include <cctype>
+#include <cmath>
 #include <string>
 
 #include "ffi/chain/chain.h"
@@ -134,6 +135,8 @@ void DefineTables(nb::module_& m) {
   m.attr("MCU_SIDE") = kMcuSide;
   m.attr("MCU_BYTES") = kMcuBytes;
   m.attr("LAB_SIZES") = nb::make_tuple(Lab::kLinear, Lab::kRoot, Lab::kLightness, Lab::kGamma);
+  m.def("expf", [](float x) { return std::exp(x); }, nb::arg("x"), "The C library's, in single precision.");
+  m.def("logf", [](float x) { return std::log(x); }, nb::arg("x"), "The C library's, in single precision.");
   m.def(
       "status_table",
       [] {

@@ -277,6 +277,12 @@ MCU_BYTES: int = 384
 
 LAB_SIZES: tuple = (256, 3072, 256, 4096)
 
+def expf(x: float) -> float:
+    """The C library's, in single precision."""
+
+def logf(x: float) -> float:
+    """The C library's, in single precision."""
+
 def status_table() -> dict:
     """Maps status codes to texts."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import Annotated, Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
+from ... import _cpu
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
@@ -25,32 +27,35 @@ _LOG_STEP = _F(np.log(6.4) / 27)
 
 def _mel(hz: np.float32, htk: bool) -> np.float32:
     if htk:
-        return _F(1127) * _F(np.log(np.float64(_F(1) + hz / _F(700))))
-    return _BREAK / _STEP + _F(np.log(np.float64(hz / _BREAK))) / _LOG_STEP if hz >= _BREAK else hz / _STEP
+        return _F(1127) * _F(_cpu.logf(float(_F(1) + hz / _F(700))))
+    return _BREAK / _STEP + _F(_cpu.logf(float(hz / _BREAK))) / _LOG_STEP if hz >= _BREAK else hz / _STEP
 
 
 def _hz(mel: np.float32, htk: bool) -> np.float32:
     if htk:
-        return _F(700) * (_F(np.exp(np.float64(mel / _F(1127)))) - _F(1))
+        return _F(700) * (_F(_cpu.expf(float(mel / _F(1127)))) - _F(1))
     first = _BREAK / _STEP
-    return _BREAK * _F(np.exp(np.float64(_LOG_STEP * (mel - first)))) if mel >= first else mel * _STEP
+    return _BREAK * _F(_cpu.expf(float(_LOG_STEP * (mel - first)))) if mel >= first else mel * _STEP
 
 
 @functools.lru_cache(maxsize=64)
 def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: bool, normalize: bool) -> np.ndarray:
     """The filters as rows, ``float32[nfilter, bins]``: triangles between points that are equally far from each other in mel.
 
-    Points are rounded to single precision as in DALI, on which narrow filters far above 0 Hz depend.
+    Points are rounded to single precision as in DALI, by the C library's functions: narrow filters far above 0 Hz depend on it.
+    The bins are those from `low` on and below `high`, also rounded as in DALI.
     """
     ends = [float(_mel(_F(low), htk)), float(_mel(_F(high), htk))]
     step = (ends[1] - ends[0]) / (nfilter + 1)
     mel = [*itertools.accumulate([ends[0]] + [step] * nfilter), ends[1]]
     points = np.array([_hz(_F(m), htk) for m in mel], np.float64)
-    hz = np.arange(bins) * (float(_F(rate)) / max(2 * (bins - 1), 1))
-    interval = np.searchsorted(points[1:], hz, side="right")  # of the points
-    inside = np.flatnonzero((hz >= low) & (hz <= high) & (interval <= nfilter))
-    interval = interval[inside]
-    down = ((points[interval + 1] - hz[inside]) / (points[interval + 1] - points[interval])).astype(_F)
+    width = float(_F(rate)) / max(2 * (bins - 1), 1)  # of a bin
+    first, last = (math.ceil(float(_F(f)) * (1 / width)) for f in (low, high))
+    inside = np.arange(first, min(last, bins))
+    interval = np.searchsorted(points[1:], inside * width, side="right")  # of the points
+    inside, interval = inside[interval <= nfilter], interval[interval <= nfilter]
+    hz = inside * width
+    down = ((points[interval + 1] - hz) / (points[interval + 1] - points[interval])).astype(_F)
     scale = np.ones(nfilter + 2, _F)  # with a filter before and after, which are not there
     if normalize:
         scale[1:-1] = 2 / (points[2:] - points[:-2])

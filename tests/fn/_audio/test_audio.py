@@ -111,6 +111,26 @@ def test_vectors_of_lengths_that_only_a_batch_tells():
         np.testing.assert_allclose(got, np.abs(np.fft.rfft(x, axis=0)) ** 2, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("bins", "how", "place", "weight"),
+    [
+        (11, (49, 16000.0, 6100.36572265625, 8000.0, False, "slaney"), (48, 10), 0.0),  # the bin at freq_high
+        (283, (115, 16000.0, 7375.88671875, 0.0, True, "slaney"), (114, 282), 0.0),
+        (598, (58, 11025.0, 2714.698486328125, 0.0, False, "slaney"), (57, 597), 7.4221966e-06),  # its number is rounded up
+        (109, (137, 44100.0, 12862.5, 0.0, True, "slaney"), (0, 63), 0.0),  # the bin at freq_low: rounded up
+        (53, (71, 16000.0, 4000.0, 7692.3076171875, False, "htk"), (0, 26), 0.0),
+        (274, (141, 16000.0, 1553.113525390625, 3106.22705078125, False, "slaney"), (98, 86), 0.8354835510253906),  # expf, logf
+        (288, (135, 8000.0, 1312.6888427734375, 3664.656005859375, False, "htk"), (74, 171), 0.937525749206543),
+    ],
+)
+def test_mel_filters_at_their_ends_and_narrow_ones_are_those_of_dali(bins, how, place, weight):
+    """The weights of DALI 2.4 for spectra of one frequency each."""
+    names = ("nfilter", "sample_rate", "freq_low", "freq_high", "normalize", "mel_formula")
+    (found,) = run(lambda x: fn.mel_filter_bank(x, **dict(zip(names, how, strict=True))), [np.eye(bins, dtype=np.float32)])
+    found = arrays(found)[0]
+    np.testing.assert_allclose(found[place], weight, rtol=0, atol=1e-7 * found.max())
+
+
 @pytest.mark.parametrize("kind", [1, 2, 3, 4])
 def test_mfcc(kind):
     """By the sums that define the transforms, and the lifter that librosa has."""
