@@ -16,7 +16,7 @@ from .._core.context import HostContext
 from .._core.declaration import Range
 from .._core.errors import ArgumentError
 from .._core.names import did_you_mean
-from .._core.operator import SourceOperator
+from .._core.operator import ProgramOperator, SourceOperator
 from .._core.operator_function import Default, SeededHints
 from .._core.redaction import redacted
 from .._core.threads import show_name
@@ -96,6 +96,10 @@ class Records:
         """One record, as an array for each output. It is called in any thread, and raises OSError or ValueError if the record can't be
         read."""
         raise NotImplementedError(type(self).__name__)
+
+    def compact(self) -> tuple[Spec, ProgramOperator] | None:
+        """See `Source.compact`. `read_batch` is told by `HostContext.spec` which form is wanted."""
+        return None
 
     @property
     def read_ahead(self) -> int:
@@ -436,6 +440,10 @@ class ListSource(Source):
 
     def specs(self) -> tuple[Spec, ...]:
         return (*self._records[0].specs, *[METADATA] * len(self._metadata.get(id(self._records[0]), ())))
+
+    def compact(self) -> tuple[Spec, ProgramOperator] | None:
+        first, *others = (r.compact() for r in self._records)
+        return first if all(x == first for x in others) else None
 
     def pad_rounds(self) -> None:
         self.walks = [dataclasses.replace(w, pad_last_batch=True) for w in self.walks]

@@ -83,6 +83,13 @@ class Source:
         """Specs of the outputs. It may read the first batch, which the next `read` then returns."""
         raise NotImplementedError(type(self).__name__)
 
+    def compact(self) -> tuple[Spec, Any] | None:
+        """A form of the first output that has fewer bytes, and the `ProgramOperator` that makes the output of it; None: there is none.
+
+        It is for accelerators, see Note [The cut]. `read` gives the form that `HostContext.spec` has.
+        """
+        return None
+
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         """Shape of an output's first sample, if it is known before anything is read; None otherwise."""
         return None

@@ -16,7 +16,7 @@ from .._core.settings import UserSettings
 from .._core.values import Spec
 from .._data.source import Source
 from .options import RunOptions
-from .passes import cut, fused, simplified
+from .passes import compact, cut, fused, simplified
 from .plan import Plan, Ref, Step
 
 
@@ -64,6 +64,7 @@ class BoundPlan:
     def __init__(self, plan: Plan, context: BindingContext):
         self.plan = plan
         self._context = context
+        self._is_read = False  # whether a batch has been read, in the form that sources then had
 
     def bind_sources(self):
         """Binds the sources. It reads first batches if these are needed to determine the types."""
@@ -76,11 +77,15 @@ class BoundPlan:
     def _bind(self, plan: Plan):
         plan = simplified(bound(plan, self._context))
         if self._context.accelerator:
-            plan = cut(plan, self._context.kernels, frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed))
+            placed = frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed)
+            plan = cut(plan, self._context.kernels, placed)
+            if not self._is_read:
+                plan = compact(plan, self._context.kernels, placed, self._context.sources)
         self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
 
     def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]], first_samples: Mapping[Ref, Sequence[np.ndarray]]):
         """Stores the shapes of first samples, and binds the steps that awaited them."""
+        self._is_read = True
         self._context.first_shapes.update(first_shapes)
         self._context.first_samples.update(first_samples)
         try:
@@ -95,6 +100,7 @@ class BoundPlan:
         Args:
           first_shapes: those of the results whose samples agree.
         """
+        self._is_read = True
         for ref, shape in first_shapes.items():
             self._context.first_shapes.setdefault(ref, shape)
         self._bind(self.plan.with_specs(step, specs))  # outside the step's own errors: a later step reports its own

@@ -6,11 +6,13 @@ import collections
 import copy
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from .._core.graph import Node
 from .._core.operator import NativeOperator, SourceOperator, StageOperator
 from .._core.values import Spec
 from .._cpu import MOST_STAGES
+from .._data.source import Source
 from .plan import Plan, Presence, Ref, Step
 
 
@@ -121,6 +123,9 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
 # times as large as the pixels that they are made of. So the steps that make them are divided: the host decodes, resizes and cuts out, and
 # the accelerator normalises (`NativeOperator.divided`). A value that is on the accelerator already stays there if the step can also be
 # done in JAX's own operations (`NativeOperator.portable`): otherwise it would cross the link twice.
+#
+# What a reader gives may have a smaller form, too: frames of a video are half as large as the planes that the codec gives. If only an
+# accelerator reads them, with native kernels or without, it gets that form (`Source.compact`), and makes the output of it.
 def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
     """Moves the place where values go from the host to the accelerator, so that few bytes cross.
 
@@ -130,27 +135,69 @@ def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
     """
     steps: dict[int, Step] = {}
 
-    def is_there(step: Step) -> bool:
-        return step.stage == "device" and not (isinstance(step.op, NativeOperator) and step.op.kernel not in kernels)
-
     for step in plan.steps:
         op, there = step.op, step.stage == "device" or (step.stage == "cpu" and step.outputs[0] in placed - plan.read)
         if step.known and there and isinstance(op, NativeOperator) and op.kernel not in kernels and step.inputs and op.num_outputs == 1:
             spec, (out,) = plan.spec(step.inputs[0]), step.specs
-            if is_there(steps[step.inputs[0].step]):
+            if _on_device(steps[step.inputs[0].step], kernels):
                 step = dataclasses.replace(step, op=op.portable(spec, out) or op)
             elif (parts := op.divided(spec, out)) is not None:
                 (between,) = parts[0].infer(*map(plan.spec, step.inputs))
                 if between.shape is not None and out.shape is not None and _nbytes(between) < _nbytes(out):
-                    node = copy.copy(step.node)
-                    node.id, node.name = -1 - node.id, f"{node.name} (host)"  # numbers that no node has
-                    first = dataclasses.replace(step, node=node, op=parts[0], specs=(between,))
+                    first = dataclasses.replace(step, node=_beside(step.node, "host"), op=parts[0], specs=(between,))
                     steps[first.id] = first
                     inputs = (first.outputs[0], *step.inputs[1:])
                     step = dataclasses.replace(step, op=parts[1], inputs=inputs, stage="device")
         steps[step.id] = step
     same = len(steps) == len(plan.steps) and all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources: Mapping[int, Source]) -> Plan:
+    """Lets sources whose first output only the accelerator reads give it in a smaller form, see Note [The cut].
+
+    Args:
+      kernels, placed: as in `cut`.
+      sources: by the id of their step.
+    """
+    steps, instead = list[Step](), dict[Ref, Ref]()
+    for step in plan.steps:
+        source = sources.get(step.id)
+        form = source.compact() if source is not None and step.known and step.phase == 0 else None
+        if form is not None and _only_on_device(plan, step.outputs[0], kernels, placed):
+            spec, op = form
+            node = _beside(step.node, "pixels")
+            instead[step.outputs[0]] = Ref(node.id, 0)
+            steps.append(dataclasses.replace(step, specs=(spec, *step.specs[1:])))
+            steps.append(Step(node, op, (step.outputs[0],), "device", 0, step.specs[:1]))
+        else:
+            steps.append(dataclasses.replace(step, inputs=tuple(instead.get(r, r) for r in step.inputs)) if instead else step)
+    return Plan(tuple(steps), tuple(instead.get(r, r) for r in plan.outputs), plan.sinks) if instead else plan
+
+
+def _only_on_device(plan: Plan, ref: Ref, kernels: frozenset[str], placed: frozenset[Ref]) -> bool:
+    """Whether all steps that read a value, or a copy of it, run on the accelerator, and no output is on the host."""
+    asked = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}
+    if ref in plan.sinks or ref in asked or (ref in plan.outputs and ref not in placed and plan.maker(ref).stage != "device"):
+        return False
+    for step in (s for s in plan.steps if ref in s.inputs):
+        if not step.known or not _on_device(step, kernels) or any(step.needs_on_host(i) for i, r in enumerate(step.inputs) if r == ref):
+            return False
+        if step.op.is_identity(*map(plan.spec, step.inputs)) and not _only_on_device(plan, step.outputs[0], kernels, placed):
+            return False
+    return True
+
+
+def _on_device(step: Step, kernels: frozenset[str]) -> bool:
+    """Whether a step runs on the accelerator, which has these kernels."""
+    return step.stage == "device" and not (isinstance(step.op, NativeOperator) and step.op.kernel not in kernels)
+
+
+def _beside(node: Node, what: str) -> Node:
+    """A node for a step that the plan adds to that of a node."""
+    node = copy.copy(node)
+    node.id, node.name = -1 - node.id, f"{node.name} ({what})"  # numbers that no node has
+    return node
 
 
 def _nbytes(spec: Spec) -> int:

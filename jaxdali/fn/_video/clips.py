@@ -25,6 +25,7 @@ from ..._data.listed import Records
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, is_url
 from .files import OpenVideos, VideoIndex, make_index, package, read_frames, stamp_of
+from .planes import PixelsOfPlanes, black, nbytes
 
 PadMode = Literal["none", "", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
 _MOST_KEPT = 1 << 14  # indices that a process keeps
@@ -240,6 +241,8 @@ class Clips(Records):
         sizes = {x.size for x in good}
         height, width = next(iter(sizes)) if len(sizes) == 1 else (None, None)
         shape = None if height is None or width is None else (form.length, height, width, 3)
+        even = height is not None and width is not None and height % 2 == width % 2 == 0
+        self._has_planes = even and all(x.halved for x in good) and not form.ycbcr and not any(form.fill)
         specs = [Spec(np.dtype(np.uint8), 4, shape, "FHWC", None if shape else (form.length, None, None, 3))]
         specs += [Spec(np.dtype(np.int32), 1, (1,))] if form.labels else []
         specs += [Spec(np.dtype(np.int32), 1, (1 if form.frame_num == "scalar" else form.length,))] if form.frame_num != "none" else []
@@ -252,6 +255,13 @@ class Clips(Records):
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def compact(self) -> tuple[Spec, PixelsOfPlanes] | None:
+        frames = self.specs[0]
+        if not self._has_planes or frames.shape is None:
+            return None
+        length, height, width, _ = frames.shape
+        return Spec(frames.dtype, 2, (length, nbytes(height, width))), PixelsOfPlanes(height=height, width=width)
 
     def name(self, i: int) -> str:
         return self._files.name(int(self._table[i, 0]))
@@ -308,7 +318,7 @@ class Clips(Records):
         for out, frames in clips:
             for k, frame in enumerate(frames.tolist()):
                 if frame < 0:
-                    out[k] = self._form.fill
+                    out[k] = self._form.fill if out.ndim > 2 else black(*index.size)
                 else:
                     places.setdefault(frame, []).append(out[k])
         if not places:
@@ -344,7 +354,7 @@ class Clips(Records):
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Clips, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
         """The clips of one batch; those that share frames, or begin with the same key frame, are decoded together."""
         samples = [(clips, i) for clips, index in parts for i in index.tolist()]
-        specs = parts[0][0].specs
+        specs = (ctx.spec, *parts[0][0].specs[1:])
         dense = None
         if specs[0].shape is not None:
             size = math.prod(specs[0].shape)
@@ -376,7 +386,7 @@ class Clips(Records):
         for k, why in failed.items():
             ctx.fail(k, Status.RECORD, why)
             others[k] = [np.zeros(s.shape or (0,), s.dtype) for s in specs[1:]]
-            pixels[k][...] = 0
+            pixels[k][...] = 0 if pixels[k].ndim == 4 else black(*(parts[0][0].specs[0].shape or ())[1:3])
         first = pixels if dense is None else dense
         return (first, *(np.stack(column) for column in zip(*others, strict=True))) if len(specs) > 1 else (first,)
 

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from ... import _cpu
+from .planes import nbytes
 
-_VERSION = 1  # of what `VideoIndex.to_bytes` writes
+_VERSION = 2  # of what `VideoIndex.to_bytes` writes
 _SKIPPABLE = ("h264", "hevc")  # codecs of which frames that no other frame refers to can be left out, without effect on others
 
 # Codecs and containers of which each packet with a time stamp is a frame. Files of others are decoded once for their index.
@@ -51,6 +52,7 @@ class VideoIndex:
 
     Attributes:
       size: height and width of the frames, in pixels.
+      halved: whether the codec gives planes whose chroma has half the extents of luma.
       time_base: seconds of one unit of time.
       rate: frames per second on average; 0: unknown.
       pts: ``i64[frames]``, when each frame is shown, ascending.
@@ -61,6 +63,7 @@ class VideoIndex:
     """
 
     size: tuple[int, int]
+    halved: bool
     time_base: Fraction
     rate: Fraction
     pts: np.ndarray
@@ -105,7 +108,15 @@ class VideoIndex:
 
     def to_bytes(self) -> bytes:
         """For `from_bytes`."""
-        head = [_VERSION, *self.size, self.time_base.numerator, self.time_base.denominator, self.rate.numerator, self.rate.denominator]
+        head = [
+            _VERSION,
+            *self.size,
+            self.halved,
+            self.time_base.numerator,
+            self.time_base.denominator,
+            self.rate.numerator,
+            self.rate.denominator,
+        ]
         head += [self.counted, self.cut, len(self.pts), len(self.packets), len(self.keys)]
         return np.concatenate([np.array(head, "<i8"), self.pts, self.packets, self.keys]).astype("<i8").tobytes()
 
@@ -113,11 +124,11 @@ class VideoIndex:
     def from_bytes(data: bytes) -> VideoIndex | None:
         """None: another version has written it."""
         numbers = np.frombuffer(data, "<i8").astype(np.int64)
-        if len(numbers) < 12 or numbers[0] != _VERSION or len(numbers) != 12 + numbers[9:12].sum():
+        if len(numbers) < 13 or numbers[0] != _VERSION or len(numbers) != 13 + numbers[10:13].sum():
             return None
-        _, height, width, a, b, c, d, counted, cut, *counts = numbers[:12].tolist()
-        pts, packets, keys = np.split(numbers[12:], np.cumsum(counts)[:2])
-        return VideoIndex((height, width), Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(counted), cut)
+        _, height, width, halved, a, b, c, d, counted, cut, *counts = numbers[:13].tolist()
+        pts, packets, keys = np.split(numbers[13:], np.cumsum(counts)[:2])
+        return VideoIndex((height, width), bool(halved), Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(counted), cut)
 
 
 def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
@@ -182,6 +193,7 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
     codec, time_base = stream.codec_context.name, Fraction(stream.time_base)
     rate = Fraction(stream.average_rate or stream.base_rate or 0)
     size = (stream.codec_context.height, stream.codec_context.width)
+    halved = _PLANES.get(_planar(stream.codec_context.pix_fmt or "")) == (2, 2)
     stamps, flags, suspect, corrupt = [], [], False, False
     try:
         for packet in _demuxed(container, stream):
@@ -199,7 +211,7 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
     keys = np.flatnonzero(is_key)
     pts = np.sort(packets[~discarded])
     suspect |= (_canonical(codec) not in _ONE_FRAME_EACH) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
-    index = VideoIndex(size, time_base, rate, pts, packets, keys, suspect, len(packets))
+    index = VideoIndex(size, halved, time_base, rate, pts, packets, keys, suspect, len(packets))
     if not suspect and not size[0] * size[1]:
         suspect = True
     if not suspect and not (corrupt or _WHOLE.isdisjoint(container.format.name.split(",")) or (packets < packets[0]).any()):
@@ -533,14 +545,16 @@ class Pixels:
         self._full = ColorRange.JPEG
 
     def convert(self, frame: Any, out: np.ndarray) -> None:
-        """Writes the pixels of a frame to their place."""
+        """Writes the pixels of a frame to their place, or its planes if that has one axis: see `planes.nbytes`."""
+        if out.ndim == 1:
+            self._copy_planes(frame, out)
+            return
         if not self._ycbcr and not (frame.width % 2 or frame.height % 2):
             planar = _planar(frame.format.name)
-            if planar and planar != frame.format.name:  # more bits, or another arrangement
-                same = {"src_color_range": frame.color_range, "dst_color_range": frame.color_range}
-                frame = self._reformatter.reformat(frame, format=planar, **self._how, **same)
             if planar:
-                self._convert(frame, out)
+                frame = self._in_format(frame, planar)
+                y, u, v = _planes(frame)
+                _cpu.yuv_to_rgb(y, u, v, self._is_full(frame), out)
                 return
         how = self._how
         if self._ycbcr:
@@ -553,13 +567,35 @@ class Pixels:
         for c in range(3):
             out[..., c] = _rows(image.planes[c])[:height, :width]
 
-    def _convert(self, frame: Any, out: np.ndarray) -> None:
-        rows, columns = _PLANES[frame.format.name]
-        luma, *chroma = map(_rows, frame.planes[:3])
-        height, width = frame.height, frame.width
-        u, v = (plane[: height // rows, : width // columns] for plane in chroma)
-        full = frame.color_range == self._full or frame.format.name.startswith("yuvj")
-        _cpu.yuv_to_rgb(luma[:height, :width], u, v, full, out)
+    def _copy_planes(self, frame: Any, out: np.ndarray) -> None:
+        planar = _planar(frame.format.name)
+        frame = self._in_format(frame, planar if _PLANES.get(planar) == (2, 2) else "yuv420p")
+        begin = 0
+        if len(out) != nbytes(frame.height, frame.width):
+            raise ValueError(f"a frame has {frame.height}x{frame.width} pixels, unlike the video")
+        for plane in _planes(frame):
+            out[begin : begin + plane.size].reshape(plane.shape)[...] = plane
+            begin += plane.size
+        out[begin] = self._is_full(frame)
+
+    def _in_format(self, frame: Any, name: str) -> Any:
+        """The frame in another format of the same range: one with fewer bits, or another arrangement."""
+        if name == frame.format.name:
+            return frame
+        return self._reformatter.reformat(
+            frame, format=name, **self._how, src_color_range=frame.color_range, dst_color_range=frame.color_range
+        )
+
+    def _is_full(self, frame: Any) -> bool:
+        return frame.color_range == self._full or frame.format.name.startswith("yuvj")
+
+
+def _planes(frame: Any) -> list[np.ndarray]:
+    """The planes of a frame in one of the formats `_PLANES`."""
+    rows, columns = _PLANES[frame.format.name]
+    height, width = frame.height, frame.width
+    extents = [(height, width), *[(height // rows, width // columns)] * 2]
+    return [_rows(plane)[:h, :w] for plane, (h, w) in zip(frame.planes[:3], extents, strict=True)]
 
 
 @functools.lru_cache
@@ -567,6 +603,8 @@ def _planar(name: str) -> str:
     """The format of three planes with 8 bits that keeps the chroma of a format; "": it has none of its own."""
     import av
 
+    if not name:
+        return ""
     form = av.VideoFormat(name, 256, 256)
     if name in _PLANES or form.is_rgb or len(form.components) != 3:
         return name if name in _PLANES else ""
