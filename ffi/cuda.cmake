@@ -2,7 +2,7 @@
 # on the CPU.
 set(JAXDALI_CUDA AUTO CACHE STRING "CUDA module: AUTO (built when nvcc works), ON (an error when it does not) or OFF")
 set_property(CACHE JAXDALI_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(JAXDALI_CUDA_REAL 80 90 CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones")
+set(JAXDALI_CUDA_REAL "" CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones. Default: 80 90, with CUDA 12.8 or newer 80 90 100 120")
 option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels on the CPU" OFF)
 
 file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*/*.cu)
@@ -74,6 +74,12 @@ if(why)
   return()
 endif()
 
+if(NOT JAXDALI_CUDA_REAL)
+  set(JAXDALI_CUDA_REAL 80 90)
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND JAXDALI_CUDA_REAL 100 120)  # a driver older than the compiler can't compile its PTX
+  endif()
+endif()
 list(TRANSFORM JAXDALI_CUDA_REAL PREPEND "sm_" OUTPUT_VARIABLE code)
 list(JOIN code ", " JAXDALI_ARCHITECTURES)
 list(GET JAXDALI_CUDA_REAL 0 virtual)
@@ -89,8 +95,9 @@ set_target_properties(jaxdali_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_V
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
 # Without contraction, results equal the CPU's to the bit wherever the order of operations is the same. Kernels that want a fused operation
-# call it explicitly. The host compiler sees "#pragma unroll" in the kernels, too, and would warn about it.
-target_compile_options(jaxdali_cuda PRIVATE -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
+# call it explicitly. The host compiler sees "#pragma unroll" in the kernels, too, and would warn about it. With line numbers, which cost no
+# time, compute-sanitizer and profilers name the line of a kernel.
+target_compile_options(jaxdali_cuda PRIVATE -fmad=false -lineinfo --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
                                             "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
 jaxdali_kernel_module(_cuda $<TARGET_OBJECTS:jaxdali_cuda>)
 set_target_properties(_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static)

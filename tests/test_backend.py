@@ -1,6 +1,7 @@
 """TensorList objects as pipelines give them, and copies to pointers."""
 
 import ctypes
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from jaxdali import fn, pipeline_def, types
+from jaxdali._tensors import copying as _copying
 from jaxdali._tensors import cuda_driver as _cuda_driver
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
 
@@ -117,6 +119,26 @@ def test_cuda_copies_use_the_arrays_device_and_the_stream(monkeypatch):
     monkeypatch.setattr(Driver, "__getattr__", lambda self, name: lambda *args: 700)
     with pytest.raises(RuntimeError, match="CUDA error 700"):
         _cuda_driver.copy_to_pointer([jnp.ones(2)], out.ctypes.data, 0)
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "by_driver"),
+    [("gpu", "cuda 13000", True), ("cuda", "13.0", True), ("gpu", "rocm 6", False), ("tpu", "", False)],
+)
+def test_cuda_copies_of_nvidia_gpus_alone(monkeypatch, platform, version, by_driver):
+    """Under each name that JAX has for them: otherwise the host would write to a device's memory."""
+
+    class Array(np.ndarray):
+        def devices(self):
+            return [SimpleNamespace(platform=platform, client=SimpleNamespace(platform_version=version))]
+
+    calls = []
+    monkeypatch.setattr(_copying, "jax", SimpleNamespace(Array=Array))
+    monkeypatch.setattr(_copying, "copy_to_pointer", lambda arrays, address, stream: calls.append((address, stream)))
+    out = np.zeros(3, np.int32)
+    _copying.copy_from_device([np.arange(3, dtype=np.int32).view(Array)], out.ctypes.data, 7)
+    assert calls == ([(out.ctypes.data, 7)] if by_driver else [])
+    assert out.tolist() == ([0, 0, 0] if by_driver else [0, 1, 2])
 
 
 def test_short_batch_has_fewer_samples():

@@ -172,8 +172,10 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void* stream) {
   if (blocks <= 0) return nullptr;
   if (blocks > 0x7FFFFFFF) return LaunchError(kListed<Kernel>.name.c_str(), "too many blocks for one launch");
   Run<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(kernel);
-  cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : LaunchError(kListed<Kernel>.name.c_str(), cudaGetErrorString(error));
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return nullptr;
+  // A kernel runs after its launch has returned, so the fault may be an earlier one's, ours or another library's.
+  return LaunchError((kListed<Kernel>.name + " (or a kernel before it)").c_str(), cudaGetErrorString(error));
 }
 
 #else

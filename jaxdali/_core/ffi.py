@@ -54,7 +54,8 @@ _kernels = {"cpu": {name.removeprefix("jaxdali_") for name in _cpu.targets()}, "
 _libraries: dict[tuple[str, str], str] = {}  # of the kernels that users registered, by platform and name
 
 
-def _is_cuda(device: jax.Device) -> bool:
+def is_cuda(device: jax.Device) -> bool:
+    """Whether a device is an NVIDIA GPU."""
     # AMD's platform is called "gpu" too.
     return device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
 
@@ -63,12 +64,12 @@ def kernels_on(device: jax.Device) -> frozenset[str]:
     """The native kernels that JAX programs on a device can call. Operators without one run on the CPU."""
     if device.platform == "cpu":
         return frozenset(_kernels["cpu"])
-    return frozenset(_kernels["CUDA"] if _is_cuda(device) else ())
+    return frozenset(_kernels["CUDA"] if is_cuda(device) else ())
 
 
 def why_no_kernels(device: jax.Device) -> str:
     """Why programs on an NVIDIA GPU can't call the kernels; "" if they can, and for other devices."""
-    return f"jaxdali's CUDA module is {CUDA}" if _is_cuda(device) and not CUDA_KERNELS else ""
+    return f"jaxdali's CUDA module is {CUDA}" if is_cuda(device) and not CUDA_KERNELS else ""
 
 
 def load_kernels(device: jax.Device):
@@ -80,7 +81,7 @@ def load_kernels(device: jax.Device):
     Raises:
       RuntimeError: the GPU can't run them.
     """
-    for library, load in _loaders.items() if _is_cuda(device) else ():
+    for library, load in _loaders.items() if is_cuda(device) else ():
         key = library, device.local_hardware_id
         if key not in _loaded:
             if problem := load(device.local_hardware_id):

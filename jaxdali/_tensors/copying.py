@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._core.ffi import is_cuda
 from .cuda_driver import copy_to_pointer
 
 
@@ -23,8 +24,7 @@ def copy_out(arrays: Sequence[np.ndarray], ptr: Any):
 
 def copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
     """The same for arrays on the accelerator. The target is the accelerator's memory or the host's, and a CUDA stream orders the copy."""
-    devices = {d for a in arrays if isinstance(a, jax.Array) for d in a.devices()}
-    if not any(d.platform == "gpu" for d in devices):
+    if not any(is_cuda(d) for a in arrays if isinstance(a, jax.Array) for d in a.devices()):
         copy_out([np.asarray(a) for a in arrays], ptr)
         return
     stream = getattr(stream, "cuda_stream", stream)  # a stream of PyTorch

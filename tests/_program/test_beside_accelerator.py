@@ -113,7 +113,7 @@ def test_warning_where_kernels_are_missing(monkeypatch):
 
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset())
-    monkeypatch.setattr(_ffi, "_is_cuda", lambda device: True)
+    monkeypatch.setattr(_ffi, "is_cuda", lambda device: True)
     monkeypatch.setattr(_ffi, "_loaders", {})
     with pytest.warns(RuntimeWarning, match=r"decoders\.image, resize will run on the CPU.* failed to load: libcudart") as warned:
         batch("mixed")

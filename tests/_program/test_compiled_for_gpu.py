@@ -1,7 +1,7 @@
 """The real programs compiled by XLA for an H100 on a machine without one: what it would launch, copy and allocate.
 
-Needs the wheels jax-cuda13-plugin and jax-cuda13-pjrt of jax's version (no driver, no other library of CUDA's), and the module that
-JAXDALI_EMULATED builds: its bindings are those of the CUDA kernels. Where something is missing the tests are skipped; with
+Needs the wheels jax-cuda13-plugin and jax-cuda13-pjrt of jax's version (no driver, no other library of CUDA's), and the CUDA module or the
+module that JAXDALI_EMULATED builds: its bindings are those of the CUDA kernels. Where something is missing the tests are skipped; with
 JAXDALI_REQUIRE_AOT=1 they fail.
 """
 
@@ -42,7 +42,7 @@ if os.environ.get("JAXDALI_REQUIRE_AOT") == "1":
     assert HAS_PLUGIN, "JAXDALI_REQUIRE_AOT=1, but jax-cuda13-plugin and jax-cuda13-pjrt are not installed"
 elif not HAS_PLUGIN:
     pytest.skip("needs jax-cuda13-plugin and jax-cuda13-pjrt", allow_module_level=True)
-TARGETS = emulated.required()
+TARGETS = ffi.CUDA_KERNELS or emulated.required()
 
 PHOTOS = sorted(places.PHOTOS.glob("*/*.jpg"))
 # Without the versions XLA lets no native call into a command buffer.
@@ -62,8 +62,9 @@ platform_name: "CUDA" dnn_version_info { major: 9 minor: 12 } device_description
 
 @functools.cache
 def gpus(number: int) -> list[jax.Device]:
-    for name, handler in importlib.import_module("jaxdali._emulated").targets().items():
-        jax.ffi.register_ffi_target(name, handler, platform="CUDA")
+    if not ffi.CUDA_KERNELS:  # where the CUDA module is built, its handlers are registered already
+        for name, handler in importlib.import_module("jaxdali._emulated").targets().items():
+            jax.ffi.register_ffi_target(name, handler, platform="CUDA")
     return topologies.get_topology_desc("h100", "cuda", target_config=H100, topology=f"1x1x{number}").devices
 
 
