@@ -52,6 +52,7 @@ def test_an_operators_name_is_its_own():
     def flip(input, /, *, device=None):
         """Mirrors."""
 
+    assert callable(fn.flip)  # loads it
     with pytest.raises(ValueError, match=r"there is already an operator 'flip', of jaxdali\.fn\._image\.flip"):
         extend.operator_function("flip")(flip)
     for _ in range(2):

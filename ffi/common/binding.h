@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <forward_list>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "ffi/common/batch.h"
@@ -79,6 +81,43 @@ inline bool ToDType(ffi::DataType t, DType* out) {
       return false;
   }
 }
+
+// The operands of a call with their own shapes. XLA keeps an array without elements as a constant of size 0, and
+// programs for a GPU should have none. So Python passes one element in place of such an operand. The attribute "empty"
+// has the shapes of these: for each its number among the operands, the number of its axes, and their extents. (A larger
+// array of zeros would cost a launch that fills it.)
+class Operands {
+ public:
+  explicit Operands(ffi::Span<const int64_t> empty) : empty_(empty) {}
+
+  // The next parameters of the handler, in their order. Those that are no buffers stay as they are.
+  template <class... T>
+  std::tuple<T...> Next(T... given) {
+    return {Shaped(given)...};  // braces: from left to right
+  }
+
+ private:
+  template <class T>
+  T Shaped(T given) {
+    if constexpr (requires { given.untyped_data(); }) {
+      const int64_t number = next_++;
+      if (at_ + 1 >= empty_.size() || empty_[at_] != number) return given;
+      const int64_t rank = empty_[at_ + 1];
+      auto* extents = const_cast<int64_t*>(empty_.begin() + at_ + 2);  // XLA's struct has no const
+      at_ += static_cast<size_t>(2 + rank);
+      views_.push_front({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, static_cast<XLA_FFI_DataType>(given.element_type()),
+                         given.untyped_data(), rank, extents});
+      return T(&views_.front());
+    } else {
+      return given;
+    }
+  }
+
+  ffi::Span<const int64_t> empty_;
+  int64_t next_ = 0;
+  size_t at_ = 0;                            // in empty_
+  std::forward_list<XLA_FFI_Buffer> views_;  // buffers refer to them
+};
 
 // The three operands (data, offsets, shapes) as a batch. Works for arguments and for results (pass *result).
 template <class Buffer>
@@ -185,6 +224,7 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
 
 // The parameters that each kernel's binding begins with:
 //   device, in data, in offsets, in shapes, out offsets, out shapes, control
+// Then comes the attribute "empty" (class Operands), except for kernels that no GPU has.
 #define JAXDALI_BIND_BATCH()        \
   ::xla::ffi::Ffi::Bind()           \
       .Ctx<::jaxdali::Device>()     \

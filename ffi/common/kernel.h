@@ -19,10 +19,13 @@ struct KernelCall;
 
 template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
 struct KernelCall<kSetUp, kRun> {
-  static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer in, I32 in_offsets, I32 in_shapes,
-                           I32 out_offsets, I32 out_shapes, I32 control, Params... params,
-                           ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status,
+  static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes,
+                           I32 result_offsets, I32 result_shapes, I32 control, ffi::Span<const int64_t> empty,
+                           Params... params, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status,
                            ffi::ResultBuffer<ffi::U8> memory) {
+    Operands operands(empty);
+    const auto [in, in_offsets, in_shapes, out_offsets, out_shapes, present] =
+        operands.Next(data, data_offsets, data_shapes, result_offsets, result_shapes, control);
     B b{};
     if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
     if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
@@ -32,12 +35,13 @@ struct KernelCall<kSetUp, kRun> {
       b.scratch = reinterpret_cast<float*>(memory->typed_data() + b.out.n * kPlanBytes);
       b.scratch_size = scratch / static_cast<int64_t>(sizeof(float));
     }
-    if (auto e = kSetUp(&b, params...); e.failure()) return e;
+    auto set_up = [&](auto... given) { return kSetUp(&b, given...); };
+    if (auto e = std::apply(set_up, operands.Next(params...)); e.failure()) return e;
 #ifdef JAXDALI_CUDA
-    return LaunchKernel<B>(kRun, b, device, control, status, memory->typed_data());
+    return LaunchKernel<B>(kRun, b, device, present, status, memory->typed_data());
 #else
     const CallTime time;
-    auto error = ForEachSample(control, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
+    auto error = ForEachSample(present, b.in, b.out, status, [&](int i) -> Status { return kRun(b, i); });
     time.Write(memory);
     return error;
 #endif
@@ -67,13 +71,14 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
 #endif
 
 // The parameters begin with those of JAXDALI_BIND_BATCH and end with the results: data, status, working memory.
-#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                                 \
-  JAXDALI_DECLARE_HANDLER(name)                                                                             \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_##name,                                                             \
-                                (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle), \
-                                JAXDALI_BIND_BATCH() __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>()               \
-                                    .Ret<::jaxdali::I32>()                                                  \
-                                    .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>(),                             \
-                                JAXDALI_HANDLER_TRAITS)
+#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                        \
+  JAXDALI_DECLARE_HANDLER(name)                                                                    \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                   \
+      jaxdali_##name, (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle),  \
+      JAXDALI_BIND_BATCH()                                                                         \
+          .Attr<::xla::ffi::Span<const int64_t>>("empty") __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>() \
+          .Ret<::jaxdali::I32>()                                                                   \
+          .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>(),                                              \
+      JAXDALI_HANDLER_TRAITS)
 
 #endif  // JAXDALI_FFI_COMMON_KERNEL_H_

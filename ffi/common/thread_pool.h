@@ -58,7 +58,7 @@ PoolRun RunOnPool;
 
 // The version of everything such libraries and the module agree on: this function, the operands that every custom call
 // begins with (binding.h), the status codes, and the time that a call writes. Increase it when one of them changes.
-inline constexpr int kExtensionVersion = 3;
+inline constexpr int kExtensionVersion = 4;
 
 }  // namespace jaxdali
 

@@ -7,9 +7,13 @@
 namespace jaxdali {
 
 static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets,
-                             I32 out_shapes, I32 control, I32 info, I32 tables, int32_t output_type,
-                             bool adjust_orientation, bool fast_idct, ffi::Result<ffi::AnyBuffer> result,
-                             ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> workspace) {
+                             I32 out_shapes, I32 control, ffi::Span<const int64_t> empty, I32 info, I32 tables,
+                             int32_t output_type, bool adjust_orientation, bool fast_idct,
+                             ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,
+                             ffi::ResultBuffer<ffi::U8> workspace) {
+  Operands operands(empty);
+  std::tie(data, offsets, shapes, out_offsets, out_shapes, control, info, tables) =
+      operands.Next(data, offsets, shapes, out_offsets, out_shapes, control, info, tables);
   Batch in, out;
   if (auto e = ToBatch(data, offsets, shapes, &in); e.failure()) return e;
   if (auto e = ToBatch(*result, out_offsets, out_shapes, &out); e.failure()) return e;
@@ -47,6 +51,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_decode, DecodeImpl,
                               JAXDALI_BIND_BATCH()
+                                  .Attr<ffi::Span<const int64_t>>("empty")
                                   .Arg<I32>()  // info i32[N, kInfoColumns], rows are ImageInfo
                                   .Arg<I32>()  // tables i32[N, kTableWords], rows are jpeg::ImageTable; CUDA only
                                   .Attr<int32_t>("output_type")  // ImageType

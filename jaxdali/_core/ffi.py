@@ -186,9 +186,10 @@ def call(
     memory = jax.ShapeDtypeStruct((ctx.B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
     results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32), memory)
     operands = (*flat(image), *layout, ctx.control, *params)
-    aliases = {i: 0 for i, x in enumerate(operands) if x is into} if into is not None else None
+    aliases = {i: 0 for i, x in enumerate(operands) if x is into and x.size} if into is not None else None
+    empty = tuple(n for i, x in enumerate(operands) if x.size == 0 for n in (i, x.ndim, *x.shape))
     data, status, memory = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
-        *operands, **{k: _attribute(v) for k, v in attrs.items()}
+        *map(_with_elements, operands), **{k: _attribute(v) for k, v in (attrs | {"empty": empty}).items()}
     )
     if ctx.times is not None:  # on the CPU, the kernel writes it there (ffi/common/binding.h)
         ctx.times.append(jax.lax.bitcast_convert_type(memory[:4], jnp.int32))
@@ -263,6 +264,11 @@ def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, 
         dense = jax.ShapeDtypeStruct((B, *spec.shape), spec.dtype)
         return dense, (jnp.zeros((0,), jnp.int32), jnp.zeros((0, spec.ndim), jnp.int32))
     return jax.ShapeDtypeStruct((out.capacity,), spec.dtype), (out.offsets, out.shapes)
+
+
+def _with_elements(x: Any) -> Any:
+    """An operand, or one element in place of none: class Operands in ffi/common/binding.h says why."""
+    return x if x.size else jnp.zeros((1,), x.dtype)
 
 
 def _attribute(v: Any) -> Any:

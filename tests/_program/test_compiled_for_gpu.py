@@ -15,20 +15,25 @@ import math
 import os
 import pathlib
 import re
+import types
 from typing import Any
 
 import emulated
 import jax
 import jax.numpy as jnp
+import kernel_calls
+import kernels
 import numpy as np
 import places
 import pytest
 import shardings
 from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
 from PIL import Image
 
 from jaxdali import fn
 from jaxdali._core import ffi
+from jaxdali._core.context import Out
 from jaxdali._program import program
 from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
@@ -168,6 +173,40 @@ def copies(text: str) -> list[int]:
     return [widths.get(dtype, 4) * math.prod(int(n) for n in shape.split(",") if n) for dtype, shape in found]
 
 
+def without_elements(text: str) -> list[str]:
+    """The operands of custom calls that have no elements. XLA keeps such an array as a constant of size 0."""
+    shapes = dict(re.findall(r"(%[\w.-]+) = \w+\[([\d,]*)\]", text))
+    operands = [name for given in re.findall(r"custom-call\(([^)]*)\)", text) for name in re.findall(r"%[\w.-]+", given)]
+    assert len(operands) >= 6
+    return [name for name in operands if "0" in shapes[name].split(",")]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("kernel", kernels.CASES)
+def test_kernels_get_no_operand_without_elements(monkeypatch, kernel, dense):
+    made: list[Any] = []
+
+    def call(kernel, ctx, image, spec, out, *params, real=ffi.call, **attrs):
+        capacity, layout = (0, None) if out is None else (out.capacity, (out.offsets, out.shapes))
+
+        def program(image, control, layout, params):
+            at = None if layout is None else Out(capacity, *layout)
+            return real(kernel, types.SimpleNamespace(B=ctx.B, control=control, times=None), image, spec, at, *params, **attrs)
+
+        operands = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(gpus(1)[0])),
+            (image, ctx.control, layout, params),
+        )
+        made.append(jax.jit(program).lower(*operands).compile().as_text())
+        raise Recorded
+
+    monkeypatch.setattr(ffi, "call", call)
+    with pytest.raises(Recorded):
+        kernel_calls.run(next(iter(kernels.CASES[kernel](np.random.default_rng(0)))), dense=dense)
+    assert f'custom_call_target="jaxdali_{kernel}"' in made[0]
+    assert without_elements(made[0]) == []
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("define", NATIVE)
 def test_what_is_launched(define, devices, photos, tmp_path):
@@ -178,6 +217,7 @@ def test_what_is_launched(define, devices, photos, tmp_path):
     assert all(t.startswith(" ") for t in c.thunks[1:]), f"not all of the program is one CUDA graph: {c.thunks}"
     assert not re.search(r"all-gather|all-reduce|all-to-all|collective|reduce-scatter|\b(send|recv|infeed|outfeed)\(", c.text)
     assert max([0, *copies(c.text)]) <= c.memory.output_size_in_bytes
+    assert without_elements(c.text) == []
     # Operands are cut out of the argument buffer by small kernels, and the status is put together by one.
     own = [t for t in c.thunks if "fusion" in t and not re.search("slice|concatenate", t, re.IGNORECASE)]
     assert len(own) == (define is normalised), f"what is computed after the last native call is one kernel: {c.thunks}"
