@@ -98,7 +98,8 @@ void DefineTables(nb::module_& m) {
       .value("CUBIC", Interp::kCubic)
       .value("LANCZOS3", Interp::kLanczos3)
       .value("TRIANGULAR", Interp::kTriangular)
-      .value("GAUSSIAN", Interp::kGaussian);
+      .value("GAUSSIAN", Interp::kGaussian)
+      .value("AREA", Interp::kArea);
   nb::enum_<Border>(m, "Border", nb::is_arithmetic(), "The values beyond the border.")
       .value("CONSTANT", Border::kConstant, "a constant value")
       .value("REFLECT_101", Border::kReflect101, "dcb|abcd|cba: mirrored at the centre of the outermost element")

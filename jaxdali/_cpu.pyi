@@ -196,6 +196,8 @@ class Interp(enum.IntEnum):
 
     GAUSSIAN = 5
 
+    AREA = 6
+
 class Border(enum.IntEnum):
     """The values beyond the border."""
 

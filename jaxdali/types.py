@@ -55,7 +55,7 @@ class DALIDataType(_Enum):
 
 
 class DALIInterpType(_Enum):
-    """Interpolation filters of resizing and warping."""
+    """Interpolation filters of resizing and warping. DALI does not have `INTERP_AREA`."""
 
     INTERP_NN = _cpu.Interp.NN
     INTERP_LINEAR = _cpu.Interp.LINEAR
@@ -63,6 +63,7 @@ class DALIInterpType(_Enum):
     INTERP_LANCZOS3 = _cpu.Interp.LANCZOS3
     INTERP_TRIANGULAR = _cpu.Interp.TRIANGULAR
     INTERP_GAUSSIAN = _cpu.Interp.GAUSSIAN
+    INTERP_AREA = _cpu.Interp.AREA
 
 
 class DALIImageType(_Enum):
@@ -102,6 +103,7 @@ INTERP_CUBIC = DALIInterpType.INTERP_CUBIC
 INTERP_LANCZOS3 = DALIInterpType.INTERP_LANCZOS3
 INTERP_TRIANGULAR = DALIInterpType.INTERP_TRIANGULAR
 INTERP_GAUSSIAN = DALIInterpType.INTERP_GAUSSIAN
+INTERP_AREA = DALIInterpType.INTERP_AREA
 RGB = DALIImageType.RGB
 BGR = DALIImageType.BGR
 GRAY = DALIImageType.GRAY
@@ -390,7 +392,7 @@ if not _TYPE_CHECKING:
         __name__,
         globals(),
         "ANY_DATA BFLOAT16 BGR BOOL BatchInfo CPU_ONLY_DEVICE_ID Constant ConstantNode DALIDataType DALIImageType DALIInterpType "
-        "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN "
+        "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_AREA INTERP_CUBIC INTERP_GAUSSIAN "
         "INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB "
         "SAME STRING SampleInfo ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type "
         "to_numpy_type",

@@ -50,12 +50,12 @@ def test_operators_are_imported_when_they_are_used():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[True, False]\n"
 
 
-# Names of DALI 2.4's modules, and BFLOAT16, all that users see of ours; what stands for `Enum`, `List` and the like there is left out.
+# Names of DALI 2.4's modules, with BFLOAT16 and INTERP_AREA, all that users see of ours; `Enum`, `List` and the like are left out.
 DALI = {
     "types": "ANY_DATA BFLOAT16 BGR BOOL BatchInfo CPU_ONLY_DEVICE_ID Constant ConstantNode DALIDataType DALIImageType DALIInterpType "
-    "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_CUBIC INTERP_GAUSSIAN INTERP_LANCZOS3 "
-    "INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB SAME STRING SampleInfo "
-    "ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type to_numpy_type",
+    "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_AREA INTERP_CUBIC INTERP_GAUSSIAN "
+    "INTERP_LANCZOS3 INTERP_LINEAR INTERP_NN INTERP_TRIANGULAR INTERP_TYPE NCHW NFCHW NFHWC NHWC NO_TYPE PYTHON_OBJECT RGB SAME STRING "
+    "SampleInfo ScalarConstant TENSOR_LAYOUT TensorLayout UINT16 UINT32 UINT64 UINT8 YCbCr to_dali_type to_numpy_type",
     "math": "abs acos acosh asin asinh atan atan2 atanh cbrt ceil clamp cos cosh exp fabs floor fpow log log10 log2 max min pow rsqrt sin "
     "sinh sqrt tan tanh",
     "backend": "TensorCPU TensorGPU TensorListCPU TensorListGPU",

@@ -14,6 +14,8 @@ namespace jaxdali {
 
 // Defined with the bindings of the kernels themselves.
 ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias);
+ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias,
+                 int32_t convention);
 ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill);
 ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
                  ffi::Span<const int64_t> permutation, int32_t channel);
@@ -107,6 +109,11 @@ ffi::Error MakeStage(std::string_view kernel, size_t k, Given* given, Chain* cha
   if (kernel == "resize") {
     given->Begin(k, {"first_axis", "num_axes", "antialias"});
     ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool) = SetUp;
+    return Make<ResizeStage>(given, set_up, in, out, chain);
+  }
+  if (kernel == "resample") {
+    given->Begin(k, {"first_axis", "num_axes", "antialias", "convention"});
+    ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool, int32_t) = SetUp;
     return Make<ResizeStage>(given, set_up, in, out, chain);
   }
   if (kernel == "warp") {

@@ -11,6 +11,7 @@ ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32
   b->first_axis = first_axis;
   b->num_axes = num_axes;
   b->antialias = antialias;
+  b->convention = Convention::kDali;
   if (b->in.ndim != b->out.ndim || num_axes < 1 || num_axes > 3 || first_axis < 0 || first_axis + num_axes > b->in.ndim)
     return ffi::Error::InvalidArgument("resize: axes");
   if (!ResizeTypes(b->in.dtype, b->out.dtype)) return ffi::Error::InvalidArgument("resize: element types");

@@ -233,6 +233,10 @@ struct Taps {
   void CountFrom(int64_t source);
 };
 
+// Whose numbers the result has, to the bit or nearly so: where taps lie, what becomes of those outside the image, and
+// what is rounded. All but kDali's are made by ffi/resample.
+enum class Convention : int32_t { kDali, kPillow, kTensorFlow };
+
 // Resizes one sample, an array [outer, in_extent..., inner].
 struct ResizeJob {
   DType in_type, out_type;  // out_type is in_type or kF32
@@ -244,6 +248,7 @@ struct ResizeJob {
   float lo[3], hi[3];
   Interp min_filter, mag_filter;
   bool antialias;
+  Convention convention;
 };
 
 // The axes of a job in the order z, y, x. A missing axis has one sample, which is used.
@@ -304,6 +309,7 @@ struct ResizeBatch {
   const int32_t* filters;  // [n, 2]: filter (Interp) when shrinking, and when enlarging
   int first_axis, num_axes;
   bool antialias;
+  Convention convention;
 
   // Describes sample i, which lies inside both buffers.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ResizeJob* job) const {
@@ -331,6 +337,7 @@ struct ResizeBatch {
     job->min_filter = static_cast<Interp>(filters[2 * i]);
     job->mag_filter = static_cast<Interp>(filters[2 * i + 1]);
     job->antialias = antialias;
+    job->convention = convention;
     return kOk;
   }
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ffi/common/simd.h"
+#include "ffi/resample/resample.h"
 #include "ffi/resize/resize.h"
 #include "ffi/resize/resize_u8.h"
 
@@ -391,6 +392,7 @@ ResizePart ResizePart::Whole(const ResizeJob& job) {
 }
 
 Status SourceOf(const ResizeJob& job, ResizePart* part) {
+  if (job.convention != Convention::kDali) return ResampleSourceOf(job, part);
   Axes axes;
   if (Status made = axes.Make(job); made != kOk) return made;
   for (int a = 0; a < job.num_axes; a++) {
@@ -409,6 +411,7 @@ Status SourceOf(const ResizeJob& job, ResizePart* part) {
 }
 
 Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
+  if (job.convention != Convention::kDali) return ResampleSome(job, part);
   Scratch& s = ScratchOfThread();
   if (!ResizeTypes(job.in_type, job.out_type)) return kInternal;
   int64_t size = job.outer * job.inner, held[3];
@@ -427,6 +430,7 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
 
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next) {
   if (job.in_type != DType::kU8 || job.out_type != DType::kU8 || job.num_axes != 2 || job.outer != 1) return false;
+  if (job.convention != Convention::kDali) return false;
   if (part.made[0].size() * part.made[1].size() * job.inner == 0) return false;
   Scratch& s = ScratchOfThread();
   Axes axes;

@@ -13,11 +13,11 @@ import numpy as np
 from ... import types
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
-from ..._core.context import HostContext, LowerContext
+from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import Setup, StageOperator
+from ..._core.operator import Operator, Setup, StageOperator
 from ..._core.operator_function import Hints, ImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
@@ -27,6 +27,12 @@ from .._families.layouts import channels_missing
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
 FLOATS = INPUT_TYPES[3:]  # which results of all of them may have
+CONVENTIONS = ("dali", "pillow", "tensorflow")  # their numbers are those of Convention in ffi/resize/resize.h
+_FILTERS = {  # that a convention has
+    "dali": [f for f in types.DALIInterpType if f != types.INTERP_AREA],
+    "pillow": [f for f in types.DALIInterpType if f != types.INTERP_GAUSSIAN],
+    "tensorflow": list(types.DALIInterpType),
+}
 MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
 
@@ -121,6 +127,7 @@ class Resampling(StageOperator):
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
     antialias: bool
     dtype: np.dtype | None
+    convention: str = "dali"
 
     def output(self, image: Spec) -> tuple[str, np.dtype]:
         """Layout and element type of the output. Raises ValueError or TypeError for images that are not supported."""
@@ -136,7 +143,21 @@ class Resampling(StageOperator):
         dtype = image.dtype if self.dtype is None else self.dtype
         if dtype not in (image.dtype, *FLOATS):
             raise TypeError(f"dtype must be the input's ({image.dtype}), FLOAT, FLOAT16 or BFLOAT16, got {dtype}")
+        if self.convention == "pillow" and (image.dtype not in (np.uint8, np.float32) or dtype != image.dtype):
+            raise TypeError(
+                f"with convention='pillow' the input must be uint8 or float32, and the output keeps the type, got {image.dtype} and {dtype}"
+            )
+        self._filters(self.arguments(None, ()), [name for name in _FILTER_ARGUMENTS if self.args.is_static(name)])
         return layout, dtype
+
+    def _filters(self, a: Values, names: Sequence[str]) -> list[np.ndarray]:
+        """The values of those of these arguments that are given. Raises ArgumentError for filters that the convention does not have."""
+        filters = [np.asarray(a[name]) for name in names if name in a]
+        possible = _FILTERS[self.convention]
+        for number in {int(x) for values in filters for x in values.flat} - set(map(int, possible)):
+            names = ", ".join(f.name for f in possible)
+            raise ArgumentError(f"convention={self.convention!r} has the filters {names}, not {types.DALIInterpType(number).name}")
+        return filters
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         """The first of the resampled axes, which are adjacent, and how many there are."""
@@ -149,7 +170,11 @@ class Resampling(StageOperator):
           sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as `plan` returns them.
         """
         first, count = self.resampled(image.spec)
-        params = {"roi": interval.reshape(len(sizes), -1), "filters": filter_parameter(a)}
+        by_default = self._filters(a, ["interp_type"])
+        shrinking, enlarging = (self._filters(a, [name]) or by_default for name in ("min_filter", "mag_filter"))
+        filters = np.empty((a.samples, 2), np.int32)  # the kernel's operand
+        filters[:, 0], filters[:, 1] = shrinking[0], enlarging[0]
+        params = {"roi": interval.reshape(len(sizes), -1), "filters": filters}
         if ctx.spec.shape is not None:
             return Setup((None,), params)
         shapes = image.shapes.astype(np.int64)
@@ -158,10 +183,13 @@ class Resampling(StageOperator):
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         first, count = self.resampled(ctx.inputs[0])
-        attrs = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
+        attrs: dict[str, Any] = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
+        if self.convention != "dali":
+            attrs["convention"] = CONVENTIONS.index(self.convention)
         return _ffi.KernelCall((ctx.params["roi"], ctx.params["filters"]), attrs)
 
 
+_FILTER_ARGUMENTS = ("interp_type", "min_filter", "mag_filter")
 _ONE_OF = "exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {}"
 
 
@@ -169,9 +197,9 @@ class Resize(Resampling):
     """Of a given size."""
 
     name = "resize"
-    sizeless: ClassVar[tuple[str, ...]] = ("interp_type", "min_filter", "mag_filter")  # arguments that the output's size doesn't depend on
+    sizeless: ClassVar[tuple[str, ...]] = _FILTER_ARGUMENTS  # arguments that the output's size doesn't depend on
     mode: str | None
-    subpixel_scale: bool
+    subpixel_scale: bool | None
     roi_relative: bool
     save_attrs: bool
 
@@ -185,6 +213,9 @@ class Resize(Resampling):
             raise ArgumentError(f"{ways[0]} implies a mode, got mode={self.mode!r} as well")
         if ("roi_start" in self.args) != ("roi_end" in self.args):
             raise ArgumentError("roi_start and roi_end must be given together")
+
+    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        return self if self.convention == "dali" else self.as_kind(ByConvention)
 
     @property
     def num_outputs(self) -> int:
@@ -222,7 +253,10 @@ class Resize(Resampling):
     def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The request, the output extents and the source intervals."""
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
-        more = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": self.subpixel_scale}
+        subpixel = self.convention == "dali" if self.subpixel_scale is None else self.subpixel_scale
+        more: dict[str, Any] = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": subpixel}
+        if self.convention != "dali":
+            more["rounding"] = np.rint  # halves to even, as Python, NumPy and TensorFlow round
         with np.errstate(all="ignore"):
             return request, *plan(extents, request, roi=roi, **more)
 
@@ -280,6 +314,12 @@ class Resize(Resampling):
         return (*outputs, extents), status
 
 
+class ByConvention(Resize):
+    """With the numbers of another library."""
+
+    kernel = "resample"
+
+
 def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spec:
     """Spec of an output with these extents (None: varies): static when all are known."""
     known = tuple(n for n in dims if n is not None)
@@ -292,14 +332,6 @@ def spatial_axes(layout: str) -> tuple[int, int]:
     """Index of the first spatial axis of one of `LAYOUTS`, and how many there are."""
     count = sum(axis in "DHW" for axis in layout)
     return min(layout.index(axis) for axis in "DHW" if axis in layout), count
-
-
-def filter_parameter(a: Values) -> np.ndarray:
-    """The kernel's operand ``filters i32[N, 2]`` (shrinking, enlarging), from interp_type, min_filter and mag_filter."""
-    filters = np.empty((a.samples, 2), np.int32)
-    for column, name in enumerate(("min_filter", "mag_filter")):
-        filters[:, column] = a[name if name in a else "interp_type"]
-    return filters
 
 
 class ResizeHints(Hints, total=False):
@@ -319,6 +351,7 @@ def resize(
     /,
     *,
     antialias: bool = True,
+    convention: Literal["dali", "pillow", "tensorflow"] = "dali",
     device: Literal["cpu", "gpu"] | None = None,
     dtype: DType | None = None,
     interp_type: PerSample[types.DALIInterpType] = types.INTERP_LINEAR,
@@ -337,7 +370,7 @@ def resize(
     roi_start: PerSample[OneOrMore[float]] | None = None,
     save_attrs: bool = False,
     size: PerSample[OneOrMore[float]] | None = None,
-    subpixel_scale: bool = True,
+    subpixel_scale: bool | None = None,
     **hints: Unpack[ImageResizeHints],
 ) -> DataNode:
     """Resizes images, sequences of images or volumes.
@@ -345,6 +378,19 @@ def resize(
     The size is given by exactly one of: `size`; `resize_x`, `resize_y`, `resize_z` (any of them); `resize_shorter`;
     `resize_longer`. Arguments marked * may be DataNodes with a value per sample. Sizes may be fractional: the output extent is
     rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
+
+    `convention` (not in DALI) makes the pixels those of another library, for models that were trained with it:
+
+    * "dali": taps outside the image repeat its edge, and filters are read from tables.
+    * "pillow": the pixels of `PIL.Image.resize`, to the bit. Taps outside the image are left out, and uint8 is rounded after each axis, in
+      the order of Pillow 13 (earlier versions also begin with the horizontal axis where the height shrinks by more than twice as many
+      pixels as the width, and then differ by one level). Images are uint8 or float32 and keep their type; channels are independent,
+      where Pillow first multiplies RGBA by its alpha. `INTERP_AREA` is Pillow's BOX, and there is no `INTERP_GAUSSIAN`. Pillow always has
+      antialias=True.
+    * "tensorflow": the pixels of `tf.image.resize` and, with antialias=True, of `jax.image.resize`, within 0.01 of 255 levels as FLOAT.
+      Taps outside the image are left out. `INTERP_AREA` is the method "area". TensorFlow's default is antialias=False.
+
+    With "pillow" and "tensorflow" images are resized on the CPU also where there is a GPU, and fractional sizes are rounded half to even.
 
     Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the depth; errors are
     `resize_z` on images without depth, and empty inputs where `size` gives all samples one shape; a region may lie outside the image, whose
@@ -355,9 +401,11 @@ def resize(
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
         FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
+      convention: whose pixels the result has: "dali", "pillow" or "tensorflow".
       dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half to even, and
         saturated. Differs from DALI: it rounds half away from zero in the last pixels of a row that fill no vector.
-      interp_type: * filter, one of `types.DALIInterpType`.
+      interp_type: * filter, one of `types.DALIInterpType`. `INTERP_AREA` (not in DALI) is the mean of what an output pixel covers, with the
+        conventions that have it.
       mag_filter: * filter of the axes that don't shrink; default `interp_type`.
       max_size: * limit of the output extents, one number or one per axis; 0: none.
       min_filter: * filter of the axes that shrink; default `interp_type`.
@@ -376,7 +424,7 @@ def resize(
       save_attrs: return the input's spatial extents too, int32, 1-D.
       size: * extents, one number for all axes or one per axis in the layout's order; 0: unset.
       subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the extent does
-        not change the scale.
+        not change the scale. Default: True with convention="dali", otherwise False, as in those libraries.
 
     Returns:
       A DataNode with the input's layout; with `save_attrs`, a list of it and the extents. The shape is static when it is the

@@ -1,0 +1,26 @@
+// Resizing with the numbers of Pillow, TensorFlow and JAX, for CPUs. What calls get is what calls of `resize` get, with
+// another convention. Weights are computed in double precision: images of Pillow are reproduced to the bit, and those
+// of the others to the rounding of float32.
+#ifndef JAXDALI_FFI_RESAMPLE_H_
+#define JAXDALI_FFI_RESAMPLE_H_
+
+#include "ffi/resize/resize.h"
+
+namespace jaxdali {
+
+// SourceOf and ResizeSome (resize.h) for all conventions but DALI's.
+Status ResampleSourceOf(const ResizeJob& job, ResizePart* part);
+Status ResampleSome(const ResizeJob& job, const ResizePart& part);
+
+// The types that a convention supports. Pillow's images keep their type.
+inline bool ResampleTypes(Convention convention, DType in, DType out) {
+  if (convention == Convention::kPillow) return in == out && (in == DType::kU8 || in == DType::kF32);
+  return convention == Convention::kTensorFlow && ResizeTypes(in, out);
+}
+
+// The CPU kernel.
+Status Resample(const ResizeBatch& batch, int i);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_RESAMPLE_H_

@@ -1,0 +1,435 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <type_traits>
+#include <vector>
+
+#include "ffi/common/simd.h"
+#include "ffi/resample/resample.h"
+
+namespace jaxdali {
+namespace {
+
+// --- Weights ---------------------------------------------------------------------------------------------------
+
+// The taps of one axis: output o is the sum of weight[o * k + j] * source[first[o] + j], j < count[o]. Taps outside the
+// image have no weight; the others are divided by their sum.
+struct WeightedTaps {
+  int64_t n = 0;
+  int k = 0;
+  std::vector<int32_t> first, count;  // [n]
+  std::vector<double> weight;         // [n * k]
+  std::vector<int32_t> fixed;         // [n * k], in units of 2^-kBits
+  int32_t lo = 0, hi = 0;             // the source samples in use are [lo, hi)
+};
+
+constexpr int kBits = 22;  // of Pillow's weights for uint8, after the point
+
+double Cubic(double x) {  // Keys, a = -0.5
+  x = std::fabs(x);
+  return x < 1 ? (1.5 * x - 2.5) * x * x + 1 : x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
+}
+
+double Sinc(double x) {
+  x *= M_PI;
+  return x == 0 ? 1 : std::sin(x) / x;
+}
+
+// A filter, in source samples; `area`: half a sample on each side, without its left end, as in Pillow.
+double Weight(Interp filter, double x) {
+  switch (filter) {
+    case Interp::kLinear:
+    case Interp::kTriangular:
+      return std::max(0.0, 1 - std::fabs(x));
+    case Interp::kCubic:
+      return Cubic(x);
+    case Interp::kLanczos3:
+      return std::fabs(x) < 3 ? Sinc(x) * Sinc(x / 3) : 0;
+    case Interp::kGaussian:  // standard deviation 0.5
+      return std::fabs(x) < 1.5 ? std::exp(-2 * x * x) : 0;
+    default:
+      return x > -0.5 && x <= 0.5 ? 1 : 0;
+  }
+}
+
+double Radius(Interp filter) {
+  return filter == Interp::kCubic      ? 2
+         : filter == Interp::kLanczos3 ? 3
+         : filter == Interp::kGaussian ? 1.5
+         : filter == Interp::kArea     ? 0.5
+                                       : 1;
+}
+
+// Where the outputs of an axis lie in its source.
+struct Line {
+  Convention convention;
+  Interp filter;
+  bool antialias, mirrored;
+  int64_t n_in, n_out;
+  double lo, length;
+
+  static Line Of(const ResizeJob& job, int a) {
+    Line line;
+    line.convention = job.convention;
+    line.n_in = job.in_extent[a];
+    line.n_out = job.out_extent[a];
+    line.mirrored = job.hi[a] < job.lo[a];
+    line.lo = std::min(job.lo[a], job.hi[a]);
+    line.length = std::fabs(static_cast<double>(job.hi[a]) - job.lo[a]);
+    const bool shrinks = static_cast<double>(line.n_out) < line.length;
+    line.filter = shrinks ? job.min_filter : job.mag_filter;
+    line.antialias = job.antialias;
+    if (job.convention == Convention::kPillow && line.n_in == line.n_out && line.lo == 0 &&
+        line.length == static_cast<double>(line.n_in))
+      line.filter = Interp::kNN;  // it leaves such an axis as it is
+    return line;
+  }
+
+  double scale() const { return length / static_cast<double>(n_out); }
+  double widen() const { return antialias && filter != Interp::kNN ? std::max(scale(), 1.0) : 1; }
+  // An upper bound of the number of taps.
+  double taps() const {
+    if (filter == Interp::kNN) return 1;
+    if (filter == Interp::kArea) return std::ceil(scale()) + 2;
+    return 2 * std::ceil(Radius(filter) * widen()) + 1;
+  }
+};
+
+// The source samples that one output reads.
+struct Reach {
+  int64_t first, count;
+};
+
+// Taps first ... end - 1, those of them that are inside the image.
+Reach Inside(double first, double end, int64_t n_in) {
+  const double n = static_cast<double>(n_in);
+  const auto a = static_cast<int64_t>(std::clamp(first, 0.0, n - 1)), b = static_cast<int64_t>(std::clamp(end, 1.0, n));
+  return {a, std::max<int64_t>(b - a, 1)};
+}
+
+// One sample, that at `position`.
+Reach Nearest(const Line& line, double position, double* w) {
+  w[0] = 1;
+  return Inside(std::floor(position), 0, line.n_in);
+}
+
+// Pillow's: in double precision.
+Reach WeighPillow(const Line& line, int64_t o, double* w) {
+  const double scale = line.scale();
+  if (line.filter == Interp::kNN) {
+    double position = line.lo + scale * 0.5;  // it adds up steps, and rounding decides at the borders of pixels
+    for (int64_t k = 0; k < o; k++) position += scale;
+    return Nearest(line, position, w);
+  }
+  const double widen = line.widen(), radius = Radius(line.filter) * widen;
+  const double center = line.lo + (static_cast<double>(o) + 0.5) * scale;
+  const Reach r = Inside(std::trunc(center - radius + 0.5), std::trunc(center + radius + 0.5), line.n_in);
+  for (int64_t j = 0; j < r.count; j++)
+    w[j] = Weight(line.filter, (static_cast<double>(r.first + j) - center + 0.5) * (1 / widen));
+  return r;
+}
+
+// TensorFlow's and JAX's: positions in single precision.
+Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
+  const float in = static_cast<float>(line.length), out = static_cast<float>(line.n_out);
+  const float lo = static_cast<float>(line.lo), at = static_cast<float>(o) + 0.5f;
+  if (line.filter == Interp::kNN) return Nearest(line, lo + at * (in / out), w);
+  if (line.filter == Interp::kArea) {
+    const double scale = in / out, begin = lo + static_cast<float>(o) * (in / out), end = begin + scale;
+    const Reach r = Inside(std::floor(begin), std::ceil(end), line.n_in);
+    for (int64_t j = 0; j < r.count; j++) {
+      const double left = static_cast<double>(r.first + j);
+      w[j] = std::max(0.0, std::min(left + 1, end) - std::max(left, begin));
+    }
+    return r;
+  }
+  const bool linear = line.filter == Interp::kLinear || line.filter == Interp::kTriangular;
+  if (!line.antialias && (linear || line.filter == Interp::kCubic)) {
+    const float position = lo + at * (in / out) - 0.5f, whole = std::floor(position);
+    double past = position - whole;
+    if (!linear) past = std::rint(past * 1024) / 1024;  // it has a table of the weights
+    const double radius = linear ? 1 : 2;
+    const Reach r = Inside(whole - radius + 1, whole + radius + 1, line.n_in);
+    for (int64_t j = 0; j < r.count; j++) w[j] = Weight(line.filter, static_cast<double>(r.first + j) - whole - past);
+    return r;
+  }
+  const float inverse = 1 / (out / in), position = lo + at * inverse;
+  const double widen = line.antialias ? std::max(inverse, 1.0f) : 1, radius = Radius(line.filter) * widen;
+  if (position < 0 || position > static_cast<float>(line.n_in)) {  // the output is 0 there
+    w[0] = 0;
+    return Inside(position, 0, line.n_in);
+  }
+  const Reach r = Inside(std::ceil(position - radius - 0.5), std::floor(position + radius - 0.5) + 1, line.n_in);
+  for (int64_t j = 0; j < r.count; j++)
+    w[j] = Weight(line.filter, (static_cast<double>(r.first + j) + 0.5 - position) / widen);
+  return r;
+}
+
+// The taps of some outputs of an axis. Returns false if there are too many to store.
+bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
+  constexpr double kMost = 1 << 27;
+  const double most = std::min(line.taps(), static_cast<double>(line.n_in));
+  if (!(most * static_cast<double>(outputs.size()) <= kMost) || line.n_in > INT32_MAX / 2) return false;
+  taps->n = outputs.size();
+  taps->k = static_cast<int>(most);
+  taps->first.resize(taps->n);
+  taps->count.resize(taps->n);
+  taps->weight.assign(taps->n * taps->k, 0);
+  taps->lo = std::numeric_limits<int32_t>::max();
+  taps->hi = 0;
+  std::vector<double> w(static_cast<size_t>(line.taps()) + 2);
+  for (int64_t k = 0; k < taps->n; k++) {
+    const int64_t at = outputs.begin + k, o = line.mirrored ? line.n_out - 1 - at : at;
+    const Reach r =
+        line.convention == Convention::kPillow ? WeighPillow(line, o, w.data()) : WeighTensorFlow(line, o, w.data());
+    double sum = 0;
+    for (int64_t j = 0; j < r.count; j++) sum += w[j];
+    const int64_t count = std::min<int64_t>(r.count, taps->k);
+    for (int64_t j = 0; j < count; j++) taps->weight[k * taps->k + j] = sum != 0 ? w[j] / sum : w[j];
+    taps->first[k] = static_cast<int32_t>(r.first);
+    taps->count[k] = static_cast<int32_t>(count);
+    taps->lo = std::min(taps->lo, taps->first[k]);
+    taps->hi = std::max(taps->hi, taps->first[k] + taps->count[k]);
+  }
+  return true;
+}
+
+// --- Passes ----------------------------------------------------------------------------------------------------
+
+// Sums in double precision, or Pillow's in whole numbers.
+template <class T>
+struct Sum {
+  using Value = double;
+  static constexpr Value kStart = 0;
+  static const double* Weights(const WeightedTaps& t) { return t.weight.data(); }
+  static T Finish(double sum) { return static_cast<T>(sum); }
+};
+template <>
+struct Sum<uint8_t> {
+  using Value = int32_t;
+  static constexpr Value kStart = 1 << (kBits - 1);
+  static const int32_t* Weights(const WeightedTaps& t) { return t.fixed.data(); }
+  static uint8_t Finish(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
+};
+
+// One axis of an array [n, inner]: all outputs, of which each is `inner` numbers.
+template <class In, class Out>
+inline __attribute__((always_inline)) void PassImpl(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
+  using S = Sum<Out>;
+  using Value = typename S::Value;
+  constexpr int kBlock = 32;
+  const Value* w = S::Weights(t);
+  for (int64_t o = 0; o < t.n; o++, w += t.k, out += inner) {
+    const In* rows = in + t.first[o] * inner;
+    const int count = t.count[o];
+    int64_t i = 0;
+    for (; i + kBlock <= inner; i += kBlock) {
+      Value sum[kBlock];
+      for (Value& s : sum) s = S::kStart;
+      for (int j = 0; j < count; j++)
+        for (int b = 0; b < kBlock; b++) sum[b] += w[j] * static_cast<Value>(static_cast<Out>(rows[j * inner + i + b]));
+      for (int b = 0; b < kBlock; b++) out[i + b] = S::Finish(sum[b]);
+    }
+    for (; i < inner; i++) {
+      Value sum = S::kStart;
+      for (int j = 0; j < count; j++) sum += w[j] * static_cast<Value>(static_cast<Out>(rows[j * inner + i]));
+      out[i] = S::Finish(sum);
+    }
+  }
+}
+
+// The same for a few interleaved channels.
+template <int kChannels, class In, class Out>
+inline __attribute__((always_inline)) void PixelsImpl(const In* in, const WeightedTaps& t, Out* out) {
+  using S = Sum<Out>;
+  using Value = typename S::Value;
+  const Value* w = S::Weights(t);
+  for (int64_t o = 0; o < t.n; o++, w += t.k, out += kChannels) {
+    const In* p = in + int64_t{t.first[o]} * kChannels;
+    Value sum[kChannels];
+    for (Value& s : sum) s = S::kStart;
+    for (int j = 0; j < t.count[o]; j++, p += kChannels)
+      for (int c = 0; c < kChannels; c++) sum[c] += w[j] * static_cast<Value>(static_cast<Out>(p[c]));
+    for (int c = 0; c < kChannels; c++) out[c] = S::Finish(sum[c]);
+  }
+}
+
+template <class In, class Out>
+inline __attribute__((always_inline)) void AnyPass(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
+  if (inner == 1) return PixelsImpl<1>(in, t, out);
+  if (inner == 3) return PixelsImpl<3>(in, t, out);
+  if (inner == 4) return PixelsImpl<4>(in, t, out);
+  PassImpl(in, t, inner, out);
+}
+
+#if defined(JAXDALI_SIMD)
+// Without fused products, so that the results are those of other machines.
+template <class In, class Out>
+JAXDALI_SIMD void PassSimd(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
+  AnyPass(in, t, inner, out);
+}
+#endif
+
+template <class In, class Out>
+void Pass(const In* in, int64_t outer, int64_t n_in, const WeightedTaps& t, int64_t inner, Out* out) {
+  for (int64_t k = 0; k < outer; k++, in += n_in * inner, out += t.n * inner) {
+#if defined(JAXDALI_SIMD)
+    if (kHasSimd) {
+      PassSimd(in, t, inner, out);
+      continue;
+    }
+#endif
+    AnyPass(in, t, inner, out);
+  }
+}
+
+// --- One sample ------------------------------------------------------------------------------------------------
+
+struct Scratch {
+  WeightedTaps taps[3];
+  std::vector<uint8_t> memory[2];
+};
+
+Scratch& ScratchOfThread() {
+  static thread_local Scratch s;
+  return s;
+}
+
+template <class T>
+T* Room(std::vector<uint8_t>* memory, int64_t n) {
+  const size_t bytes = static_cast<size_t>(n) * sizeof(T);
+  if (memory->size() < bytes) memory->resize(bytes);
+  return reinterpret_cast<T*>(memory->data());
+}
+
+// Whether the vertical pass comes first. Pillow (since 13) does so where the height shrinks by more than twice as many
+// pixels as the width; with uint8, which is rounded after each pass, that makes a difference.
+bool VerticalFirst(const ResizeJob& job) {
+  if (job.convention != Convention::kPillow || job.num_axes != 2) return false;
+  const int64_t rows = job.in_extent[0] - job.out_extent[0], columns = job.in_extent[1] - job.out_extent[1];
+  return rows > 0 && rows > 2 * columns;
+}
+
+// The axes one after the other. Mid is what stands between them.
+template <class In, class Mid, class Out>
+void Run(const ResizeJob& job, const ResizePart& part, Scratch& s) {
+  const bool ascending = VerticalFirst(job);
+  const void* from = job.in;
+  int64_t extent[3];
+  for (int a = 0; a < job.num_axes; a++) extent[a] = part.held[a].size();
+  int64_t size = 0;
+  for (int pass = 0; pass < job.num_axes; pass++) {
+    const int a = ascending ? pass : job.num_axes - 1 - pass;
+    int64_t outer = job.outer, inner = job.inner;
+    for (int b = 0; b < job.num_axes; b++) (b < a ? outer : inner) *= b == a ? 1 : extent[b];
+    const int64_t n_in = extent[a];
+    extent[a] = part.made[a].size();
+    size = outer * extent[a] * inner;
+    const bool last = pass == job.num_axes - 1 && std::is_same_v<Mid, Out>;
+    Mid* to = last ? static_cast<Mid*>(job.out) : Room<Mid>(&s.memory[pass % 2], size);
+    if (pass == 0)
+      Pass(static_cast<const In*>(from), outer, n_in, s.taps[a], inner, to);
+    else
+      Pass(static_cast<const Mid*>(from), outer, n_in, s.taps[a], inner, to);
+    from = to;
+  }
+  if constexpr (!std::is_same_v<Mid, Out>) {
+    const Mid* mid = static_cast<const Mid*>(from);
+    for (int64_t i = 0; i < size; i++) static_cast<Out*>(job.out)[i] = ConvertEvenTo<Out>(mid[i]);
+  }
+}
+
+template <class In>
+void RunFrom(const ResizeJob& job, const ResizePart& part, Scratch& s) {
+  if (job.out_type == DType::kF32)
+    Run<In, float, float>(job, part, s);
+  else if (job.out_type == DType::kF16)
+    Run<In, float, Half>(job, part, s);
+  else if (job.out_type == DType::kBF16)
+    Run<In, float, BFloat16>(job, part, s);
+  else
+    Run<In, float, In>(job, part, s);
+}
+
+Status RunTyped(const ResizeJob& job, const ResizePart& part, Scratch& s) {
+  if (job.convention == Convention::kPillow && job.in_type == DType::kU8) {
+    Run<uint8_t, uint8_t, uint8_t>(job, part, s);
+    return kOk;
+  }
+  switch (job.in_type) {
+    case DType::kU8:
+      RunFrom<uint8_t>(job, part, s);
+      return kOk;
+    case DType::kI16:
+      RunFrom<int16_t>(job, part, s);
+      return kOk;
+    case DType::kU16:
+      RunFrom<uint16_t>(job, part, s);
+      return kOk;
+    case DType::kF16:
+      RunFrom<Half>(job, part, s);
+      return kOk;
+    case DType::kBF16:
+      RunFrom<BFloat16>(job, part, s);
+      return kOk;
+    case DType::kF32:
+      RunFrom<float>(job, part, s);
+      return kOk;
+    default:
+      return kInternal;
+  }
+}
+
+// kEmpty, kTooLarge or kOk.
+Status MakeTaps(const ResizeJob& job, int a, Range outputs, WeightedTaps* taps) {
+  if (job.in_extent[a] == 0) return kEmpty;
+  return Make(Line::Of(job, a), outputs, taps) ? kOk : kTooLarge;
+}
+
+}  // namespace
+
+Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
+  try {
+    WeightedTaps taps;
+    for (int a = 0; a < job.num_axes; a++) {
+      if (Status made = MakeTaps(job, a, part->made[a], &taps); made != kOk) return made;
+      part->held[a] = {taps.lo, taps.hi};
+    }
+    return kOk;
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+}
+
+Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
+  if (!ResampleTypes(job.convention, job.in_type, job.out_type)) return kInternal;
+  int64_t size = job.outer * job.inner;
+  for (int a = 0; a < job.num_axes; a++) size *= part.made[a].size();
+  if (size == 0) return kOk;
+  Scratch& s = ScratchOfThread();
+  try {
+    for (int a = 0; a < job.num_axes; a++) {
+      WeightedTaps& taps = s.taps[a];
+      if (Status made = MakeTaps(job, a, part.made[a], &taps); made != kOk) return made;
+      if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
+      for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.held[a].begin);
+      taps.fixed.resize(taps.weight.size());
+      for (size_t k = 0; k < taps.weight.size(); k++) {
+        const double w = taps.weight[k];
+        taps.fixed[k] = static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << kBits));
+      }
+    }
+    return RunTyped(job, part, s);
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+}
+
+Status Resample(const ResizeBatch& batch, int i) {
+  ResizeJob job;
+  const Status s = batch.Sample(i, &job);
+  return s == kOk ? ResampleSome(job, ResizePart::Whole(job)) : s;
+}
+
+}  // namespace jaxdali
