@@ -27,12 +27,16 @@ def translations(use_shape: bool, most_abs: Extent, most_rel: Extent, default_ab
     if wrong is not None:
         raise ArgumentError(f"{other} is for translations {needs} the images' shapes")
     most = (default_rel if most_rel is None else most_rel) if use_shape else (default_abs if most_abs is None else most_abs)
-    if isinstance(most, (list, tuple)) and len(most) != 2:
-        name = "max_translate_rel" if use_shape else "max_translate_abs"
-        raise ArgumentError(f"{name} must be one number, or two for the height and the width, got {most!r}")
-    height, width = most if isinstance(most, (list, tuple)) else (most, most)
+    height, width = pair("max_translate_rel" if use_shape else "max_translate_abs", most)
     x, y = (a.translate_x, a.translate_y) if use_shape else (a.translate_x_no_shape, a.translate_y_no_shape)
     return [x.augmentation((0, width), True), y.augmentation((0, height), True)]
+
+
+def pair(name: str, most: float | tuple[float, float]) -> tuple[float, float]:
+    """The largest translations along y and x. Raises ArgumentError if there are not one or two."""
+    if isinstance(most, (list, tuple)) and len(most) != 2:
+        raise ArgumentError(f"{name} must be one number, or two for the height and the width, got {most!r}")
+    return (most[0], most[1]) if isinstance(most, (list, tuple)) else (most, most)
 
 
 def seeds(seed: int | None, n: int) -> list[int]:

@@ -48,6 +48,18 @@ def shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type:
     return _warped(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
 
 
+@augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_x_param, name="shear_x")
+def pixel_shear_x(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Shears along x about the centre of the first pixel, as TensorFlow does, not about its corner."""
+    return _warped(data, fn.transforms.shear(shear=shear, center=(0.5, 0.5)), fill_value, interp_type)
+
+
+@augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_y_param, name="shear_y")
+def pixel_shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+    """Shears along y about the centre of the first pixel, as TensorFlow does, not about its corner."""
+    return _warped(data, fn.transforms.shear(shear=shear, center=(0.5, 0.5)), fill_value, interp_type)
+
+
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_x_param)
 def translate_x(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Translates along x, by a fraction of the width; `shape` is height and width."""
@@ -95,6 +107,20 @@ def contrast(data: DataNode, parameter: DataNode) -> DataNode:
 def color(data: DataNode, parameter: DataNode) -> DataNode:
     """Multiplies the saturation by a factor."""
     return fn.saturation(data, saturation=parameter)
+
+
+@augmentation(mag_range=(0.1, 1.9), name="contrast")
+def contrast_by_area(data: DataNode, parameter: DataNode) -> DataNode:
+    """Multiplies the distance from the number of pixels / 256, which is the mean in TensorFlow's RandAugment, by a factor."""
+    return _operators.contrasted_by_area(data, parameter)
+
+
+@augmentation(mag_range=(0, 40))
+def cutout(data: DataNode, radius: DataNode, fill_value: Any = 128) -> DataNode:
+    """Fills a square of twice this size at a random place, which may reach outside."""
+    center = fn.random.uniform(range=(0.0, 1.0), shape=(2,))
+    given = {"normalized_anchor": True, "normalized_shape": False, "centered_anchor": True, "axis_names": "HW"}
+    return fn.erase(data, anchor=center, shape=fn.stack(2 * radius, 2 * radius), fill_value=fill_value, **given)
 
 
 def sharpness_kernel(magnitude: float) -> np.ndarray:
@@ -174,7 +200,8 @@ if not TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(
         __name__,
         globals(),
-        "auto_contrast brightness color contrast equalize identity invert poster_mask_uint8 posterize rotate sharpness "
+        "auto_contrast brightness color contrast contrast_by_area cutout equalize identity invert pixel_shear_x pixel_shear_y "
+        "poster_mask_uint8 posterize rotate sharpness "
         "sharpness_kernel sharpness_kernel_shifted shear_x shear_y shift_enhance_range solarize solarize_add solarize_add_shift "
         "translate_x translate_x_no_shape translate_y translate_y_no_shape warp_x_param warp_y_param",
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from .. import fn, types
 from .._core import names as _names
@@ -14,6 +16,8 @@ from . import _suites
 from . import augmentations as a
 from .core import Augmentation, signed_bin
 from .core._augmentation import check_used
+
+LEVELS = 31  # of TensorFlow's RandAugment
 
 
 def rand_augment(
@@ -29,8 +33,14 @@ def rand_augment(
     seed: int | None = None,
     monotonic_mag: bool = True,
     excluded: Sequence[str] | None = None,
+    suite: Literal["dali", "tensorflow"] = "dali",
 ) -> DataNode:
     """Applies n random augmentations of 14 to each sample, all equally likely, with the magnitude of bin m.
+
+    With suite="tensorflow" (not in DALI) there are the 16 augmentations of RandAugment in TensorFlow's code (big_vision, scenic): also
+    inversion, addition to dark pixels and a square that is cut out, but not identity. Then m is its level: 10 of 30 is the full strength of
+    the paper, which larger levels exceed; colours hardly change at level 5. Values are within one level of TensorFlow's, those of
+    `equalize` within three; `sharpness` also changes the outermost pixels.
 
     Args:
       data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
@@ -39,18 +49,32 @@ def rand_augment(
       num_magnitude_bins: the number of magnitude bins.
       shape: height and width, of all images or per sample; translations are then fractions of it.
       fill_value: the value of points outside an image that was sheared, translated or rotated; None: the nearest pixel.
-      interp_type: the interpolation of these: INTERP_LINEAR (also None) or INTERP_NN.
+      interp_type: the interpolation of these: INTERP_LINEAR or INTERP_NN; None: INTERP_LINEAR, and INTERP_NN with suite="tensorflow".
       max_translate_abs: without `shape`, the largest translation in pixels, or (along y, along x). Default: 100.
       max_translate_rel: with `shape`, the largest translation as a fraction of it. Default: 100 / 224.
       seed: the seed of all draws. Differs from DALI, where the same seed correlates the sign with the choice.
       monotonic_mag: whether a larger bin always means a stronger change; if False, the ranges are those of the paper.
       excluded: names of augmentations to leave out.
+      suite: which augmentations, and what a magnitude means: "dali" or "tensorflow"; the latter has 31 levels and takes neither `shape` nor
+        monotonic_mag=False.
 
     Raises:
       ArgumentError: an argument is out of range, or can't be combined with another.
     """
-    suite = get_rand_augment_suite if monotonic_mag else get_rand_augment_non_monotonic_suite
-    found = _suites.without(suite(shape is not None, max_translate_abs, max_translate_rel), excluded)
+    if suite not in ("dali", "tensorflow"):
+        raise ArgumentError(f"suite must be 'dali' or 'tensorflow', got {suite!r}")
+    if suite == "tensorflow":
+        if shape is not None or max_translate_rel is not None or not monotonic_mag or num_magnitude_bins != LEVELS:
+            raise ArgumentError(
+                f"suite='tensorflow' has {LEVELS} levels and translates by pixels: leave out shape, max_translate_rel, monotonic_mag and "
+                "num_magnitude_bins"
+            )
+        augmentations = get_rand_augment_tensorflow_suite(max_translate_abs)
+        interp_type = types.INTERP_NN if interp_type is None else interp_type
+    else:
+        make = get_rand_augment_suite if monotonic_mag else get_rand_augment_non_monotonic_suite
+        augmentations = make(shape is not None, max_translate_abs, max_translate_rel)
+    found = _suites.without(augmentations, excluded)
     return apply_rand_augment(found, data, n, m, num_magnitude_bins, seed, **_suites.arguments(shape, fill_value, interp_type))
 
 
@@ -137,6 +161,51 @@ def get_rand_augment_non_monotonic_suite(
     ]
 
 
+def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) -> list[Augmentation]:
+    """The augmentations of `rand_augment` with suite="tensorflow", whose magnitudes are those of the levels 0 to 30.
+
+    Args:
+      max_translate_abs: see there; of level 10.
+    """
+    height, width = _suites.pair("max_translate_abs", 100 if max_translate_abs is None else max_translate_abs)
+    tenths = np.arange(LEVELS) / 10
+
+    def at_ten(most: float) -> np.ndarray:
+        return (tenths * most).astype(np.float32)
+
+    def whole(most: float) -> np.ndarray:
+        return np.trunc(tenths * most)
+
+    factors = (tenths * 1.8 + 0.1).astype(np.float32)
+    return [
+        a.auto_contrast,
+        a.equalize,
+        a.invert,
+        a.rotate.augmentation(at_ten(30), True),
+        a.posterize.augmentation(whole(4), False, _mask_of_bits),
+        a.solarize.augmentation(whole(256), False, None),
+        a.color.augmentation(factors, False, None),
+        a.contrast_by_area.augmentation(factors, False, None),
+        a.brightness.augmentation(factors, False, None),
+        a.sharpness.augmentation(factors, False, a.sharpness_kernel_shifted),
+        *(a.pixel_shear_x.augmentation(at_ten(0.3), True), a.pixel_shear_y.augmentation(at_ten(0.3), True)),
+        a.translate_x_no_shape.augmentation(at_ten(width), True),
+        a.translate_y_no_shape.augmentation(at_ten(height), True),
+        a.cutout.augmentation(whole(40), False, None),
+        a.solarize_add.augmentation(whole(110), False, _shift),
+    ]
+
+
+def _mask_of_bits(bits: float) -> np.ndarray:
+    """The mask that keeps this many bits."""
+    return np.array(256 - 2 ** (8 - min(int(bits), 8)), np.uint8)
+
+
+def _shift(shift: float) -> np.ndarray:
+    """What is added to dark pixels, 255 at most."""
+    return np.array(min(shift, 255), np.int32)
+
+
 def _geometric(use_shape: bool, most_abs: _suites.Extent, most_rel: _suites.Extent) -> list[Augmentation]:
     return [
         *_suites.translations(use_shape, most_abs, most_rel, 100, 100 / 224),
@@ -148,5 +217,8 @@ def _geometric(use_shape: bool, most_abs: _suites.Extent, most_rel: _suites.Exte
 
 if not TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(
-        __name__, globals(), "apply_rand_augment get_rand_augment_non_monotonic_suite get_rand_augment_suite rand_augment"
+        __name__,
+        globals(),
+        "LEVELS apply_rand_augment get_rand_augment_non_monotonic_suite get_rand_augment_suite get_rand_augment_tensorflow_suite "
+        "rand_augment",
     )

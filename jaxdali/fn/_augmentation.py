@@ -91,12 +91,12 @@ class Solarized(LookupOperator):
 
 
 class Shifted(LookupOperator):
-    """``x + shift`` below 128."""
+    """``x + shift`` below 128, at most 255."""
 
     name = "auto_aug.solarize_add"
 
     def table(self, parameter: Any, N: int) -> np.ndarray:
-        return np.where(_VALUES < 128, _VALUES + parameter.astype(np.uint8), _VALUES)
+        return np.where(_VALUES < 128, np.minimum(_VALUES + parameter.astype(np.int64), 255), _VALUES)
 
 
 class Inverted(LookupOperator):
@@ -165,6 +165,17 @@ class Contrasted(FromStatistics):
         return center + (values - center) * parameter[:, None, None]
 
 
+class ContrastedByArea(FromStatistics):
+    """The distance from the number of pixels / 256, times a number: what TensorFlow's RandAugment takes for the mean brightness."""
+
+    name = "auto_aug.contrast_by_area"
+    reductions = ()
+
+    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
+        center = jnp.floor(jnp.minimum(pixels / 256, 255)).astype(jnp.float32)[:, :, None]
+        return jnp.floor(center + (values - center) * parameter[:, None, None])
+
+
 class Stretched(FromStatistics):
     """Each channel stretched to the whole range."""
 
@@ -194,6 +205,17 @@ posterized, solarized, shifted, inverted = _of(Masked), _of(Solarized), _of(Shif
 @operator_function(Contrasted)
 def contrasted(data: Input, parameter: Input, /) -> DataNode:
     """Contrast with a factor for each sample.
+
+    Args:
+      data: images, or sequences of them, each frame of which is one.
+      parameter: the factors.
+    """
+    ...
+
+
+@operator_function(ContrastedByArea)
+def contrasted_by_area(data: Input, parameter: Input, /) -> DataNode:
+    """Contrast with a factor for each sample, about a brightness that depends on the number of pixels.
 
     Args:
       data: images, or sequences of them, each frame of which is one.
