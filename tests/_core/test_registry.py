@@ -110,6 +110,7 @@ def needed(name: str) -> dict:
         "readers.coco": {"file_root": ".", "annotations_file": "."},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},
+        "readers.sequence": {"file_root": ".", "sequence_length": 1},
         "readers.source": {"dataset": [0, 1]},
         "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},
         "experimental.readers.video": {"filenames": "a"},

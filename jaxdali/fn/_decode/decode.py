@@ -83,9 +83,17 @@ def num_channels(output_type: types.DALIImageType) -> int | None:
 
 
 def check_encoded(encoded: Spec):
-    """Raises when an input can't be encoded images."""
-    if encoded.dtype != np.uint8 or encoded.ndim != 1:
-        raise TypeError(f"the input must be encoded images, 1-D uint8 (a file's bytes), got {encoded.ndim}-D {encoded.dtype}")
+    """Raises when an input can't be encoded images, or sequences of them."""
+    if encoded.dtype != np.uint8 or (encoded.ndim != 1 and not of_frames(encoded)):
+        raise TypeError(
+            "the input must be encoded images, 1-D uint8 (a file's bytes), or sequences of them, 2-D uint8 of a layout that begins with F; "
+            f"got {encoded.ndim}-D {encoded.dtype}{f' of layout {encoded.layout}' if encoded.layout else ''}"
+        )
+
+
+def of_frames(encoded: Spec) -> bool:
+    """Whether a sample is a sequence of encoded images, a row of bytes for each. A row may be longer than its file."""
+    return encoded.ndim == 2 and encoded.layout.startswith("F")
 
 
 def packed(ctx: HostContext, encoded: Value) -> Packed:
@@ -104,6 +112,12 @@ def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
     for i, sample in enumerate(samples):
         result[i][...] = sample
     return result
+
+
+@functools.cache
+def _alone() -> int:
+    """A native pool without threads, for images that several threads decode in parallel."""
+    return _cpu.pool_create(1)
 
 
 class _Refused:
@@ -186,6 +200,11 @@ class DecodeImage(StageOperator):
         only = readers[0] if len(readers) == 1 else None
         return dataclasses.replace(self, resize=only) if self.dct_scaling and isinstance(only, Resize) else self
 
+    @property
+    def how(self) -> tuple[Any, ...]:
+        """The arguments that determine the pixels of an image."""
+        return self.output_type, self.dtype.str, self.adjust_orientation, self.use_fast_idct
+
     def repairs(self, code: int) -> bool:
         return code == Status.REFUSED or self.on_error == "replace"
 
@@ -212,11 +231,11 @@ class DecodeImage(StageOperator):
         y, status = _ffi.call("decode", ctx, image, ctx.spec, ctx.out[0], *call.params, scratch=ctx.scratch, **call.attrs)
         return (y,), status
 
-    def on_host(self, ctx: HostContext, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
-        """Decodes images immediately, on the pipeline's threads.
+    def on_host(self, pool: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
+        """Decodes images immediately.
 
         Args:
-          images: (encoded bytes u8, info row) of each.
+          pool: id of the native thread pool; images: (encoded bytes u8, info row) of each.
 
         Returns:
           For each image its pixels ``[H, W, C]``, or a status code if it can't be decoded.
@@ -226,7 +245,7 @@ class DecodeImage(StageOperator):
         info = np.stack([row for _, row in images])
         out = [np.empty(tuple(shape), self.dtype) for shape in output_shapes(info, self.output_type, self.adjust_orientation).tolist()]
         codes = _cpu.decode_images(
-            [data for data, _ in images], info, out, int(self.output_type), self.adjust_orientation, self.use_fast_idct, ctx.pool
+            [data for data, _ in images], info, out, int(self.output_type), self.adjust_orientation, self.use_fast_idct, pool
         )
         return [code or pixels for code, pixels in zip(codes, out, strict=True)]
 
@@ -279,6 +298,11 @@ class ImageHeaders(HostOperator):
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         check_encoded(specs[0])
+        if of_frames(specs[0]):
+            if self.replace_shape is not None:
+                raise ArgumentError("replace_shape is the shape of an image, but the samples are sequences")
+            dims = (specs[0].extent(0), *self.images.extents, num_channels(self.images.output_type))
+            return dataclasses.replace(self, pixels=Spec(self.images.dtype, 4, None, "FHWC", dims))
         if not registered.names():
             return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
         samples = ctx.first_samples(0)
@@ -351,10 +375,10 @@ class ImageHeaders(HostOperator):
         return {}
 
     def run(self, ctx: HostContext, encoded: Value, *arguments: Value) -> tuple[Any, np.ndarray, np.ndarray]:
-        source = packed(ctx, encoded)
         if self.pixels is not None:
-            arrays = self._decode_arrays(ctx, source, self.pixels, (encoded, *arguments))
+            arrays = self._decode_arrays(ctx, self.pixels, (encoded, *arguments))
             return arrays, np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32), np.zeros((ctx.N, 0), np.int32)
+        source = packed(ctx, encoded)
         info = parse_headers(source)
         info[~ctx.present] = 0
         rasters, reasons = self._registered_rasters(ctx, source, info)
@@ -426,14 +450,21 @@ class ImageHeaders(HostOperator):
                 info[i, Info.DEPTH] = 8 * x.itemsize
         return rasters, reasons
 
-    def _decode_arrays(self, ctx: HostContext, source: Packed, pixels: Spec, values: Sequence[Value]) -> list[np.ndarray]:
-        """The samples of a batch as registered decoders make them, all of one type and number of dimensions."""
+    def _decode_arrays(self, ctx: HostContext, pixels: Spec, values: Sequence[Value]) -> list[np.ndarray]:
+        """The samples of a batch as registered decoders make them, or sequences, all of one type and number of dimensions."""
+        source = values[0].data
+        assert source is not None
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
-        keys = {i: (digest(source[i]), registered.names(), pixels) for i in np.flatnonzero(ctx.present).tolist() if use is not None}
+        keys = {
+            i: (digest(source[i]), registered.names(), pixels, self.images.how)
+            for i in np.flatnonzero(ctx.present).tolist()
+            if use is not None
+        }
         known = {i: x for i, key in keys.items() if use is not None and (x := use.get(key)) is not None}
         wanted = [i for i in np.flatnonzero(ctx.present).tolist() if i not in known]
-        made = dict(zip(wanted, registered.on_threads(lambda i: registered.decoded(source[i]), wanted, ctx.num_threads), strict=True))
-        made = known | {i: self._checked(self._usual(ctx, source[i]) if x is None else x, pixels) for i, x in made.items()}
+        decode = self._frames if of_frames(values[0].spec) else registered.decoded
+        made = dict(zip(wanted, registered.on_threads(lambda i: decode(source[i]), wanted, ctx.num_threads), strict=True))
+        made = known | {i: self._checked(self._usual(ctx.pool, source[i]) if x is None else x, pixels) for i, x in made.items()}
         info = np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32)
         failed = {i: (int(x.code), str(x)) for i, x in made.items() if isinstance(x, _pillow.DecodeError)}
         arrays = {i: x for i, x in made.items() if isinstance(x, np.ndarray)}
@@ -487,29 +518,55 @@ class ImageHeaders(HostOperator):
             return _pillow.DecodeError(Status.UNSUPPORTED, text)
         return convert(np, x, pixels.dtype)
 
-    def _usual(self, ctx: HostContext, data: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+    def _frames(self, encoded: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+        """The images of a sequence ``[F, H, W, C]``, decoded in this thread."""
+        frames = list[np.ndarray]()
+        for k, data in enumerate(encoded):
+            x = self.frame(data)
+            if isinstance(x, np.ndarray) and frames and x.shape != frames[0].shape:
+                x = _pillow.DecodeError(Status.INPUT, f"it is {x.shape}, but frame 0 is {frames[0].shape}")
+            if isinstance(x, _pillow.DecodeError):
+                return _pillow.DecodeError(x.code, f"frame {k}: {x}")
+            frames.append(x)
+        return np.stack(frames) if frames else _pillow.DecodeError(Status.INPUT, "the sequence has no frames")
+
+    def frame(self, data: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+        """An image of a sequence ``[H, W, C]``, decoded in this thread."""
+        x = registered.decoded(data)
+        channels = num_channels(self.images.output_type)
+        if x is None:
+            x = self._usual(_alone(), data)
+        elif isinstance(x, np.ndarray) and (x.ndim != 3 or x.shape[2] not in (1, channels or x.shape[2])):
+            text = f"a frame must be an image of {channels or 'some'} channels, a registered decoder gives {x.dtype}{list(x.shape)}"
+            x = _pillow.DecodeError(Status.UNSUPPORTED, text)
+        elif isinstance(x, np.ndarray):
+            x = np.broadcast_to(x, (*x.shape[:2], channels or x.shape[2]))
+        return self._checked(x, Spec(self.images.dtype, 3, None))
+
+    def _usual(self, pool: int, data: np.ndarray) -> np.ndarray | _pillow.DecodeError:
         """An image that no registered decoder matches, decoded at once."""
         info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
         _cpu.parse_headers(data.reshape(1, -1), np.zeros(1, np.int32), np.array([data.size]), info)
         row = info[0]
         if code := int(row[Info.STATUS]):
             return _pillow.DecodeError(code, f"{_ffi.STATUS[code]}{known_as(data) if code == Status.UNKNOWN_FORMAT else ''}")
+        if why := self._refuse_large(info):
+            return _pillow.DecodeError(Status.TOO_LARGE, why[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], 1)
             if isinstance(raster, _pillow.DecodeError):
                 return raster
             data = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * raster.itemsize, 0, -1
-        (result,) = self.images.on_host(ctx, [(data, row)])
+        (result,) = self.images.on_host(pool, [(data, row)])
         return _pillow.DecodeError(result, _ffi.STATUS[result]) if isinstance(result, int) else result
 
     def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
         """Takes images that the cache holds as finished pixels."""
         op = self.images
-        how = op.output_type, op.dtype.str, op.adjust_orientation, op.use_fast_idct
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
         for i in np.flatnonzero(ctx.present & (x.info[:, Info.STATUS] == 0)).tolist():
-            key = digest(x.source[i]), how, int(x.info[i, Info.HEIGHT]), int(x.info[i, Info.WIDTH])
+            key = digest(x.source[i]), op.how, int(x.info[i, Info.HEIGHT]), int(x.info[i, Info.WIDTH])
             pixels = use.get(key)
             if pixels is not None:
                 x.data[i] = pixels
@@ -532,7 +589,7 @@ class ImageHeaders(HostOperator):
 
     def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
         """Decodes images that GPU kernels don't take to finished pixels."""
-        for i, result in zip(chosen, self.images.on_host(ctx, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True):
+        for i, result in zip(chosen, self.images.on_host(ctx.pool, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True):
             if isinstance(result, int):
                 x.failed[i] = (result, "")
             else:

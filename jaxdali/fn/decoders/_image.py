@@ -51,7 +51,9 @@ def image(
     the batch is prepared; 16-bit TIFF and JPEG 2000 need the package imagecodecs (``pip install jaxdali[formats]``).
 
     Args:
-      input: encoded images, 1-D uint8, as readers and external_source give them. They are host values.
+      input: encoded images, 1-D uint8, as readers and external_source give them. They are host values. Sequences of encoded images are 2-D
+        uint8 with a layout that begins with F, a row of bytes for each, in which anything may follow the file: they become FHWC, and all
+        images of a sequence must have one size. Not in DALI.
       output_type: RGB, BGR, GRAY, YCbCr (ITU-R BT.601, studio range) or ANY_DATA. ANY_DATA keeps the channels of the file: gray 1, gray
         with alpha 2, colour 3, colour with alpha 4, where palettes and CMYK count as colour. The other types drop alpha. GRAY is the Y
         plane of a YCbCr JPEG, and 0.299 R + 0.587 G + 0.114 B of any other image.
@@ -91,7 +93,7 @@ def image(
     Raises:
       ValueError: an unknown `output_type` or `on_error`, a `replace_shape` that does not fit the output type, `max_pixels` below 1, a
         `cache` that is not a number of bytes, or both `cache` and `cache_size`.
-      TypeError: `dtype` is not one of those above, or the input is not 1-D uint8.
+      TypeError: `dtype` is not one of those above, or the input is not encoded images.
 
     A file fails when its batch is made if it ends early, if it is too damaged to be decoded, or if it promises more pixels than its bytes
     can hold or `max_pixels` allows. If JPEG scan data are damaged, the pixels that can be recovered are returned. Unlike DALI, ANY_DATA

@@ -38,16 +38,18 @@ def spec_of(name: str, kind: Any) -> Spec:
         kind = kind.field("bytes").type
     if _is_bytes(kind):
         return Spec(np.dtype(np.uint8), 1, None)
-    if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
+    if _is_number(kind):
         return Spec(_dtype(kind), 0, ())
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+    if _is_list(kind):
         of = kind.value_type
         if t.is_fixed_size_list(kind) and kind.list_size < 0:
             raise RuntimeError(f"{name} is of type {kind}, which is damaged")
-        if t.is_boolean(of) or t.is_integer(of) or t.is_floating(of):
-            dtype = _dtype(of)
-            return Spec(dtype, 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
-    raise RuntimeError(f"{name} is of type {kind}; supported are numbers, strings, bytes, lists of numbers, and images (bytes, path)")
+        if _is_number(of):
+            return Spec(_dtype(of), 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
+        if _is_bytes(of) or (t.is_struct(of) and of.get_field_index("bytes") >= 0):
+            return Spec(np.dtype(np.uint8), 2, None, "F*")
+    what = "numbers, strings, bytes, images (bytes, path), and lists of these"
+    raise RuntimeError(f"{name} is of type {kind}; supported are {what}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +59,8 @@ class Column:
     Attributes:
       values: the values of the rows, one after another; offsets: ``i64[rows + 1]``, where each row begins; None: a row is an element of
         `values`.
-      valid: ``bool[rows]``; None: all are valid.
-      other: gets a row that is not valid, or raises ValueError; None: such rows are null.
+      valid: ``bool[rows]``, the rows that are in `values` as they are; None: all.
+      other: gets another row, or raises ValueError; None: such rows are null.
     """
 
     values: np.ndarray
@@ -154,6 +156,8 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
         offsets = _buffer(column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1)
         data = column.buffers()[2]
         return Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)
+    if _is_list(column.type) and not _is_number(column.type.value_type):
+        return _of_lists_of_bytes(column, fetch, too_large)
     if t.is_fixed_size_list(column.type):
         size = column.type.list_size
         first = column.offset * size
@@ -177,6 +181,42 @@ def _of_lists(column: Any, values: np.ndarray, offsets: np.ndarray | None, begin
         raise ValueError("one of its numbers is null" if whole[i] else "it is null")
 
     return Column(values, offsets, None if valid.all() else valid, null)
+
+
+def _of_lists_of_bytes(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str]) -> Column:
+    """Converts lists of byte strings or images: a row is ``uint8[elements, longest]``, in which zeros follow shorter ones."""
+    if import_pyarrow().types.is_fixed_size_list(column.type):
+        size = column.type.list_size
+        begin = size * (column.offset + np.arange(len(column)))
+        end = begin + size
+    else:
+        offsets = column.offsets.to_numpy()
+        begin, end = offsets[:-1], offsets[1:]
+    inside, whole = column_of(column.values, fetch), _valid(column)
+
+    def padded(i: int) -> np.ndarray:
+        if not whole[i]:
+            raise ValueError("it is null")
+        parts = [inside.row(k) for k in range(begin[i], end[i])]
+        longest = max(map(len, parts), default=0)
+        if why := too_large(len(parts) * longest):
+            raise ValueError(f"{len(parts)} elements of up to {longest} bytes are too large: {why}")
+        row = np.zeros((len(parts), longest), np.uint8)
+        for k, part in enumerate(parts):
+            row[k, : len(part)] = part
+        return row
+
+    return Column(inside.values, inside.offsets, np.zeros(len(column), bool), padded)
+
+
+def _is_list(kind: Any) -> bool:
+    t = import_pyarrow().types
+    return t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind)
+
+
+def _is_number(kind: Any) -> bool:
+    t = import_pyarrow().types
+    return t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind)
 
 
 def _valid(column: Any) -> np.ndarray:

@@ -318,7 +318,7 @@ def parquet(
     Args:
       path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``)
         stand for the matching files, in byte order.
-      columns: the columns to read. They hold numbers, strings, bytes, lists of numbers, or images (structs of ``bytes`` and ``path``). For
+      columns: the columns to read. They hold numbers, strings, bytes, images (structs of ``bytes`` and ``path``), or lists of these. For
         images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). Names of columns of any type, whose values are those of pyarrow's ``as_py`` (a `str`, a number, a list, a
@@ -326,7 +326,9 @@ def parquet(
 
     Returns:
       One output per column, in a list if `columns` is a list (even of a single name). Numbers have the column's type and shape (); strings,
-      bytes and images are ``uint8[bytes]``; lists are vectors. Their source_info is the file's path and the number of the row in the file.
+      bytes and images are ``uint8[bytes]``; lists of numbers are vectors; lists of the others are ``uint8[elements, longest]`` of layout
+      "F*", in which zeros follow shorter ones: `decoders.image` makes sequences FHWC of those. Their source_info is the file's path and the
+      number of the row in the file.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

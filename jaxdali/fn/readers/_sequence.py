@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import io
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
-from ... import _cpu, types
-from ..._core import ffi as _ffi
+from ... import types
 from ..._core.declaration import OneOf, Range
+from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.redaction import redacted
 from ..._core.values import Spec
-from ..._cpu import Format, Info
 from ..._data.files import Files, Path, in_directories
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
-from .._decode import registered
-from .._decode.decode import num_channels, output_shapes
-from .._decode.foreign import known_as
+from .._decode.decode import DecodeImage, ImageHeaders, num_channels
+from .._decode.pillow import DecodeError
+from ..decoders._decoder import MAX_PIXELS
 from ._file import FileArguments
 
 _COLOURS = (types.RGB, types.BGR, types.GRAY)
@@ -33,21 +31,30 @@ class _Clips(Records):
 
     def __init__(self, op: ReadSequence):
         store = Store(op.storage)
-        streams, sizes = in_directories(op.file_root, store, lambda name: True)
-        self.stored = self._files = Files(op.file_root, [name for stream in streams for name in stream], store, sizes)
+        root, sizes = op.file_root or "", None
+        if op.files:
+            streams = [[os.fsencode(os.fspath(store.named(f))) for f in stream] for stream in op.files]
+        else:
+            streams, sizes = in_directories(root, store, lambda name: True)
+        self.stored = self._files = Files(root, [name for stream in streams for name in stream], store, sizes)
         span = (op.sequence_length - 1) * op.stride + 1
         first, begin = [], 0
         for stream in streams:
             first += range(begin, begin + len(stream) - span + 1, op.step)
             begin += len(stream)
         if not first:
-            raise RuntimeError(f"no sub-directory of file_root {op.file_root} has {span} files, which one sequence needs")
+            where = "list in files" if op.files else f"sub-directory of file_root {op.file_root}"
+            raise RuntimeError(f"no {where} has {span} files, which one sequence needs")
         self._first = np.array(first, np.int64)
         self._frames = np.arange(op.sequence_length, dtype=np.int64) * op.stride
-        self._type = types.DALIImageType(op.image_type)
-        self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(self._type))),)
+        images = DecodeImage(
+            output_type=op.image_type, dtype=np.dtype(np.uint8), adjust_orientation=True, use_fast_idct=False, on_error="raise"
+        )
+        self._decoder = ImageHeaders(images=images, on_device=False, max_pixels=MAX_PIXELS)
+        self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(op.image_type))),)
         digest = self._files.digest.copy()
-        digest.update(f"{op.sequence_length} {op.step} {op.stride}".encode())
+        videos = f" {list(map(len, streams))}" if op.files else ""
+        digest.update(f"{op.sequence_length} {op.step} {op.stride}{videos}".encode())
         self.digest = digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -69,53 +76,13 @@ class _Clips(Records):
     def read(self, i: int) -> tuple[np.ndarray, ...]:
         frames = []
         for k in (self._first[i] + self._frames).tolist():
-            try:
-                frames.append(_decoded(self._files.read(k), self._type))
-            except ValueError as e:
-                raise ValueError(f"{self._files.path(k)}: {e}") from e
+            x = self._decoder.frame(np.frombuffer(self._files.read(k), np.uint8))
+            if isinstance(x, DecodeError):
+                raise ValueError(f"{self._files.path(k)}: {x}")
+            frames.append(x)
             if frames[-1].shape != frames[0].shape:
                 raise ValueError(f"{self._files.path(k)}: the frame is {frames[-1].shape}, but the first of its sequence {frames[0].shape}")
         return (np.stack(frames),)
-
-
-def _decoded(data: Any, image_type: types.DALIImageType) -> np.ndarray:
-    """A frame, decoded as by `decoders.image`. Raises ValueError if it is not an image."""
-    encoded = np.frombuffer(data, np.uint8)
-    if registered.names() and (x := registered.decoded(encoded)) is not None:
-        channels = num_channels(image_type)
-        if isinstance(x, registered.DecodeError):
-            raise ValueError(str(x))
-        if x.dtype != np.uint8 or x.ndim != 3 or x.shape[2] not in (1, channels):
-            raise ValueError(f"a frame must be an 8-bit image of {channels} channels, a registered decoder gives {x.dtype}{list(x.shape)}")
-        return np.broadcast_to(x, (*x.shape[:2], channels or 3))
-    info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
-    _cpu.parse_headers(encoded.reshape(1, -1), np.zeros(1, np.int32), np.array([encoded.size]), info)
-    code = int(info[0, Info.STATUS])
-    if not code and info[0, Info.FORMAT] in (Format.JPEG, Format.PNG):
-        out = np.empty(output_shapes(info, image_type, True)[0], np.uint8)
-        code = _cpu.decode_images([encoded], info, [out], int(image_type), True, False, _alone())[0]
-        if not code:
-            return out
-    if code:
-        raise ValueError(f"{_ffi.STATUS[code]}{known_as(encoded)}")
-    return _by_pillow(encoded, image_type)
-
-
-@functools.cache
-def _alone() -> int:
-    """A native pool without threads: the reader's threads decode clips in parallel."""
-    return _cpu.pool_create(1)
-
-
-def _by_pillow(encoded: np.ndarray, image_type: types.DALIImageType) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(encoded.tobytes())) as image:
-            pixels = np.asarray(image.convert("L" if image_type == types.GRAY else "RGB"))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as e:
-        raise ValueError(str(e)) from e
-    return pixels[..., None] if pixels.ndim == 2 else pixels[..., ::-1] if image_type == types.BGR else pixels
 
 
 class ReadSequence(Reader):
@@ -123,11 +90,17 @@ class ReadSequence(Reader):
 
     name: ClassVar[str] = "readers.sequence"
 
-    file_root: Path
+    file_root: Path | None
+    files: tuple[tuple[Path, ...], ...]
     sequence_length: int
     step: int
     stride: int
     image_type: types.DALIImageType
+
+    def __post_init__(self):
+        super().__post_init__()
+        if (self.file_root is None) == (not self.files):
+            raise ArgumentError(f"exactly one of file_root and files must be given, got {'both' if self.files else 'none'}")
 
     def open(self) -> _Clips:
         return _Clips(self)
@@ -136,8 +109,9 @@ class ReadSequence(Reader):
 @operator_function(ReadSequence)
 def sequence(
     *,
-    file_root: Path,
+    file_root: Path | None = None,
     sequence_length: Annotated[int, Range(1)],
+    files: Sequence[Sequence[Path]] = (),
     step: Annotated[int, Range(1)] = 1,
     stride: Annotated[int, Range(1)] = 1,
     image_type: Annotated[types.DALIImageType, OneOf(*_COLOURS)] = types.RGB,
@@ -145,12 +119,13 @@ def sequence(
 ) -> DataNode:
     """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order of their names.
 
-    Sequences stay within a video, and only complete ones are read.
+    Sequences stay within a video, and only complete ones are read. Exactly one of `file_root` and `files` names the frames.
 
-    Differs from DALI: source_info is the path of the first frame, and `shuffle`, `on_error` and `storage` are not in DALI.
+    Differs from DALI: source_info is the path of the first frame, and `files`, `shuffle`, `on_error` and `storage` are not in DALI.
 
     Args:
       file_root: the directory whose sub-directories hold the frames, and nothing else. Deeper levels are not entered.
+      files: the frames of each video in their order, as lists of paths, instead of `file_root`.
       sequence_length: number of frames in a sequence.
       step: distance from the first frame of a sequence to that of the next.
       stride: distance from one frame of a sequence to the next.

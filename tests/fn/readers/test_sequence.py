@@ -59,6 +59,25 @@ def test_colours(videos, kind):
         assert np.abs(x[1, 3, 4].astype(int) - want).max() <= (kind == "GRAY")
 
 
+def test_files_in_lists(videos):
+    files = [[str(videos / "b" / f"{k:03}.png") for k in (4, 0, 2)], [videos / "c" / "000.png"], [videos / "a" / "006.png"] * 2]
+
+    @pipeline_def(batch_size=1, num_threads=2, device_id=None)
+    def definition():
+        return fn.readers.sequence(files=files, sequence_length=2, name="reader", metadata="filename")
+
+    pipe = definition()
+    found = [pipe.run() for _ in range(3)]
+    assert names([np.asarray(x.at(0)) for x, _ in found]) == ["b4b0", "b0b2", "a6a6"]
+    assert list(found[0][1]) == [files[0][0]]
+    for arguments, why in (
+        ({"sequence_length": 4}, "no list in files has 4 files"),
+        ({"file_root": str(videos)}, "exactly one .* got both"),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=why):
+            pipeline_def(lambda a=arguments: fn.readers.sequence(files=files, **{"sequence_length": 1, **a}), batch_size=1)().build()
+
+
 def test_what_is_wrong_is_named(videos):
     with pytest.raises(RuntimeError, match=r"readers\.sequence .*: no sub-directory of file_root .* has 9 files"):
         sequences(videos, 1, sequence_length=9)
