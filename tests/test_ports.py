@@ -1,0 +1,81 @@
+"""The guides that port other code bases, against what the calls of TensorFlow, JAX and Pillow in these gave (tests/data/ports.py)."""
+
+import contextlib
+import functools
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import places
+import pytest
+
+RECORDED = np.load(places.DATA / "ports.npz")
+PHOTOS = [str(places.PHOTOS / f"{name}.jpg") for name in RECORDED["names"]]
+SIZE = 56
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory):
+    """What the code of a guide defines."""
+
+    @functools.cache
+    def names_of(name):
+        text = (places.EXAMPLES / "site" / "guides" / f"{name}.md").read_text()
+        file = tmp_path_factory.mktemp("guides") / f"{name}.py"  # pipelines with conditionals need their source
+        file.write_text("".join(re.findall(r"```\{code-cell\}\n(.*?)```", text, re.DOTALL)))
+        with contextlib.chdir(places.ROOT):
+            return runpy.run_path(str(file))
+
+    return names_of
+
+
+def check(images, name, most, often, share):
+    """No value is more than `most` off, and at most this share of them more than `often`."""
+    for k in range(len(PHOTOS)):
+        difference = np.abs(np.asarray(images[k], np.float64) - RECORDED[f"{name}_{k}"])
+        assert difference.max() <= most, (name, k)
+        assert (difference > often).mean() <= share, (name, k)
+
+
+def test_imagenet(guide):
+    names = guide("port_imagenet")
+    in_windows, normalized = names["in_windows"], names["fn"].crop_mirror_normalize
+    levels = lambda iterator: next(iterator)["image"] * 127.5 + 127.5
+    check(levels(names["big_vision_eval"](PHOTOS, SIZE, batch_size=3)), "big_vision_eval", 1.01, 0.01, 0.03)
+    inception = lambda x: normalized(names["inception_crop"](x, SIZE), **names["RANGE"])
+    check(levels(in_windows(PHOTOS, inception, batch_size=3)), "big_vision_train", 1.01, 0.01, 0.005)
+    check(next(names["flax_eval"](PHOTOS, SIZE, batch_size=3))["image"], "flax_eval", 0.002, 0.0, 1.0)  # recorded as float16
+    flax = lambda x: normalized(names["flax_resize"](x, SIZE), **names["COLORS"])
+    check(next(in_windows(PHOTOS, flax, batch_size=3))["image"], "flax_train", 0.02, 0.002, 0.005)
+    assert names["batch"]["image"].shape == (6, 224, 224, 3)
+    assert len({np.asarray(x).tobytes() for x in names["batch"]["image"]}) == 6
+
+
+def test_images_for_models(guide):
+    names = guide("port_vlm")
+    jpegs = [Path(p).read_bytes() for p in PHOTOS]
+    patches, grids = names["qwen_patches"](jpegs, most=112 * 112)
+    np.testing.assert_array_equal(grids, [RECORDED[f"qwen_grid_{k}"][1:] for k in range(3)])
+    check([np.rint(np.asarray(p) * 127.5 + 127.5) for p in patches], "qwen", 0, 0, 0)
+    for convention, library in (("pillow", "pillow"), ("tensorflow", "jax")):
+        padded = names["resize_with_pad"](names["photos"], 64, 80, convention)
+        check(np.asarray(padded.jax()).astype(int), f"openpi_{library}", 1, 0, 0 if library == "pillow" else 0.001)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sizes_are_those_of_the_definition_for_one_image(seed, guide):
+    smart_resize = guide("port_vlm")["smart_resize"]
+    rng = np.random.default_rng(seed)
+    shapes = np.exp(rng.uniform(np.log(8), np.log(5000), (200, 2))).astype(int)
+    shapes[:50] = 14 * rng.integers(1, 60, (50, 2))  # halves of the factor
+    fewest, most = 4 * 28 * 28, 1280 * 28 * 28
+    for (h, w), got in zip(shapes.tolist(), smart_resize(shapes, 28, fewest, most), strict=True):
+        a, b = round(h / 28) * 28, round(w / 28) * 28
+        if a * b > most:
+            beta = np.sqrt(h * w / most)
+            a, b = max(28, int(h / beta // 28) * 28), max(28, int(w / beta // 28) * 28)
+        elif a * b < fewest:
+            beta = np.sqrt(fewest / (h * w))
+            a, b = int(np.ceil(h * beta / 28)) * 28, int(np.ceil(w * beta / 28)) * 28
+        assert got.tolist() == [a, b]
