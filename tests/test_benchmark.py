@@ -1,5 +1,7 @@
 """jaxdali.benchmark: what it finds, says and draws. Nothing here depends on how long things take."""
 
+import collections
+import html.parser
 import re
 import shutil
 
@@ -40,6 +42,69 @@ def test_a_folder_of_any_depth(tmp_path, capsys, monkeypatch):
     assert {("read", "reader"), ("program", "resize"), ("program", "decoders.image_random_crop")} <= {tuple(r[:2]) for r in rows}
     assert rows[-2] == ["Not", "decoded:", "1", "files,", str(tmp_path / "broken.png")]
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+class Page(html.parser.HTMLParser):
+    """The texts of a page, its tables, its drawings with their numbers of bars and points, and what it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.drawings: list[collections.Counter[str]] = []
+        self.loads: list[str] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.loads += [v for k, v in attrs if k in ("src", "href", "data") or tag in ("script", "link", "iframe")]
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag == "svg":
+            self.drawings.append(collections.Counter())
+        elif "svg" in self.open:
+            self.drawings[-1][tag] += 1
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1].append(data)
+        self.texts.append(data.strip())
+
+
+def test_the_report_is_one_page(tmp_path, capsys, monkeypatch):
+    """It has the tables and sentences that are printed, plots of them, and needs no other file."""
+    monkeypatch.setattr(_report, "_LEAST", 0.0)
+    folder = tmp_path / "<photos> & more"
+    folder.mkdir()
+    shutil.copy(min(places.PHOTOS.glob("*/*_0.jpg")), folder)
+    (folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
+    path = tmp_path / "report.html"
+    assert main([str(folder), *QUICK, "--html", str(path)]) == 0
+    out = capsys.readouterr().out
+    page = Page(path.read_text())
+    assert not page.loads
+    assert "http" not in path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
+    printed = [re.split(r"  +", line.strip()) for line in out.splitlines()]
+    speeds, costs = page.tables
+    assert [len(speeds), speeds[0][0]] == [4, "num_threads"]
+    assert all(row in printed for row in [*speeds, *costs])
+    for line in out.splitlines():
+        if line.startswith(("Bound by", "What helps", "Recommended", "Not decoded", str(folder))):
+            assert line in page.texts
+    by_threads, by_batch, of_a_batch = page.drawings
+    assert (by_threads["circle"], by_batch["circle"], of_a_batch["rect"]) == (2, 2, len(costs) - 1)
 
 
 def test_a_plot_shows_all_points(tmp_path, monkeypatch):
@@ -171,14 +236,16 @@ def test_tables_are_aligned():
     """What takes less than a hundredth of a batch's time is summed up."""
     spent = [_measure.Cost("host", "x", 0.3, "operator"), _measure.Cost("read", "reader", 0.0985, "storage")]
     spent += [_measure.Cost("setup", f"x{i}", 0.0005, "Python") for i in range(3)]
-    assert list(_report.where_time_goes(a_run(batch_size=8), spent))[2:] == [
+    _, rows = _report.where_time_goes(a_run(batch_size=8), spent)
+    assert list(_report.table(rows, 2)) == [
         "stage  operator  ms/batch  us/image  share",
         "-----  --------  --------  --------  -----",
         "host   x           300.00     37500    75%",
         "read   reader       98.50     12312    25%",
         "       3 more        1.50       188     0%",
     ]
-    assert list(_report.speeds([a_run(16, 256, 12345.6)]))[-1] == "         16         256     12346          1.00         1.0"
+    *_, last = _report.table(_report.speeds([a_run(16, 256, 12345.6)]), 0)
+    assert last == "         16         256     12346          1.00         1.0"
 
 
 @pytest.mark.parametrize(("decoder", "advised"), [("decoders.image", True), ("decoders.image_random_crop", False)])

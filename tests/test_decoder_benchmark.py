@@ -1,5 +1,6 @@
 """jaxdali.benchmark --decoders: what it measures, says and draws. Nothing here depends on how long things take."""
 
+import html
 import io
 import math
 import re
@@ -45,7 +46,8 @@ def folder(tmp_path):
 
 
 def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
-    assert main(["--decoders", str(folder), "--rounds", "1", "--plot", str(tmp_path / "plot.svg")]) == 0
+    plots = ["--plot", str(tmp_path / "plot.svg"), "--html", str(tmp_path / "report.html")]
+    assert main(["--decoders", str(folder), "--rounds", "1", *plots]) == 0
     out = capsys.readouterr().out
     headings = re.findall(r"^(.*): (\d+) files? of \d+ KB on average$", out, re.MULTILINE)
     assert headings == [
@@ -67,6 +69,10 @@ def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
     drawn = ElementTree.parse(tmp_path / "plot.svg").getroot()
     bars = [r for r in drawn.iter("{http://www.w3.org/2000/svg}rect") if r.get("fill") == "#2a6fbb"]
     assert len(bars) == len(headings)
+    page = html.unescape((tmp_path / "report.html").read_text())
+    assert re.findall(r"<h2>(.*): (\d+) files? of \d+ KB on average</h2>", page) == headings
+    assert (page.count("<table>"), page.count("<svg"), page.count('fill="#2a6fbb"')) == (len(headings), 1, len(headings))
+    assert f"<p>Not measured: 1 file: {folder}/text.jpg (not an image that Pillow knows)</p>" in page
 
 
 def test_files_are_evenly_spaced(tmp_path, capsys):

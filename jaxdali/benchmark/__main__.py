@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import os
 import pathlib
+import platform
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +16,7 @@ import jax
 from .. import __version__
 from .._core.errors import ArgumentError
 from .._core.threads import available_cpus
-from . import _comparison, _decoders, _definitions, _measure, _report
+from . import _comparison, _decoders, _definitions, _measure, _page, _report
 
 BATCH_SIZES = (16, 64, 256)
 _PROFILED = 5  # batches
@@ -48,6 +50,12 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
         nargs="?",
         const=_PLOT,
         help=f"draw the results, too, into this file, or {_PLOT}: PNG, which needs matplotlib; with --decoders also SVG or HTML",
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        type=pathlib.Path,
+        help="write the report with its plots into this file, too: one page that needs no other",
     )
     of_pipelines = parser.add_argument_group("pipelines")
     of_pipelines.add_argument(
@@ -140,16 +148,42 @@ def _compare(args: argparse.Namespace):
     if args.plot is not None:
         _comparison.plot(args.plot, groups, f"{args.folder}: {len(files)} images, one thread")
         print(f"{args.plot} written")
+    if args.html is not None:
+        parts = [_page.paragraph(f"{args.folder}: {len(chosen)} of {len(paths)} images, medians of {args.rounds} measurements")]
+        parts.append(_comparison.svg(groups, f"{len(files)} images, one thread"))
+        for group in groups:
+            name, rows = _comparison.rows_of(group)
+            parts += [_page.heading(name), _page.table(rows, 1) if len(rows) > 1 else _page.paragraph("no decoder takes them")]
+        parts += map(_page.paragraph, _comparison.closing(failed, bad, unusable, missing))
+        _write_page(args.html, "Speed of image decoders", parts)
+
+
+def _machine() -> str:
+    """The versions and the machine."""
+    return f"jaxdali {__version__}, jax {jax.__version__}, {jax.devices()[0].device_kind}, {available_cpus()} cores"
+
+
+def _write_page(path: pathlib.Path, title: str, parts: Sequence[str]):
+    about = f"{_machine()}; Python {platform.python_version()}, {platform.machine()}; {datetime.datetime.now():%Y-%m-%d %H:%M}"
+    if busy := _load():
+        about += f"\n{busy}"
+    path.write_text(_page.page(title, [*parts, f"<footer>{_page.paragraph(about)}</footer>"]), encoding="utf-8")
+    print(f"{path} written")
+
+
+def _load() -> str:
+    """What is said of a machine with other work, or ""."""
+    load = os.getloadavg()[0]
+    return f"The machine has other work (load {load:.1f}), so these are not its best figures." if load > 0.25 * available_cpus() else ""
 
 
 def _say_load():
-    if (load := os.getloadavg()[0]) > 0.25 * available_cpus():
-        print(f"The machine has other work (load {load:.1f}), so these are not its best figures.\n", flush=True)
+    if busy := _load():
+        print(f"{busy}\n", flush=True)
 
 
 def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
-    device = jax.devices()[0]
-    print(f"jaxdali {__version__}, jax {jax.__version__}, {device.device_kind}, {available_cpus()} cores\n{what}\n", flush=True)
+    print(f"{_machine()}\n{what}\n", flush=True)
     _say_load()
     middle = args.batch_sizes[len(args.batch_sizes) // 2]
     step = args.step_ms / 1e3
@@ -177,14 +211,25 @@ def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     finally:
         close()
     spent = _measure.costs(chosen, inside)
-    print(*_report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle)]), sep="\n")
-    print("", *_report.where_time_goes(chosen, spent), "", sep="\n")
-    print(*_report.verdict(chosen, spent, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen)), sep="\n")
+    speeds = _report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle)])
+    title, costs = _report.where_time_goes(chosen, spent)
+    said = [*_report.verdict(chosen, spent, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen))]
     if bad := sorted({f for r in (*by_threads, *by_batch) for f in r.bad}):
-        print(f"Not decoded: {len(bad)} files, {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}")
+        said.append(f"Not decoded: {len(bad)} files, {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}")
+    print(*_report.table(speeds, 0), "", f"{title}:", "", *_report.table(costs, 2), "", *said, sep="\n")
     if args.plot is not None:
         _report.plot(args.plot, by_threads, by_batch, chosen, spent, what.replace("\npipeline: ", "; "))
         print(f"{args.plot} written")
+    if args.html is not None:
+        parts = [
+            _page.paragraph(what),
+            _page.paragraph(said[0], "verdict"),
+            *map(_page.paragraph, said[1:]),
+            _page.plots(by_threads, by_batch, chosen, spent),
+            *(_page.heading("Throughput"), _page.table(speeds, 0)),
+            *(_page.heading(title), _page.table(costs, 2)),
+        ]
+        _write_page(args.html, "Speed of a pipeline", parts)
 
 
 if __name__ == "__main__":

@@ -18,17 +18,23 @@ _LISTED = 3  # files of a decoder that are named
 def tables(groups: Sequence[Group]) -> Iterator[str]:
     """A table for each kind of files, with bars for megapixels per second."""
     for group in groups:
-        size = sum(f.size for f in group.files) / len(group.files)
-        yield f"{group.kind}: {_files(len(group.files))} of {size / 1e3:.0f} KB on average"
-        yield ""
+        name, (head, *rows) = rows_of(group)
         most = max((r.megapixels for r in group.results), default=0.0)
-        rows = [("decoder", "", "CPU ms/image", "megapixels/s", f"times {REFERENCE}", f"from {REFERENCE}", "files")]
-        for r in group.results:
-            bar = "#" * max(1, round(_BAR * r.megapixels / most))
-            numbers = (f"{1e3 * r.seconds:.2f}", f"{r.megapixels:.0f}", _or_dash(r.speed), _or_dash(r.difference), str(r.decoded))
-            rows.append((r.decoder, bar, *numbers))
-        yield from table(rows, 2) if group.results else ["no decoder takes them"]
+        drawn = ["#" * max(1, round(_BAR * r.megapixels / most)) for r in group.results]
+        yield name
         yield ""
+        with_bars = [(head[0], "", *head[1:]), *((row[0], bar, *row[1:]) for row, bar in zip(rows, drawn, strict=True))]
+        yield from table(with_bars, 2) if rows else ["no decoder takes them"]
+        yield ""
+
+
+def rows_of(group: Group) -> tuple[str, list[tuple[str, ...]]]:
+    """What the files of a group are, and the rows of its table, the head first."""
+    size = sum(f.size for f in group.files) / len(group.files)
+    rows = [("decoder", "CPU ms/image", "megapixels/s", f"times {REFERENCE}", f"from {REFERENCE}", "files")]
+    for r in group.results:
+        rows.append((r.decoder, f"{1e3 * r.seconds:.2f}", f"{r.megapixels:.0f}", _or_dash(r.speed), _or_dash(r.difference), str(r.decoded)))
+    return f"{group.kind}: {_files(len(group.files))} of {size / 1e3:.0f} KB on average", rows
 
 
 def closing(

@@ -35,25 +35,23 @@ def table(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
             yield "  ".join("-" * w for w in widths)
 
 
-def speeds(runs: Sequence[Run]) -> Iterator[str]:
-    """Throughput against threads and batch size."""
-    rows = [("num_threads", "batch_size", "images/s", "CPU ms/image", "busy cores")]
+def speeds(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+    """Throughput against threads and batch size: the rows of a table."""
+    rows: list[tuple[str, ...]] = [("num_threads", "batch_size", "images/s", "CPU ms/image", "busy cores")]
     for r in runs:
         rows.append((str(r.num_threads), str(r.batch_size), f"{r.images_per_second:.0f}", f"{1e3 * r.cpu:.2f}", f"{r.cores:.1f}"))
-    yield from table(rows, 0)
+    return rows
 
 
-def where_time_goes(run: Run, spent: Sequence[Cost]) -> Iterator[str]:
-    """The costs of a batch."""
-    rows = [("stage", "operator", "ms/batch", "us/image", "share")]
-    for stage, operator, seconds, share in _shown(spent):
+def where_time_goes(run: Run, spent: Sequence[Cost]) -> tuple[str, list[tuple[str, ...]]]:
+    """The costs of a batch: a title, and the rows of a table whose first two columns are texts."""
+    rows: list[tuple[str, ...]] = [("stage", "operator", "ms/batch", "us/image", "share")]
+    for stage, operator, seconds, share in shown(spent):
         rows.append((stage, operator, f"{1e3 * seconds:.2f}", f"{1e6 * seconds / run.batch_size:.0f}", f"{share:.0%}"))
-    yield f"Where the time of a batch goes (num_threads={run.num_threads}, batch_size={run.batch_size}):"
-    yield ""
-    yield from table(rows, 2)
+    return f"Where the time of a batch goes (num_threads={run.num_threads}, batch_size={run.batch_size})", rows
 
 
-def _shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
+def shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
     """Stage, operator, seconds and share of the larger costs, and of the rest together."""
     total = sum(c.seconds for c in spent) or 1.0
     large = [c for c in spent if c.seconds >= _LEAST * total]
@@ -109,10 +107,10 @@ def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run],
     middle.plot(sizes, [r.images_per_second for r in by_batch], "o-")
     left.set_ylim(bottom=0)  # last, because it fixes the axis to the data drawn so far
     middle.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
-    shown = list(_shown(spent))
-    names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in shown]
-    bars = right.barh(names, [1e3 * seconds for *_, seconds, _ in shown])
-    right.bar_label(bars, [f"{share:.0%}" for *_, share in shown], padding=3)
+    costs = list(shown(spent))
+    names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in costs]
+    bars = right.barh(names, [1e3 * seconds for *_, seconds, _ in costs])
+    right.bar_label(bars, [f"{share:.0%}" for *_, share in costs], padding=3)
     right.invert_yaxis()
     right.margins(x=0.15)
     right.set(xlabel=f"ms of a batch (num_threads={run.num_threads}, batch_size={run.batch_size})")
