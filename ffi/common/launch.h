@@ -86,6 +86,41 @@ JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
   return DivideLong(a, b);
 }
 
+// A divisor of many numbers. Those of 31 bits are divided by a multiplication.
+class Divisor {
+ public:
+  Divisor() = default;
+  JAXDALI_HD explicit Divisor(int64_t n) : n_(n), multiplier_(0), shift_(31) {
+    if (n < 1 || n >> 31 != 0) return;  // the quotient is 0
+    while (int64_t{1} << (shift_ - 31) < n) shift_++;
+    multiplier_ = static_cast<uint32_t>((uint64_t{1} << shift_) / static_cast<uint64_t>(n) + 1);
+  }
+  JAXDALI_HD int64_t n() const { return n_; }
+  struct Result32 {
+    uint32_t quotient, rest;
+  };
+  JAXDALI_HD Result32 Divide(uint32_t a) const {  // a < 2^31
+    const uint32_t q = static_cast<uint32_t>(static_cast<uint64_t>(a) * multiplier_ >> shift_);
+    return {q, a - q * static_cast<uint32_t>(n_)};
+  }
+  struct Result {
+    uint64_t quotient, rest;
+  };
+  JAXDALI_HD Result Divide(uint64_t a) const {
+    if (a >> 31 == 0) {
+      const Result32 r = Divide(static_cast<uint32_t>(a));
+      return {r.quotient, r.rest};
+    }
+    const Quotient q = DivideLong(static_cast<int64_t>(a), n_);
+    return {static_cast<uint64_t>(q.quotient), static_cast<uint64_t>(q.rest)};
+  }
+
+ private:
+  int64_t n_;
+  uint32_t multiplier_;
+  int32_t shift_;
+};
+
 template <class Kernel>
 const void* FunctionOf();  // the CUDA function; null in the emulation
 

@@ -81,6 +81,8 @@ JAXDALI_HD inline uint32_t BitsOf(T v) {
     return AsBits(v);
   else if constexpr (kIsSmallFloat<T>)
     return v.bits;
+  else if constexpr (std::is_same_v<T, bool>)
+    return v;
   else
     return static_cast<std::make_unsigned_t<T>>(v);
 }

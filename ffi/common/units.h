@@ -1,0 +1,170 @@
+// Access to arrays 16 bytes at a time, for CUDA kernels whose threads write units of 16 aligned bytes of the output.
+#ifndef JAXDALI_FFI_COMMON_UNITS_H_
+#define JAXDALI_FFI_COMMON_UNITS_H_
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "ffi/common/batch.h"
+#include "ffi/common/convert.h"
+#include "ffi/common/hd.h"
+#include "ffi/common/words.h"
+
+namespace jaxdali {
+
+// Stands for an element type that is only known at run time. Kernels are compiled for the usual types of images, and
+// once for all others.
+struct AnyType {};
+
+// Calls f(T{}), or f with the C++ type of `type` if T is AnyType.
+template <class T, class F>
+JAXDALI_HD inline auto WithKnown([[maybe_unused]] DType type, F f) {
+  if constexpr (std::is_same_v<T, AnyType>)
+    return WithType(type, f);
+  else
+    return f(T{});
+}
+
+// Whether the elements of each sample can be counted in 31 bits.
+inline bool Counts32(const Batch& b) { return b.capacity >> 31 == 0; }
+
+// Calls f(V{}, In{}, Out{}, Index{}) with the types for which a kernel that computes in V is compiled. Index is the
+// unsigned type in which the elements of a sample are counted: 64-bit arithmetic takes several instructions on a GPU.
+template <class F>
+auto WithKernelTypes(const Batch& in, const Batch& out, F f) {
+  auto with_out = [&](auto from) {
+    switch (out.dtype) {
+      case DType::kU8:
+        return f(float{}, from, uint8_t{}, uint32_t{});
+      case DType::kF16:
+        return f(float{}, from, Half{}, uint32_t{});
+      case DType::kBF16:
+        return f(float{}, from, BFloat16{}, uint32_t{});
+      case DType::kF32:
+        return f(float{}, from, float{}, uint32_t{});
+      default:
+        return f(float{}, AnyType{}, AnyType{}, uint32_t{});
+    }
+  };
+  const bool small = Counts32(in) && Counts32(out), is_float = FitsFloat(in.dtype);
+  if (!small && is_float) return f(float{}, AnyType{}, AnyType{}, uint64_t{});
+  if (!small) return f(double{}, AnyType{}, AnyType{}, uint64_t{});
+  if (in.dtype == DType::kU8) return with_out(uint8_t{});
+  if (in.dtype == DType::kF32) return with_out(float{});
+  if (is_float) return f(float{}, AnyType{}, AnyType{}, uint32_t{});
+  return f(double{}, AnyType{}, AnyType{}, uint32_t{});
+}
+
+// Element i of an array of elements T, or of the type `type` if T is AnyType.
+template <class V, class T>
+JAXDALI_HD inline V LoadAs(DType type, const void* from, int64_t i) {
+  return WithKnown<T>(type, [&](auto t) -> V {
+    using E = decltype(t);
+    if constexpr (kIsSmallFloat<E>)
+      return static_cast<V>(static_cast<float>(static_cast<const E*>(from)[i]));
+    else
+      return static_cast<V>(static_cast<const E*>(from)[i]);
+  });
+}
+
+inline constexpr int kUnit = 16;  // bytes
+inline constexpr int kUnitWords = kUnit / 4;
+
+// Reads the 16 bytes at `p`, which is any address, by the words that contain them. Returns false if these words reach
+// outside the buffer from `begin` to `end`.
+JAXDALI_HD inline bool ReadUnit(const uint8_t* p, const uint8_t* begin, const uint8_t* end, uint32_t* words) {
+  const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
+  p -= over;
+  if (end - p < kUnit + 4 || p < begin) return false;
+  uint32_t low = ReadWord(p);
+  JAXDALI_UNROLL
+  for (int w = 0; w < kUnitWords; w++) {
+    const uint32_t high = ReadWord(p + 4 * (w + 1));
+    words[w] = Funnel(low, high, 8 * over);
+    low = high;
+  }
+  return true;
+}
+
+// The elements of an output, in units. The first and the last unit may reach outside.
+struct Units {
+  uint8_t* out;
+  int64_t size;    // elements
+  int32_t each;    // elements of a unit
+  int32_t before;  // elements of the first unit that are before the output
+
+  // Returns the number of units.
+  JAXDALI_HD int64_t Set(void* to, int64_t elements, DType type) {
+    out = static_cast<uint8_t*>(to);
+    size = elements;
+    each = kUnit / static_cast<int32_t>(SizeOf(type));
+    before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & (kUnit - 1)) * each / kUnit;
+    return size > 0 ? (size + before + each - 1) / each : 0;
+  }
+  // The first element of a unit; for the first unit, of the output.
+  JAXDALI_HD int64_t First(int64_t unit) const {
+    const int64_t i = unit * each - before;
+    return i > 0 ? i : 0;
+  }
+  // Whether all 16 bytes of a unit belong to the output.
+  template <class T>
+  JAXDALI_HD bool IsWhole(int64_t unit) const {
+    constexpr int kEach = kUnit / sizeof(T);
+    const int64_t i = unit * kEach - before;
+    return i >= 0 && i + kEach <= size;
+  }
+  // Writes the elements of a unit. next() returns them one after another. T has the size of an element.
+  template <class T, class Next>
+  JAXDALI_HD void Write(int64_t unit, Next next) const {
+    if (!IsWhole<T>(unit)) return WritePart<T>(unit, next);
+    uint32_t words[kUnitWords];
+    JAXDALI_UNROLL
+    for (int w = 0; w < kUnitWords; w += kStep<T>) Fill<T>(words + w, next);
+    WriteWords(out + unit * kUnit - before * static_cast<int64_t>(sizeof(T)), words);
+  }
+  // The same with less code, for a next() that is long.
+  template <class T, class Next>
+  JAXDALI_HD void WriteInLoop(int64_t unit, Next next) const {
+    if (!IsWhole<T>(unit)) return WritePart<T>(unit, next);
+    uint32_t words[kUnitWords] = {};
+    JAXDALI_UNROLL_BY(1)
+    for (int w = 0; w < kUnitWords; w += kStep<T>) {
+      JAXDALI_UNROLL  // moves them, because an array with a variable index is not in registers
+          for (int k = 0; k + kStep<T> < kUnitWords; k++) words[k] = words[k + kStep<T>];
+      Fill<T>(words + kUnitWords - kStep<T>, next);
+    }
+    WriteWords(out + unit * kUnit - before * static_cast<int64_t>(sizeof(T)), words);
+  }
+
+ private:
+  template <class T>
+  static constexpr int kStep = sizeof(T) == 8 ? 2 : 1;  // words that contain whole elements
+
+  template <class T, class Next>
+  JAXDALI_HD static void Fill(uint32_t* words, Next& next) {
+    if constexpr (sizeof(T) == 8) {
+      const T v = next();
+      uint64_t bits;
+      std::memcpy(&bits, &v, sizeof bits);
+      words[0] = static_cast<uint32_t>(bits);
+      words[1] = static_cast<uint32_t>(bits >> 32);
+    } else {
+      constexpr int kBits = 8 * static_cast<int>(sizeof(T));
+      words[0] = 0;
+      JAXDALI_UNROLL
+      for (int shift = 0; shift < 32; shift += kBits) words[0] |= BitsOf<T>(next()) << shift;
+    }
+  }
+  template <class T, class Next>
+  JAXDALI_HD void WritePart(int64_t unit, Next& next) const {
+    constexpr int kEach = kUnit / sizeof(T);
+    const int64_t i = unit * kEach - before;
+    JAXDALI_UNROLL_BY(1)
+    for (int64_t k = i > 0 ? i : 0; k < i + kEach && k < size; k++) reinterpret_cast<T*>(out)[k] = next();
+  }
+};
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_UNITS_H_
