@@ -1,44 +1,97 @@
-// The linear map of channels on CUDA, with one thread per pixel.
+// The linear map of channels on CUDA, with one thread per four pixels.
 #include "ffi/color/color.h"
 #include "ffi/common/launch.h"
+#include "ffi/common/units.h"
 
 namespace jaxdali {
 namespace {
 
-template <class V>
+// The types and numbers of channels are known when compiling, or they are AnyType and 0.
+template <class V, class In, class Out, int kIn, int kOut>
 struct Colors : ColorBatch {
+  static constexpr int kPixels = kIn > 0 ? 4 : 1;
+
   struct Plan {
-    int64_t units;  // pixels
-    const void* from;
-    void* to;
+    int64_t units;
+    int64_t pixels;
+    const uint8_t* from;
+    uint8_t* to;
     float matrix[kMaxColors * (kMaxColors + 1)];
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
-    s->units = Pixels(i);
+    s->pixels = Pixels(i);
+    s->units = (s->pixels + kPixels - 1) / kPixels;
     s->from = in.bytes(i);
     s->to = out.bytes(i);
     for (int k = 0; k < out_channels * (in_channels + 1); k++) s->matrix[k] = Matrix(i)[k];
-    return s->units < 0 ? kInternal : kOk;
+    return s->pixels < 0 ? kInternal : kOk;
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
-    for (int64_t p = first; p < end; p += kThreads) {
-      V pixel[kMaxColors];
-      for (int k = 0; k < in_channels; k++) pixel[k] = LoadElement<V>(in.dtype, s.from, p * in_channels + k);
-      for (int c = 0; c < out_channels; c++) {
-        const float* m = s.matrix + c * (in_channels + 1);
-        V sum = pixel[0] * static_cast<V>(m[0]);
-        for (int k = 1; k < in_channels; k++) sum += pixel[k] * static_cast<V>(m[k]);
-        StoreElement(out.dtype, s.to, p * out_channels + c, sum + static_cast<V>(m[in_channels]));
+    for (int64_t k = first; k < end; k += kThreads) {
+      int64_t p = k * kPixels;
+      if constexpr (kIn == 0) {
+        AnyPixel(s, p);
+      } else if (p + kPixels <= s.pixels) {
+        Map<kPixels>(s, p);
+      } else {
+        for (; p < s.pixels; p++) Map<1>(s, p);
       }
+    }
+  }
+
+ private:
+  template <int kPixelsAtOnce>
+  JAXDALI_HD static void Map(const Plan& s, int64_t p) {
+    V from[kPixelsAtOnce * kIn];
+    Out to[kPixelsAtOnce * kOut];
+    LoadElements<In, kPixelsAtOnce * kIn>(reinterpret_cast<const In*>(s.from) + p * kIn, from);
+    JAXDALI_UNROLL
+    for (int c = 0; c < kOut; c++) {
+      const float* m = s.matrix + c * (kIn + 1);
+      JAXDALI_UNROLL
+      for (int q = 0; q < kPixelsAtOnce; q++) {
+        V sum = from[q * kIn] * static_cast<V>(m[0]);
+        JAXDALI_UNROLL
+        for (int i = 1; i < kIn; i++) sum += from[q * kIn + i] * static_cast<V>(m[i]);
+        to[q * kOut + c] = ConvertTo<Out>(sum + static_cast<V>(m[kIn]));
+      }
+    }
+    StoreElements<Out, kPixelsAtOnce * kOut>(reinterpret_cast<Out*>(s.to) + p * kOut, to);
+  }
+  JAXDALI_HD void AnyPixel(const Plan& s, int64_t p) const {
+    V pixel[kMaxColors];
+    for (int k = 0; k < in_channels; k++) pixel[k] = LoadElement<V>(in.dtype, s.from, p * in_channels + k);
+    for (int c = 0; c < out_channels; c++) {
+      const float* m = s.matrix + c * (in_channels + 1);
+      V sum = pixel[0] * static_cast<V>(m[0]);
+      for (int k = 1; k < in_channels; k++) sum += pixel[k] * static_cast<V>(m[k]);
+      StoreElement(out.dtype, s.to, p * out_channels + c, sum + static_cast<V>(m[in_channels]));
     }
   }
 };
 
+template <class V, class In, class Out, int kIn, int kOut>
+const char* LaunchColors(const ColorBatch& b, const Samples& samples, void* stream) {
+  return Launch(Colors<V, In, Out, kIn, kOut>{b}, samples, stream);
+}
+
 }  // namespace
 
 const char* LaunchColor(const ColorBatch& b, const Samples& samples, void* stream) {
-  return FitsFloat(b.in.dtype) ? Launch(Colors<float>{b}, samples, stream) : Launch(Colors<double>{b}, samples, stream);
+  return WithKernelTypes(b.in, b.out, [&](auto v, auto from, auto to, auto) {
+    using V = decltype(v);
+    using In = decltype(from);
+    using Out = decltype(to);
+    if constexpr (!std::is_same_v<In, AnyType>) {
+      const int channels = 10 * b.in_channels + b.out_channels;
+      if (channels == 33) return LaunchColors<V, In, Out, 3, 3>(b, samples, stream);
+      if (channels == 31) return LaunchColors<V, In, Out, 3, 1>(b, samples, stream);
+      if (channels == 13) return LaunchColors<V, In, Out, 1, 3>(b, samples, stream);
+      if (channels == 11) return LaunchColors<V, In, Out, 1, 1>(b, samples, stream);
+    }
+    return LaunchColors<V, AnyType, AnyType, 0, 0>(b, samples, stream);
+  });
 }
 
 }  // namespace jaxdali

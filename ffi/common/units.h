@@ -68,6 +68,37 @@ JAXDALI_HD inline V LoadAs(DType type, const void* from, int64_t i) {
   });
 }
 
+// Loads n elements as float, by words if they are aligned.
+template <class T, int n>
+JAXDALI_HD inline void LoadElements(const T* from, float* to) {
+  constexpr int kOfWord = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+  if (n % kOfWord == 0 && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
+    JAXDALI_UNROLL
+    for (int i = 0; i < n; i++)
+      to[i] = ElementOf<T>(ReadWord(reinterpret_cast<const uint8_t*>(from + i / kOfWord * kOfWord)), i % kOfWord);
+  } else {
+    JAXDALI_UNROLL
+    for (int i = 0; i < n; i++) to[i] = static_cast<float>(from[i]);
+  }
+}
+// Stores n elements, by words if they are aligned.
+template <class T, int n>
+JAXDALI_HD inline void StoreElements(T* to, const T* from) {
+  constexpr int kOfWord = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+  if (n % kOfWord == 0 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+    JAXDALI_UNROLL
+    for (int i = 0; i < n; i += kOfWord) {
+      uint32_t word = 0;
+      JAXDALI_UNROLL
+      for (int e = 0; e < kOfWord; e++) word |= BitsOf<T>(from[i + e]) << (8 * static_cast<int>(sizeof(T)) * e);
+      WriteWord(reinterpret_cast<uint8_t*>(to + i), word);
+    }
+  } else {
+    JAXDALI_UNROLL
+    for (int i = 0; i < n; i++) to[i] = from[i];
+  }
+}
+
 inline constexpr int kUnit = 16;  // bytes
 inline constexpr int kUnitWords = kUnit / 4;
 

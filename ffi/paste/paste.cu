@@ -1,50 +1,113 @@
-// The canvases on CUDA. One thread per element looks for the topmost region that contains it.
+// The canvases on CUDA, with one thread per 16 bytes of the output. It looks for the topmost region at its first
+// element, and again where that region or a row ends.
 #include "ffi/common/launch.h"
-#include "ffi/common/words.h"
+#include "ffi/common/units.h"
 #include "ffi/paste/paste.h"
 
 namespace jaxdali {
 namespace {
 
+// Elements that are only moved are of one type V, In and Out: the unsigned integer of their size.
+template <class V, class In, class Out>
 struct PasteCanvas : PasteBatch {
   struct Plan {
-    int64_t units;  // elements
-    int i;
-    Sample shape;
+    int64_t units;
+    Units to;
+    int32_t i;
+    int32_t channels;
+    Divisor row, height;  // elements of a row, rows of a frame
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
-    s->units = out.size(i);
+    const Sample shape = Shape(out, i);
+    s->units = s->to.Set(out.bytes(i), out.size(i), out.dtype);
     s->i = i;
-    s->shape = Shape(out, i);
+    s->channels = static_cast<int32_t>(shape.channels);
+    s->row = Divisor(shape.width * shape.channels);
+    s->height = Divisor(shape.height);
     return Check(i);
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
-    const Sample& to = s.shape;
-    const int64_t start = out.start(s.i);
-    for (int64_t k = first; k < end; k += kThreads) {
-      const Quotient pixel = Divide(k, to.channels), row = Divide(pixel.quotient, to.width);
-      const Quotient frame = Divide(row.quotient, to.height);
-      double value = 0;
-      for (int j = most - 1; j >= 0; j--) {
-        const PasteRegion& r = regions[static_cast<int64_t>(s.i) * most + j];
-        const int64_t y = frame.rest - r.out_y, x = row.rest - r.out_x;
-        if (r.source < 0 || y < 0 || y >= r.height || x < 0 || x >= r.width) continue;
-        const Sample from = Shape(in, r.source);
-        const int64_t at =
-            ((frame.quotient * from.height + r.in_y + y) * from.width + r.in_x + x) * to.channels + pixel.rest;
-        value = LoadElement<double>(in.dtype, in.data, in.start(r.source) + at);
-        break;
+    WithKnown<Out>(out.dtype, [&](auto t) {
+      using T = decltype(t);
+      for (int64_t k = first; k < end; k += kThreads) {
+        int64_t i = s.to.First(k);
+        Run run = RunAt(s, i);
+        if (s.to.template IsWhole<T>(k) && run.left >= s.to.each) {
+          if (run.from < 0)
+            s.to.template Write<T>(k, [] { return T{}; });
+          else
+            s.to.template Write<T>(k, [&] { return Element<T>(run.from++); });
+          continue;
+        }
+        s.to.template WriteInLoop<T>(k, [&] {
+          if (run.left == 0) run = RunAt(s, i);
+          i++;
+          run.left--;
+          return run.from < 0 ? T{} : Element<T>(run.from++);
+        });
       }
-      StoreElement(out.dtype, out.data, start + k, value);
+    });
+  }
+
+ private:
+  // Elements of one row of the canvas from the same region.
+  struct Run {
+    int64_t from;  // the first one's number in the input; -1: no region
+    int64_t left;  // how many
+  };
+
+  JAXDALI_NOINLINE JAXDALI_HD Run RunAt(const Plan& s, int64_t i) const {
+    const auto row = s.row.Divide(static_cast<uint64_t>(i)), frame = s.height.Divide(row.quotient);
+    const int64_t x = static_cast<int64_t>(row.rest), y = static_cast<int64_t>(frame.rest);
+    Run run{-1, s.row.n() - x};
+    for (int j = most - 1; j >= 0; j--) {
+      const PasteRegion& r = regions[static_cast<int64_t>(s.i) * most + j];
+      const int64_t down = y - r.out_y, right = x - int64_t{r.out_x} * s.channels, n = int64_t{r.width} * s.channels;
+      if (r.source < 0 || down < 0 || down >= r.height || right >= n) continue;
+      if (right < 0) {  // it begins further on in this row
+        if (run.left > -right && n > 0) run.left = -right;
+        continue;
+      }
+      if (run.left > n - right) run.left = n - right;
+      const Sample from = Shape(in, r.source);
+      const int64_t source_row = static_cast<int64_t>(frame.quotient) * from.height + r.in_y + down;
+      run.from = in.start(r.source) + (source_row * from.width + r.in_x) * s.channels + right;
+      break;
     }
+    return run;
+  }
+  template <class T>
+  JAXDALI_HD T Element(int64_t at) const {
+    if constexpr (std::is_integral_v<V>)
+      return static_cast<const T*>(in.data)[at];
+    else
+      return ConvertTo<T>(LoadAs<V, In>(in.dtype, in.data, at));
   }
 };
+
+template <class V, class In, class Out>
+const char* LaunchCanvas(const PasteBatch& b, const Samples& samples, void* stream) {
+  return Launch(PasteCanvas<V, In, Out>{b}, samples, stream);
+}
 
 }  // namespace
 
 const char* LaunchPaste(const PasteBatch& b, const Samples& samples, void* stream) {
-  return Launch(PasteCanvas{b}, samples, stream);
+  if (b.in.dtype != b.out.dtype) {
+    if (FitsFloat(b.in.dtype)) return LaunchCanvas<float, AnyType, AnyType>(b, samples, stream);
+    return LaunchCanvas<double, AnyType, AnyType>(b, samples, stream);
+  }
+  switch (SizeOf(b.in.dtype)) {
+    case 1:
+      return LaunchCanvas<uint8_t, uint8_t, uint8_t>(b, samples, stream);
+    case 2:
+      return LaunchCanvas<uint16_t, uint16_t, uint16_t>(b, samples, stream);
+    case 4:
+      return LaunchCanvas<uint32_t, uint32_t, uint32_t>(b, samples, stream);
+    default:
+      return LaunchCanvas<uint64_t, uint64_t, uint64_t>(b, samples, stream);
+  }
 }
 
 }  // namespace jaxdali
