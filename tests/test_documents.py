@@ -7,6 +7,7 @@ The tutorial itself is examples/getting_started.py, which test_examples.py runs.
 
 import ctypes
 import re
+import runpy
 import textwrap
 
 import jax
@@ -38,6 +39,16 @@ def operators_in_words():
 def test_the_readme_has_all_operators():
     wanted = operators_in_words()
     assert wanted in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
+
+
+def test_the_picture_and_the_table_of_speeds_have_the_numbers_of_the_results():
+    draw = runpy.run_path(str(places.ROOT / "tests" / "benchmarks" / "draw_speed.py"))
+    numbers = draw["numbers"]()
+    assert numbers["jaxdali"].keys() == numbers["DALI 2.4"].keys() == draw["PIPELINES"].keys()
+    advice = "run tests/benchmarks/draw_speed.py, and copy its table into the README"
+    assert draw["PICTURE"].read_text() == draw["svg"](numbers), advice
+    assert draw["table"](numbers) in (places.ROOT / "README.md").read_text(), advice
+    assert draw["svg"](numbers).count("<rect") == 1 + len(numbers) * len(draw["PIPELINES"])
 
 
 def test_notes_are_where_the_readme_says_and_are_cited():
