@@ -11,7 +11,7 @@
 # libpng (PNG Reference Library License), zlib (Zlib), libdeflate (MIT), libwebp (BSD 3-Clause).
 
 # They are compiled with the options of hardening.cmake, like the modules.
-include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/options.cmake")
 
 option(JAXDALI_BUNDLED_CODECS "Build libjpeg-turbo, libpng, zlib, libdeflate and libwebp from source even if the system has them" OFF)
 set(JAXDALI_JPEG_TARBALL "" CACHE FILEPATH "Local source archive of libjpeg-turbo, instead of a download")
@@ -19,21 +19,6 @@ set(JAXDALI_PNG_TARBALL "" CACHE FILEPATH "Local source archive of libpng, inste
 set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instead of a download")
 set(JAXDALI_DEFLATE_TARBALL "" CACHE FILEPATH "Local source archive of libdeflate, instead of a download")
 set(JAXDALI_WEBP_TARBALL "" CACHE FILEPATH "Local source archive of libwebp, instead of a download")
-
-# Sets the options of files that are compiled for newer CPUs and chosen at run time. Call it in each folder whose targets contain such files,
-# because CMake keeps the properties of files by folder.
-function(jaxdali_newer_cpus)
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/jpeg/kernels_simd.cc" PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2")
-    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/spectrogram/spectrogram_avx2_cpu.cc" PROPERTIES COMPILE_OPTIONS "-mavx2")
-    set_source_files_properties("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/spectrogram/spectrogram_avx512_cpu.cc" PROPERTIES COMPILE_OPTIONS
-                                "-mavx512f;-mprefer-vector-width=512")
-  endif()
-endfunction()
-
-# Kernels compute exactly what is written, on all kinds of CPUs: a product and a sum are rounded one by one unless they are fused on purpose.
-# Nothing uses floating-point exceptions; compilers that preserve them can't vectorize comparisons and conversions.
-set(JAXDALI_ARITHMETIC -ffp-contract=off -fno-trapping-math)
 
 set(debian http://deb.debian.org/debian/pool/main)  # source archives as upstream made them, less what Debian may not distribute
 
@@ -63,12 +48,6 @@ if(JPEG_FOUND)
     set(JPEG_FOUND FALSE)
   endif()
 endif()
-# The wheel gets the licences of what a module contains: jaxdali_licenses(LIBRARY FILE ...).
-function(jaxdali_licenses library)
-  if(SKBUILD)
-    install(FILES ${ARGN} DESTINATION "${SKBUILD_METADATA_DIR}/licenses/${library}")
-  endif()
-endfunction()
 
 # The source archive of a library: jaxdali_archive(VARIABLE LOCAL [URL SHA256] ...). VARIABLE is set to the local archive if that is given, otherwise
 # to a download of the first URL that can be reached and has the checksum, or to "".

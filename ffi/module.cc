@@ -48,7 +48,14 @@ static nb::dict Targets() {
 #define JAXDALI_NAMED_MODULE(name, m) NB_MODULE(name, m)
 JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
   m.def("targets", &Targets, "Maps the names of FFI targets to capsules.");
-  m.def("build_info", &jaxdali::CudaBuildInfo, "CUDA version and GPU architectures, by name.");
+  m.def(
+      "build_info",
+      [] {
+        auto info = jaxdali::CudaBuildInfo();
+        info["version"] = JAXDALI_VERSION;
+        return info;
+      },
+      "The version of jaxdali, CUDA version and GPU architectures, by name.");
   m.def("driver_problem", &jaxdali::DriverProblem,
         "Why this machine's driver can't run the kernels. Empty: it can, or there is no driver.");
 #ifdef JAXDALI_EMULATED

