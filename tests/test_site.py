@@ -1,6 +1,8 @@
 """The site's pages of operators, without Sphinx; `.ci/site` builds the site."""
 
 import re
+import runpy
+import shutil
 import sys
 
 import places
@@ -9,6 +11,8 @@ import pytest
 from jaxdali import fn
 from jaxdali._core.declaration import Range
 from jaxdali.fn.__main__ import group
+
+REFERENCE = {*(f"reference/{name}" for name in ("extend", "iterators", "pipeline", "storage")), "glossary"}  # that are not generated
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,8 @@ def test_a_page_says_what_is_known(pages, tmp_path):
         "recorded from DALI",
     ):
         assert text in page, text
+    resize = operator_pages.page("resize", fn.resize, tmp_path)
+    assert len(re.findall(r'^\* "(dali|pillow|tensorflow)": ', resize, re.MULTILINE)) == 3  # a list stays one
     reader = operator_pages.page("readers.file", fn.readers.file, tmp_path)
     assert "random_shuffle` gives another order" in reader
     assert not (tmp_path / "readers.file.png").exists()
@@ -61,3 +67,20 @@ def test_ranges_and_differences_are_those_of_the_declaration(pages, tmp_path):
     assert f"a whole number {Range(1)}" in attempts
     assert "The same seed gives other numbers" in page
     assert "DALI does not have this operator" in operator_pages.page("random.key", fn.random.key, tmp_path)
+
+
+def test_the_index_for_programs_has_a_sentence_for_each_guide(tmp_path):
+    site = places.EXAMPLES / "site"
+    build = runpy.run_path(str(site / "build.py"))
+    for folder in ("guides", "reference"):
+        shutil.copytree(site / folder, tmp_path / folder)
+    shutil.copy(site / "glossary.md", tmp_path)
+    lines = re.findall(r"^- \[(.+?)\]\((.+?)\.html\): (.+)$", build["index_of"](tmp_path), re.MULTILINE)
+    guides = [path.stem for path in (site / "guides").glob("*.md") if path.stem != "index"]
+    listed = re.search(r"```\{toctree\}\n(.*?)```", (site / "guides" / "index.md").read_text(), re.DOTALL)
+    assert listed
+    assert sorted(listed[1].split()) == sorted(guides)
+    assert {page for _, page, _ in lines} == {*(f"guides/{g}" for g in guides), *REFERENCE}
+    for _, page, text in lines:
+        assert not re.search(r"\]\(|```| = ", text), (page, text)  # neither links nor code
+        assert text[0].isalpha() or text[0] == "`", (page, text)

@@ -65,17 +65,23 @@ def architecture(sources: pathlib.Path) -> None:
 
 
 def index_of(sources: pathlib.Path) -> str:
-    """`llms.txt`: each page with its first sentence, for programs that read the site."""
+    """`llms.txt`: each page with its first paragraph, for programs that read the site."""
     lines = ["# jaxdali\n", "> Input pipelines for JAX with the API of NVIDIA DALI: read, decode, augment and batch.\n"]
     for folder, heading in (("guides", "Guides"), ("reference", "Reference"), ("operators", "Operators")):
-        lines += [f"## {heading}\n"]
-        for path in sorted((sources / folder).glob("*.md")):
-            text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text(), flags=re.DOTALL)
-            title, _, rest = text.partition("# ")[2].partition("\n")
-            first = next((p for p in re.split(r"\n\s*\n", rest) if p.strip() and p.strip()[0] not in "#`<!("), "")
-            lines.append(f"- [{title}]({folder}/{path.stem}.html): {' '.join(first.split())}".replace("\\", ""))
-        lines.append("")
+        pages = [path for path in sorted((sources / folder).glob("*.md")) if path.stem != "index"]
+        pages += [sources / "glossary.md"] if folder == "reference" else []
+        lines += [f"## {heading}\n", *(entry(path, sources) for path in pages), ""]
     return "\n".join(lines)
+
+
+def entry(path: pathlib.Path, sources: pathlib.Path) -> str:
+    """The line of `llms.txt` for a page: its title, and its first paragraph without links."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text(), flags=re.DOTALL)
+    text = re.sub(r"^(`{3,}|:{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)  # code, directives
+    title, _, rest = text.partition("# ")[2].partition("\n")
+    first = next((p.strip() for p in re.split(r"\n\s*\n", rest) if p.strip() and p.strip()[0] not in "#<!(|:*"), "")
+    first = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    return f"- [{title}]({path.relative_to(sources).with_suffix('.html')}): {first}".replace("\\", "")
 
 
 if __name__ == "__main__":

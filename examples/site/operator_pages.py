@@ -102,6 +102,8 @@ def markup(text: str) -> str:
     if re.search(r"^    ?\S|^\s*>>>|::$", text, re.MULTILINE) and "\n" in text and text.rstrip().count("::") == 1:
         lead, _, code = text.partition("::")
         return f"{markup(lead)}:\n\n```python\n{inspect.cleandoc(code)}\n```"
+    if text.startswith("* "):
+        return "\n".join(f"* {markup(' '.join(item.split()))}" for item in re.split(r"^\* ", text, flags=re.MULTILINE)[1:])
     pieces = re.split(r"(``.+?``|`[^`]+?`)", text, flags=re.DOTALL)
     return "".join(
         f"`{' '.join(p.strip('`').split())}`" if i % 2 else re.sub(r"([\\*_\[\]<>{}$])", r"\\\1", p) for i, p in enumerate(pieces)
