@@ -10,6 +10,8 @@ import numpy as np
 import places
 import pytest
 
+import jaxdali
+
 RECORDED = np.load(places.DATA / "ports.npz")
 PHOTOS = [str(places.PHOTOS / f"{name}.jpg") for name in RECORDED["names"]]
 SIZE = 56
@@ -24,7 +26,8 @@ def guide(tmp_path_factory):
         text = (places.EXAMPLES / "site" / "guides" / f"{name}.md").read_text()
         file = tmp_path_factory.mktemp("guides") / f"{name}.py"  # pipelines with conditionals need their source
         file.write_text("".join(re.findall(r"```\{code-cell\}\n(.*?)```", text, re.DOTALL)))
-        with contextlib.chdir(places.ROOT):
+        with contextlib.chdir(places.ROOT), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jaxdali, "show", lambda images: None)  # which needs matplotlib
             return runpy.run_path(str(file))
 
     return names_of
