@@ -95,6 +95,19 @@ NB_MODULE(_cpu, m) {
   m.def("pool_create", &jaxdali::ThreadPool::Create, nb::arg("num_threads"));
   m.def("pool_share", &jaxdali::ThreadPool::Share, nb::arg("num_threads"), nb::call_guard<nb::gil_scoped_release>());
   m.def("pool_destroy", &jaxdali::ThreadPool::Destroy, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("pool_record", &jaxdali::ThreadPool::Record, nb::arg("on"),
+        "Begins or ends recording what the threads of all pools do, for benchmarks.");
+  m.def(
+      "pool_recorded",
+      [] {
+        std::vector<std::vector<int64_t> > rows;
+        for (const jaxdali::Recorded& r : jaxdali::ThreadPool::TakeRecorded())
+          rows.push_back({r.run, r.index, r.thread, r.begin, r.end, r.cpu_begin, r.cpu_end});
+        return rows;
+      },
+      "What was recorded since the last call: for each task, and for each call on a pool (index -1, in the thread that "
+      "made it), number of the call, index, thread, begin and end by the monotonic and by the thread's CPU clock in "
+      "ns.");
 }
 
 #endif  // JAXDALI_CUDA

@@ -520,3 +520,13 @@ def pool_create(num_threads: int) -> int: ...
 def pool_share(num_threads: int) -> None: ...
 
 def pool_destroy(id: int) -> None: ...
+
+def pool_record(on: bool) -> None:
+    """
+    Begins or ends recording what the threads of all pools do, for benchmarks.
+    """
+
+def pool_recorded() -> list[list[int]]:
+    """
+    What was recorded since the last call: for each task, and for each call on a pool (index -1, in the thread that made it), number of the call, index, thread, begin and end by the monotonic and by the thread's CPU clock in ns.
+    """

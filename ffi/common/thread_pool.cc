@@ -1,6 +1,11 @@
 #include "ffi/common/thread_pool.h"
 
 #include <pthread.h>
+#include <time.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -10,24 +15,80 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 namespace jaxdali {
 
 namespace {
 
+std::atomic<bool> g_recording{false};
+std::atomic<int64_t> g_runs{0};
+std::mutex g_recorded_mutex;
+std::vector<Recorded> g_recorded;
+
+int64_t Now(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return t.tv_sec * int64_t{1000000000} + t.tv_nsec;
+}
+
+// Records what its thread does while it lives, if recording is on.
+class Recording {
+ public:
+  Recording(int64_t run, int index) : on_(run > 0) {
+    if (!on_) return;
+    one_.run = run;
+    one_.index = index;
+    one_.begin = Now(CLOCK_MONOTONIC);
+    one_.cpu_begin = Now(CLOCK_THREAD_CPUTIME_ID);
+  }
+  ~Recording() {
+    if (!on_) return;
+    one_.cpu_end = Now(CLOCK_THREAD_CPUTIME_ID);
+    one_.end = Now(CLOCK_MONOTONIC);
+#ifdef __linux__
+    one_.thread = syscall(SYS_gettid);
+#endif
+    std::lock_guard<std::mutex> lock(g_recorded_mutex);
+    g_recorded.push_back(one_);
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  const bool on_;
+  Recorded one_{};
+};
+
+// The number of a call of Run. 0: it is not recorded.
+int64_t NumberOfRun() { return g_recording.load(std::memory_order_relaxed) ? ++g_runs : 0; }
+
 // One call of Run: a counter from which the workers and the caller draw indices.
 struct Job {
   int n;
+  int64_t run;
   const std::function<void(int)>* task;
   const std::vector<int>* order;
+  std::atomic<int>* urgent;  // how many urgent jobs have indices left
+  bool waits;                // for these
   std::atomic<int> next{0};
   std::atomic<int> done{0};
   std::mutex mutex;
   std::condition_variable finished;
 
-  void Work() {
-    for (int k = next++; k < n; k = next++) {
-      (*task)(order->empty() ? k : (*order)[k]);
+  void Do(int k) {
+    if (!waits && k == n - 1) --*urgent;
+    const int index = order->empty() ? k : (*order)[k];
+    const Recording recording(run, index);
+    (*task)(index);
+  }
+
+  // Does what is left; a worker leaves it for an urgent job.
+  void Work(bool worker) {
+    while (!worker || !waits || urgent->load(std::memory_order_relaxed) == 0) {
+      const int k = next++;
+      if (k >= n) return;
+      Do(k);
       if (++done == n) {
         std::lock_guard<std::mutex> lock(mutex);
         finished.notify_all();
@@ -43,7 +104,7 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::deque<std::shared_ptr<Job>> jobs;
   bool stop = false;
-  std::atomic<int> idle{0};
+  std::atomic<int> idle{0}, urgent{0};
   std::vector<std::thread> workers;
 
   void Loop() {
@@ -64,7 +125,7 @@ struct ThreadPool::State {
           continue;
         }
       }
-      job->Work();
+      job->Work(true);
     }
   }
 };
@@ -82,22 +143,32 @@ ThreadPool::~ThreadPool() {
   for (std::thread& t : state_->workers) t.join();
 }
 
-void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vector<int>& order) {
+void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vector<int>& order, bool waits) {
   if (n <= 0) return;
-  if (n == 1 || state_->workers.empty()) {
-    for (int k = 0; k < n; k++) task(order.empty() ? k : order[k]);
-    return;
-  }
+  const int64_t run = NumberOfRun();
+  const Recording recording(run, -1);
   auto job = std::make_shared<Job>();
   job->n = n;
+  job->run = run;
   job->task = &task;
   job->order = &order;
+  job->urgent = &state_->urgent;
+  job->waits = waits;
+  if (!waits) state_->urgent++;
+  if (n == 1 || state_->workers.empty()) {
+    for (int k = 0; k < n; k++) job->Do(k);
+    return;
+  }
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->jobs.push_back(job);
+    if (waits) {
+      state_->jobs.push_back(job);
+    } else {
+      state_->jobs.push_front(job);
+    }
   }
   state_->wake.notify_all();
-  job->Work();
+  job->Work(false);
   {
     std::unique_lock<std::mutex> lock(job->mutex);
     job->finished.wait(lock, [&] { return job->done.load() == n; });
@@ -109,6 +180,13 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
 }
 
 int ThreadPool::idle() const { return state_->idle.load(); }
+
+void ThreadPool::Record(bool on) { g_recording = on; }
+
+std::vector<Recorded> ThreadPool::TakeRecorded() {
+  std::lock_guard<std::mutex> lock(g_recorded_mutex);
+  return std::exchange(g_recorded, {});
+}
 
 namespace {
 std::mutex g_mutex;
@@ -151,7 +229,7 @@ std::shared_ptr<ThreadPool> ThreadPool::Get(int id) {
 bool RunOnPool(int id, int n, void (*task)(void* of, int i), void* of, const int* order) {
   auto pool = ThreadPool::Get(id);
   if (!pool) return false;
-  pool->Run(n, [&](int i) { task(of, i); }, std::vector<int>(order, order + n));
+  pool->Run(n, [&](int i) { task(of, i); }, std::vector<int>(order, order + n), true);
   return true;
 }
 

@@ -12,6 +12,14 @@
 
 namespace jaxdali {
 
+// What a thread did, for benchmarks. Times are those of the monotonic clock and of the thread's CPU clock, in ns.
+struct Recorded {
+  int64_t run;     // number of the call of ThreadPool::Run
+  int64_t index;   // of the task; -1: the whole call, in the thread that made it
+  int64_t thread;  // its number in the system
+  int64_t begin, end, cpu_begin, cpu_end;
+};
+
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads);  // num_threads - 1 workers
@@ -20,8 +28,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Calls task(i) for every i in [0, n), handing out indices one by one in the order given by `order` (largest first is
-  // best; empty: 0, 1, ...). Returns when all are done. Tasks must not throw.
-  void Run(int n, const std::function<void(int)>& task, const std::vector<int>& order = {});
+  // best; empty: 0, 1, ...). Returns when all are done. Tasks must not throw. With `waits`, as for the kernels of a
+  // batch, the other threads do the tasks of calls without it first: what the host needs to launch the next batch.
+  void Run(int n, const std::function<void(int)>& task, const std::vector<int>& order = {}, bool waits = false);
 
   // How many threads are idle. If some are, a large task may gain from a Run of its own.
   int idle() const;
@@ -33,6 +42,11 @@ class ThreadPool {
   // because compiled programs may be cached on disk. Calls that are running keep the old pool.
   static void Share(int num_threads);
   static std::shared_ptr<ThreadPool> Get(int id);
+
+  // Begins or ends recording what the threads of all pools do. A task that runs while recording begins is left out.
+  static void Record(bool on);
+  // What was recorded since the last call, in the order in which it ended.
+  static std::vector<Recorded> TakeRecorded();
 
  private:
   struct State;

@@ -191,9 +191,9 @@ class Executor:
         """Batches that may be launched and not yet finished.
 
         While an accelerator computes one, the next is read, packed and launched, so the accelerator never waits for the host. On the CPU
-        both would compete for the same cores.
+        the threads that have nothing left of one begin the next, instead of waiting for its slowest image.
         """
-        return 2 if self.resources.accelerator else 1
+        return 2
 
     def given(self, values: Mapping[int, Sequence[Any]], ids: SampleIds, drawn: Mapping[int, Any] | None = None) -> InFlightBatch:
         """A batch whose sources are not read, as the caller has their values.

@@ -198,7 +198,7 @@ class Values:
             raise ArgumentError(f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}")
         kind = a.kinds[0]
         if kind.members or not a.range.holds_all(x):
-            good = np.isin(x, kind.members) if kind.members else a.range.holds(x)
+            good = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else a.range.holds(x)
             expected = kind.one if kind.members else str(a.range) or "finite"
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")

@@ -131,8 +131,8 @@ _ELSEWHERE = {
     "jax_function": "plugin.jax.fn",
     "LastBatchPolicy": "plugin.base_iterator",
     **dict.fromkeys(
-        "auto_contrast color identity invert posterize sharpness shear_x shear_y solarize solarize_add translate_x translate_x_no_shape "
-        "translate_y translate_y_no_shape".split(),
+        "auto_contrast color contrast_by_area cutout identity invert pixel_shear_x pixel_shear_y posterize sharpness shear_x shear_y "
+        "solarize solarize_add translate_x translate_x_no_shape translate_y translate_y_no_shape".split(),
         "auto_aug.augmentations",
     ),
     **dict.fromkeys("auto_augment auto_augment_image_net".split(), "auto_aug.auto_augment"),

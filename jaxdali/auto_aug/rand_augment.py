@@ -17,7 +17,7 @@ from . import augmentations as a
 from .core import Augmentation, signed_bin
 from .core._augmentation import check_used
 
-LEVELS = 31  # of TensorFlow's RandAugment
+_LEVELS = 31  # of TensorFlow's RandAugment
 
 
 def rand_augment(
@@ -64,9 +64,9 @@ def rand_augment(
     if suite not in ("dali", "tensorflow"):
         raise ArgumentError(f"suite must be 'dali' or 'tensorflow', got {suite!r}")
     if suite == "tensorflow":
-        if shape is not None or max_translate_rel is not None or not monotonic_mag or num_magnitude_bins != LEVELS:
+        if shape is not None or max_translate_rel is not None or not monotonic_mag or num_magnitude_bins != _LEVELS:
             raise ArgumentError(
-                f"suite='tensorflow' has {LEVELS} levels and translates by pixels: leave out shape, max_translate_rel, monotonic_mag and "
+                f"suite='tensorflow' has {_LEVELS} levels and translates by pixels: leave out shape, max_translate_rel, monotonic_mag and "
                 "num_magnitude_bins"
             )
         augmentations = get_rand_augment_tensorflow_suite(max_translate_abs)
@@ -168,7 +168,7 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
       max_translate_abs: see there; of level 10.
     """
     height, width = _suites.pair("max_translate_abs", 100 if max_translate_abs is None else max_translate_abs)
-    tenths = np.arange(LEVELS) / 10
+    tenths = np.arange(_LEVELS) / 10
 
     def at_ten(most: float) -> np.ndarray:
         return (tenths * most).astype(np.float32)
@@ -219,6 +219,5 @@ if not TYPE_CHECKING:
     __all__, __dir__, __getattr__ = _names.index(
         __name__,
         globals(),
-        "LEVELS apply_rand_augment get_rand_augment_non_monotonic_suite get_rand_augment_suite get_rand_augment_tensorflow_suite "
-        "rand_augment",
+        "apply_rand_augment get_rand_augment_non_monotonic_suite get_rand_augment_suite get_rand_augment_tensorflow_suite rand_augment",
     )

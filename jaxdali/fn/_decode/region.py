@@ -35,6 +35,8 @@ def stored_windows(windows: np.ndarray, orientation: np.ndarray, stored: np.ndar
     Returns:
       ``[N, 4]``.
     """
+    if (orientation == 1).all():
+        return windows
     windows = np.where(orientation[:, None] >= 5, windows[:, [1, 0, 3, 2]], windows)
     start, size = windows[:, :2], windows[:, 2:]
     mirrored = np.stack([np.isin(orientation, (3, 4, 6, 7)), np.isin(orientation, (2, 3, 7, 8))], axis=1)  # top to bottom, left to right
