@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import numpy as np
@@ -40,9 +41,9 @@ def compilations():
 
 def wait():
     """Waits until everything that was asked for is compiled."""
-    for thread in threading.enumerate():
-        if isinstance(thread, Compilation):
-            thread.join(60)
+    end = time.monotonic() + 60
+    while any(isinstance(thread, Compilation) for thread in threading.enumerate()) and time.monotonic() < end:
+        time.sleep(0.002)  # a thread that is just being started can't be joined
 
 
 def grown(sizes, define, samples=2, **arguments):
@@ -251,6 +252,7 @@ def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent(blocked):
 
 EXIT = """
 import threading
+import time
 import numpy as np
 from jaxdali import fn, pipeline_def
 from jaxdali._program.ahead import Compilation
