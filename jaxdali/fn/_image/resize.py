@@ -147,17 +147,18 @@ class Resampling(StageOperator):
             raise TypeError(
                 f"with convention='pillow' the input must be uint8 or float32, and the output keeps the type, got {image.dtype} and {dtype}"
             )
-        self._filters(self.arguments(None, ()), [name for name in _FILTER_ARGUMENTS if self.args.is_static(name)])
+        a = self.arguments(None, ())
+        for name in _FILTER_ARGUMENTS:
+            if name in a and self.args.is_static(name):
+                self._check_filters(a[name])
         return layout, dtype
 
-    def _filters(self, a: Values, names: Sequence[str]) -> list[np.ndarray]:
-        """The values of those of these arguments that are given. Raises ArgumentError for filters that the convention does not have."""
-        filters = [np.asarray(a[name]) for name in names if name in a]
+    def _check_filters(self, numbers: Any):
+        """Raises ArgumentError for filters that the convention does not have."""
         possible = _FILTERS[self.convention]
-        for number in {int(x) for values in filters for x in values.flat} - set(map(int, possible)):
+        for number in np.setdiff1d(numbers, [int(f) for f in possible]).tolist():
             names = ", ".join(f.name for f in possible)
             raise ArgumentError(f"convention={self.convention!r} has the filters {names}, not {types.DALIInterpType(number).name}")
-        return filters
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         """The first of the resampled axes, which are adjacent, and how many there are."""
@@ -170,10 +171,11 @@ class Resampling(StageOperator):
           sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as `plan` returns them.
         """
         first, count = self.resampled(image.spec)
-        by_default = self._filters(a, ["interp_type"])
-        shrinking, enlarging = (self._filters(a, [name]) or by_default for name in ("min_filter", "mag_filter"))
-        filters = np.empty((a.samples, 2), np.int32)  # the kernel's operand
-        filters[:, 0], filters[:, 1] = shrinking[0], enlarging[0]
+        filters = np.empty((a.samples, 2), np.int32)  # the kernel's operand: for shrinking, for enlarging
+        for column, name in enumerate(("min_filter", "mag_filter")):
+            filters[:, column] = a[name if name in a else "interp_type"]
+        if not all(map(self.args.is_static, _FILTER_ARGUMENTS)):
+            self._check_filters(filters)
         params = {"roi": interval.reshape(len(sizes), -1), "filters": filters}
         if ctx.spec.shape is not None:
             return Setup((None,), params)
