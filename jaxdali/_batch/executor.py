@@ -140,7 +140,7 @@ class Executor:
         """Binds the operators, as far as possible before eager functions run. It reads first batches if they determine the types."""
         if not self._built:
             self.reader.set_up_first()
-            self._bound.bind_sources()  # may call a user function, under the settings of the user's thread
+            self._bound.bind_sources()  # may call a user function, under the settings in the user's thread
             with own_settings():
                 self._bound.bind()
             self._built = True

@@ -33,7 +33,7 @@ class RunResources:
       cpu_shards: where operators run that the user did not place on the accelerator.
       kernels: the native kernels of the accelerator; empty if the shards are on the CPU.
       seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
-      settings: the JAX settings of the user's thread.
+      settings: JAX's settings in the user's thread.
       calling: the node whose user function one of our threads is currently running, for messages.
       meter: of all stages.
       of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.

@@ -22,7 +22,7 @@ class BuildContext:
       stage: where the operator runs: "host", "cpu" or "device".
       where: the user's line.
       kernels: the native kernels of the pipeline's accelerator; empty on the CPU.
-      settings: the JAX settings of the user's thread.
+      settings: JAX's settings in the user's thread.
       of_shards: this operator in the definition of each local shard.
       first_shape: the shape of the first sample of input `i`, if it comes from a source and is available before anything is read; else
         None.

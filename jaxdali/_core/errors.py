@@ -49,7 +49,7 @@ class OperatorError(RuntimeError):
 
     Attributes:
       operator: the name of the operator, e.g. ``"decoders.image"``.
-      where: ``"file:line"`` of the user's code that created it.
+      where: ``"file:line"`` where the user created it.
     """
 
     __module__ = "jaxdali"  # where users find it

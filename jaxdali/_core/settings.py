@@ -1,4 +1,4 @@
-"""The JAX settings of the user's thread, and those for making batches."""
+"""JAX's settings in the user's thread, and those for making batches."""
 
 from __future__ import annotations
 

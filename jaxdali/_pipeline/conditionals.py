@@ -168,7 +168,7 @@ def _factory(f: types.FunctionType) -> types.CodeType:
     inner.body.insert(0, node)
 
     def place(n: ast.AST, line: int):
-        """Sets the lines of nodes to those of the user's file. Nodes that autograph added get the lines of the code they come from."""
+        """Gives nodes the lines of the file that the user wrote. Nodes that autograph added get the lines of the code they come from."""
         origin: Any = anno.getanno(n, anno.Basic.ORIGIN, default=None)
         if origin is not None:
             line = origin.loc.lineno

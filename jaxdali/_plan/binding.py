@@ -29,7 +29,7 @@ class BindingContext:
       kernels: the native kernels of the accelerator; none on the CPU.
       accelerator: whether programs run on devices that are not CPUs.
       placed: the outputs that are put there in any case, by number.
-      settings: the JAX settings of the user's thread.
+      settings: JAX's settings in the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node in each local shard's graph, by the node's id.
       first_samples: the samples in the first batch of values that steps awaited; empty but while these steps are bound.

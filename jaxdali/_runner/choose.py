@@ -20,7 +20,7 @@ def runner_of(executor: Executor, state: dict[str, Any], depth: int, *, ahead: i
       by_user: whether batches are made only on the user's request, for example because the user's code supplies the data of each.
     """
     if executor.must_run_in_callers_thread:
-        # Collectives of a function over several processes must start in the order of the user's steps, so no batch is made before it is
+        # Collectives of a function over several processes must start in the order of users' steps, so no batch is made before it is
         # wanted.
         return Synchronous(executor, state, depth=1)
     if by_user:

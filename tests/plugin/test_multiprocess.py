@@ -240,7 +240,7 @@ def test_shards_are_numbered_by_place(seen):
 
 
 def test_a_function_over_all_devices_runs_in_the_users_thread(seen):
-    """Its collectives and those of the user's steps begin in one order in all processes."""
+    """Its collectives and those of users' steps begin in one order in all processes."""
     assert all(r["function"]["in the user's thread"] for r in seen)
     for step in range(2):
         parts = {name: {k: v for r in seen for k, v in r["function"]["batches"][step][name]} for name in ("id", "centred")}

@@ -14,7 +14,7 @@ from ..._core.threads import Thread
 
 
 class Workers:
-    """A pool of threads, which run under the JAX settings of the user's thread. They are daemons: one that never returns does not keep the
+    """A pool of threads, which run under JAX's settings in the user's thread. They are daemons: one that never returns does not keep the
     process alive.
 
     As in DALI, whose workers are processes, each thread has its own copy of a callable object, so that no call sees state that another call
