@@ -84,6 +84,14 @@ class Format(enum.IntEnum):
 
     PIXELS = 9
 
+    GIF = 10
+
+    AVIF = 11
+
+    HEIC = 12
+
+    JPEG_XL = 13
+
 class Info(enum.IntEnum):
     """Columns of the info operand, see image_header.h."""
 
@@ -105,13 +113,15 @@ class Info(enum.IntEnum):
 
     ORIENTATION_AT = 8
 
-    REGION_Y = 9
+    PAGE = 9
 
-    REGION_X = 10
+    REGION_Y = 10
 
-    REGION_H = 11
+    REGION_X = 11
 
-    REGION_W = 12
+    REGION_H = 12
+
+    REGION_W = 13
 
 class RecordFormat(enum.IntEnum):
     """Format of the records in a container."""
@@ -261,7 +271,7 @@ EXTENSION_VERSION: int = 4
 
 MOST_STAGES: int = 16
 
-INFO_COLUMNS: int = 13
+INFO_COLUMNS: int = 14
 
 TABLE_WORDS: int = 698
 

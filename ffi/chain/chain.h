@@ -37,6 +37,8 @@ class Stage {
   // The part that the stage makes if `wanted` is needed. It contains `wanted`.
   virtual Part Makes([[maybe_unused]] int i, const Part& wanted) const { return wanted; }
   virtual Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const = 0;
+  // Where `made` lies in memory already, packed, so that Run need not copy it; null: nowhere.
+  virtual const void* InPlace(int, const Part& /*made*/) const { return nullptr; }
   // Row by row, with the same bytes, if two neighbouring stages support it. The first stage of a chain makes the rows,
   // from the top or, where several threads share the part, from strip `from` on. They must be taken before this thread
   // begins another image. Empty: the stage makes no rows (MakeRows), or one thread makes them all (Cut).
@@ -58,10 +60,13 @@ class DecodeStage : public Stage {
   Status Reads(int i, const Part& made, Part* read) const override;
   Part Makes(int i, const Part& wanted) const override;
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
+  const void* InPlace(int i, const Part& made) const override;
   Rows MakeRows(int i, const Part& made, const jpeg::Strip* from) const override;
   std::vector<jpeg::Strip> Cut(int i, const Part& made) const override;
 
  private:
+  // Whether the file is pixels as the output has them, made by the host pass.
+  bool IsPixels(int i) const;
   // The region of the file that gives `made`.
   Status Of(int i, const Part& made, ImageInfo* part) const;
 };

@@ -61,8 +61,29 @@ Part DecodeStage::Makes(int i, const Part& wanted) const {
   const bool complete = (format == Format::kJpeg && EndsAsJpeg(in.sample<uint8_t>(i), in.size(i))) ||
                         format == Format::kWebp;  // libwebp refuses a file that is shorter than its header says
   Part made = wanted;
-  if (!complete) made.axis[0].end = whole.axis[0].end;
+  if (IsPixels(i))
+    made.axis[1] = whole.axis[1];  // whole rows are packed in memory
+  else if (!complete)
+    made.axis[0].end = whole.axis[0].end;
   return made;
+}
+
+bool DecodeStage::IsPixels(int i) const {
+  const ImageInfo& file = info[i];
+  const bool ordered = options.type == ImageType::kAny || (options.type == ImageType::kRgb && file.channels == 3) ||
+                       (options.type == ImageType::kGray && file.channels == 1);
+  return static_cast<Format>(file.format) == Format::kRaw && file.status == kOk && IsDecodable(file) && ordered &&
+         out.dtype == (file.depth == 16 ? DType::kU16 : DType::kU8) && file.region_w == file.width &&
+         !(options.adjust_orientation && file.orientation != 1) &&
+         OutputFits(file, options.type, false, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)) &&
+         in.size(i) == int64_t{file.height} * file.width * file.channels * (file.depth / 8);
+}
+
+const void* DecodeStage::InPlace(int i, const Part& made) const {
+  if (!IsPixels(i) || made.axis[1].begin != 0 || made.axis[1].size() != info[i].width) return nullptr;
+  const int64_t row = info[i].region_y + made.axis[0].begin, bytes = info[i].depth / 8;
+  const uint8_t* at = in.sample<uint8_t>(i) + row * info[i].width * info[i].channels * bytes;
+  return reinterpret_cast<uintptr_t>(at) % bytes == 0 ? at : nullptr;
 }
 
 Status DecodeStage::Of(int i, const Part& made, ImageInfo* part) const {
@@ -384,6 +405,10 @@ Status Chain::Run(int i, int* failed) const {
         }
       }
       *failed = k;
+      if (const void* there = k + 1 < static_cast<int>(stages.size()) ? stages[k]->InPlace(i, parts[k + 1]) : nullptr) {
+        from = there;
+        continue;
+      }
       void* made = to(k);
       const int64_t start = spent.empty() ? 0 : Ticks();
       const Status s = stages[k]->Run(i, parts[k], from, parts[k + 1], made);

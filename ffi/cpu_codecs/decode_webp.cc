@@ -48,10 +48,17 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
   const auto bytes = static_cast<size_t>(size);
   if (const Status s = StatusOf(WebPGetFeatures(data, bytes, &config.input)); s != kOk) return s;
   if (config.input.has_animation) return kUnsupported;
-  if (config.input.width != info.width || config.input.height != info.height) return kSizeMismatch;
+  const unsigned scale =
+      ScaleTo(static_cast<unsigned>(config.input.width), static_cast<unsigned>(config.input.height), info);
+  if (!scale) return kSizeMismatch;
+  if (scale > 1) {
+    config.options.use_scaling = 1;
+    config.options.scaled_width = info.width, config.options.scaled_height = info.height;
+  }
 
-  // The rows and columns to decode. Chroma has a sample for two of each, so they begin at even numbers.
-  const bool crops = !out->whole();
+  // The rows and columns to decode. Chroma has a sample for two of each, so they begin at even numbers. A scaled image
+  // is decoded whole, because libwebp crops before it scales.
+  const bool crops = !out->whole() && scale == 1;
   const int top = crops ? std::max(info.region_y - kMargin, 0) & ~1 : 0;
   const int left = crops ? std::max(info.region_x - kMargin, 0) & ~1 : 0;
   const int height = (crops ? std::min(info.region_y + info.region_h + kMargin, info.height) : info.height) - top;
@@ -68,7 +75,7 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
   const int channels = alpha ? 4 : 3;
   config.output.colorspace = alpha ? MODE_RGBA : swapped ? MODE_BGR : MODE_RGB;
   const bool ordered = alpha || swapped || options.type == ImageType::kRgb || options.type == ImageType::kAny;
-  const bool direct = !crops && ordered && out->direct(8);
+  const bool direct = out->whole() && ordered && out->direct(8);
   const int64_t stride = int64_t{width} * channels;
   uint8_t* pixels = direct ? out->row(0) : Memory(stride * height);
   config.output.is_external_memory = 1;

@@ -335,6 +335,40 @@ void ParseJpeg2000(Bytes b, ImageInfo* h) {
   Fail(h, kTruncated);
 }
 
+// The size is that of the screen, or of the first frame if it reaches further, as in Pillow. The image has alpha if the
+// first frame has a transparent colour.
+void ParseGif(Bytes b, ImageInfo* h) {
+  h->format = static_cast<int32_t>(Format::kGif);
+  b.big_endian = false;
+  auto table = [](uint32_t flags) { return flags & 0x80 ? int64_t{3} << ((flags & 7) + 1) : 0; };
+  int64_t at = 13 + table(b.u8(10));
+  int channels = 3;
+  while (b.u8(at) == 0x21) {  // extensions
+    if (b.u8(at + 1) == 0xF9 && b.u8(at + 2) >= 4) channels = b.u8(at + 3) & 1 ? 4 : 3;
+    for (at += 2; b.u8(at) != 0;) at += 1 + b.u8(at);
+    at++;
+  }
+  const bool frame = b.u8(at) == 0x2C;
+  const int64_t right = int64_t{b.u16(at + 1)} + b.u16(at + 5), bottom = int64_t{b.u16(at + 3)} + b.u16(at + 7);
+  if (b.past_end) return Fail(h, kTruncated);
+  if (!frame) return Fail(h, kCorrupt);
+  SetSize(h, std::max<int64_t>(b.u16(8), bottom), std::max<int64_t>(b.u16(6), right), channels, 8);
+}
+
+// Files of the family of MP4 (ISO/IEC 14496-12). Their brands say what they hold; mif1 and msf1 only say that they hold
+// images, which are HEIC's unless another brand says more.
+void RecognizeMedia(Bytes b, ImageInfo* h) {
+  Format found = Format::kUnknown;
+  const int64_t end = std::min<int64_t>({b.u32(0), b.size, 256});
+  for (int64_t at = 8; at + 4 <= end; at += at == 8 ? 8 : 4) {
+    if (b.is(at, "avif", 4) || b.is(at, "avis", 4)) found = Format::kAvif;
+    for (const char* brand : {"heic", "heix", "heim", "heis", "hevc", "hevx", "mif1", "msf1"})
+      if (b.is(at, brand, 4) && found == Format::kUnknown) found = Format::kHeic;
+  }
+  h->format = static_cast<int32_t>(found);
+  if (found == Format::kUnknown) Fail(h, kUnknownFormat);
+}
+
 }  // namespace
 
 ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
@@ -361,6 +395,12 @@ ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
     ParsePnm(b, &h);
   } else if (b.is(0, "\0\0\0\x0CjP  \r\n\x87\n", 12) || b.is(0, "\xFF\x4F\xFF\x51", 4)) {
     ParseJpeg2000(b, &h);
+  } else if (b.is(0, "GIF87a", 6) || b.is(0, "GIF89a", 6)) {
+    ParseGif(b, &h);
+  } else if (b.is(4, "ftyp", 4)) {
+    RecognizeMedia(b, &h);
+  } else if (b.is(0, "\xFF\x0A", 2) || b.is(0, "\0\0\0\x0CJXL \r\n\x87\n", 12)) {
+    h.format = static_cast<int32_t>(Format::kJpegXl);
   } else {
     h.status = kUnknownFormat;
   }

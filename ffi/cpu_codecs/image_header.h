@@ -20,7 +20,11 @@ namespace jaxdali {
   X(kWebp)                                                                                                  \
   X(kPnm)                                                                                                   \
   X(kJpeg2000)                                                                                              \
-  X(kPixels) /* the finished output, made by the host pass: decoding copies it */
+  X(kPixels) /* the finished output, made by the host pass: decoding copies it */                           \
+  X(kGif)                                                                                                   \
+  X(kAvif)                                                                                                  \
+  X(kHeic)                                                                                                  \
+  X(kJpegXl)
 
 enum class Format : int32_t {
 #define JAXDALI_FORMAT_ENUM(name) name,
@@ -37,6 +41,7 @@ enum class Format : int32_t {
 //   orientation     EXIF, 1 to 8
 //   host_decode     1: the kernel can't decode it; Pillow or imagecodecs does in the host pass
 //   orientation_at  TIFF: offset of the tag's value in the file, so that it can be hidden from readers; -1: none
+//   page            the picture of a file that holds several; the header gives 0, and the host pass decodes all others
 //   region_*        the part of the stored raster to decode; the header gives the whole raster
 #define JAXDALI_INFO_TABLE(X) \
   X(status)                   \
@@ -48,6 +53,7 @@ enum class Format : int32_t {
   X(orientation)              \
   X(host_decode)              \
   X(orientation_at)           \
+  X(page)                     \
   X(region_y)                 \
   X(region_x)                 \
   X(region_h)                 \
@@ -72,6 +78,8 @@ inline constexpr int64_t kDeflateExpansion = 1040;
 
 extern const bool kWebp;  // whether libwebp is built in
 
+// AVIF, HEIC and JPEG XL are only recognized: they have the height 0 until the host pass fills in what their libraries
+// say.
 ImageInfo ParseHeader(const uint8_t* data, int64_t size);
 
 }  // namespace jaxdali

@@ -26,6 +26,7 @@ from PIL import Image
 from .. import __version__, _cpu, types
 from .._core import ffi as _ffi
 from ..fn._decode import pillow as _pillow
+from ..fn._decode.formats import parse_header, reason_of
 from ._definitions import UsageError
 
 # --- decoders --------------------------------------------------------------------------------------------------------
@@ -71,17 +72,15 @@ def _ours(stack: contextlib.ExitStack) -> Decoder:
 
     def decode(data: bytes) -> np.ndarray:
         encoded = np.frombuffer(data, np.uint8)
-        info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
-        _cpu.parse_headers(encoded.reshape(1, -1), np.zeros(1, np.int32), np.array([encoded.size]), info)
-        row, Info = info[0], _cpu.Info
+        row, Info = parse_header(encoded), _cpu.Info
         if row[Info.STATUS]:
-            raise ValueError(_ffi.STATUS[int(row[Info.STATUS])])
+            raise ValueError(reason_of(encoded, row) or _ffi.STATUS[int(row[Info.STATUS])])
         if row[Info.HOST_DECODE]:  # as in pipelines: by Pillow or imagecodecs, and converted by the kernel
             raster = _pillow.decode(encoded, row)
             encoded = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = _cpu.Format.RAW, 8 * raster.itemsize, 0, -1
         out = np.empty((int(row[Info.HEIGHT]), int(row[Info.WIDTH]), 3), np.uint8)
-        (code,) = _cpu.decode_images([encoded], info, [out], int(types.RGB), False, False, pool)
+        (code,) = _cpu.decode_images([encoded], row[None], [out], int(types.RGB), False, False, pool)
         if code:
             raise ValueError(_ffi.STATUS[code])
         return out

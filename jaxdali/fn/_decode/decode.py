@@ -32,6 +32,7 @@ from . import pillow as _pillow
 from . import registered
 from .cache import CacheOptions, CacheUse, digest
 from .foreign import known_as
+from .formats import DecodeError, complete, of_page, parse_header, reason_of
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
@@ -48,12 +49,13 @@ def parse_headers(encoded: Packed) -> np.ndarray:
     """
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
+    complete(info, encoded.__getitem__)
     return info
 
 
 def refusal(encoded: Packed, info: np.ndarray, i: int) -> str:
     """The reason for a sample that `parse_headers` refused, in addition to its status."""
-    return known_as(encoded[i]) if info[i, Info.STATUS] == Status.UNKNOWN_FORMAT else ""
+    return known_as(encoded[i]) if info[i, Info.STATUS] == Status.UNKNOWN_FORMAT else reason_of(encoded[i], info[i])
 
 
 def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
@@ -118,6 +120,9 @@ def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
 def _alone() -> int:
     """A native pool without threads, for images that several threads decode in parallel."""
     return _cpu.pool_create(1)
+
+
+_PAGE_OF_REGISTERED = "page must be 0 for files that registered decoders decode"
 
 
 class _Refused:
@@ -301,6 +306,8 @@ class ImageHeaders(HostOperator):
         if of_frames(specs[0]):
             if self.replace_shape is not None:
                 raise ArgumentError("replace_shape is the shape of an image, but the samples are sequences")
+            if "page" in self.args:
+                raise ArgumentError("page is the number of a picture in an image file, but the samples are sequences")
             dims = (specs[0].extent(0), *self.images.extents, num_channels(self.images.output_type))
             return dataclasses.replace(self, pixels=Spec(self.images.dtype, 4, None, "FHWC", dims))
         if not registered.names():
@@ -321,7 +328,7 @@ class ImageHeaders(HostOperator):
         return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
 
     def _scale(self, ctx: HostContext, info: np.ndarray):
-        """Has JPEG and JPEG 2000 decoded at the smallest of 1/2, 1/4 and 1/8 of their size that is not smaller than the resized result."""
+        """Has JPEG, WebP and JPEG 2000 decoded at 1/2, 1/4 or 1/8 of their size, as small as is not smaller than the resized result."""
         op = self.images
         if op.resize is None or self.on_gpu:
             return
@@ -331,6 +338,7 @@ class ImageHeaders(HostOperator):
             return
         kinds = info[:, Info.FORMAT]
         scalable = (kinds == Format.JPEG) | ((kinds == Format.JPEG2000) & (info[:, Info.DEPTH] == 8))
+        scalable |= (kinds == Format.WEBP) & (info[:, Info.HOST_DECODE] == 0)
         scalable &= info[:, Info.STATUS] == 0
         for scale in (8, 4, 2):
             enough = (-(-extents // scale) >= sizes).all(axis=1) & scalable
@@ -382,10 +390,11 @@ class ImageHeaders(HostOperator):
         info = parse_headers(source)
         info[~ctx.present] = 0
         rasters, reasons = self._registered_rasters(ctx, source, info)
-        reasons |= self._refuse_large(info)
+        pages, without = self._pages(ctx, source, info, rasters, (encoded, *arguments))
+        reasons |= without | self._refuse_large(info)
         reasons |= self.choose_regions(ctx, info, (encoded, *arguments))
         self._scale(ctx, info)
-        x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters)
+        x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages)
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         if use is not None:
             self._look_up(ctx, x, use)
@@ -424,6 +433,32 @@ class ImageHeaders(HostOperator):
             source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
         return source, info, x.tables
 
+    def _pages(
+        self, ctx: HostContext, source: Packed, info: np.ndarray, rasters: dict[int, np.ndarray], values: Sequence[Value]
+    ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
+        """Sets the rows of samples of which another picture than the first is decoded.
+
+        Returns:
+          (bytes that replace those of some samples, reasons of those that have no such picture).
+        """
+        data: dict[int, np.ndarray] = {}
+        reasons: dict[int, str] = {}
+        if "page" not in self.args:
+            return data, reasons
+        pages = self.arguments(ctx, values).page
+        for i in np.flatnonzero((pages > 0) & ctx.present & (info[:, Info.STATUS] == 0)).tolist():
+            try:
+                if i in rasters:
+                    raise DecodeError(Status.ARGUMENT, _PAGE_OF_REGISTERED)
+                file = source[i]
+                found, info[i] = of_page(file, info[i], int(pages[i]))
+                if found is not file:
+                    data[i] = found
+            except DecodeError as e:
+                rasters.pop(i, None)
+                info[i, Info.STATUS], reasons[i] = e.code, str(e)
+        return data, reasons
+
     def _registered_rasters(self, ctx: HostContext, source: Packed, info: np.ndarray) -> tuple[dict[int, np.ndarray], dict[int, str]]:
         """Decodes what registered decoders match, where images of other formats determine the outputs.
 
@@ -440,8 +475,8 @@ class ImageHeaders(HostOperator):
                 continue
             if isinstance(x, np.ndarray) and (x.dtype not in (np.uint8, np.uint16) or x.ndim != 3 or not 1 <= x.shape[2] <= 4):
                 text = f"a registered decoder gives {x.dtype}{list(x.shape)}, but the first batch has only 8-bit images of other formats"
-                x = _pillow.DecodeError(Status.UNSUPPORTED, text)
-            if isinstance(x, _pillow.DecodeError):
+                x = DecodeError(Status.UNSUPPORTED, text)
+            if isinstance(x, DecodeError):
                 info[i] = 0
                 info[i, Info.STATUS], reasons[i] = x.code, str(x)
             else:
@@ -455,8 +490,9 @@ class ImageHeaders(HostOperator):
         source = values[0].data
         assert source is not None
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
+        pages = self.arguments(ctx, values).page.tolist() if "page" in self.args else [0] * ctx.N
         keys = {
-            i: (digest(source[i]), registered.names(), pixels, self.images.how)
+            i: (digest(source[i]), pages[i], registered.names(), pixels, self.images.how)
             for i in np.flatnonzero(ctx.present).tolist()
             if use is not None
         }
@@ -464,9 +500,14 @@ class ImageHeaders(HostOperator):
         wanted = [i for i in np.flatnonzero(ctx.present).tolist() if i not in known]
         decode = self._frames if of_frames(values[0].spec) else registered.decoded
         made = dict(zip(wanted, registered.on_threads(lambda i: decode(source[i]), wanted, ctx.num_threads), strict=True))
-        made = known | {i: self._checked(self._usual(ctx.pool, source[i]) if x is None else x, pixels) for i, x in made.items()}
+        for i, x in made.items():
+            if x is None:
+                made[i] = self._usual(ctx.pool, source[i], pages[i])
+            elif pages[i]:
+                made[i] = DecodeError(Status.ARGUMENT, _PAGE_OF_REGISTERED)
+        made = known | {i: self._checked(x, pixels) for i, x in made.items()}
         info = np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32)
-        failed = {i: (int(x.code), str(x)) for i, x in made.items() if isinstance(x, _pillow.DecodeError)}
+        failed = {i: (int(x.code), str(x)) for i, x in made.items() if isinstance(x, DecodeError)}
         arrays = {i: x for i, x in made.items() if isinstance(x, np.ndarray)}
         if use is not None:
             use.keep({keys[i]: x for i, x in arrays.items() if i not in known})
@@ -503,34 +544,34 @@ class ImageHeaders(HostOperator):
         for i in [i for i in failed if self.replace_shape is not None or "no good sample" not in failed[i][1]]:
             ctx.report_bad(i, *failed.pop(i))
 
-    def _checked(self, x: np.ndarray | _pillow.DecodeError, pixels: Spec) -> np.ndarray | _pillow.DecodeError:
+    def _checked(self, x: np.ndarray | DecodeError, pixels: Spec) -> np.ndarray | DecodeError:
         """An array as the outputs are to be, or an error."""
-        if isinstance(x, _pillow.DecodeError):
+        if isinstance(x, DecodeError):
             return x
         count = x.size // max(x.shape[-1], 1)
         if count > self.max_pixels:
             text = f"the image is too large: {' x '.join(map(str, x.shape[:-1]))} pixels, max_pixels is {self.max_pixels}"
-            return _pillow.DecodeError(Status.TOO_LARGE, text)
+            return DecodeError(Status.TOO_LARGE, text)
         if x.ndim != pixels.ndim or (x.dtype != pixels.dtype and self.images.dtype == np.uint8):
             text = (
                 f"it is decoded to {x.dtype}{list(x.shape)}, but the samples of the first batch are {pixels.dtype} with {pixels.ndim} axes"
             )
-            return _pillow.DecodeError(Status.UNSUPPORTED, text)
+            return DecodeError(Status.UNSUPPORTED, text)
         return convert(np, x, pixels.dtype)
 
-    def _frames(self, encoded: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+    def _frames(self, encoded: np.ndarray) -> np.ndarray | DecodeError:
         """The images of a sequence ``[F, H, W, C]``, decoded in this thread."""
         frames = list[np.ndarray]()
         for k, data in enumerate(encoded):
             x = self.frame(data)
             if isinstance(x, np.ndarray) and frames and x.shape != frames[0].shape:
-                x = _pillow.DecodeError(Status.INPUT, f"it is {x.shape}, but frame 0 is {frames[0].shape}")
-            if isinstance(x, _pillow.DecodeError):
-                return _pillow.DecodeError(x.code, f"frame {k}: {x}")
+                x = DecodeError(Status.INPUT, f"it is {x.shape}, but frame 0 is {frames[0].shape}")
+            if isinstance(x, DecodeError):
+                return DecodeError(x.code, f"frame {k}: {x}")
             frames.append(x)
-        return np.stack(frames) if frames else _pillow.DecodeError(Status.INPUT, "the sequence has no frames")
+        return np.stack(frames) if frames else DecodeError(Status.INPUT, "the sequence has no frames")
 
-    def frame(self, data: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+    def frame(self, data: np.ndarray) -> np.ndarray | DecodeError:
         """An image of a sequence ``[H, W, C]``, decoded in this thread."""
         x = registered.decoded(data)
         channels = num_channels(self.images.output_type)
@@ -538,35 +579,39 @@ class ImageHeaders(HostOperator):
             x = self._usual(_alone(), data)
         elif isinstance(x, np.ndarray) and (x.ndim != 3 or x.shape[2] not in (1, channels or x.shape[2])):
             text = f"a frame must be an image of {channels or 'some'} channels, a registered decoder gives {x.dtype}{list(x.shape)}"
-            x = _pillow.DecodeError(Status.UNSUPPORTED, text)
+            x = DecodeError(Status.UNSUPPORTED, text)
         elif isinstance(x, np.ndarray):
             x = np.broadcast_to(x, (*x.shape[:2], channels or x.shape[2]))
         return self._checked(x, Spec(self.images.dtype, 3, None))
 
-    def _usual(self, pool: int, data: np.ndarray) -> np.ndarray | _pillow.DecodeError:
+    def _usual(self, pool: int, data: np.ndarray, page: int = 0) -> np.ndarray | DecodeError:
         """An image that no registered decoder matches, decoded at once."""
-        info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
-        _cpu.parse_headers(data.reshape(1, -1), np.zeros(1, np.int32), np.array([data.size]), info)
-        row = info[0]
+        row = parse_header(data)
+        if page and not row[Info.STATUS]:
+            try:
+                data, row = of_page(data, row, page)
+            except DecodeError as e:
+                return e
         if code := int(row[Info.STATUS]):
-            return _pillow.DecodeError(code, f"{_ffi.STATUS[code]}{known_as(data) if code == Status.UNKNOWN_FORMAT else ''}")
-        if why := self._refuse_large(info):
-            return _pillow.DecodeError(Status.TOO_LARGE, why[0])
+            why = f"{_ffi.STATUS[code]}{known_as(data)}" if code == Status.UNKNOWN_FORMAT else reason_of(data, row) or _ffi.STATUS[code]
+            return DecodeError(code, why)
+        if why := self._refuse_large(row[None]):
+            return DecodeError(Status.TOO_LARGE, why[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], 1)
-            if isinstance(raster, _pillow.DecodeError):
+            if isinstance(raster, DecodeError):
                 return raster
             data = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * raster.itemsize, 0, -1
         (result,) = self.images.on_host(pool, [(data, row)])
-        return _pillow.DecodeError(result, _ffi.STATUS[result]) if isinstance(result, int) else result
+        return DecodeError(result, _ffi.STATUS[result]) if isinstance(result, int) else result
 
     def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
         """Takes images that the cache holds as finished pixels."""
         op = self.images
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
         for i in np.flatnonzero(ctx.present & (x.info[:, Info.STATUS] == 0)).tolist():
-            key = digest(x.source[i]), op.how, int(x.info[i, Info.HEIGHT]), int(x.info[i, Info.WIDTH])
+            key = digest(x.bytes_of(i)), int(x.info[i, Info.PAGE]), op.how, int(x.info[i, Info.HEIGHT]), int(x.info[i, Info.WIDTH])
             pixels = use.get(key)
             if pixels is not None:
                 x.data[i] = pixels
@@ -580,8 +625,8 @@ class ImageHeaders(HostOperator):
             if i not in x.failed and i not in x.data:
                 x.data[i] = raster.reshape(-1).view(np.uint8)
         chosen = [int(i) for i in np.flatnonzero(x.info[:, Info.HOST_DECODE]) if i not in x.failed]
-        for i, result in zip(chosen, _pillow.decode_all([(x.source[i], x.info[i]) for i in chosen], ctx.num_threads), strict=True):
-            if isinstance(result, _pillow.DecodeError):
+        for i, result in zip(chosen, _pillow.decode_all([(x.bytes_of(i), x.info[i]) for i in chosen], ctx.num_threads), strict=True):
+            if isinstance(result, DecodeError):
                 x.failed[i] = (result.code, str(result))
             else:
                 x.data[i] = result.reshape(-1).view(np.uint8)

@@ -1,11 +1,9 @@
-"""Decoding with Pillow and imagecodecs in the host pass: images that are neither JPEG nor PNG, or that libjpeg-turbo refuses."""
+"""Decoding with Pillow, imagecodecs and pillow-heif in the host pass: what the native decoders do not read."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,25 +13,10 @@ import numpy as np
 from ..._core.ffi import STATUS
 from ..._core.threads import show_name
 from ..._cpu import Format, Info, Status
+from .formats import DecodeError, heic_image, library, pillow_image
 
-_PILLOW_FORMAT = {
-    Format.JPEG: "JPEG",
-    Format.BMP: "BMP",
-    Format.TIFF: "TIFF",
-    Format.WEBP: "WEBP",
-    Format.PNM: "PPM",
-    Format.JPEG2000: "JPEG2000",
-}
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-_USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT]
-
-
-class DecodeError(Exception):
-    """A sample that can't be decoded; `code` is its status."""
-
-    def __init__(self, code: int, reason: str):
-        super().__init__(reason)
-        self.code = code
+_USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT, Info.PAGE]
 
 
 @functools.lru_cache(maxsize=8)
@@ -57,7 +40,7 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
 
 
 def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | DecodeError:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         return decode(*image)
@@ -67,6 +50,8 @@ def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | Decod
         return DecodeError(Status.OUT_OF_MEMORY, "out of memory")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         return DecodeError(Status.TOO_LARGE, str(e))
+    except UnidentifiedImageError:  # its text names an object in memory
+        return DecodeError(Status.CORRUPT, STATUS[Status.CORRUPT])
     except Exception as e:  # codecs raise anything on damaged data: OSError, SyntaxError, struct.error, ValueError, ...
         truncated = isinstance(e, EOFError) or "truncated" in str(e)
         code = Status.TRUNCATED if truncated else Status.CORRUPT
@@ -75,31 +60,48 @@ def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | Decod
 
 def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     """Decodes one image to its stored raster; raises `DecodeError`, or whatever the codec raises."""
-    kind, height, width, channels, depth, orientation, orientation_at = info[_USED].tolist()
+    kind, height, width, channels, depth, orientation, orientation_at, page = info[_USED].tolist()
     data = encoded.tobytes()
     if kind == Format.TIFF and orientation != 1 and orientation_at >= 0:
         # Pillow rotates TIFF images upright by itself, but not others. The images here need no rotation.
         one = b"\1\0" if data[:2] == b"II" else b"\0\1"
         data = data[:orientation_at] + one + data[orientation_at + 2 :]
-    if kind == Format.PNM and depth > 8:
+    codecs = library("imagecodecs")
+    if kind == Format.HEIC:
+        pixels = np.asarray(heic_image(data, page))
+    elif kind == Format.JPEG_XL:
+        if codecs is None:
+            raise DecodeError(Status.UNSUPPORTED, "JPEG XL images need the package imagecodecs: pip install jaxdali[formats]")
+        pixels = _scaled(codecs.jpegxl_decode(data, index=0, keeporientation=True, numthreads=1), channels, depth)
+    elif kind == Format.AVIF and codecs is not None and _is_still(data):  # faster than Pillow, and with all bits
+        pixels = _scaled(codecs.avif_decode(data, numthreads=1), channels, depth)
+    elif kind == Format.PNM and depth > 8:
         pixels = _deep_pnm(data, height, width, channels)
     elif depth > 8:
         pixels = _deep(data, kind, channels, depth)
     else:
-        pixels = _pillow(data, kind, channels, height, width)
+        pixels = _pillow(data, kind, channels, height, width, page)
     pixels = pixels.reshape(pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1))
     if pixels.shape != (height, width, channels):
         raise DecodeError(Status.SIZE_MISMATCH, f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}")
     return np.ascontiguousarray(pixels)
 
 
-def _pillow(data: bytes, kind: int, channels: int, height: int, width: int) -> np.ndarray:
+def _is_still(avif: bytes) -> bool:
+    """Whether imagecodecs can decode a file. It writes outside of its memory when it is asked for one frame of an animation."""
+    with pillow_image(avif, Format.AVIF) as im:
+        return im.n_frames == 1
+
+
+def _pillow(data: bytes, kind: int, channels: int, height: int, width: int, page: int) -> np.ndarray:
     from PIL import Image
 
     mode = _MODE[channels]
 
     def load(level: int, factor: int) -> np.ndarray:
-        with Image.open(io.BytesIO(data), formats=(_PILLOW_FORMAT[Format(kind)],)) as im:
+        with pillow_image(data, kind) as im:
+            if page:
+                im.seek(page)
             if level:
                 im.reduce = level  # pyright: ignore[reportAttributeAccessIssue]
                 im.load()  # sets its size
@@ -108,7 +110,7 @@ def _pillow(data: bytes, kind: int, channels: int, height: int, width: int) -> n
 
     wanted = 0
     if kind == Format.JPEG2000:
-        with Image.open(io.BytesIO(data), formats=("JPEG2000",)) as im:
+        with pillow_image(data, kind) as im:
             wanted = _level(im.size, (width, height))
     # A level that the file lacks is an error, and so is one whose size Pillow rounds down where the format rounds up: the next larger one
     # is taken then. A damaged file fails at all levels.
@@ -125,13 +127,11 @@ def _level(size: tuple[int, int], wanted: tuple[int, int]) -> int:
 
 def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
     """Images of more than 8 bits, as uint16 scaled to full range."""
-    codecs = _imagecodecs()
+    codecs = library("imagecodecs")
     white_is_zero = False
     if kind == Format.TIFF:
-        from PIL import Image
-
-        with Image.open(io.BytesIO(data), formats=("TIFF",)) as im:
-            tags: Any = im.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
+        with pillow_image(data, kind) as im:
+            tags: Any = im.tag_v2
             white_is_zero, planar = tags.get(262) == 0, tags.get(284) == 2
             pixels = np.asarray(im).astype(np.uint16) if codecs is None and im.mode.startswith("I;16") else None
         if codecs is not None:
@@ -144,14 +144,19 @@ def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
         raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("JPEG 2000" if kind == Format.JPEG2000 else "JPEG"))
     else:
         pixels = codecs.jpeg2k_decode(data) if kind == Format.JPEG2000 else codecs.jpeg_decode(data)
+    return _scaled(pixels, channels, depth, white_is_zero)
+
+
+def _scaled(pixels: np.ndarray, channels: int, depth: int, white_is_zero: bool = False) -> np.ndarray:
+    """Pixels with these channels, and values of more than 8 bits scaled to those of uint16."""
     if pixels.ndim == 3 and pixels.shape[2] > channels:
         pixels = pixels[:, :, :channels]  # extra samples
-    if pixels.dtype != np.uint16:
+    if pixels.dtype != (np.uint16 if depth > 8 else np.uint8):
         raise DecodeError(Status.UNSUPPORTED, f"samples of type {pixels.dtype} are not supported")
     full = (1 << depth) - 1
     if white_is_zero:
         pixels = full - np.minimum(pixels, full)
-    if depth < 16:
+    if 8 < depth < 16:
         pixels = ((pixels.astype(np.uint32) * 65535 + full // 2) // full).astype(np.uint16)
     return pixels
 
@@ -184,11 +189,3 @@ def _deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.ndarray
 
 def _needs_imagecodecs(kind: str) -> str:
     return f"{kind} of more than 8 bits needs the package imagecodecs: pip install jaxdali[formats]"
-
-
-@functools.cache
-def _imagecodecs() -> Any:
-    try:
-        return importlib.import_module("imagecodecs")
-    except ImportError:
-        return None

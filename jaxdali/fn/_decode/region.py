@@ -204,7 +204,7 @@ def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
 
 
 def crop_arguments(
-    crop: Any, crop_d: Any, crop_h: Any, crop_w: Any, crop_pos_x: Any, crop_pos_y: Any
+    crop: Any, crop_d: Any, crop_h: Any, crop_w: Any, crop_pos_x: Any, crop_pos_y: Any, page: Any
 ) -> tuple[Arguments, tuple[DataNode, ...], Extents]:
     """Checks the arguments of `image_crop`.
 
@@ -217,7 +217,7 @@ def crop_arguments(
         raise ArgumentError("crop_d must be given together with crop_h and crop_w")
     if crop is not None and crop_h is not None:
         raise ArgumentError("either crop or crop_h and crop_w must be given, not both")
-    values = {"crop": crop, "crop_h": crop_h, "crop_w": crop_w, "crop_pos_x": crop_pos_x, "crop_pos_y": crop_pos_y}
+    values = {"crop": crop, "crop_h": crop_h, "crop_w": crop_w, "crop_pos_x": crop_pos_x, "crop_pos_y": crop_pos_y, "page": page}
     args, nodes = Arguments.of(values, is_node)
     given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
     if not given or not all(map(args.is_static, given)):
@@ -228,7 +228,7 @@ def crop_arguments(
 
 
 def slice_arguments(
-    positional: tuple[Any, ...], axes: Any, axis_names: str | None, named: Mapping[str, Any]
+    positional: tuple[Any, ...], axes: Any, axis_names: str | None, named: Mapping[str, Any], page: Any
 ) -> tuple[Arguments, tuple[Any, ...], Extents]:
     """Checks the arguments of `image_slice`.
 
@@ -254,7 +254,7 @@ def slice_arguments(
         if axes is not None:
             raise ArgumentError("either axes or axis_names can be given, not both")
         axes = tuple(map("HW".index, axis_names))
-    args, nodes = Arguments.of({"axes": (1, 0) if axes is None else axes, **named}, is_node)
+    args, nodes = Arguments.of({"axes": (1, 0) if axes is None else axes, **named, "page": page}, is_node)
     if not args.is_static("axes"):
         return args, (*inputs, *nodes), (None, None)
     places = np.atleast_1d(args.get("axes"))

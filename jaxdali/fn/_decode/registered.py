@@ -16,7 +16,7 @@ from ..._core.threads import show_name
 from ..._core.values import Spec
 from ..._cpu import Status
 from ...types import to_dali_type
-from .pillow import DecodeError
+from .formats import DecodeError
 
 LAYOUTS = {3: "HWC", 4: "DHWC"}
 

@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import types
-from ..._core.building import add
+from ..._core.building import add, is_node
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, SeededHints
 from .._decode.decode import DecodeImage, ImageHeaders, num_channels
-from .._decode.region import (
-    Extents,
-)
+from .._decode.region import Extents
 
 MAX_PIXELS = 178_956_970  # Pillow raises above this: twice its MAX_IMAGE_PIXELS
 
@@ -37,6 +35,11 @@ class DecoderHints(SeededHints, total=False):
 
 class RegionHints(DecoderHints, Hints, total=False):
     """Hints to decoders that draw no random numbers."""
+
+
+def page_argument(page: Any) -> Any:
+    """`page` as an argument of the operator; None if it is 0 for all samples, which most files only have and which costs nothing."""
+    return page if is_node(page) or page else None
 
 
 def add_decoder(

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Unpack
 
 from ... import types
+from ..._core.arguments import Arguments
+from ..._core.building import is_node
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator_function import Input, operator_function
+from ..._core.operator_function import Input, PerSample, operator_function
 from .._decode.cache import CacheOptions, parse_bytes
 from .._decode.decode import DTYPES, DecodeImage, ImageHeaders
-from ._decoder import MAX_PIXELS, RegionHints, add_decoder
+from ._decoder import MAX_PIXELS, RegionHints, add_decoder, page_argument
 
 
 class ImageHints(RegionHints, total=False):
@@ -36,6 +38,7 @@ def image(
     on_error: Literal["raise", "replace"] = "raise",
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    page: Annotated[PerSample[int], Range(0)] = 0,
     dct_scaling: bool = False,
     cache: int | str | None = None,
     cache_size: Annotated[int, Range(0)] = 0,
@@ -45,10 +48,12 @@ def image(
     name: str | None = None,
     **hints: Unpack[ImageHints],
 ) -> DataNode:
-    """Decodes images: JPEG, PNG, BMP, TIFF, WebP, PNM and JPEG 2000, of 1 to 16 bits.
+    """Decodes images: JPEG, PNG, WebP, GIF, BMP, TIFF, PNM, JPEG 2000, AVIF, JPEG XL and HEIC, of 1 to 16 bits.
 
-    JPEG is decoded to libjpeg-turbo's pixels (the same as Pillow's), PNG to libpng's. Other formats are decoded by Pillow while
-    the batch is prepared; 16-bit TIFF and JPEG 2000 need the package imagecodecs (``pip install jaxdali[formats]``).
+    JPEG is decoded to libjpeg-turbo's pixels (the same as Pillow's), PNG to libpng's, WebP to libwebp's. Other formats are decoded while
+    the batch is prepared, by Pillow or by the packages of ``pip install jaxdali[formats]``: imagecodecs for JPEG XL, for AVIF, and for TIFF
+    and JPEG 2000 of 16 bits, pillow-heif for HEIC, which becomes 8 bits. Without imagecodecs, Pillow decodes AVIF to 8 bits. Of an
+    animation the first frame is decoded; see `page`.
 
     Args:
       input: encoded images, 1-D uint8, as readers and external_source give them. They are host values. Sequences of encoded images are 2-D
@@ -70,11 +75,14 @@ def image(
       max_pixels: a file whose header promises more pixels than this fails, and nothing of it is decoded: a file of a few hundred kB can
         hold gigabytes. The default, 178,956,970, is where Pillow refuses. For what Pillow decodes, Pillow's own limit
         (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
-      dct_scaling: decode a JPEG, or a JPEG 2000 of 8 bits by its resolution levels, at 1/2, 1/4 or 1/8 of its size, in a fraction of the
-        time, if a following `resize` or `resize_crop_mirror` shrinks it anyway. The decoded image is never smaller than the result of the
-        resize. This changes pixels a little (a JPEG 2000 moves by up to half a decoded pixel), and it changes sizes that follow from the
-        image's, as with `resize_shorter`, by at most one. It has no effect where something else reads the images, where the resize has
-        regions or sizes per sample, or where a GPU's kernels decode. Not in DALI.
+      page: number of the picture in a file that holds several: pages of a TIFF, pictures of a HEIC (0 is the primary one), frames of an
+        animated GIF, PNG, WebP or AVIF. Of a JPEG XL there is only the first. A sample whose file has fewer fails. May be per sample. Not
+        in DALI.
+      dct_scaling: decode a JPEG, a WebP, or a JPEG 2000 of 8 bits by its resolution levels, at 1/2, 1/4 or 1/8 of its size, in less time
+        (a WebP gains little), if a following `resize` or `resize_crop_mirror` shrinks it anyway. The decoded image is never smaller than
+        the result of the resize. This changes pixels a little (a JPEG 2000 moves by up to half a decoded pixel), and it changes sizes that
+        follow from the image's, as with `resize_shorter`, by at most one. It has no effect where something else reads the images, where the
+        resize has regions or sizes per sample, or where a GPU's kernels decode. Not in DALI.
       cache: how many bytes of decoded images to keep in memory between epochs: a number, or a string with a unit such as "256MB". The least
         recently used images are dropped first. An image is identified by the bytes of its file and by the arguments that determine its
         pixels. All decoders of the process with equal cache arguments share one cache, which lives as long as one of their pipelines or
@@ -107,10 +115,11 @@ def image(
         raise ArgumentError("either cache or cache_size can be given, not both")
     limit = parse_bytes(cache) if cache is not None else cache_size << 20
     options = CacheOptions(limit, cache_threshold, cache_type) if limit else None
+    args, nodes = Arguments.of({"page": page_argument(page)}, is_node)
     return add_decoder(
         DecodeImage,
-        functools.partial(ImageHeaders, cache=options),
-        (input,),
+        functools.partial(ImageHeaders, args=args, cache=options),
+        (input, *nodes),
         output_type=output_type,
         dtype=dtype,
         adjust_orientation=adjust_orientation,

@@ -16,7 +16,7 @@ from .._decode.region import (
     DecodeCrop,
     crop_arguments,
 )
-from ._decoder import MAX_PIXELS, RegionHints, add_decoder
+from ._decoder import MAX_PIXELS, RegionHints, add_decoder, page_argument
 
 
 @operator_function("decoders.image_crop")
@@ -40,6 +40,7 @@ def image_crop(
     on_error: Literal["raise", "replace"] = "raise",
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    page: Annotated[PerSample[int], Range(0)] = 0,
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[RegionHints],
@@ -55,8 +56,8 @@ def image_crop(
       crop_pos_x, crop_pos_y: position of the window, from 0 (left, top) to 1. May be per sample.
       rounding: how the window's first row and column are rounded: "round" (halves up) or "truncate".
       crop_d, crop_pos_z: are for volumes and have no effect on images.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
-        `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, device, name: as
+        in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
@@ -68,7 +69,7 @@ def image_crop(
     Example:
       >>> images = fn.decoders.image_crop(jpegs, crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0)))
     """
-    args, nodes, extents = crop_arguments(crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y)
+    args, nodes, extents = crop_arguments(crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y, page_argument(page))
     return add_decoder(
         DecodeCrop,
         functools.partial(CropHeaders, args=args, truncate=rounding == "truncate"),

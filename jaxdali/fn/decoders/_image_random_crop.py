@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Unpack
 
 from ... import types
+from ..._core.arguments import Arguments
+from ..._core.building import is_node
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import Input, operator_function
+from ..._core.operator_function import Input, PerSample, operator_function
 from .._decode.decode import DTYPES
 from .._decode.region import (
     DecodeRandomCrop,
     RandomCropHeaders,
 )
 from .._families.random_windows import random_range
-from ._decoder import MAX_PIXELS, DecoderHints, add_decoder
+from ._decoder import MAX_PIXELS, DecoderHints, add_decoder, page_argument
 
 
 @operator_function("decoders.image_random_crop")
@@ -36,6 +38,7 @@ def image_random_crop(
     on_error: Literal["raise", "replace"] = "raise",
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    page: Annotated[PerSample[int], Range(0)] = 0,
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[DecoderHints],
@@ -52,8 +55,8 @@ def image_random_crop(
         allowed aspect ratio is taken, at a random place.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given. The numbers differ from DALI's.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
-        `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, device, name: as
+        in `image`.
       on_error: as in `image`; windows always fit.
 
     Returns:
@@ -66,10 +69,11 @@ def image_random_crop(
       >>> images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
     """
     area, aspect_ratio = random_range("random_area", random_area), random_range("random_aspect_ratio", random_aspect_ratio)
+    args, nodes = Arguments.of({"page": page_argument(page)}, is_node)
     return add_decoder(
         DecodeRandomCrop,
-        functools.partial(RandomCropHeaders, area=area, aspect_ratio=aspect_ratio, num_attempts=num_attempts, seed=seed),
-        (input,),
+        functools.partial(RandomCropHeaders, args=args, area=area, aspect_ratio=aspect_ratio, num_attempts=num_attempts, seed=seed),
+        (input, *nodes),
         output_type=output_type,
         dtype=dtype,
         adjust_orientation=adjust_orientation,

@@ -16,7 +16,7 @@ from .._decode.region import (
     SliceHeaders,
     slice_arguments,
 )
-from ._decoder import MAX_PIXELS, RegionHints, add_decoder
+from ._decoder import MAX_PIXELS, RegionHints, add_decoder, page_argument
 
 
 @operator_function("decoders.image_slice")
@@ -44,6 +44,7 @@ def image_slice(
     on_error: Literal["raise", "replace"] = "raise",
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
+    page: Annotated[PerSample[int], Range(0)] = 0,
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[RegionHints],
@@ -66,8 +67,8 @@ def image_slice(
         for both axes. Default: (1, 0). May be per sample.
       axis_names: the same axes in letters: "WH" (default), "HW", "W" or "H".
       normalized_anchor, normalized_shape: if False, a floating-point `anchor` or `shape_input` is in pixels.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, device, name: as in
-        `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, device, name: as
+        in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
@@ -83,7 +84,7 @@ def image_slice(
       >>> images = fn.decoders.image_slice(jpegs, rel_start=(0.25, 0.25), shape=(224, 224), axis_names="HW")
     """
     named = {"start": start, "rel_start": rel_start, "end": end, "rel_end": rel_end, "shape": shape, "rel_shape": rel_shape}
-    args, inputs, extents = slice_arguments((anchor, shape_input), axes, axis_names, named)
+    args, inputs, extents = slice_arguments((anchor, shape_input), axes, axis_names, named, page_argument(page))
     return add_decoder(
         DecodeSlice,
         functools.partial(SliceHeaders, args=args, normalized=None if anchor is None else (normalized_anchor, normalized_shape)),

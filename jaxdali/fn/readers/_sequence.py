@@ -19,7 +19,7 @@ from ..._data.files import Files, Path, in_directories
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
 from .._decode.decode import DecodeImage, ImageHeaders, num_channels
-from .._decode.pillow import DecodeError
+from .._decode.formats import DecodeError
 from ..decoders._decoder import MAX_PIXELS
 from ._file import FileArguments
 

@@ -1,4 +1,4 @@
-"""decoders.image(dct_scaling=True): JPEG and JPEG 2000 at a fraction of their size, ahead of a resize."""
+"""decoders.image(dct_scaling=True): JPEG, WebP and JPEG 2000 at a fraction of their size, ahead of a resize."""
 
 import io
 
@@ -7,7 +7,7 @@ import pytest
 from images import encode, picture
 from PIL import Image, ImageOps
 
-from jaxdali import SampleError, fn, pipeline_def, types
+from jaxdali import SampleError, _cpu, fn, pipeline_def, types
 from jaxdali._cpu import Info
 from jaxdali.fn._decode.decode import ImageHeaders
 
@@ -178,3 +178,17 @@ def test_damaged_jpeg2000_at_a_fraction():
     broken = encode(picture(401, 300), "JPEG2000")[:400]
     with pytest.raises(SampleError, match=r"truncated|damaged|broken"):
         run([broken], lambda x: (fn.resize(x, size=(64, 64)),), dct_scaling=True)
+
+
+@pytest.mark.skipif(not _cpu.build_info()["webp"], reason="built without libwebp")
+@pytest.mark.parametrize("options", [{"quality": 90}, {"lossless": True}])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_webp_by_libwebps_scaling(channels, options, decoded):
+    files = [encode(picture(*size, channels), "WEBP", **options) for size in SIZES]
+    for kind in types.RGB, types.GRAY, types.ANY_DATA:
+        scaled, whole = (
+            run(files, lambda x: (fn.resize(x, size=(64, 64)),), dct_scaling=scaling, output_type=kind)[0] for scaling in (True, False)
+        )
+        assert decoded[-2] == [(113, 151), (101, 75), (130, 97), (64, 64)]
+        assert min(psnr(x, y) for x, y in zip(scaled[:2], whole[:2], strict=True)) > 25
+        assert all((x == y).all() for x, y in zip(scaled[2:], whole[2:], strict=True))

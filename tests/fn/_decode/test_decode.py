@@ -161,7 +161,7 @@ def test_other_formats():
 
 
 def test_deep_files_without_imagecodecs(monkeypatch):
-    monkeypatch.setattr(_pillow, "_imagecodecs", lambda: None)
+    monkeypatch.setattr(_pillow, "library", lambda name: None)
     deep = picture(9, 8, 1, np.uint16)
     pgm = b"P5\n8 9\n65535\n" + deep.astype(">u2").tobytes()
     same(decode([pgm, encode(deep, "TIFF")], output_type=types.GRAY, dtype=types.UINT16), [deep] * 2)
@@ -199,13 +199,9 @@ def test_bad_file_raises(name):
 
 
 FOREIGN = {
-    "a GIF image": encode(picture(3, 4), "GIF"),
     "an icon (ICO)": encode(picture(16, 16), "ICO"),
     "a DDS texture": encode(picture(4, 4), "DDS"),
-    "an AVIF image": b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf" + bytes(40),
-    "a HEIC image": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40),
     "a video or another file of the MP4 family": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
-    "a JPEG XL image": b"\xff\x0a" + bytes(40),
     "a Photoshop image (PSD)": b"8BPS\0\1" + bytes(40),
     "an HTML page, which servers send instead of a missing file": b"\n<!DOCTYPE html><html>not found</html>",
     "a NumPy array, which decoders.numpy takes": b"\x93NUMPY\1\0" + bytes(40),
@@ -214,7 +210,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("what", FOREIGN)
 def test_formats_that_are_refused_are_named(what):
-    reason = f"this is {what}; supported: JPEG, PNG, BMP, TIFF, WebP, PNM, JPEG 2000"
+    reason = f"this is {what}; supported: JPEG, PNG, WebP, GIF, BMP, TIFF, PNM, JPEG 2000, AVIF, JPEG XL, HEIC"
     with pytest.raises(jaxdali.SampleError, match=f"{re.escape(reason)}$"):
         decode([FOREIGN[what]])
     pipeline = decode_pipeline([FOREIGN[what], FILES["ss420.jpg"]], on_error="replace")
