@@ -408,7 +408,7 @@ class ImageHeaders(HostOperator):
             _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
             remaining = ctx.present & (x.tables[:, 0] == 0)
         remaining[[*x.keys]] = True
-        remaining[[*x.data]] = False
+        remaining &= info[:, Info.FORMAT] != Format.PIXELS  # the cache had them
         if not ctx.bad and not x.data and not x.rasters and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
             return source, info, x.tables  # the bytes as they came, without a copy
 
