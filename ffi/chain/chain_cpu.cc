@@ -70,17 +70,15 @@ Part DecodeStage::Makes(int i, const Part& wanted) const {
 
 bool DecodeStage::IsPixels(int i) const {
   const ImageInfo& file = info[i];
-  const bool ordered = options.type == ImageType::kAny || (options.type == ImageType::kRgb && file.channels == 3) ||
-                       (options.type == ImageType::kGray && file.channels == 1);
-  return static_cast<Format>(file.format) == Format::kRaw && file.status == kOk && IsDecodable(file) && ordered &&
-         out.dtype == (file.depth == 16 ? DType::kU16 : DType::kU8) && file.region_w == file.width &&
-         !(options.adjust_orientation && file.orientation != 1) &&
+  return static_cast<Format>(file.format) == Format::kRaw && file.status == kOk && IsDecodable(file) &&
+         IsOrdered(file, options) && out.dtype == (file.depth == 16 ? DType::kU16 : DType::kU8) &&
+         file.region_w == file.width && !(options.adjust_orientation && file.orientation != 1) &&
          OutputFits(file, options.type, false, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)) &&
          in.size(i) == int64_t{file.height} * file.width * file.channels * (file.depth / 8);
 }
 
 const void* DecodeStage::InPlace(int i, const Part& made) const {
-  if (!IsPixels(i) || made.axis[1].begin != 0 || made.axis[1].size() != info[i].width) return nullptr;
+  if (!IsPixels(i)) return nullptr;
   const int64_t row = info[i].region_y + made.axis[0].begin, bytes = info[i].depth / 8;
   const uint8_t* at = in.sample<uint8_t>(i) + row * info[i].width * info[i].channels * bytes;
   return reinterpret_cast<uintptr_t>(at) % bytes == 0 ? at : nullptr;
@@ -405,7 +403,8 @@ Status Chain::Run(int i, int* failed) const {
         }
       }
       *failed = k;
-      if (const void* there = k + 1 < static_cast<int>(stages.size()) ? stages[k]->InPlace(i, parts[k + 1]) : nullptr) {
+      const bool last = k + 1 == static_cast<int>(stages.size());
+      if (const void* there = last ? nullptr : stages[k]->InPlace(i, parts[k + 1])) {
         from = there;
         continue;
       }

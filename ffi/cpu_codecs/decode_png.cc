@@ -16,12 +16,6 @@ png::Decoder& DecoderOfThread() {
 // libpng is faster for a region in the first third of the rows: it stops below the region, and libdeflate can't.
 constexpr int64_t kLibpngsShare = 3;
 
-// Whether pixels are in the output as they are in the file.
-bool IsOrdered(const ImageInfo& info, const DecodeOptions& options) {
-  return options.type == ImageType::kAny || (options.type == ImageType::kRgb && info.channels == 3) ||
-         (options.type == ImageType::kGray && info.channels == 1);
-}
-
 // Starts decoding the region of a file. False: the file is not supported.
 bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, png::Decoder* decoder) {
   const int64_t end = int64_t{info.region_y} + info.region_h;

@@ -45,6 +45,12 @@ JAXDALI_HD inline int OutputChannels(const ImageInfo& info, ImageType type) {
   return type == ImageType::kAny ? info.channels : type == ImageType::kGray ? 1 : 3;
 }
 
+// Whether pixels have the channels of the output in the file already, in their order.
+inline bool IsOrdered(const ImageInfo& info, const DecodeOptions& options) {
+  return options.type == ImageType::kAny || (options.type == ImageType::kRgb && info.channels == 3) ||
+         (options.type == ImageType::kGray && info.channels == 1);
+}
+
 // Whether a row of the info operand is valid: its region is not empty and lies in the image.
 JAXDALI_HD inline bool IsDecodable(const ImageInfo& i) {
   return i.channels >= 1 && i.channels <= 4 && (i.depth == 8 || i.depth == 16) && i.region_y >= 0 && i.region_h > 0 &&

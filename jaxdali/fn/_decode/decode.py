@@ -1,7 +1,7 @@
 """The operators that decode images.
 
 A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the compiled program can't
-decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG and PNG. On a GPU with native kernels, it
+decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG, PNG and WebP. On a GPU with native kernels, it
 decodes sequential JPEG (``ffi/cuda_jpeg/``), and all other images arrive as finished pixels.
 """
 

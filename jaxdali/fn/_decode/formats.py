@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import io
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,27 @@ def parse_header(data: np.ndarray) -> np.ndarray:
     return info[0]
 
 
-def complete(info: np.ndarray, data: Any) -> None:
+@contextlib.contextmanager
+def errors_of_libraries() -> Iterator[None]:
+    """Turns what libraries raise on damaged data, which may be anything, into `DecodeError`."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        yield
+    except DecodeError:
+        raise
+    except MemoryError:
+        raise DecodeError(Status.OUT_OF_MEMORY, "out of memory") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
+        raise DecodeError(Status.TOO_LARGE, str(e)) from None
+    except UnidentifiedImageError:  # its text names an object in memory
+        raise DecodeError(Status.CORRUPT, STATUS[Status.CORRUPT]) from None
+    except Exception as e:
+        code = Status.TRUNCATED if isinstance(e, EOFError) or "truncated" in str(e) else Status.CORRUPT
+        raise DecodeError(code, f"{STATUS[code]}: {type(e).__name__}{': ' * bool(str(e))}{e}") from e
+
+
+def complete(info: np.ndarray, data: Callable[[int], np.ndarray]) -> None:
     """Fills in the rows of formats whose headers libraries read. `data(i)` gives the bytes of a file."""
     for i in np.flatnonzero((info[:, Info.HEIGHT] == 0) & (info[:, Info.STATUS] == 0) & (info[:, Info.FORMAT] != 0)).tolist():
         try:
@@ -56,7 +78,7 @@ def complete(info: np.ndarray, data: Any) -> None:
 
 
 def reason_of(data: np.ndarray, row: np.ndarray) -> str:
-    """Why `complete` refused a file; "" if it was not the one who did."""
+    """Why `complete` refused a file; "" if it did not."""
     row = row.copy()
     if row[Info.FORMAT] not in _BY_LIBRARIES or row[Info.HEIGHT]:
         return ""
@@ -77,7 +99,7 @@ def of_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarray, n
       (bytes, info row) from which that picture is decoded.
 
     Raises:
-      DecodeError: there is no such picture.
+      DecodeError: there is no such picture, or the file is damaged.
     """
     kind, row = row[Info.FORMAT], row.copy()
     if kind == Format.TIFF:
@@ -90,8 +112,8 @@ def of_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarray, n
     row[[Info.PAGE, Info.HOST_DECODE]] = page, 1
     if kind == Format.HEIC:
         _read(data.tobytes(), row)
-    elif kind in PILLOW_NAMES:
-        with pillow_image(data.tobytes(), kind) as image:
+    else:
+        with errors_of_libraries(), pillow_image(data.tobytes(), kind) as image:
             count = getattr(image, "n_frames", 1)
         if page >= count:
             raise _no_page(page, count)
@@ -132,15 +154,13 @@ def _no_page(page: int, count: int) -> DecodeError:
 
 def _read(data: bytes, row: np.ndarray):
     """Reads the header of an AVIF, HEIC or JPEG XL file into its info row. Raises `DecodeError`."""
-    from PIL import Image, UnidentifiedImageError
-
     kind, depth, orientation = row[Info.FORMAT], 8, 1
-    try:
+    with errors_of_libraries():
         if kind == Format.HEIC:
             image = heic_image(data, int(row[Info.PAGE]))
             (width, height), channels = image.size, len(image.mode.split(";")[0])
         elif kind == Format.AVIF:
-            _need_avif(Image)
+            _need_avif()
             with pillow_image(data, kind) as image:
                 (width, height), channels, orientation = image.size, len(image.getbands()), image.getexif().get(0x112, 1)
                 still = image.n_frames == 1
@@ -149,18 +169,6 @@ def _read(data: bytes, row: np.ndarray):
             if library("imagecodecs") is None:
                 raise DecodeError(Status.UNSUPPORTED, "JPEG XL images need the package imagecodecs: pip install jaxdali[formats]")
             height, width, channels, depth, orientation = _JpegXl(data).header()
-    except DecodeError:
-        raise
-    except MemoryError:
-        raise DecodeError(Status.OUT_OF_MEMORY, "out of memory") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
-        raise DecodeError(Status.TOO_LARGE, str(e)) from None
-    except EOFError:
-        raise DecodeError(Status.TRUNCATED, STATUS[Status.TRUNCATED]) from None
-    except UnidentifiedImageError:  # its text names an object in memory
-        raise DecodeError(Status.CORRUPT, STATUS[Status.CORRUPT]) from None
-    except Exception as e:  # libraries raise anything on damaged data
-        raise DecodeError(Status.CORRUPT, f"{STATUS[Status.CORRUPT]}: {type(e).__name__}: {e}") from e
     if min(height, width) < 1 or not 1 <= channels <= 4:
         raise DecodeError(Status.CORRUPT, STATUS[Status.CORRUPT])
     if height * width * channels > np.iinfo(np.int32).max:
@@ -170,7 +178,9 @@ def _read(data: bytes, row: np.ndarray):
     row[list(values)] = list(values.values())
 
 
-def _need_avif(Image: Any):
+def _need_avif():
+    from PIL import Image
+
     Image.init()
     if "AVIF" not in Image.OPEN:
         text = "AVIF images need Pillow 11.3 or newer, built with libavif: pip install jaxdali[formats]"

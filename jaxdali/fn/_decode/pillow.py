@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.ffi import STATUS
 from ..._core.threads import show_name
 from ..._cpu import Format, Info, Status
-from .formats import DecodeError, heic_image, library, pillow_image
+from .formats import DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT, Info.PAGE]
@@ -40,22 +39,11 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
 
 
 def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | DecodeError:
-    from PIL import Image, UnidentifiedImageError
-
     try:
-        return decode(*image)
+        with errors_of_libraries():
+            return decode(*image)
     except DecodeError as e:
         return e
-    except MemoryError:
-        return DecodeError(Status.OUT_OF_MEMORY, "out of memory")
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
-        return DecodeError(Status.TOO_LARGE, str(e))
-    except UnidentifiedImageError:  # its text names an object in memory
-        return DecodeError(Status.CORRUPT, STATUS[Status.CORRUPT])
-    except Exception as e:  # codecs raise anything on damaged data: OSError, SyntaxError, struct.error, ValueError, ...
-        truncated = isinstance(e, EOFError) or "truncated" in str(e)
-        code = Status.TRUNCATED if truncated else Status.CORRUPT
-        return DecodeError(code, f"{STATUS[code]}: {type(e).__name__}: {e}")
 
 
 def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
@@ -70,8 +58,7 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     if kind == Format.HEIC:
         pixels = np.asarray(heic_image(data, page))
     elif kind == Format.JPEG_XL:
-        if codecs is None:
-            raise DecodeError(Status.UNSUPPORTED, "JPEG XL images need the package imagecodecs: pip install jaxdali[formats]")
+        assert codecs is not None  # its header could not be read otherwise
         pixels = _scaled(codecs.jpegxl_decode(data, index=0, keeporientation=True, numthreads=1), channels, depth)
     elif kind == Format.AVIF and codecs is not None and _is_still(data):  # faster than Pillow, and with all bits
         pixels = _scaled(codecs.avif_decode(data, numthreads=1), channels, depth)

@@ -38,7 +38,7 @@ class RegionHints(DecoderHints, Hints, total=False):
 
 
 def page_argument(page: Any) -> Any:
-    """`page` as an argument of the operator; None if it is 0 for all samples, which most files only have and which costs nothing."""
+    """`page` as an argument of the operator. None stands for 0 for all samples: then pages cost nothing."""
     return page if is_node(page) or page else None
 
 

@@ -9,7 +9,7 @@ from images import decode, decode_pipeline, encode, picture
 from PIL import Image, ImageSequence
 
 import jaxdali
-from jaxdali import fn, types
+from jaxdali import Pipeline, extend, fn, types
 from jaxdali.fn._decode import formats
 
 imagecodecs = pytest.importorskip("imagecodecs")
@@ -209,11 +209,50 @@ def pages():
     return lambda: [np.array(k) for k in (0, 1)]
 
 
-def test_files_of_one_picture_and_sequences_have_no_pages():
+def test_where_there_are_no_pages():
     with pytest.raises(jaxdali.SampleError, match=r"page 1 does not exist: the file holds 1 picture$"):
         decode([encode(COLOUR, "JPEG")], page=1)
     with pytest.raises(ValueError, match="page must be"):
         decode([encode(COLOUR, "JPEG")], page=-1)
+    sequence = np.frombuffer(SEVERAL["GIF"], np.uint8)[None]
+    with pytest.raises(ValueError, match="the samples are sequences"):
+        decode([b""], lambda _: fn.decoders.image(fn.external_source(lambda: [sequence], ndim=2, layout="F*"), page=1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])  # images among others, and outputs that the decoder determines
+def test_registered_decoders_have_no_pages(dtype):
+    extend.register_decoder(lambda data: data[:4] == b"mine", lambda data: np.zeros((4, 5, 3), dtype), name="mine")
+    try:
+        with pytest.raises(jaxdali.SampleError, match="page must be 0 for files that registered decoders decode"):
+            decode([b"mine"], page=1)
+    finally:
+        extend.unregister_decoder("mine")
+
+
+@pytest.mark.parametrize(("pixels", "kind"), [(COLOUR, "BMP"), (GRAY, "TIFF"), (ALPHA, "TIFF"), (DEEP[..., :1], "TIFF"), (COLOUR, "GIF")])
+def test_chains_read_rasters_in_place(pixels, kind):
+    """With the same pixels as without chains, for windows, channels in another order, and files that are turned."""
+    turned = [{}, {"orientation": 6}] if kind == "TIFF" else [{}]
+    files = [np.frombuffer(encode(pixels, kind, **options), np.uint8) for options in turned] * 3
+    dtype = types.UINT16 if pixels.dtype == np.uint16 else types.UINT8
+
+    def results(data):
+        for output_type in types.ANY_DATA, types.BGR:
+            options = {"output_type": output_type, "dtype": dtype}
+            window = fn.decoders.image_crop(data, crop=(9, 11), crop_pos_x=0.3, crop_pos_y=0.6, **options)
+            yield fn.resize(window, size=(8, 7))
+            yield fn.resize(fn.decoders.image(data, **options), size=(8, 7))
+            yield fn.crop(fn.resize(fn.decoders.image(data, **options), size=(20, 30)), crop=(6, 5))
+
+    def run(fuse):
+        with Pipeline(batch_size=len(files), num_threads=2, device_id=None, fuse=fuse) as pipe:
+            pipe.set_outputs(*results(fn.external_source(lambda: files)))
+        found = [[np.asarray(x) for x in output] for output in pipe.run()]
+        pipe.close()
+        return found
+
+    for x, y in zip(run(fuse=True), run(fuse=False), strict=True):
+        same(x, y)
 
 
 def test_a_circle_of_tiff_pages_ends():
@@ -226,7 +265,8 @@ def test_a_circle_of_tiff_pages_ends():
 
 
 @pytest.mark.parametrize("kind", ["GIF", "AVIF", "HEIC", "JPEG XL", "WebP", "TIFF"])
-def test_damage_is_an_error_or_a_picture(kind):
+@pytest.mark.parametrize("page", [0, 1])
+def test_damage_is_an_error_or_a_picture(kind, page):
     good = {"HEIC": heic(COLOUR), "JPEG XL": jxl(COLOUR, lossless=False)}.get(kind) or SEVERAL.get(kind) or encode(COLOUR, kind)
     rng = np.random.default_rng(0)
     files = [good[: len(good) * k // 8] for k in range(8)]
@@ -235,7 +275,7 @@ def test_damage_is_an_error_or_a_picture(kind):
         for at in rng.integers(0, min(len(x), rng.choice([64, 600, 1 << 30])), rng.integers(1, 5)):
             x[at] = rng.integers(0, 256)
         files.append(bytes(x))
-    pipeline = decode_pipeline([encode(COLOUR, "PNG"), *files], on_error="replace", replace_shape=(1, 1, 3), max_pixels=1 << 20, page=0)
+    pipeline = decode_pipeline([encode(COLOUR, "PNG"), *files], on_error="replace", replace_shape=(1, 1, 3), max_pixels=1 << 20, page=page)
     assert len(pipeline.run()[0]) == len(files) + 1
     assert sum(bad.count for bad in pipeline.bad_samples()) >= 5
     assert not any(" at 0x" in bad.reason for bad in pipeline.bad_samples())
