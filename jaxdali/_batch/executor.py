@@ -18,7 +18,7 @@ from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.ragged import Packed
 from .._core.redaction import redacted, shown_error
 from .._core.settings import own_settings
-from .._core.threads import available_cpus
+from .._core.system import available_cpus
 from .._core.values import Value
 from .._data.source import SampleIds, Source
 from .._plan.binding import BindingContext, BoundPlan

@@ -19,7 +19,7 @@ from .._core.names import did_you_mean
 from .._core.operator import ProgramOperator, SourceOperator
 from .._core.operator_function import Default, SeededHints
 from .._core.redaction import redacted
-from .._core.threads import show_name
+from .._core.system import show_name
 from .._core.values import METADATA, Spec, metadata_of
 from .._cpu import Status
 from .files import Files, as_list

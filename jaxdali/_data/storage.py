@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from .._core.errors import ArgumentError
 from .._core.redaction import HIDDEN, keep_secret, redacted, redacted_beside
-from .._core.threads import Thread
+from .._core.system import Thread
 from .disk_cache import DiskCache
 
 Path = str | os.PathLike[str]

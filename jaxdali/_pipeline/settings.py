@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from .._core.declaration import Auto, DType, Range, Whole, check_fields, checked
-from .._core.threads import available_cpus
+from .._core.system import available_cpus
 from .._plan.options import RunOptions, Tuned
 from ..types import NO_TYPE
 from .arguments import OUTPUTS, OperatorConcurrency, StreamPolicy

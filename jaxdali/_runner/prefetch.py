@@ -11,7 +11,7 @@ from typing import Any
 from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.settings import own_settings
-from .._core.threads import Thread
+from .._core.system import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 

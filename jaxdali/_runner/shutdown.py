@@ -18,7 +18,7 @@ import jax
 
 from .._batch.executor import Executor
 from .._batch.resources import RunResources
-from .._core.threads import Thread
+from .._core.system import Thread
 from .runner import Runner
 
 # Note [Exit]

@@ -15,7 +15,7 @@ import jax
 
 from .. import __version__
 from .._core.errors import ArgumentError
-from .._core.threads import available_cpus
+from .._core.system import available_cpus
 from . import _comparison, _decoders, _definitions, _measure, _page, _report
 
 BATCH_SIZES = (16, 64, 256)

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .._core.threads import available_cpus
+from .._core.system import available_cpus
 from ._measure import Bound, Cost, Run
 
 _ADVICE = {

@@ -6,7 +6,7 @@ import os
 import threading
 
 from .. import _cpu
-from .._core.threads import available_cpus
+from .._core.system import available_cpus
 
 SHARED = 0  # id of the pool, in every process: programs that are kept on disk hold it
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import tfrecord
 from .._core.errors import ArgumentError, OperatorError
-from .._core.threads import available_cpus
+from .._core.system import available_cpus
 from ._shards import Packing, Report, opened, reader_of, write_shard
 from ._writers import WRITERS
 

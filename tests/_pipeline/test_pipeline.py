@@ -13,7 +13,7 @@ import pytest
 from pipelines import counter, numbers, values
 
 from jaxdali import Pipeline, fn, pipeline_def, types
-from jaxdali._core.threads import available_cpus
+from jaxdali._core.system import available_cpus
 from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.plugin.jax import DALIGenericIterator
 

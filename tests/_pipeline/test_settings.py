@@ -5,7 +5,7 @@ import pytest
 
 from jaxdali import Pipeline, types
 from jaxdali._batch.options import Delivery, RaggedForm
-from jaxdali._core.threads import available_cpus
+from jaxdali._core.system import available_cpus
 from jaxdali._pipeline.settings import Settings
 from jaxdali._plan.options import RunOptions
 

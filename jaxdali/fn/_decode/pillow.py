@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.threads import show_name
+from ..._core.system import show_name
 from ..._cpu import Format, Info, Status
 from .formats import DecodeError, errors_of_libraries, heic_image, library, pillow_image
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._core.errors import ArgumentError, ArgumentTypeError
-from ..._core.threads import show_name
+from ..._core.system import show_name
 from ..._core.values import Spec
 from ..._cpu import Status
 from ...types import to_dali_type

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._core.settings import UserSettings
-from ..._core.threads import Thread
+from ..._core.system import Thread
 
 
 class Workers:

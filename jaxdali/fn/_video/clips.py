@@ -17,7 +17,7 @@ import numpy as np
 from ..._core.building import warn
 from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
-from ..._core.threads import available_cpus, show_name
+from ..._core.system import available_cpus, show_name
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.files import Files, Path, as_list, in_directories, read_lines

@@ -16,7 +16,7 @@ from ..._core.declaration import DType, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
-from ..._core.threads import show_name
+from ..._core.system import show_name
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.storage import Storage

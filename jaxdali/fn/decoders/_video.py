@@ -18,7 +18,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Packed, plan_offsets
-from ..._core.threads import show_name
+from ..._core.system import show_name
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import as_list

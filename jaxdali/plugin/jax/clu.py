@@ -16,7 +16,7 @@ from jax.sharding import Sharding
 
 from ..._batch.remote import Workers
 from ..._core import names as _names
-from ..._core.threads import Thread
+from ..._core.system import Thread
 from ..._core.tracebacks import boundaries
 from ..._data.source import SampleIds
 from ..._iterator.batch import arrays_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, fn
-from jaxdali._core import threads
-from jaxdali._core.threads import cpu_quota
+from jaxdali._core import system
+from jaxdali._core.system import cpu_quota
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -49,8 +49,8 @@ def test_quota(tmp_path, memberships, files, quota):
 def test_default_num_threads(monkeypatch):
     """A pipeline has as many threads as the process may use CPUs."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5, 7, 9})
-    monkeypatch.setattr(threads, "cpu_quota", lambda: 2.5)
+    monkeypatch.setattr(system, "cpu_quota", lambda: 2.5)
     assert Pipeline(batch_size=1).num_threads == 3
-    monkeypatch.setattr(threads, "cpu_quota", lambda: math.inf)
+    monkeypatch.setattr(system, "cpu_quota", lambda: math.inf)
     assert Pipeline(batch_size=1).num_threads == 5
     assert Pipeline(batch_size=1, num_threads=7).num_threads == 7
