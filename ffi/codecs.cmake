@@ -153,7 +153,7 @@ else()
   if(NOT JAXDALI_BUNDLED_CODECS)
     find_package(ZLIB QUIET)
   endif()
-  set(png_arguments -DPNG_SHARED=OFF -DPNG_STATIC=ON -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF -DPNG_TOOLS=OFF)
+  set(png_arguments -DPNG_SHARED=OFF -DPNG_STATIC=ON -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF -DPNG_TOOLS=OFF -DPNG_FRAMEWORK=OFF)
   if(ZLIB_FOUND)
     set(zlib ZLIB::ZLIB)
   else()
@@ -168,7 +168,8 @@ else()
                              COMMAND ${CMAKE_COMMAND} -E make_directory win32 COMMAND ${CMAKE_COMMAND} -E touch win32/zlib1.rc)
     set(zlib "${jaxdali_zlib_LIBRARY}")
     list(APPEND png_arguments -DZLIB_ROOT=${CMAKE_BINARY_DIR}/codecs/jaxdali_zlib -DZLIB_LIBRARY=${zlib}
-         -DZLIB_INCLUDE_DIR=${jaxdali_zlib_INCLUDE})
+         -DZLIB_INCLUDE_DIR=${jaxdali_zlib_INCLUDE}
+         -DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON)  # before a zlib.h of the compiler's system folders
   endif()
   jaxdali_archive(archive "${JAXDALI_PNG_TARBALL}"
     https://downloads.sourceforge.net/project/libpng/libpng16/1.6.52/libpng-1.6.52.tar.xz

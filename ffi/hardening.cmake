@@ -29,7 +29,7 @@ endfunction()
 # A module exports the function by which Python imports it, and nothing else: other packages in the process have a libjpeg of their own.
 function(jaxdali_export_only_init module)
   if(APPLE)
-    target_link_options(${module} PRIVATE "LINKER:-exported_symbol,_PyInit_${module}")
+    target_link_options(${module} PRIVATE "-Wl,-exported_symbol,_PyInit_${module}")
   elseif(UNIX)
     set(script "${CMAKE_CURRENT_BINARY_DIR}/${module}.map")
     file(CONFIGURE OUTPUT "${script}" CONTENT "{ global: PyInit_${module}; local: *; };\n")

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "ffi/common/batch.h"
-#include "ffi/common/huge_pages.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
+#include "ffi/common/system.h"
 #include "ffi/common/thread_pool.h"
 #include "xla/ffi/api/ffi.h"
 

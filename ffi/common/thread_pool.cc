@@ -1,11 +1,6 @@
 #include "ffi/common/thread_pool.h"
 
-#include <pthread.h>
 #include <time.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +11,8 @@
 #include <numeric>
 #include <thread>
 #include <utility>
+
+#include "ffi/common/system.h"
 
 namespace jaxdali {
 
@@ -46,9 +43,7 @@ class Recording {
     if (!on_) return;
     one_.cpu_end = Now(CLOCK_THREAD_CPUTIME_ID);
     one_.end = Now(CLOCK_MONOTONIC);
-#ifdef __linux__
-    one_.thread = syscall(SYS_gettid);
-#endif
+    one_.thread = ThreadNumber();
     std::lock_guard<std::mutex> lock(g_recorded_mutex);
     g_recorded.push_back(one_);
   }
@@ -108,9 +103,7 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
 
   void Loop() {
-#ifdef __linux__
-    pthread_setname_np(pthread_self(), "jaxdali-kernels");  // 15 characters at most
-#endif
+    NameThread("jaxdali-kernels");
     for (;;) {
       std::shared_ptr<Job> job;
       {

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "ffi/common/system.h"
 #include "ffi/host/copy.h"
 #include "ffi/host/tar.h"
 
@@ -172,8 +173,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       *error = std::strerror(errno);
-    else if (st.st_size != stamps[2 * number] ||
-             st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec != stamps[2 * number + 1])
+    else if (st.st_size != stamps[2 * number] || ModifiedNanoseconds(st) != stamps[2 * number + 1])
       *error = "the file has changed since the pipeline was built";
     return fd;
   };

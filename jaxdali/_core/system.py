@@ -1,4 +1,8 @@
-"""Threads whose names profilers, debuggers and ``top -H`` show, and the number of available CPUs."""
+"""What depends on the operating system: the CPUs that a process may use and names of threads.
+
+Linux has all of it; macOS has neither affinity nor control groups, nor ``/proc``. Files in memory, which it does not have either, are in
+``_data/source_worker.py``, which imports nothing from the package.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import threading
 from pathlib import Path
 
 _GROUPS = Path("/proc/self/cgroup")
+_THREADS = Path("/proc/self/task")
 _CONTROL = Path("/sys/fs/cgroup")
 
 
@@ -50,8 +55,17 @@ def _quota_of(folder: Path) -> float:
 def show_name():
     """Gives the first 15 characters of the thread's name to the operating system, as Python does from 3.14 on."""
     with contextlib.suppress(OSError):  # if there is no /proc
-        with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as f:
-            f.write(threading.current_thread().name[:15])
+        (_THREADS / str(threading.get_native_id()) / "comm").write_text(threading.current_thread().name[:15])
+
+
+def names_of_threads() -> list[str]:
+    """The names that the operating system has for the threads of this process; none where it does not tell."""
+    names = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(_THREADS):
+            with contextlib.suppress(OSError), open(_THREADS / thread / "comm") as file:  # a thread may have ended meanwhile
+                names.append(file.read().rstrip("\n"))
+    return names
 
 
 class Thread(threading.Thread):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import pickle
 import signal
+import tempfile
 import traceback
 from multiprocessing import reduction
 
@@ -113,11 +114,18 @@ def _send(connection, kind, rows):
     return True
 
 
+def _memory_file():
+    """A file without a name: in memory, or among temporary files where the operating system has none in memory (macOS)."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("jaxdali"), "wb")
+    return tempfile.TemporaryFile()
+
+
 def _written(rows):
     """A file with the arrays, and rows with (dtype, shape, place) for each. None if there is not enough memory."""
     described, place = [], 0
     try:
-        file = os.fdopen(os.memfd_create("jaxdali"), "wb")
+        file = _memory_file()
     except OSError:
         return None
     try:

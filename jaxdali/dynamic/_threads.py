@@ -6,7 +6,7 @@ import os
 import threading
 
 from .. import _cpu
-from .._core.system import available_cpus
+from .._core.system import available_cpus, names_of_threads
 
 SHARED = 0  # id of the pool, in every process: programs that are kept on disk hold it
 
@@ -65,17 +65,8 @@ def _before_fork() -> None:
     JAX does not tell whether it has begun to run, but its threads have names.
     """
     global _ran_jax
-    if _ran_jax is None and any(_name(thread).startswith("tf_XLA") for thread in os.listdir("/proc/self/task")):
+    if _ran_jax is None and any(name.startswith("tf_XLA") for name in names_of_threads()):
         _ran_jax = os.getpid()
 
 
-def _name(thread: str) -> str:
-    try:
-        with open(f"/proc/self/task/{thread}/comm") as file:
-            return file.read()
-    except OSError:  # it ended
-        return ""
-
-
-if os.path.isdir("/proc/self/task"):
-    os.register_at_fork(before=_before_fork)
+os.register_at_fork(before=_before_fork)
