@@ -1,0 +1,122 @@
+// The kernel of other libraries' resizing has no CUDA kernel: a result in two parts, each of a copy of the source
+// samples that it depends on, is compared with the whole result.
+#include "ffi/fuzz/check_kernels.h"
+#include "ffi/resample/resample.h"
+
+namespace jaxdali {
+namespace {
+
+// A block [outer, extents of `ranges`, inner] of an array [outer, extents, inner].
+struct Block {
+  int64_t outer, inner;  // bytes
+  int axes;
+  const int64_t* extent;
+  const Range* range;
+
+  // Calls f(place in the array, place in the block, bytes) for all rows of the block.
+  template <class F>
+  void EachRow(F f) const {
+    int64_t block = 0;
+    const int64_t row = range[axes - 1].size() * inner;
+    for (int64_t o = 0; o < outer; o++) {
+      for (int64_t z = axes > 2 ? range[axes - 3].begin : 0; z < (axes > 2 ? range[axes - 3].end : 1); z++) {
+        for (int64_t y = axes > 1 ? range[axes - 2].begin : 0; y < (axes > 1 ? range[axes - 2].end : 1); y++) {
+          const int64_t line = (o * (axes > 2 ? extent[axes - 3] : 1) + z) * (axes > 1 ? extent[axes - 2] : 1) + y;
+          f((line * extent[axes - 1] + range[axes - 1].begin) * inner, block, row);
+          block += row;
+        }
+      }
+    }
+  }
+  int64_t bytes() const {
+    int64_t n = outer * inner;
+    for (int a = 0; a < axes; a++) n *= range[a].size();
+    return n;
+  }
+};
+
+Status InParts(const ResizeJob& job, int axis, int64_t place) {
+  int64_t size = job.outer * job.inner;
+  for (int a = 0; a < job.num_axes; a++) size *= job.out_extent[a];
+  if (size == 0) return kOk;
+  const int64_t last = job.out_extent[axis];
+  for (const Range part_of_axis : {Range{0, place}, Range{place, last}}) {
+    if (part_of_axis.size() == 0) continue;
+    ResizePart part = ResizePart::Whole(job);
+    part.made[axis] = part_of_axis;
+    if (Status s = ResampleSourceOf(job, &part); s != kOk) return s;
+    const Block held{job.outer, job.inner * SizeOf(job.in_type), job.num_axes, job.in_extent, part.held};
+    const Block made{job.outer, job.inner * SizeOf(job.out_type), job.num_axes, job.out_extent, part.made};
+    const std::unique_ptr<uint8_t[]> in(new uint8_t[static_cast<size_t>(held.bytes())]);
+    const std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(made.bytes())]);
+    held.EachRow([&](int64_t from, int64_t to, int64_t bytes) {
+      std::memcpy(in.get() + to, static_cast<const uint8_t*>(job.in) + from, static_cast<size_t>(bytes));
+    });
+    ResizeJob one = job;
+    one.in = in.get();
+    one.out = out.get();
+    if (Status s = ResampleSome(one, part); s != kOk) return s;
+    made.EachRow([&](int64_t to, int64_t from, int64_t bytes) {
+      std::memcpy(static_cast<uint8_t*>(job.out) + to, out.get() + from, static_cast<size_t>(bytes));
+    });
+  }
+  return kOk;
+}
+
+void TryResample(Random& random) {
+  constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kBF16, DType::kF32};
+  const bool pillow = random(2) == 0;
+  const DType type = pillow ? (random(2) ? DType::kU8 : DType::kF32) : kTypes[random(6)];
+  const DType out_type = pillow || random(2) ? type : kTypes[3 + random(3)];
+  const int axes = 1 + random(3), first = random(2), rank = first + axes + random(2), n = 1 + random(4);
+  Shapes in, out;
+  std::vector<float> roi;
+  std::vector<int32_t> filters;
+  std::vector<int> split_axis, split_of_100;
+  for (int i = 0; i < n; i++) {
+    std::vector<int> shape, result;
+    for (int d = 0; d < rank; d++) {
+      const bool resized = d >= first && d < first + axes;
+      const int most = axes == 3 ? 12 : resized ? (random(20) ? 60 : 900) : 4;
+      shape.push_back(random.Extent(most));
+      result.push_back(resized ? random.Extent(most) : shape.back());
+    }
+    for (int d = first; d < first + axes; d++) {
+      const double extent = shape[static_cast<size_t>(d)];
+      const bool whole = random(3) == 0;
+      double a = whole ? 0 : random.Uniform(-0.2, 1.2) * extent,
+             b = whole ? extent : random.Uniform(-0.2, 1.2) * extent;
+      if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
+      if (random(4) == 0) std::swap(a, b);
+      roi.push_back(static_cast<float>(a));
+      roi.push_back(static_cast<float>(b));
+    }
+    in.push_back(shape);
+    out.push_back(result);
+    filters.push_back(random(7));
+    filters.push_back(random(3) ? filters.back() : random(7));
+    split_axis.push_back(random(axes));
+    split_of_100.push_back(random(101));
+  }
+  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  const ResizeBatch b{memory.batch, {},   roi.data(),    filters.data(),
+                      first,        axes, random(4) > 0, pillow ? Convention::kPillow : Convention::kTensorFlow};
+  const auto in_parts = [&](const ResizeBatch& batch, const Samples& samples, void*) -> const char* {
+    for (int i = 0; i < samples.n; i++) {
+      ResizeJob job;
+      samples.status[i] = !samples.present[i]                       ? kOk
+                          : batch.in.valid(i) && batch.out.valid(i) ? batch.Sample(i, &job)
+                                                                    : kInternal;
+      if (!samples.present[i] || samples.status[i] != kOk) continue;
+      const size_t k = static_cast<size_t>(i);
+      samples.status[i] = InParts(job, split_axis[k], job.out_extent[split_axis[k]] * split_of_100[k] / 100);
+    }
+    return nullptr;
+  };
+  Run("resample", b, out_type, out, false, -1, random, in_parts, Resample);
+}
+
+JAXDALI_CHECK(resample, TryResample)
+
+}  // namespace
+}  // namespace jaxdali
