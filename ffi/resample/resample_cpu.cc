@@ -22,6 +22,7 @@ struct WeightedTaps {
   std::vector<double> weight;         // [n * k]
   std::vector<int32_t> fixed;         // [n * k], in units of 2^-kBits
   int32_t lo = 0, hi = 0;             // the source samples in use are [lo, hi)
+  bool wide = false;                  // the weights are so large, outside the image, that sums of 32 bits overflow
 };
 
 constexpr int kBits = 22;  // of Pillow's weights for uint8, after the point
@@ -197,29 +198,29 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
 
 // --- Passes ----------------------------------------------------------------------------------------------------
 
-// Sums in double precision, or Pillow's in whole numbers.
-template <class T>
+// Sums in double precision, or Pillow's in whole numbers. kWide: Pillow's 32 bits are not enough, see WeightedTaps.
+template <class T, bool kWide>
 struct Sum {
   using Value = double;
   static constexpr Value kStart = 0;
   static const double* Weights(const WeightedTaps& t) { return t.weight.data(); }
   static T Finish(double sum) { return static_cast<T>(sum); }
 };
-template <>
-struct Sum<uint8_t> {
-  using Value = int32_t;
+template <bool kWide>
+struct Sum<uint8_t, kWide> {
+  using Value = std::conditional_t<kWide, int64_t, int32_t>;
   static constexpr Value kStart = 1 << (kBits - 1);
   static const int32_t* Weights(const WeightedTaps& t) { return t.fixed.data(); }
-  static uint8_t Finish(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
+  static uint8_t Finish(Value sum) { return static_cast<uint8_t>(std::clamp<Value>(sum >> kBits, 0, 255)); }
 };
 
 // One axis of an array [n, inner]: all outputs, of which each is `inner` numbers.
-template <class In, class Out>
+template <bool kWide, class In, class Out>
 inline __attribute__((always_inline)) void PassImpl(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
-  using S = Sum<Out>;
+  using S = Sum<Out, kWide>;
   using Value = typename S::Value;
   constexpr int kBlock = 32;
-  const Value* w = S::Weights(t);
+  const auto* w = S::Weights(t);
   for (int64_t o = 0; o < t.n; o++, w += t.k, out += inner) {
     const In* rows = in + t.first[o] * inner;
     const int count = t.count[o];
@@ -228,39 +229,40 @@ inline __attribute__((always_inline)) void PassImpl(const In* in, const Weighted
       Value sum[kBlock];
       for (Value& s : sum) s = S::kStart;
       for (int j = 0; j < count; j++)
-        for (int b = 0; b < kBlock; b++) sum[b] += w[j] * static_cast<Value>(static_cast<Out>(rows[j * inner + i + b]));
+        for (int b = 0; b < kBlock; b++)
+          sum[b] += Value{w[j]} * static_cast<Value>(static_cast<Out>(rows[j * inner + i + b]));
       for (int b = 0; b < kBlock; b++) out[i + b] = S::Finish(sum[b]);
     }
     for (; i < inner; i++) {
       Value sum = S::kStart;
-      for (int j = 0; j < count; j++) sum += w[j] * static_cast<Value>(static_cast<Out>(rows[j * inner + i]));
+      for (int j = 0; j < count; j++) sum += Value{w[j]} * static_cast<Value>(static_cast<Out>(rows[j * inner + i]));
       out[i] = S::Finish(sum);
     }
   }
 }
 
 // The same for a few interleaved channels.
-template <int kChannels, class In, class Out>
+template <bool kWide, int kChannels, class In, class Out>
 inline __attribute__((always_inline)) void PixelsImpl(const In* in, const WeightedTaps& t, Out* out) {
-  using S = Sum<Out>;
+  using S = Sum<Out, kWide>;
   using Value = typename S::Value;
-  const Value* w = S::Weights(t);
+  const auto* w = S::Weights(t);
   for (int64_t o = 0; o < t.n; o++, w += t.k, out += kChannels) {
     const In* p = in + int64_t{t.first[o]} * kChannels;
     Value sum[kChannels];
     for (Value& s : sum) s = S::kStart;
     for (int j = 0; j < t.count[o]; j++, p += kChannels)
-      for (int c = 0; c < kChannels; c++) sum[c] += w[j] * static_cast<Value>(static_cast<Out>(p[c]));
+      for (int c = 0; c < kChannels; c++) sum[c] += Value{w[j]} * static_cast<Value>(static_cast<Out>(p[c]));
     for (int c = 0; c < kChannels; c++) out[c] = S::Finish(sum[c]);
   }
 }
 
-template <class In, class Out>
+template <bool kWide = false, class In, class Out>
 inline __attribute__((always_inline)) void AnyPass(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
-  if (inner == 1) return PixelsImpl<1>(in, t, out);
-  if (inner == 3) return PixelsImpl<3>(in, t, out);
-  if (inner == 4) return PixelsImpl<4>(in, t, out);
-  PassImpl(in, t, inner, out);
+  if (inner == 1) return PixelsImpl<kWide, 1>(in, t, out);
+  if (inner == 3) return PixelsImpl<kWide, 3>(in, t, out);
+  if (inner == 4) return PixelsImpl<kWide, 4>(in, t, out);
+  PassImpl<kWide>(in, t, inner, out);
 }
 
 #if defined(JAXDALI_SIMD)
@@ -274,6 +276,10 @@ JAXDALI_SIMD void PassSimd(const In* in, const WeightedTaps& t, int64_t inner, O
 template <class In, class Out>
 void Pass(const In* in, int64_t outer, int64_t n_in, const WeightedTaps& t, int64_t inner, Out* out) {
   for (int64_t k = 0; k < outer; k++, in += n_in * inner, out += t.n * inner) {
+    if (t.wide) {
+      AnyPass<true>(in, t, inner, out);
+      continue;
+    }
 #if defined(JAXDALI_SIMD)
     if (kHasSimd) {
       PassSimd(in, t, inner, out);
@@ -415,9 +421,15 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
       if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
       for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.held[a].begin);
       taps.fixed.resize(taps.weight.size());
-      for (size_t k = 0; k < taps.weight.size(); k++) {
-        const double w = taps.weight[k];
-        taps.fixed[k] = static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << kBits));
+      taps.wide = false;
+      for (size_t k = 0; k < taps.weight.size();) {
+        int64_t total = 0;
+        for (int j = 0; j < taps.k; j++, k++) {
+          const double w = std::clamp(taps.weight[k], -511.0, 511.0);
+          taps.fixed[k] = static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << kBits));
+          total += std::abs(taps.fixed[k]);
+        }
+        taps.wide = taps.wide || total * 255 >= (int64_t{1} << 31) - (1 << kBits);
       }
     }
     return RunTyped(job, part, s);
