@@ -13,11 +13,11 @@
 # --dry-run   shows on a machine without GPU that all this runs: emulated kernels, small sizes, no sanitizer
 # --help      prints this
 #
-# Prints Markdown for tests/benchmarks/RESULTS.md. Into $OUT, or else build/gpu, go results.md, logs.tar.gz, and from `build` modules.tar,
+# Prints Markdown for tests/benchmarks/RESULTS.md. Into $OUT, or else build/gpu, go results.md, logs.tar.gz, and from `build` modules.tar.gz,
 # which a fresh machine unpacks in the source folder instead of compiling. A part that fails does not stop the next; then the exit status is 1.
 #
 # Needs nvcc, a C++ compiler, and in the Python that $PYTHON names (default: python3) jax with its CUDA plugin, nanobind, cmake,
-# ninja, Pillow and pytest; for the comparison with nvJPEG torchvision; for the sanitizer compute-sanitizer. Headers of libjpeg-turbo,
+# ninja, Pillow, pytest, and hypothesis for `suite`; packages in a folder of PYTHONPATH are found. For the comparison with nvJPEG torchvision; for the sanitizer compute-sanitizer. Headers of libjpeg-turbo,
 # libpng and zlib may be missing when tests/gpu/carry.sh has put their sources, and nasm, into build/carry.
 # So far no GPU was at hand: the CUDA kernels never ran on one.
 set -uo pipefail
@@ -44,7 +44,7 @@ results=$out/results.md
 failed=()
 
 # Several processes and libraries share the card: XLA must not take all memory for itself.
-export PYTHONPATH="$PWD" PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=2
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=2
 export JAX_COMPILATION_CACHE_DIR=$PWD/build/gpu/cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 if [ -n "$dry" ]; then export JAX_PLATFORMS=cpu; else export JAX_PLATFORMS=cuda,cpu; fi
 
@@ -90,24 +90,53 @@ build() {
   run configure 180 cmake -G Ninja -S . -B build/gpu/cmake -DCMAKE_BUILD_TYPE=Release "-DPython_EXECUTABLE=$python" "-DJAXDALI_OUTPUT=$PWD/jaxdali" \
     "${options[@]}" ${JAXDALI_CMAKE_OPTIONS:-} || return
   run build 420 cmake --build build/gpu/cmake -- -k 0 || return
-  tar --create --file "$out/modules.tar" jaxdali/*.so
+  tar --create --gzip --file "$out/modules.tar.gz" jaxdali/*.so
   say "" "Built in $seconds s."
 }
 
-tests() {
-  if [ -n "$dry" ]; then
-    run tests 500 "$python" -m pytest -q tests/ffi/test_emulated.py tests/ffi/test_jpeg_kernels.py tests/gpu
-  else
-    JAXDALI_REQUIRE_CUDA=1 run tests 500 "$python" -m pytest -q -W default --durations=10 tests/gpu
+# One test in a process of its own, for a wrong access spoils all later calls of its process. A test that fails runs again under memcheck, as long as
+# the machine is there.
+one_test() {  # LOG TEST
+  local status
+  timeout --kill-after=5 150 "$python" -m pytest -q -W default "$2" >"$1" 2>&1
+  status=$?
+  if [ $status != 0 ] && [ -z "$dry" ]; then
+    XLA_PYTHON_CLIENT_ALLOCATOR=platform timeout --kill-after=5 120 compute-sanitizer --tool memcheck --report-api-errors no --print-limit 5 \
+      --kernel-name kernel_substring=jaxdali "$python" -m pytest -q -W default "$2" 2>&1 | grep '^=====' | head -n 40 >"$1.memcheck"
   fi
-  closing tests
+  echo "$status $2: $(tail -n 1 "$1" | tr -d '=')"
+}
+export -f one_test
+export python dry
+
+all_tests() {  # FILE ...
+  local ids
+  "$python" -m pytest -q --collect-only "$@" >"$logs/collected" 2>&1 || { cat "$logs/collected"; return 1; }
+  mapfile -t ids < <(grep '::' "$logs/collected")
+  mkdir "$logs/each"
+  for ((i = 0; i < ${#ids[@]}; i++)); do printf '%s\0%s\0' "$logs/each/$i.log" "${ids[i]}"; done |
+    xargs -0 -n 2 -P "$(($(nproc) < 6 ? $(nproc) : 6))" bash -c 'one_test "$@"' one_test | tee "$logs/each/all"
+  [ "$(wc -l <"$logs/each/all")" = ${#ids[@]} ] && ! grep -v '^[05] ' "$logs/each/all"  # 5: all were skipped
+}
+export -f all_tests
+export logs
+
+tests() {
+  local files=(tests/gpu) log
+  if [ -n "$dry" ]; then files+=(tests/ffi/test_emulated.py); else export JAXDALI_REQUIRE_CUDA=1; fi
+  run tests 540 bash -c 'all_tests "$@"' all_tests "${files[@]}"
+  say "" "tests: $(grep -c '^[05] ' "$logs/each/all") of $(grep -c '::' "$logs/collected") passed or skipped" ""
+  grep -v '^[05] ' "$logs/each/all" | tee -a "$results"
+  for log in "$logs"/each/*.memcheck; do
+    if [ -s "$log" ]; then say "" "memcheck of $(basename "${log%.memcheck}"):" '```' "$(cat "$log")" '```'; fi
+  done
 }
 
 # The operators' tests once more, with JAX's default device a GPU. Left out: what needs several devices.
 suite() {
   local parallel=()
   if [ -z "$dry" ] && "$python" -c 'import xdist' 2>/dev/null; then parallel=(-n 6); fi
-  run suite 500 "$python" -m pytest -q -W default --durations=5 "${parallel[@]}" tests/fn tests/ffi/test_window.py
+  run suite 500 "$python" -m pytest -q -W default --durations=5 --continue-on-collection-errors "${parallel[@]}" tests/fn tests/ffi/test_window.py
   closing suite
 }
 
