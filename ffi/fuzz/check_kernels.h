@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ffi/common/batch.h"
@@ -29,6 +30,14 @@ class Random {
   // Mostly small, sometimes 0 or large.
   int Extent(int most) {
     return (*this)(40) == 0 ? 0 : (*this)(4) == 0 ? 1 + (*this)(most) : 1 + (*this)(std::min(most, 12));
+  }
+  // A part of an axis, often the whole axis, sometimes beyond its ends or reversed.
+  std::pair<float, float> Interval(double extent) {
+    const bool whole = (*this)(3) == 0;
+    double a = whole ? 0 : Uniform(-0.2, 1.2) * extent, b = whole ? extent : Uniform(-0.2, 1.2) * extent;
+    if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
+    if ((*this)(4) == 0) std::swap(a, b);
+    return {static_cast<float>(a), static_cast<float>(b)};
   }
 
  private:

@@ -82,14 +82,8 @@ void TryResample(Random& random) {
       result.push_back(resized ? random.Extent(most) : shape.back());
     }
     for (int d = first; d < first + axes; d++) {
-      const double extent = shape[static_cast<size_t>(d)];
-      const bool whole = random(3) == 0;
-      double a = whole ? 0 : random.Uniform(-0.2, 1.2) * extent,
-             b = whole ? extent : random.Uniform(-0.2, 1.2) * extent;
-      if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
-      if (random(4) == 0) std::swap(a, b);
-      roi.push_back(static_cast<float>(a));
-      roi.push_back(static_cast<float>(b));
+      const std::pair<float, float> interval = random.Interval(shape[static_cast<size_t>(d)]);
+      roi.insert(roi.end(), {interval.first, interval.second});
     }
     in.push_back(shape);
     out.push_back(result);

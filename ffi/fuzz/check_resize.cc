@@ -23,14 +23,8 @@ void TryResize(Random& random) {
     in.push_back(dense && i > 0 ? in[0] : shape);
     out.push_back(dense && i > 0 ? out[0] : result);
     for (int d = first; d < first + axes; d++) {
-      const double extent = in.back()[static_cast<size_t>(d)];
-      const bool whole = random(3) == 0;
-      double a = whole ? 0 : random.Uniform(-0.2, 1.2) * extent,
-             b = whole ? extent : random.Uniform(-0.2, 1.2) * extent;
-      if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
-      if (random(4) == 0) std::swap(a, b);
-      roi.push_back(static_cast<float>(a));
-      roi.push_back(static_cast<float>(b));
+      const std::pair<float, float> interval = random.Interval(in.back()[static_cast<size_t>(d)]);
+      roi.insert(roi.end(), {interval.first, interval.second});
     }
     filters.push_back(random(6));
     filters.push_back(random(3) ? filters.back() : random(6));

@@ -1,7 +1,7 @@
 """Builds wheels that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH | --cuda] [PYTHON ...]
 
     --out   folder for the wheels (dist)
-    --arch  x86_64, aarch64, macos-arm64, or all, which is both of Linux (all)
+    --arch  x86_64, aarch64, macos-arm64, or all: the two for Linux (all)
     --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead; JAXDALI_CUDA_REAL=90 in the
             environment compiles them for one kind of GPU only
     PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the stable ABI, which all

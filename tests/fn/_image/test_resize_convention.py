@@ -79,6 +79,16 @@ def test_sizes_are_rounded_as_in_these_libraries_and_the_whole_image_is_used():
     assert (scaled != want).any()
 
 
+def test_a_region_that_reaches_far_outside_has_the_clipped_pixels_of_floats():
+    """The weights of Lanczos are large there, and their sum with bytes exceeds 32 bits."""
+    image = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+    region = {"roi_start": (0, -0.3), "roi_end": (1, 1.9), "roi_relative": True}
+    how = {"size": (6, 8), "interp_type": types.INTERP_LANCZOS3, "convention": "pillow", **region}
+    (got,), (floats,) = resize([image], **how), resize([image.astype(np.float32)], **how)
+    assert np.abs(floats).max() > 1000
+    np.testing.assert_allclose(got, floats.clip(0, 255), rtol=0, atol=1)
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
