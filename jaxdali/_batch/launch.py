@@ -12,7 +12,7 @@ import numpy as np
 
 from .._core import ffi as _ffi
 from .._core.errors import OperatorError
-from .._core.ragged import BufferPool, Packed, Ragged, plan_offsets, rounded_up
+from .._core.ragged import BufferPool, Packed, Ragged, cut_down, plan_offsets
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
 from .._plan.segments import Segment
@@ -223,8 +223,10 @@ class Launcher:
         """Dispatches a program."""
         resources, at = self._resources, phase.first + phase.segments.index(segment)
         label, capacities = f"{at}: {segment.name}", memory.capacities
-        # Transfers to an accelerator, and working memory there, are limited to what is needed; results keep their capacity.
-        cut = {k: rounded_up(n) for k, n in memory.needs.items()} if segment.on_device else capacities
+        cut = capacities
+        if segment.on_device:  # transfers to an accelerator, and working memory there, are near what is needed; results keep their capacity
+            own = {phase.ragged[r] for r in segment.operands if r in phase.ragged} | {phase.scratch.get(s.id) for s in segment.steps}
+            cut = cut_down(capacities, {k: n for k, n in memory.needs.items() if k in own})
         with resources.meter.stage("launch", segment.names, label):
             operands = self._operands(phase, segment, memory, cut, batch, resources.pool)
             codes, times = self._dispatch(at, segment, phase, operands, batch)

@@ -154,11 +154,23 @@ def rounded_up(n: int) -> int:
     return -(-n // step) * step
 
 
+def cut_down(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> dict[Any, int]:
+    """Sizes that hold what a batch needs, where unused parts of buffers cost transfers or memory.
+
+    All are the same part of their capacities, a power of the cube root of 1/2, so a set of capacities has few programs. The size of the
+    buffer that is fullest is at most 1.26 times its need.
+    """
+    fullest = max((n / capacities[k] for k, n in needs.items()), default=1.0)
+    part = 2 ** (-math.floor(-3 * math.log2(max(fullest, 1 / 1024))) / 3)
+    return {k: max(n, -(-int(capacities[k] * part) // ALIGNMENT) * ALIGNMENT) for k, n in needs.items()}
+
+
 # Note [Shared capacities]
 # A compiled program has fixed buffer sizes, but each batch of photos needs other sizes. If each buffer grew separately, every combination
 # of sizes would need a program: 243 programs for five buffers of three sizes. So the buffers of all programs of a phase grow together, as
 # one set of capacities. Sets are kept by computation (`capacities_for`), not by pipeline: a second iterator starts with the sets of the
-# first and compiles nothing. Unused parts of buffers cost no time, because kernels and transfers depend on shapes, not on capacities.
+# first and compiles nothing. Unused parts of buffers cost no time, because kernels depend on shapes, not on capacities, and what is
+# transferred to an accelerator is cut (`cut_down`).
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 from jaxdali import _cpu, fn, pipeline_def
-from jaxdali._core.ragged import BufferPool, Capacities
+from jaxdali._core.ragged import BufferPool, Capacities, cut_down
 from jaxdali._program.operands import Operands
 from jaxdali.plugin.jax import data_iterator
 
@@ -192,6 +192,21 @@ def test_capacities_have_little_room_for_many_samples_and_few_programs():
         assert min(programs) <= most * needs[0]
     capacities = Capacities(256)  # data that grow a hundredfold: one more program for each 1.9-fold
     assert len({capacities.fit({"x": 10_000 + 2_000 * i})["x"] for i in range(500)}) <= 1 + math.ceil(math.log(100) / math.log(1.9))
+
+
+@pytest.mark.parametrize(("samples", "most"), [(8, 12), (64, 8), (256, 5)])
+def test_few_sizes_of_transfers_and_working_memory(samples, most):
+    """A photo's working memory in a decoder follows its pixels, of which a byte of the file makes more or fewer."""
+    rng = np.random.default_rng(0)
+    capacities, programs = Capacities(samples), set()
+    for _ in range(1000):
+        files = rng.gamma(1.78, 100_000 / 1.78, samples)
+        needs = {"files": int(files.sum()), "memory": int((files * rng.uniform(5, 9, samples)).sum())}
+        sizes = cut_down(capacities.fit({**needs, "results": 30 * needs["files"]}), needs)
+        assert all(sizes[k] >= n for k, n in needs.items())
+        assert min(sizes[k] / n for k, n in needs.items()) < 1.27
+        programs.add((*sizes.values(), capacities.get("results")))
+    assert len(programs) <= most
 
 
 def test_a_huge_batch_has_capacities_of_its_own():

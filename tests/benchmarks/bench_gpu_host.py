@@ -1,0 +1,121 @@
+"""CPU time of the host for a pipeline on a GPU, without one: CPU devices play GPUs, and kernels are replaced by nothing.
+
+python tests/benchmarks/bench_gpu_host.py PHOTOS [--batch-size 256] [--batches 100]
+
+Bytes are read, headers parsed, tables and operands made, and programs launched, as for a GPU; XLA's copy to the GPU is missing.
+There is one native thread, so that the parts include what it does.
+"""
+
+import argparse
+import collections
+import functools
+import pathlib
+import time
+
+import jax
+import jax.numpy as jnp
+
+
+def replace_kernels():
+    """CPU devices play GPUs, whose kernels write nothing."""
+    from jaxdali._core import ffi
+    from jaxdali._core.ragged import Ragged
+    from jaxdali._program.sharding import Shards
+
+    def nothing(kernel, ctx, image, spec, out, *params, **options):
+        shape = (ctx.B, *spec.shape) if out is None else (out.capacity,)
+        data = jax.ffi.ffi_call("jaxdali_empty", jax.ShapeDtypeStruct(shape, spec.dtype))()
+        return (data if out is None else Ragged(data, out.offsets, out.shapes)), jnp.zeros((ctx.B,), jnp.int32)
+
+    ffi.call = nothing
+    ffi.kernels_on = lambda device: frozenset(("decode", "resize", "window"))
+    Shards.accelerator = property(lambda self: True)
+    jax.lax.platform_dependent = lambda *args, default, **platforms: default(*args)
+
+
+def timed(of, name: str, times: dict[str, list[float]], label: str):
+    """Adds up the CPU time of each call of a function, in the thread that calls it."""
+    function = getattr(of, name)
+
+    @functools.wraps(function)
+    def call(*args, **options):
+        start = time.thread_time()
+        try:
+            return function(*args, **options)
+        finally:
+            times[label].append(time.thread_time() - start)
+
+    setattr(of, name, call)
+
+
+def measure(define, batch_size: int, batches: int, times: dict[str, list[float]]) -> tuple[list[float], int]:
+    """CPU seconds of the process for each batch, and how many programs were compiled."""
+    from jaxdali._program import program
+
+    before, taken = len(program._programs), []
+    with define(batch_size=batch_size, num_threads=1, seed=0) as iterator:
+        for _ in range(20):
+            next(iterator)
+        times.clear()
+        for _ in range(batches):
+            start = time.process_time()
+            next(iterator)
+            taken.append(time.process_time() - start)
+    return taken, len(program._programs) - before
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=pathlib.Path)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batches", type=int, default=100)
+    args = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    replace_kernels()
+    from jaxdali import _cpu, fn
+    from jaxdali._batch.executor import Executor
+    from jaxdali.fn._decode.decode import ImageHeaders
+    from jaxdali.plugin.jax import data_iterator
+
+    found = sorted(str(f) for f in args.photos.glob("**/*.jpg"))
+    files = found * -(-args.batch_size * (args.batches + 100) // len(found))  # no epoch ends while time is taken
+
+    @data_iterator(output_map=["x", "label"], reader_name="reader")
+    def resize():
+        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, name="reader")
+        return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(224, 224)), labels.gpu()
+
+    @data_iterator(output_map=["x", "label"], reader_name="reader")
+    def train():
+        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, name="reader")
+        images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
+        normal = fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
+        return normal, labels.gpu()
+
+    times: dict[str, list[float]] = collections.defaultdict(list)
+    parts = {
+        "open files": (_cpu, "file_sizes"),
+        "read files": (_cpu, "read_files"),
+        "parse headers": (_cpu, "parse_headers"),
+        "make tables": (_cpu, "make_jpeg_tables"),
+        "headers, tables and what surrounds them": (ImageHeaders, "run"),
+        "everything between reading and the end of the launch": (Executor, "launch"),
+    }
+    for label, (of, name) in parts.items():
+        timed(of, name, times, label)
+    print("| us of CPU time per image | median | least |\n|---|--:|--:|")
+    for define in (resize, train):
+        taken, programs = measure(define, args.batch_size, args.batches, times)
+        mean = 1e6 * sum(taken) / len(taken) / args.batch_size
+        print(f"| **{define.__name__}**, {programs} programs, mean {mean:.1f} | {numbers(taken, args.batch_size)} |")
+        for label in parts:
+            print(f"| {label} | {numbers(times[label], args.batch_size)} |")
+
+
+def numbers(seconds: list[float], batch_size: int) -> str:
+    each = sorted(1e6 * s / batch_size for s in seconds)
+    return f"{each[len(each) // 2]:.1f} | {each[0]:.1f}"
+
+
+if __name__ == "__main__":
+    main()
