@@ -236,6 +236,22 @@ void DefineRecords(nb::module_& m) {
       },
       nb::arg("shapes"), nb::arg("shards"), nb::arg("offsets"),
       "Computes where packed samples begin. Returns the number of blocks in the fullest shard.");
+  m.def(
+      "sample_of",
+      [](const nb::object& array, int64_t start, const std::vector<size_t>& shape) {
+        const auto data = nb::cast<nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig> >(array);
+        int64_t elements = 1;
+        for (const size_t n : shape) elements *= static_cast<int64_t>(n);
+        if (start < 0 || start + elements > static_cast<int64_t>(data.size())) {
+          throw nb::value_error("sample_of: it is not in the array");
+        }
+        const auto* first = static_cast<const uint8_t*>(data.data()) + start * data.itemsize();
+        return nb::ndarray<>(const_cast<uint8_t*>(first), shape.size(), shape.data(), array, nullptr, data.dtype(),
+                             data.device_type(), data.device_id());
+      },
+      nb::arg("array"), nb::arg("start"), nb::arg("shape"),
+      "Returns a part of a flat array on any device, with another shape, as a DLPack capsule that keeps the array "
+      "alive.");
 }
 
 }  // namespace jaxdali

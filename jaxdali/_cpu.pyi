@@ -503,6 +503,11 @@ def plan_offsets(shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None)
     Computes where packed samples begin. Returns the number of blocks in the fullest shard.
     """
 
+def sample_of(array: object, start: int, shape: Sequence[int]) -> NDArray:
+    """
+    Returns a part of a flat array on any device, with another shape, as a DLPack capsule that keeps the array alive.
+    """
+
 def shuffle_epochs(order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], seed: int, first: int, last: int) -> None:
     """
     Shuffles a list in place, once for each of the epochs first .. last, as DALI does.

@@ -88,8 +88,22 @@ def is_on_accelerator(array: Any) -> bool:
     return isinstance(array, jax.Array) and next(iter(array.devices())).platform != "cpu"
 
 
+class _Sample:
+    """A part of an array as what `jax.dlpack.from_dlpack` takes."""
+
+    def __init__(self, data: jax.Array, start: int, shape: tuple[int, ...]):
+        self._data, self._start, self._shape = data, start, shape
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return _cpu.sample_of(self._data, self._start, self._shape)
+
+    def __dlpack_device__(self) -> Any:
+        return self._data.__dlpack_device__()
+
+
 class DeviceSamples(Sequence[jax.Array]):
-    """The samples of a ragged batch in one array. Each is cut out on demand, by a small program per size.
+    """The samples of a ragged batch in one array. Each is copied on demand, as part of the array's memory: a program that cuts it out would
+    be compiled for each shape.
 
     data: ``[capacity]``; offsets, shapes: as in `Packed`.
 
@@ -110,8 +124,17 @@ class DeviceSamples(Sequence[jax.Array]):
         return len(self.shapes)
 
     def __getitem__(self, i: Any) -> Any:
-        shape = self.shapes[i]
-        return jax.lax.dynamic_slice(self.data, (self.starts[i],), (math.prod(shape),)).reshape(shape)
+        return self._part(self.starts[i], self.shapes[i], copy=True)
+
+    def _part(self, start: int, shape: tuple[int, ...], copy: bool | None = None) -> jax.Array:
+        (device,) = self.data.devices()
+        with jax.enable_x64(True):  # or else JAX narrows it
+            if not math.prod(shape):
+                return jax.device_put(np.zeros(shape, self.data.dtype), device)
+            if device.platform == "tpu":  # has no DLPack
+                return jax.lax.dynamic_slice(self.data, (start,), (math.prod(shape),)).reshape(shape)
+            # Who reads memory by its address does not wait for the program that writes it.
+            return jax.dlpack.from_dlpack(_Sample(self.data.block_until_ready(), start, shape), device=device, copy=copy)
 
     def of(self, samples: Sequence[int]) -> DeviceSamples:
         """Some of the samples."""
@@ -122,8 +145,8 @@ class DeviceSamples(Sequence[jax.Array]):
     def to_host(self) -> list[np.ndarray]:
         """All samples, as views of one copy of the memory that they occupy."""
         ends = [start + math.prod(shape) for start, shape in zip(self.starts, self.shapes)]
-        used = min(rounded_up(max(ends, default=0)), len(self.data))
-        flat = np.asarray(self.data[:used])
+        used = min(rounded_up(max(ends, default=0)), len(self.data))  # rounded for TPUs, which cut it out by a program
+        flat = np.asarray(self._part(0, (used,)))
         return [flat[a:b].reshape(shape) for a, b, shape in zip(self.starts, ends, self.shapes)]
 
 
@@ -155,22 +178,21 @@ def rounded_up(n: int) -> int:
 
 
 def cut_down(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> dict[Any, int]:
-    """Sizes that hold what a batch needs, where unused parts of buffers cost transfers or memory.
-
-    All are the same part of their capacities, a power of the cube root of 1/2, so a set of capacities has few programs. The size of the
-    buffer that is fullest is at most 1.26 times its need.
-    """
-    fullest = max((n / capacities[k] for k, n in needs.items()), default=1.0)
-    part = 2 ** (-math.floor(-3 * math.log2(max(fullest, 1 / 1024))) / 3)
-    return {k: max(n, -(-int(capacities[k] * part) // ALIGNMENT) * ALIGNMENT) for k, n in needs.items()}
+    """Sizes that hold what a batch needs, where unused parts of buffers cost transfers or memory: of all capacities the same number of
+    sixths, so a set of capacities has at most six programs."""
+    sixths = max([1, *(-(-6 * n // capacities[k]) for k, n in needs.items())])
+    return {k: -(-capacities[k] * sixths // (6 * ALIGNMENT)) * ALIGNMENT for k in needs}
 
 
 # Note [Shared capacities]
 # A compiled program has fixed buffer sizes, but each batch of photos needs other sizes. If each buffer grew separately, every combination
 # of sizes would need a program: 243 programs for five buffers of three sizes. So the buffers of all programs of a phase grow together, as
 # one set of capacities. Sets are kept by computation (`capacities_for`), not by pipeline: a second iterator starts with the sets of the
-# first and compiles nothing. Unused parts of buffers cost no time, because kernels depend on shapes, not on capacities, and what is
-# transferred to an accelerator is cut (`cut_down`).
+# first and compiles nothing. Unused parts of buffers cost no time, because kernels depend on shapes, not on capacities.
+#
+# An accelerator's transfers do depend on sizes, and its memory is scarce. So what it gets, and its working memory, are a part of the
+# capacities, the same part for all of them (`cut_down`). If each size was rounded up by itself, a thousand batches of eight photos would
+# need two hundred programs.
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 

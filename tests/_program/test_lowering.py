@@ -198,15 +198,16 @@ def test_capacities_have_little_room_for_many_samples_and_few_programs():
 def test_few_sizes_of_transfers_and_working_memory(samples, most):
     """A photo's working memory in a decoder follows its pixels, of which a byte of the file makes more or fewer."""
     rng = np.random.default_rng(0)
-    capacities, programs = Capacities(samples), set()
+    capacities, programs, parts = Capacities(samples), set(), []
     for _ in range(1000):
         files = rng.gamma(1.78, 100_000 / 1.78, samples)
         needs = {"files": int(files.sum()), "memory": int((files * rng.uniform(5, 9, samples)).sum())}
         sizes = cut_down(capacities.fit({**needs, "results": 30 * needs["files"]}), needs)
         assert all(sizes[k] >= n for k, n in needs.items())
-        assert min(sizes[k] / n for k, n in needs.items()) < 1.27
+        parts.append(min(sizes[k] / n for k, n in needs.items()))
         programs.add((*sizes.values(), capacities.get("results")))
     assert len(programs) <= most
+    assert np.mean(parts) <= 1.25
 
 
 def test_a_huge_batch_has_capacities_of_its_own():

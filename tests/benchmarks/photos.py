@@ -17,6 +17,14 @@ SAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "images"
 SHAPES = [((500, 375), 0.62), ((375, 500), 0.20), ((500, 500), 0.08), ((300, 225), 0.06), ((1600, 1200), 0.03), ((1200, 1600), 0.01)]
 
 
+def draw_size(rng: np.random.Generator, shapes: Sequence[tuple[tuple[int, int], float]] = SHAPES) -> tuple[int, int]:
+    """(width, height) of a photo."""
+    width, height = shapes[rng.choice(len(shapes), p=[p for _, p in shapes])][0]
+    if rng.random() < 0.5:  # half of ImageNet is exactly 500 pixels on its long side, the rest spreads
+        width, height = (max(160, round(x * float(np.exp(rng.normal(0, 0.15))))) for x in (width, height))
+    return width, height
+
+
 def make_photos(
     folder: pathlib.Path,
     n: int = 512,
@@ -38,9 +46,7 @@ def make_photos(
     for i in range(n):
         rng = np.random.default_rng([seed, i])
         photo = photos[rng.integers(len(photos))]
-        width, height = shapes[rng.choice(len(shapes), p=[p for _, p in shapes])][0]
-        if rng.random() < 0.5:  # half of ImageNet is exactly 500 pixels on its long side, the rest spreads
-            width, height = (max(160, round(x * float(np.exp(rng.normal(0, 0.15))))) for x in (width, height))
+        width, height = draw_size(rng, shapes)
         crop_width = min(photo.width, photo.height * width / height) * rng.uniform(0.65, 1.0)
         crop_height = crop_width * height / width
         x, y = rng.uniform(0, photo.width - crop_width), rng.uniform(0, photo.height - crop_height)

@@ -1,0 +1,46 @@
+"""Samples of a ragged batch on a device."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jaxdali._core.ragged import ALIGNMENT, DeviceSamples, plan_offsets
+from jaxdali.backend import TensorListGPU
+
+TYPES = [np.uint8, np.bool_, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_samples_of_many_shapes_compile_nothing(dtype):
+    rng = np.random.default_rng(0)
+    shapes = np.concatenate([rng.integers(1, 40, (60, 3)), [[0, 3, 4], [1, 1, 1]]])
+    offsets, elements = plan_offsets(shapes, 1)
+    flat = rng.integers(0, 2 if dtype is np.bool_ else 100, elements + ALIGNMENT).astype(dtype)
+    want = [flat[o * ALIGNMENT :][: s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)]
+    compiled: list[str] = []
+
+    def listener(event: str, duration: float, **kwargs):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    with jax.enable_x64(True):
+        data = jax.device_put(flat, jax.devices()[1])
+    batch = TensorListGPU(DeviceSamples(data, offsets, shapes))
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        made = [batch.at(i) for i in range(len(shapes))]
+        copied = batch.as_cpu()
+        iterated = [np.asarray(x.as_cpu()) for x in batch]
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert compiled == []
+    address, size = data.unsafe_buffer_pointer(), data.nbytes
+    del data
+    for i, x in enumerate(want):
+        array = jax.numpy.asarray(made[i])
+        assert array.devices() == {jax.devices()[1]}
+        assert not address <= array.unsafe_buffer_pointer() < address + size  # memory of its own, which may be donated
+        for got in (array, copied.at(i), iterated[i]):
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, x)
