@@ -12,6 +12,10 @@
 
 namespace jaxdali {
 
+// CUDA: the working memory has a double for each of this number of elements of the input. The parts of a sample's
+// results are fewer.
+inline constexpr int64_t kElementsPerPart = 32;
+
 enum class Reduction : int32_t { kSum, kSquares, kMin, kMax };
 
 // One sample. Neighbouring axes of the same kind are merged.
@@ -50,7 +54,9 @@ struct ReduceBatch {
   Batch in, out;
   const double* center;  // in the shape of the output; or null
   Reduction what;
-  unsigned axes;  // bit d: axis d is reduced
+  unsigned axes;   // bit d: axis d is reduced
+  float* scratch;  // CUDA only: parts of results
+  int64_t scratch_size;
 
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ReduceArgs* a) const {
     a->in_type = in.dtype;

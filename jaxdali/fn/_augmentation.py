@@ -19,7 +19,7 @@ from .._core.operator import HostOperator, NativeOperator, Operator, Setup
 from .._core.operator_function import Input, operator_function
 from .._core.values import Spec, Value
 from .._cpu import Reduction
-from ._families import image_layout
+from ._families import call_reduce, image_layout
 from ._families.conversion import convert
 
 _VALUES = np.arange(256, dtype=np.uint8)
@@ -145,7 +145,7 @@ class FromStatistics(NativeOperator):
         of, none = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
         found, codes = [], []
         for reduction in self.reductions:
-            y, code = _ffi.call("reduce", ctx, x, of, None, none, reduction=int(reduction), axes=(0, 1))
+            y, code = call_reduce(ctx, x, of, None, none, reduction, (0, 1))
             found.append(y)
             codes.append(code)
         table = self.table(jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter"))

@@ -22,6 +22,7 @@ from .ragged import aligned as aligned
 from .ragged import fit as fit
 from .ragged import samples_of_blocks as samples_of_blocks
 from .ragged import shapes_of as shapes_of
+from .reduction import call_reduce as call_reduce
 from .remap import PointGather as PointGather
 from .separable import Separable as Separable
 from .stencil import Around as Around

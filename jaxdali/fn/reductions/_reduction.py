@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, NativeOperator, Setup
@@ -16,7 +15,7 @@ from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Reduction as Kind
 from ...types import is_number
-from .._families import samples_of_blocks, spec_of
+from .._families import call_reduce, samples_of_blocks, spec_of
 from .._families.conversion import convert
 from .._families.cropping import axes_of
 from .._families.ragged import fit
@@ -101,7 +100,7 @@ class Reduction(HostOperator, NativeOperator):
         out, spec = ctx.out[0], ctx.spec
         double = dataclasses.replace(spec, dtype=np.dtype(np.float64))
         middle = self._center(ctx, *center)
-        y, status = _ffi.call("reduce", ctx, x, double, out, middle, reduction=int(self.what), axes=self._axes(ctx.inputs[0]))
+        y, status = call_reduce(ctx, x, double, out, middle, self.what, self._axes(ctx.inputs[0]))
         count = ctx.params["count"]
         if isinstance(y, Ragged):
             data = y.data.reshape(-1, ALIGNMENT)
