@@ -1,4 +1,5 @@
-// Histogram equalization on CUDA: first the tables, with one block per tile, then the pixels, with one thread each.
+// Histogram equalization on CUDA: first the histograms, and tables of those that one block counts; then the tables of
+// larger tiles, of which several blocks count parts; then the pixels, with one thread each.
 #include "ffi/common/block.h"
 #include "ffi/common/border.h"
 #include "ffi/common/launch.h"
@@ -8,50 +9,124 @@ namespace jaxdali {
 namespace {
 
 struct Tables : EqualizeBatch {
+  static constexpr int64_t kPixels = 64 * kThreads;  // that a block counts, at least
+
+  bool joins;  // the second launch
+  Parts parts;
+
   struct Plan {
-    int64_t tables;  // number of tables, in all planes
+    int64_t pieces;  // parts, or tables
+    int64_t chunks;  // parts of a tile
+    int64_t chunk;   // pixels of a part
+    Divisor tile_width;
     EqualizeArgs args;
+    uint32_t* counts;  // [tables, chunks, kBins] if there are several chunks
     uint8_t* out;
   };
   struct Shared {
     int slot;
     Plan plan;
     uint32_t histogram[kBins];
+    uint32_t first, lowest, excess;  // the first value that the tile has, and its pixels; what is clipped
   };
 
-  Parts parts;
-
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
-    if (Status e = Sample(i, &s->args, &s->out); e != kOk) return e;
-    s->tables = s->args.planes * Tiles();
+    EqualizeArgs& a = s->args;
+    if (Status e = Sample(i, &a, &s->out); e != kOk) return e;
+    const int64_t tables = a.planes * Tiles();
+    s->tile_width = Divisor(a.tile_width);
+    // Tiles may extend beyond the image. All parts together are less than the sample's share of the working memory.
+    const int64_t most = tables > 0 ? in.size(i) / kElementsPerPart / tables : 0;
+    const int64_t wanted = (a.Area() + kPixels - 1) / kPixels;
+    s->chunks = wanted < 1 || most < 1 ? 1 : wanted < most ? wanted : most;
+    s->chunk = (a.Area() + s->chunks - 1) / s->chunks;
+    s->pieces = !joins ? tables * s->chunks : s->chunks > 1 ? tables : 0;
+    s->counts = reinterpret_cast<uint32_t*>(scratch) + in.start(i) / kElementsPerPart * kBins;
     return kOk;
   }
-  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.tables; }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.pieces; }
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     parts.ForEach(block, s, [&](int64_t first, int64_t end) {
-      for (int64_t k = first; k < end; k++) Make(block, s, k);
+      for (int64_t piece = first; piece < end; piece++) joins ? Join(block, s, piece) : Count(block, s, piece);
     });
   }
 
  private:
+  // Counts a part of a tile.
   template <class Block>
-  JAXDALI_HD void Make(const Block& block, Shared& s, int64_t k) const {
+  JAXDALI_HD void Count(const Block& block, Shared& s, int64_t piece) const {
     const EqualizeArgs& a = s.plan.args;
-    const int64_t plane = k / Tiles();
-    const int64_t top = k % Tiles() / tiles_x * a.tile_height, left = k % tiles_x * a.tile_width;
+    const int64_t chunks = s.plan.chunks, table = Divide(piece, chunks).quotient;
+    const int64_t plane = Divide(table, Tiles()).quotient, tile = Divide(table, Tiles()).rest;
+    const int64_t top = tile / tiles_x * a.tile_height, left = tile % tiles_x * a.tile_width;
+    const bool inside = top + a.tile_height <= a.height && left + a.tile_width <= a.width;
+    const int64_t begin = piece % chunks * s.plan.chunk;
+    const int64_t end = begin + s.plan.chunk < a.Area() ? begin + s.plan.chunk : a.Area();
     block.Phase([&](int thread) { s.histogram[thread] = 0; });
     block.Phase([&](int thread) {
-      for (int64_t at = thread; at < a.tile_height * a.tile_width; at += kThreads) {
-        const Quotient q = Divide(at, a.tile_width);
-        const int64_t y = Reflect(top + q.quotient, a.height), x = Reflect(left + q.rest, a.width);
-        jpeg::AtomicAdd(&s.histogram[Value(a, a.At(plane, y, x))], 1);
+      const int64_t base = a.At(plane, 0, 0);
+      for (int64_t at = begin + thread; at < end; at += kThreads) {
+        const Divisor::Result p = s.plan.tile_width.Divide(static_cast<uint64_t>(at));
+        int64_t y = top + static_cast<int64_t>(p.quotient), x = left + static_cast<int64_t>(p.rest);
+        if (!inside) {
+          y = Reflect(y, a.height);
+          x = Reflect(x, a.width);
+        }
+        jpeg::AtomicAdd(&s.histogram[Value(a, base + (y * a.width + x) * a.inner)], 1);
       }
     });
+    if (chunks == 1)
+      Make(block, s, table);
+    else
+      block.Phase([&](int thread) { s.plan.counts[piece * kBins + thread] = s.histogram[thread]; });
+  }
+  template <class Block>
+  JAXDALI_HD void Join(const Block& block, Shared& s, int64_t table) const {
     block.Phase([&](int thread) {
-      if (thread == 0) Table(a, s.histogram, s.plan.out + k * kBins);
+      const uint32_t* counts = s.plan.counts + table * s.plan.chunks * kBins + thread;
+      uint32_t sum = 0;
+      for (int64_t chunk = 0; chunk < s.plan.chunks; chunk++) sum += counts[chunk * kBins];
+      s.histogram[thread] = sum;
     });
+    Make(block, s, table);
+  }
+  // Makes the table of the histogram. Each thread has a bin.
+  template <class Block>
+  JAXDALI_HD void Make(const Block& block, Shared& s, int64_t table) const {
+    const EqualizeArgs& a = s.plan.args;
+    uint8_t* to = s.plan.out + table * kBins;
+    block.Phase([&](int thread) {
+      if (thread == 0) {
+        s.first = kBins;
+        s.lowest = s.excess = 0;
+      }
+    });
+    if (stretch) {
+      block.Phase([&](int thread) {
+        if (s.histogram[thread] > 0) jpeg::AtomicMin(&s.first, static_cast<uint32_t>(thread));
+      });
+      block.Phase([&](int thread) {
+        if (thread == 0) s.lowest = s.histogram[s.first];
+      });
+      if (s.lowest == a.Area()) {  // a single value, which is kept
+        block.Phase([&](int thread) { to[thread] = static_cast<uint8_t>(thread); });
+        return;
+      }
+    }
+    const float scale = ScaleOf(a.Area() - s.lowest);
+    const Clip unclipped = ClipOf(a);
+    block.Phase([&](int thread) {
+      if (static_cast<uint32_t>(thread) == s.first) s.histogram[thread] = 0;
+      if (const uint32_t excess = unclipped.Excess(s.histogram[thread])) jpeg::AtomicAdd(&s.excess, excess);
+    });
+    Clip clip = unclipped;
+    clip.Spread(s.excess);
+    block.Phase(
+        [&](int thread) { s.histogram[thread] = clip.Count(static_cast<uint32_t>(thread), s.histogram[thread]); });
+    ScanBlock(block, s.histogram, [](uint32_t x, uint32_t y) { return x + y; });
+    block.Phase([&](int thread) { to[thread] = Level(s.histogram[thread], scale); });
   }
 };
 static_assert(kBins == kThreads);
@@ -61,22 +136,30 @@ struct Pixels : EqualizeBatch {
     int64_t units;  // pixels
     EqualizeArgs args;
     uint8_t* tables;
+    Divisor each, width, height;  // planes of an outer index, and the image
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
+    const EqualizeArgs& a = s->args;
     if (Status e = Sample(i, &s->args, &s->tables); e != kOk) return e;
-    s->units = s->args.planes * s->args.height * s->args.width;
+    s->units = a.planes * a.height * a.width;
+    s->each = Divisor(a.inner / a.channels);
+    s->width = Divisor(a.width);
+    s->height = Divisor(a.height);
     return kOk;
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
-    const int64_t each = a.inner / a.channels;
     for (int64_t i = first; i < end; i += kThreads) {  // in the order of memory
-      const Quotient place = Divide(i, each), column = Divide(place.quotient, a.width);
-      const Quotient row = Divide(column.quotient, a.height);
-      const int64_t plane = row.quotient * each + place.rest;
-      Put(a, s.tables + plane * Tiles() * kBins, i * a.channels, Around(row.rest, a.tile_height, tiles_y),
-          Around(column.rest, a.tile_width, tiles_x));
+      const auto place = s.each.Divide(static_cast<uint64_t>(i)), column = s.width.Divide(place.quotient);
+      const auto row = s.height.Divide(column.quotient);
+      const auto plane = static_cast<int64_t>(row.quotient) * s.each.n() + static_cast<int64_t>(place.rest);
+      Between v{}, h{};
+      if (Tiles() > 1) {
+        v = Around(static_cast<int64_t>(row.rest), a.tile_height, tiles_y);
+        h = Around(static_cast<int64_t>(column.rest), a.tile_width, tiles_x);
+      }
+      Put(a, s.tables + plane * Tiles() * kBins, i * a.channels, v, h);
     }
   }
 };
@@ -85,8 +168,12 @@ struct Pixels : EqualizeBatch {
 
 const char* LaunchEqualize(const EqualizeBatch& b, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
-  const int64_t tables = b.scratch_size * static_cast<int64_t>(sizeof(float)) / kBins;
-  if (const char* what = LaunchPlanned(Tables{b, {}}, samples, tables, stream)) return what;
+  const int64_t bytes = b.scratch_size * static_cast<int64_t>(sizeof(float)) - b.PartBytes();
+  if (bytes < 0) return "equalize: the working memory is too small";
+  const int64_t tables = bytes / kBins, chunks = b.in.capacity / b.kElementsPerPart;
+  if (const char* what = LaunchPlanned(Tables{b, false, {}}, samples, tables + chunks, stream)) return what;
+  if (chunks > 1)
+    if (const char* what = LaunchPlanned(Tables{b, true, {}}, samples, tables, stream)) return what;
   return Launch(Pixels{b}, samples, stream);
 }
 

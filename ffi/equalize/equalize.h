@@ -71,6 +71,8 @@ struct EqualizeArgs {
   int64_t tile_height, tile_width;  // tiles at the lower and right border extend into the mirrored image
   float limit;
 
+  JAXDALI_HD uint32_t Area() const { return static_cast<uint32_t>(tile_height * tile_width); }
+
   // Index of the first channel of a plane's pixel.
   JAXDALI_HD int64_t At(int64_t plane, int64_t y, int64_t x) const {
     const int64_t each = inner / channels;
@@ -80,13 +82,17 @@ struct EqualizeArgs {
 
 // The operands of the custom call.
 struct EqualizeBatch {
+  // CUDA: a large tile is counted in several parts. The working memory has a histogram for each of this number of
+  // elements of the input, and the tables behind them.
+  static constexpr int64_t kElementsPerPart = 8192;
+
   Batch in, out;               // of equal shape
   const float* limit;          // [n] most pixels of one value in a tile, relative to their mean; 0: no limit
   const int32_t* first_table;  // [n] number of the sample's first table in the working memory
   const int32_t* lab;          // Lab::kTables numbers: three channels are one plane; null: each channel is one
   int height_axis, tiles_y, tiles_x;
   bool stretch;    // true: a table's first value becomes 0, as in equalization of planes; false: its share of the tile
-  float* scratch;  // CUDA only: the tables, kBins bytes each
+  float* scratch;  // CUDA only: histograms of parts, kBins counts each; then the tables, kBins bytes each
   int64_t scratch_size;
 
   JAXDALI_HD int Tiles() const { return tiles_y * tiles_x; }
@@ -112,10 +118,14 @@ struct EqualizeBatch {
     return kOk;
   }
 
+  // Bytes of the working memory before the tables.
+  JAXDALI_HD int64_t PartBytes() const {
+    return in.capacity / kElementsPerPart * kBins * static_cast<int64_t>(sizeof(uint32_t));
+  }
   // The same, and where the sample's tables are in the working memory.
   JAXDALI_HD Status Sample(int i, EqualizeArgs* a, uint8_t** tables) const {
-    const int64_t first = first_table[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float));
-    *tables = reinterpret_cast<uint8_t*>(scratch) + first * kBins;
+    const int64_t first = first_table[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float)) - PartBytes();
+    *tables = reinterpret_cast<uint8_t*>(scratch) + PartBytes() + first * kBins;
     const Status s = Sample(i, a);
     return s != kOk || (first >= 0 && (first + a->planes * Tiles()) * kBins <= bytes) ? s : kInternal;
   }
@@ -125,28 +135,29 @@ struct EqualizeBatch {
     return a.channels == 3 ? Lab(lab).FromRgb(a.in + at).l : a.in[at];
   }
 
-  // Makes the table of a histogram, and changes the histogram.
-  JAXDALI_HD void Table(const EqualizeArgs& a, uint32_t* histogram, uint8_t* table) const {
-    const uint32_t area = static_cast<uint32_t>(a.tile_height * a.tile_width);
-    uint32_t skipped = 0;
-    if (stretch) {
-      int first = 0;
-      while (histogram[first] == 0) first++;
-      if (histogram[first] == area) {  // a single value, which is kept
-        for (int k = 0; k < kBins; k++) table[k] = static_cast<uint8_t>(k);
-        return;
-      }
-      skipped = histogram[first];
-      histogram[first] = 0;
+  // How the histogram of a tile is clipped: no count exceeds the limit, and the excess is spread over all bins.
+  struct Clip {
+    uint32_t limit;  // 0: there is none
+    uint32_t each = 0, rest = 0, step = 1;
+
+    JAXDALI_HD uint32_t Excess(uint32_t count) const { return limit > 0 && count > limit ? count - limit : 0; }
+    JAXDALI_HD void Spread(uint32_t excess) {
+      each = excess / kBins;
+      rest = excess % kBins;
+      step = rest > 0 ? kBins / rest : 1;
     }
-    if (a.limit > 0) Clip(static_cast<uint32_t>(static_cast<double>(a.limit) * area / kBins), histogram);
-    const float scale = 255.0f / static_cast<float>(area - skipped);
-    uint32_t sum = 0;
-    for (int k = 0; k < kBins; k++) {
-      sum += histogram[k];
-      table[k] = Rounded(static_cast<float>(sum) * scale);
+    JAXDALI_HD uint32_t Count(uint32_t bin, uint32_t count) const {
+      return count - Excess(count) + each + (bin % step == 0 && bin / step < rest ? 1 : 0);
     }
+  };
+  JAXDALI_HD static Clip ClipOf(const EqualizeArgs& a) {
+    if (!(a.limit > 0)) return {0};
+    const uint32_t limit = static_cast<uint32_t>(static_cast<double>(a.limit) * a.Area() / kBins);
+    return {limit < 1 ? 1 : limit};
   }
+  // What a table has for a value: the pixels up to it, of those that are counted.
+  JAXDALI_HD static float ScaleOf(uint32_t counted) { return 255.0f / static_cast<float>(counted); }
+  JAXDALI_HD static uint8_t Level(uint32_t pixels, float scale) { return Rounded(static_cast<float>(pixels) * scale); }
 
   // The two tiles whose centres are around a coordinate, and the weight of the second one.
   struct Between {
@@ -181,18 +192,6 @@ struct EqualizeBatch {
   JAXDALI_HD static uint8_t Rounded(float v) {  // rounds half to even
     const float r = std::rint(v);
     return static_cast<uint8_t>(r > 255 ? 255 : r);
-  }
-  // Clips the histogram at the limit, and spreads the excess over all bins.
-  JAXDALI_HD static void Clip(uint32_t limit, uint32_t* histogram) {
-    if (limit < 1) limit = 1;
-    uint32_t cut = 0;
-    for (int k = 0; k < kBins; k++) {
-      if (histogram[k] <= limit) continue;
-      cut += histogram[k] - limit;
-      histogram[k] = limit;
-    }
-    const uint32_t each = cut / kBins, rest = cut % kBins, step = rest > 0 ? kBins / rest : 1;
-    for (uint32_t k = 0; k < kBins; k++) histogram[k] += each + (k % step == 0 && k / step < rest ? 1 : 0);
   }
 };
 

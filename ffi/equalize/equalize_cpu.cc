@@ -23,6 +23,29 @@ void Count(const EqualizeBatch& b, const EqualizeArgs& a, int64_t plane, int row
   for (int k = 0; k < kBins; k++) histogram[k] = parts[0][k] + parts[1][k] + parts[2][k] + parts[3][k];
 }
 
+// Makes the table of a histogram, and changes the histogram.
+void MakeTable(const EqualizeBatch& b, const EqualizeArgs& a, uint32_t* histogram, uint8_t* table) {
+  uint32_t counted = a.Area();
+  if (b.stretch) {
+    uint32_t* first = std::find_if(histogram, histogram + kBins, [](uint32_t n) { return n > 0; });
+    if (*first == counted) {  // a single value, which is kept
+      for (int k = 0; k < kBins; k++) table[k] = static_cast<uint8_t>(k);
+      return;
+    }
+    counted -= *first;
+    *first = 0;
+  }
+  EqualizeBatch::Clip clip = EqualizeBatch::ClipOf(a);
+  uint32_t excess = 0, sum = 0;
+  for (int k = 0; k < kBins; k++) excess += clip.Excess(histogram[k]);
+  clip.Spread(excess);
+  const float scale = EqualizeBatch::ScaleOf(counted);
+  for (uint32_t k = 0; k < kBins; k++) {
+    sum += clip.Count(k, histogram[k]);
+    table[k] = EqualizeBatch::Level(sum, scale);
+  }
+}
+
 void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
   std::vector<uint8_t> tables(static_cast<size_t>(b.Tiles()) * kBins);
   std::vector<EqualizeBatch::Between> columns(static_cast<size_t>(a.width));
@@ -31,7 +54,7 @@ void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
     for (int t = 0; t < b.Tiles(); t++) {
       uint32_t histogram[kBins];
       Count(b, a, plane, t / b.tiles_x, t % b.tiles_x, histogram);
-      b.Table(a, histogram, tables.data() + t * kBins);
+      MakeTable(b, a, histogram, tables.data() + t * kBins);
     }
     for (int64_t y = 0; y < a.height; y++) {
       const EqualizeBatch::Between v = b.Around(y, a.tile_height, b.tiles_y);

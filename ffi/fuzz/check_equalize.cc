@@ -11,13 +11,14 @@ void TryEqualize(Random& random) {
   Shapes shapes;
   std::vector<float> limit;
   std::vector<int32_t> first_table, tables;
+  const bool large = random(20) == 0;  // a tile is counted in several parts
   int places = 0;
   for (int i = 0; i < n; i++) {
     std::vector<int> shape;
     int planes = 1;
     for (int d = 0; d < rank; d++) {
       const bool channel = d > height_axis + 1, spatial = d >= height_axis && !channel;
-      shape.push_back(random.Extent(spatial ? 60 : 4));
+      shape.push_back(random.Extent(!spatial ? 4 : large ? 300 : 60));
       if (channel && lab && random(4)) shape.back() = 3;
       if (!spatial) planes *= shape.back();
     }
@@ -32,7 +33,8 @@ void TryEqualize(Random& random) {
                             : k < Lab::kTables - Lab::kGamma ? 16384
                                                              : 256));
   Memory memory(DType::kU8, shapes, false, random(10) ? -1 : 0, random);
-  std::vector<float> scratch(static_cast<size_t>(places) * kBins / sizeof(float));
+  const auto counts = static_cast<size_t>(memory.batch.capacity / EqualizeBatch::kElementsPerPart) * kBins;
+  std::vector<float> scratch(counts + static_cast<size_t>(places) * kBins / sizeof(float));
   const EqualizeBatch b{
       memory.batch, {},      limit.data(),   first_table.data(), lab ? tables.data() : nullptr,       height_axis,
       tiles_y,      tiles_x, random(2) == 0, scratch.data(),     static_cast<int64_t>(scratch.size())};

@@ -29,7 +29,7 @@ void TryReduce(Random& random) {
   Memory memory(type, in, false, random(10) ? -1 : 0, random);
   std::vector<double> center;
   for (int64_t i = 0; i < capacity; i++) center.push_back(random.Uniform(-9, 9));
-  std::vector<double> parts(static_cast<size_t>(memory.batch.capacity / kElementsPerPart));
+  std::vector<double> parts(static_cast<size_t>(memory.batch.capacity / ReduceBatch::kElementsPerPart));
   const ReduceBatch b{memory.batch,
                       {},
                       random(2) ? center.data() : nullptr,

@@ -165,7 +165,7 @@ struct Reductions : ReduceBatch {
 }  // namespace
 
 const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* stream) {
-  const int64_t most = b.in.capacity / kElementsPerPart;
+  const int64_t most = b.in.capacity / b.kElementsPerPart;
   if (b.scratch_size * static_cast<int64_t>(sizeof(float)) < most * static_cast<int64_t>(sizeof(double)))
     return "reduce: the working memory is too small";
   const int64_t results = b.out.capacity;

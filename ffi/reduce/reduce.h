@@ -12,10 +12,6 @@
 
 namespace jaxdali {
 
-// CUDA: the working memory has a double for each of this number of elements of the input. The parts of a sample's
-// results are fewer.
-inline constexpr int64_t kElementsPerPart = 32;
-
 enum class Reduction : int32_t { kSum, kSquares, kMin, kMax };
 
 // One sample. Neighbouring axes of the same kind are merged.
@@ -51,6 +47,10 @@ JAXDALI_HD inline double Term(Reduction what, double v, double center) {
 
 // The operands of the custom call.
 struct ReduceBatch {
+  // CUDA: the working memory has a double for each of this number of elements of the input. The parts of a sample's
+  // results are fewer.
+  static constexpr int64_t kElementsPerPart = 32;
+
   Batch in, out;
   const double* center;  // in the shape of the output; or null
   Reduction what;

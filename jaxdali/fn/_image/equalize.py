@@ -13,6 +13,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, Setup
 from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from .._families import image_layout
 
@@ -65,16 +66,19 @@ class Equalize(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else image.shapes,), params, scratch=scratch)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        image = arrays[0]
+        elements = image.data.size if isinstance(image, Ragged) else image.size
+        histograms = elements // 8192 * 4 * _BINS  # of parts of large tiles on GPUs
         y, status = _ffi.call(
             "equalize",
             ctx,
-            arrays[0],
+            image,
             ctx.spec,
             ctx.out[0],
             ctx.params["limit"],
             ctx.params["first"],
             jnp.asarray(self.lightness),
-            scratch=ctx.scratch,  # the CPU kernel leaves it untouched
+            scratch=ctx.scratch + histograms,  # the CPU kernel leaves it untouched
             height_axis=self.layout(ctx.inputs[0]).index("H"),
             tiles_y=self.tiles[0],
             tiles_x=self.tiles[1],
