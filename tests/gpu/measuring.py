@@ -22,6 +22,8 @@ sys.path += [str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "benchmarks")
 
 import emulated  # noqa: E402
 
+from jaxdali._core import ffi as _ffi  # noqa: E402
+
 
 def arguments(doc: str | None, **more: Any) -> argparse.Namespace:
     """The command line: --dry-run and an option with a default for each keyword."""
@@ -46,6 +48,16 @@ def kernel(name: str, dry_run: bool) -> str:
     except ModuleNotFoundError:
         print("Without the emulated kernels: built without JAXDALI_EMULATED\n")
         return name
+
+
+def kernels(dry_run: bool) -> frozenset[str]:
+    """The CUDA kernels; in a dry run those of the emulation, if it is built."""
+    if not dry_run:
+        return _ffi.CUDA_KERNELS
+    try:
+        return frozenset(emulated.targets())
+    except ModuleNotFoundError:
+        return frozenset()
 
 
 def interleaved(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
