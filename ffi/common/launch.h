@@ -15,7 +15,8 @@
 //
 // Only .cu files include this file. Compiled as C++ (the tests' module `_emulated`), the same blocks and threads run in
 // a loop on the host, in random order, with garbage in shared memory. With JAXDALI_REAL_THREADS (tests under
-// ThreadSanitizer), each thread of a block is a thread of the host, and neighbouring blocks run at the same time.
+// ThreadSanitizer), each thread of a block is a thread of the host, and neighbouring blocks run at the same time. With
+// JAXDALI_PTX, the code that nvcc makes of the kernels runs on the host (ffi/fuzz/ptx).
 #ifndef JAXDALI_FFI_COMMON_LAUNCH_H_
 #define JAXDALI_FFI_COMMON_LAUNCH_H_
 
@@ -42,6 +43,10 @@
 #endif
 #if defined(JAXDALI_REAL_THREADS)
 #include "ffi/common/real_threads.h"
+#elif defined(JAXDALI_PTX)
+#include <typeinfo>
+
+#include "ffi/fuzz/ptx/launch.h"
 #endif
 
 namespace jaxdali {
@@ -234,6 +239,13 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
   __atomic_fetch_add(&kListed<Kernel>.launches, 1, __ATOMIC_RELAXED);
   RunOnThreads<kThreads>(kernel, blocks);
   return nullptr;
+}
+
+#elif defined(JAXDALI_PTX)
+
+template <class Kernel>
+const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
+  return blocks > 0 ? ptx::Launch(typeid(Kernel).name(), &kernel, sizeof kernel, blocks) : nullptr;
 }
 
 #else

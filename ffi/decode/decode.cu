@@ -16,7 +16,7 @@ namespace jaxdali {
 namespace {
 
 // Enough blocks to fill any GPU. Each may do several parts of the work.
-#if defined(JAXDALI_REAL_THREADS)
+#if defined(JAXDALI_REAL_THREADS) || defined(JAXDALI_PTX)
 constexpr int64_t kEnough = 3;
 #else
 constexpr int64_t kEnough = 4096;

@@ -1,0 +1,1045 @@
+// The instructions of PTX that nvcc makes of the kernels. What is missing is a Fault at the first use.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "ffi/fuzz/ptx/module.h"
+
+namespace jaxdali::ptx {
+namespace {
+
+// --- registers -------------------------------------------------------------------------------------------------------
+// A register has 64 bits. Each instruction reads as many as its type has, so what lies above does not matter.
+
+template <class T>
+T Get(const Thread& t, Source s) {
+  const uint64_t bits = t.bases[s.base][s.index];
+  if constexpr (std::is_same_v<T, bool>) {
+    return bits & 1;
+  } else {
+    T value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+}
+
+template <class T>
+void Set(Thread& t, uint32_t index, T value) {
+  uint64_t bits = 0;
+  if constexpr (std::is_floating_point_v<T>)
+    std::memcpy(&bits, &value, sizeof value);
+  else
+    bits = static_cast<uint64_t>(value);  // signed numbers fill wider registers with their sign
+  t.registers[index] = bits;
+}
+
+// --- arithmetic ------------------------------------------------------------------------------------------------------
+
+// An instruction that sets a register to f(sources...).
+template <class F, class D, class... S>
+struct Function1 {
+  template <size_t... k>
+  static void Do(const Instruction& i, Thread& t, std::index_sequence<k...>) {
+    Set<D>(t, i.destinations[0], F{}(Get<S>(t, i.sources[k])...));
+  }
+  static const Instruction* Run(const Instruction& i, Thread& t) {
+    Do(i, t, std::index_sequence_for<S...>{});
+    return &i + 1;
+  }
+};
+template <class D, class... S, class F>
+Handler Make(F) {
+  return &Function1<F, D, S...>::Run;
+}
+
+// Twice as wide.
+template <class T>
+using Wide =
+    std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
+                       std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
+                                          std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
+
+template <class T>
+using Unsigned = std::make_unsigned_t<T>;
+
+// Integers wrap around.
+template <class T>
+T Add(T a, T b) {
+  return static_cast<T>(static_cast<Unsigned<T>>(a) + static_cast<Unsigned<T>>(b));
+}
+template <class T>
+T Subtract(T a, T b) {
+  return static_cast<T>(static_cast<Unsigned<T>>(a) - static_cast<Unsigned<T>>(b));
+}
+template <class T>
+T Multiply(T a, T b) {
+  return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+
+// Of a number and NaN, the number; zero is larger than minus zero.
+template <class T>
+T Smaller(T a, T b) {
+  if (std::isnan(a)) return b;
+  if (std::isnan(b)) return a;
+  return a == b ? (std::signbit(a) ? a : b) : a < b ? a : b;
+}
+template <class T>
+T Larger(T a, T b) {
+  if (std::isnan(a)) return b;
+  if (std::isnan(b)) return a;
+  return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b;
+}
+
+template <class T, bool rest>
+const Instruction* Divide(const Instruction& i, Thread& t) {
+  const T a = Get<T>(t, i.sources[0]), b = Get<T>(t, i.sources[1]);
+  if (b == 0) Fail(i, t, "division by zero");
+  const bool overflows = std::is_signed_v<T> && b == static_cast<T>(-1);
+  if constexpr (rest)
+    Set<T>(t, i.destinations[0], overflows ? T{0} : static_cast<T>(a % b));
+  else
+    Set<T>(t, i.destinations[0], overflows ? Subtract(T{0}, a) : static_cast<T>(a / b));
+  return &i + 1;
+}
+
+// Floats to integers: cut to the range. NaN is zero, or the highest bit alone where 64 bits are involved.
+template <class D, class S>
+D ToInteger(S value) {
+  if (std::isnan(value))
+    return sizeof(D) == 8 || sizeof(S) == 8 ? static_cast<D>(uint64_t{1} << (8 * sizeof(D) - 1)) : D{0};
+  constexpr D least = std::numeric_limits<D>::min(), most = std::numeric_limits<D>::max();
+  if (value <= static_cast<S>(least)) return least;
+  return value >= static_cast<S>(most) ? most : static_cast<D>(value);
+}
+
+uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t result = 0;
+  for (int k = 0; k < 4; k++) {
+    const uint32_t selector = selectors >> 4 * k & 15;
+    auto byte = static_cast<uint32_t>(bytes >> 8 * (selector & 7) & 255);
+    if (selector & 8) byte = byte & 128 ? 255 : 0;
+    result |= byte << 8 * k;
+  }
+  return result;
+}
+
+template <class T>
+T Reverse(T a) {
+  T result = 0;
+  for (size_t k = 0; k < 8 * sizeof(T); k++) result |= (a >> k & 1) << (8 * sizeof(T) - 1 - k);
+  return result;
+}
+
+template <class T>
+T Mask(uint32_t bits) {  // the lowest ones
+  return bits >= 8 * sizeof(T) ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << bits) - 1);
+}
+
+template <class T>
+T Extract(T a, uint32_t at, uint32_t bits) {
+  using U = Unsigned<T>;
+  constexpr uint32_t all = 8 * sizeof(T);
+  at &= 255, bits &= 255;
+  U field = at < all ? static_cast<U>(static_cast<U>(a) >> at) : U{0};
+  field &= Mask<U>(bits);
+  if constexpr (std::is_signed_v<T>) {  // the sign is the field's highest bit, or the number's where that lies above
+    const uint32_t sign = std::min(at + bits, all) - 1;
+    if (bits > 0 && static_cast<U>(a) >> sign & 1) field |= static_cast<U>(~Mask<U>(sign >= at ? sign - at : 0));
+  }
+  return static_cast<T>(field);
+}
+
+template <class T>
+T Insert(T a, T b, uint32_t at, uint32_t bits) {
+  at &= 255, bits &= 255;
+  if (at >= 8 * sizeof(T)) return b;
+  const T mask = static_cast<T>(Mask<T>(bits) << at);
+  return (b & ~mask) | (static_cast<T>(a << at) & mask);
+}
+
+// dp2a: c + the products of the 16-bit halves of a and two bytes of b.
+template <class A, class B>
+const Instruction* DotProduct2(const Instruction& i, Thread& t) {
+  const auto a = Get<uint32_t>(t, i.sources[0]), b = Get<uint32_t>(t, i.sources[1]) >> (i.high ? 16 : 0);
+  int64_t sum = Get<int32_t>(t, i.sources[2]);
+  for (int k = 0; k < 2; k++) sum += int64_t{static_cast<A>(a >> 16 * k)} * static_cast<B>(b >> 8 * k);
+  Set(t, i.destinations[0], static_cast<uint32_t>(sum));
+  return &i + 1;
+}
+
+enum class Combine { kNone, kAnd, kOr, kXor };
+
+template <class F, class T, Combine combine>
+const Instruction* SetPredicate(const Instruction& i, Thread& t) {
+  bool result = F{}(Get<T>(t, i.sources[0]), Get<T>(t, i.sources[1]));
+  const bool other = combine != Combine::kNone && Get<bool>(t, i.sources[2]) != i.high;  // high: negated
+  if constexpr (combine == Combine::kAnd) result = result && other;
+  if constexpr (combine == Combine::kOr) result = result || other;
+  if constexpr (combine == Combine::kXor) result = result != other;
+  Set(t, i.destinations[0], result);
+  return &i + 1;
+}
+
+// --- memory ----------------------------------------------------------------------------------------------------------
+
+enum class Space { kGeneric, kGlobal, kShared, kLocal, kParameter };
+
+std::string Hex(uint64_t value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%#lx", static_cast<unsigned long>(value));
+  return text;
+}
+
+[[noreturn]] void FailRace(const Instruction& i, const Thread& t, const Access& other, bool is_write, bool read_only,
+                           const char* memory) {
+  const Block& b = *t.block;
+  std::string what =
+      std::string("race in ") + memory + " memory: the byte is " + (is_write ? "written" : "read") + " by ";
+  what += other.phase < b.clock.block || other.other_blocks  ? "another block"
+          : other.several_threads || other.thread != t.index ? "another thread"
+                                                             : "the same thread";
+  if (read_only) what += ", and the read-only cache may have an older value";
+  Fail(
+      i, t,
+      what + ", too, lastly by thread " + std::to_string(other.thread) + " at\n" + Describe(other.instruction) + "\n ");
+}
+
+template <Kind kind, unsigned bytes>
+void EnterAll(const Instruction& i, Thread& t, ByteHistory* history, const Clock& clock, const char* memory) {
+  for (unsigned k = 0; k < bytes; k++) {
+    if constexpr (bytes > 1)
+      if (!(i.used >> k & 1)) continue;
+    const Access* race = Enter<kind>(&history[k], t.index, i.number, clock);
+    if (race) [[unlikely]]
+      FailRace(i, t, *race, race == &history[k].write, kind == Kind::kReadOnly, memory);
+  }
+}
+
+// Where the bytes are that an instruction accesses. Fails where it must not.
+template <Space space, Kind kind, unsigned bytes>
+uint8_t* Find(const Instruction& i, Thread& t) {
+  const uint64_t address = (Get<uint64_t>(t, i.sources[0]) & i.address_mask) + static_cast<uint64_t>(i.offset);
+  if (address % bytes) [[unlikely]]
+    Fail(i, t, "misaligned access of " + std::to_string(bytes) + " bytes at " + Hex(address));
+  Block& b = *t.block;
+  if constexpr (space == Space::kGeneric || space == Space::kGlobal) {
+    const uint64_t at = address - reinterpret_cast<uint64_t>(heap.begin);
+    if (at < Heap::kBytes) [[likely]] {
+      for (unsigned k = 0; k < bytes; k++)
+        if (!heap.allocated[at + k] && (i.used >> k & 1)) [[unlikely]]
+          Fail(i, t, "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", outside of all arrays");
+      EnterAll<kind, bytes>(i, t, heap.history + at, b.clock, "global");
+      return heap.begin + at;
+    }
+  }
+  if constexpr (space == Space::kGeneric || space == Space::kShared) {
+    const uint64_t at = address - kSharedWindow;
+    for (const Range& variable : b.kernel->shared) {  // mostly one
+      if (at - variable.begin >= variable.size || at - variable.begin + bytes > variable.size) continue;
+      EnterAll<kind, bytes>(i, t, b.shared_history + at, {b.clock.block, b.clock.block, b.clock.phase}, "shared");
+      return b.shared + at;
+    }
+  }
+  if constexpr (space == Space::kGeneric || space == Space::kLocal) {
+    const uint64_t at = address - kLocalWindow;
+    if (at < b.kernel->all_frame_bytes) return t.local + at;
+  }
+  if constexpr (space == Space::kGeneric || space == Space::kParameter) {
+    const uint64_t at = address - kParameterWindow;
+    if (kind == Kind::kRead && at + bytes <= b.parameter_bytes) return const_cast<uint8_t*>(b.parameters) + at;
+  }
+  Fail(i, t,
+       "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", which is no address of this memory");
+}
+
+template <Space space, Kind kind, class T, int n>
+const Instruction* Load(const Instruction& i, Thread& t) {
+  const uint8_t* from = Find<space, kind, n * sizeof(T)>(i, t);
+  for (int k = 0; k < n; k++) {
+    T value;
+    std::memcpy(&value, from + static_cast<size_t>(k) * sizeof(T), sizeof value);
+    Set(t, i.destinations[k], value);
+  }
+  return &i + 1;
+}
+
+template <Space space, class T, int n>
+const Instruction* Store(const Instruction& i, Thread& t) {
+  uint8_t* to = Find<space, Kind::kWrite, n * sizeof(T)>(i, t);
+  for (int k = 0; k < n; k++) {
+    const T value = Get<T>(t, i.sources[1 + k]);
+    std::memcpy(to + static_cast<size_t>(k) * sizeof(T), &value, sizeof value);
+  }
+  return &i + 1;
+}
+
+// Parameters of functions, which are in the frame.
+template <class T, int n>
+const Instruction* LoadFrame(const Instruction& i, Thread& t) {
+  for (int k = 0; k < n; k++) {
+    T value;
+    std::memcpy(&value, t.memory + i.offset + static_cast<size_t>(k) * sizeof(T), sizeof value);
+    Set(t, i.destinations[k], value);
+  }
+  return &i + 1;
+}
+template <class T, int n>
+const Instruction* StoreFrame(const Instruction& i, Thread& t) {
+  for (int k = 0; k < n; k++) {
+    const T value = Get<T>(t, i.sources[1 + k]);
+    std::memcpy(t.memory + i.offset + static_cast<size_t>(k) * sizeof(T), &value, sizeof value);
+  }
+  return &i + 1;
+}
+const Instruction* FrameAddress(const Instruction& i, Thread& t) {
+  Set(t, i.destinations[0], kLocalWindow + static_cast<uint64_t>(t.memory - t.local) + static_cast<uint64_t>(i.offset));
+  return &i + 1;
+}
+
+template <Space space, class T, class F, bool has_result>
+const Instruction* Atomic(const Instruction& i, Thread& t) {
+  uint8_t* at = Find<space, Kind::kAtomic, sizeof(T)>(i, t);
+  T before;
+  std::memcpy(&before, at, sizeof before);
+  const T after = F{}(before, Get<T>(t, i.sources[1]), Get<T>(t, i.sources[2]));
+  std::memcpy(at, &after, sizeof after);
+  if constexpr (has_result) Set(t, i.destinations[0], before);
+  return &i + 1;
+}
+
+// --- control ---------------------------------------------------------------------------------------------------------
+
+const Instruction* Jump(const Instruction& i, Thread&) { return i.target; }
+
+const Instruction* Next(const Instruction& i, Thread&) { return &i + 1; }
+
+const Instruction* EnterFunction(const Instruction& i, Thread& t) {
+  const Call& call = *i.call;
+  const Frame& caller = t.frames.back();
+  const Frame frame{call.callee, &i, caller.registers + caller.function->registers,
+                    caller.memory + caller.function->frame_bytes};
+  for (const Call::Copy& c : call.arguments) std::memcpy(frame.memory + c.to, caller.memory + c.from, c.size);
+  frame.registers[kTrue] = 1;
+  t.frames.push_back(frame);
+  t.Enter(frame);
+  return call.callee->code.data();
+}
+
+const Instruction* Stop(Thread& t, const Instruction* at, Thread::State why) {
+  t.at = at;
+  t.state = why;
+  return nullptr;
+}
+
+const Instruction* Return(const Instruction& i, Thread& t) {
+  if (t.frames.size() == 1) return Stop(t, &i, Thread::kEnded);
+  const Frame done = t.frames.back();
+  t.frames.pop_back();
+  for (const Call::Copy& c : done.call->call->results)
+    std::memcpy(t.frames.back().memory + c.to, done.memory + c.from, c.size);
+  t.Enter(t.frames.back());
+  return done.call + 1;
+}
+
+const Instruction* Exit(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kEnded); }
+const Instruction* Barrier(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kAtBarrier); }
+const Instruction* WaitForWarp(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kInWarp); }
+
+template <int which>
+const Instruction* Special(const Instruction& i, Thread& t) {
+  const uint32_t values[] = {
+      t.index, t.block->index, kBlockThreads, t.block->blocks, t.index % kWarpThreads, t.index / kWarpThreads, 0, 1};
+  Set(t, i.destinations[0], values[which]);
+  return &i + 1;
+}
+
+// --- exchange between the threads of a warp
+// ---------------------------------------------------------------------------
+
+void CheckMask(const Instruction& i, Thread* warp, Source mask) {
+  for (unsigned k = 0; k < kWarpThreads; k++)
+    if (Get<uint32_t>(warp[k], mask) != ~uint32_t{0}) Fail(i, warp[k], "not all threads of the warp are in the mask");
+}
+
+enum class Shuffle { kUp, kDown, kXor, kIndex };
+
+template <Shuffle mode>
+void ShuffleWarp(const Instruction& i, Thread* warp) {
+  CheckMask(i, warp, i.sources[3]);
+  uint32_t values[kWarpThreads];
+  for (unsigned k = 0; k < kWarpThreads; k++) values[k] = Get<uint32_t>(warp[k], i.sources[0]);
+  for (unsigned k = 0; k < kWarpThreads; k++) {
+    Thread& t = warp[k];
+    const uint32_t by = Get<uint32_t>(t, i.sources[1]) & 31, clamp = Get<uint32_t>(t, i.sources[2]);
+    const auto segment = static_cast<int>(clamp >> 8 & 31), limit = static_cast<int>(clamp & 31);
+    const int lane = static_cast<int>(k), first = lane & segment, last = first | (limit & ~segment);
+    const int from = mode == Shuffle::kUp     ? lane - static_cast<int>(by)
+                     : mode == Shuffle::kDown ? lane + static_cast<int>(by)
+                     : mode == Shuffle::kXor  ? lane ^ static_cast<int>(by)
+                                              : first | (static_cast<int>(by) & ~segment);
+    const bool is_inside = mode == Shuffle::kUp ? from >= last : from <= last;
+    Set(t, i.destinations[0], values[is_inside ? from : lane]);
+    if (i.destinations[1]) Set(t, i.destinations[1], is_inside);
+  }
+}
+
+template <class T, class F>
+void ReduceWarp(const Instruction& i, Thread* warp) {
+  CheckMask(i, warp, i.sources[1]);
+  T result = Get<T>(warp[0], i.sources[0]);
+  for (unsigned k = 1; k < kWarpThreads; k++) result = F{}(result, Get<T>(warp[k], i.sources[0]));
+  for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], result);
+}
+
+void Ballot(const Instruction& i, Thread* warp) {
+  CheckMask(i, warp, i.sources[1]);
+  uint32_t votes = 0;
+  for (unsigned k = 0; k < kWarpThreads; k++)
+    votes |= static_cast<uint32_t>(Get<bool>(warp[k], i.sources[0]) != i.high) << k;
+  for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], votes);
+}
+
+template <bool all>
+void Vote(const Instruction& i, Thread* warp) {
+  CheckMask(i, warp, i.sources[1]);
+  bool result = all;
+  for (unsigned k = 0; k < kWarpThreads; k++) {
+    const bool vote = Get<bool>(warp[k], i.sources[0]) != i.high;
+    result = all ? result && vote : result || vote;
+  }
+  for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], result);
+}
+
+// --- decoding --------------------------------------------------------------------------------------------------------
+
+// Each calls f with a value of the type, and returns null for other types.
+template <class F>
+Handler WithInteger(Type type, F f) {
+  if (type.kind == Type::kUnsigned) {
+    if (type.bytes == 2) return f(uint16_t{});
+    if (type.bytes == 4) return f(uint32_t{});
+    if (type.bytes == 8) return f(uint64_t{});
+  } else if (type.kind == Type::kSigned) {
+    if (type.bytes == 2) return f(int16_t{});
+    if (type.bytes == 4) return f(int32_t{});
+    if (type.bytes == 8) return f(int64_t{});
+  }
+  return nullptr;
+}
+template <class F>
+Handler WithFloat(Type type, F f) {
+  if (type.kind != Type::kFloat) return nullptr;
+  return type.bytes == 4 ? f(float{}) : type.bytes == 8 ? f(double{}) : nullptr;
+}
+template <class F>
+Handler WithNumber(Type type, F f) {
+  return type.kind == Type::kFloat ? WithFloat(type, f) : WithInteger(type, f);
+}
+// Bits without meaning.
+template <class F>
+Handler WithBits(Type type, F f) {
+  if (type.kind == Type::kPredicate) return f(bool{});
+  if (type.bytes == 1) return type.kind == Type::kSigned ? f(int8_t{}) : f(uint8_t{});
+  if (type.kind == Type::kFloat) type.kind = Type::kUnsigned;
+  return WithInteger(type, f);
+}
+
+template <class F>
+Handler WithSpace(Statement* s, F f) {
+  if (s->Take("global")) return f(std::integral_constant<Space, Space::kGlobal>{});
+  if (s->Take("shared")) return f(std::integral_constant<Space, Space::kShared>{});
+  if (s->Take("local")) return f(std::integral_constant<Space, Space::kLocal>{});
+  if (s->Take("param")) return f(std::integral_constant<Space, Space::kParameter>{});
+  return f(std::integral_constant<Space, Space::kGeneric>{});
+}
+
+class Decoder {
+ public:
+  Decoder(Statement* statement, Scope* scope, Instruction* instruction)
+      : s_(*statement), scope_(*scope), i_(*instruction) {}
+
+  void Run() {
+    for (const std::string_view modifier : s_.modifiers)
+      if (const Type type = TypeOf(modifier); type.kind != Type::kNone) s_.second_type = s_.type, s_.type = type;
+    std::erase_if(s_.modifiers, [](std::string_view m) { return TypeOf(m).kind != Type::kNone; });
+    i_.run = Control();
+    if (!i_.run) i_.run = Memory();
+    if (!i_.run) i_.run = Exchange();
+    if (!i_.run) i_.run = Convert();
+    if (!i_.run) i_.run = Arithmetic();
+    if (!i_.run || !s_.modifiers.empty() || at_ != s_.operands.size()) throw Fault(std::string(s_.text) + ": unknown");
+  }
+
+ private:
+  // Operands, from the first to the last.
+  std::string_view Operand() {
+    if (at_ == s_.operands.size()) throw Fault(std::string(s_.text) + ": an operand is missing");
+    return s_.operands[at_++];
+  }
+  void Destination() { i_.destinations[0] = scope_.Register(Operand()); }
+  void Sources(std::initializer_list<Type> types) {
+    int k = 0;
+    for (const Type type : types) i_.sources[k++] = scope_.Value(Operand(), type);
+  }
+  // A predicate, perhaps negated.
+  void Predicate(int k) {
+    std::string_view text = Operand();
+    i_.high = text[0] == '!';
+    i_.sources[k] = scope_.Value(Trim(text.substr(i_.high ? 1 : 0)), {Type::kPredicate, 1});
+  }
+  static std::vector<std::string_view> Parts(std::string_view text) {  // of a vector
+    return text[0] == '{' ? Split(text.substr(1, text.size() - 2), ',') : std::vector{text};
+  }
+  static constexpr Type kU32{Type::kUnsigned, 4};
+
+  Handler Control() {
+    if (s_.name == "bra") {
+      s_.Take("uni");
+      return Jump;
+    }
+    if (s_.name == "call") {
+      s_.Take("uni");
+      return EnterFunction;
+    }
+    if (s_.name == "ret") {
+      s_.Take("uni");
+      return Return;
+    }
+    if (s_.name == "exit") return Exit;
+    if ((s_.name == "bar" || s_.name == "barrier") && s_.Take("sync")) {
+      s_.Take("aligned");
+      if (Operand() != "0") return nullptr;
+      return Barrier;
+    }
+    if (s_.name == "membar" || s_.name == "fence") {
+      s_.modifiers.clear();
+      return Next;
+    }
+    return nullptr;
+  }
+
+  Handler Memory() {
+    if (s_.name == "ld" || s_.name == "st") return LoadOrStore(s_.name == "ld");
+    if (s_.name == "atom" || s_.name == "red") return MakeAtomic(s_.name == "atom");
+    if (s_.name == "cvta") {
+      for (std::string_view m : {"to", "global", "shared", "local", "param"}) s_.Take(m);
+      Destination();
+      Sources({s_.type});
+      return Make<uint64_t, uint64_t>([](uint64_t a) { return a; });
+    }
+    return nullptr;
+  }
+
+  Handler LoadOrStore(bool is_load) {
+    const int n = s_.Take("v2") ? 2 : s_.Take("v4") ? 4 : 1;
+    const bool read_only = s_.Take("nc");
+    s_.Take("weak");
+    std::string_view address = is_load ? std::string_view() : Operand();
+    const auto parts = Parts(Operand());
+    if (static_cast<int>(parts.size()) != n) return nullptr;
+    for (size_t k = 0; k < parts.size(); k++) {
+      if (is_load)
+        i_.destinations[k] = scope_.Register(parts[k]);
+      else
+        i_.sources[1 + k] = scope_.Value(parts[k], s_.type);
+    }
+    if (is_load) address = Operand();
+    const auto with_length = [&](auto f) {
+      return WithBits(s_.type, [&](auto z) -> Handler {
+        using T = decltype(z);
+        if (n == 1) return f(z, std::integral_constant<int, 1>{});
+        if (n == 2) return f(z, std::integral_constant<int, 2>{});
+        if constexpr (sizeof(T) <= 4) return f(z, std::integral_constant<int, 4>{});
+        return nullptr;
+      });
+    };
+    if (scope_.Address(address, &i_)) {
+      s_.Take("param");
+      s_.Take("local");
+      return with_length([&](auto z, auto length) -> Handler {
+        return is_load ? &LoadFrame<decltype(z), length()> : &StoreFrame<decltype(z), length()>;
+      });
+    }
+    return WithSpace(&s_, [&](auto space) {
+      return with_length([&](auto z, auto length) -> Handler {
+        using T = decltype(z);
+        if (!is_load) return &Store<space(), T, length()>;
+        if (read_only) return &Load<space(), Kind::kReadOnly, T, length()>;
+        return &Load<space(), Kind::kRead, T, length()>;
+      });
+    });
+  }
+
+  Handler MakeAtomic(bool has_result) {
+    for (std::string_view m : {"relaxed", "gpu", "cta", "sys"}) s_.Take(m);
+    if (has_result) Destination();
+    if (scope_.Address(Operand(), &i_)) return nullptr;
+    i_.sources[1] = i_.sources[2] = scope_.Value(Operand(), s_.type);
+    return WithSpace(&s_, [&](auto space) {
+      return WithInteger(s_.type, [&](auto z) -> Handler {
+        using T = decltype(z);
+        const auto make = [&](auto f) -> Handler {
+          return has_result ? &Atomic<space(), T, decltype(f), true> : &Atomic<space(), T, decltype(f), false>;
+        };
+        if (s_.Take("add")) return make([](T a, T b, T) { return Add(a, b); });
+        if (s_.Take("min")) return make([](T a, T b, T) { return std::min(a, b); });
+        if (s_.Take("max")) return make([](T a, T b, T) { return std::max(a, b); });
+        if (s_.Take("and")) return make([](T a, T b, T) { return static_cast<T>(a & b); });
+        if (s_.Take("or")) return make([](T a, T b, T) { return static_cast<T>(a | b); });
+        if (s_.Take("exch")) return make([](T, T b, T) { return b; });
+        if (s_.Take("cas")) {
+          i_.sources[2] = scope_.Value(Operand(), s_.type);
+          return make([](T a, T b, T c) { return a == b ? c : a; });
+        }
+        return nullptr;
+      });
+    });
+  }
+
+  Handler Exchange() {
+    if (s_.name != "shfl" && s_.name != "vote" && s_.name != "redux") return nullptr;
+    if (!s_.Take("sync")) return nullptr;
+    if (s_.name == "shfl") {
+      const std::string_view destination = Operand();
+      const size_t bar = destination.find('|');
+      i_.destinations[0] = scope_.Register(Trim(destination.substr(0, bar)));
+      if (bar != destination.npos) i_.destinations[1] = scope_.Register(Trim(destination.substr(bar + 1)));
+      Sources({kU32, kU32, kU32, kU32});
+      if (s_.Take("up"))
+        i_.run_warp = ShuffleWarp<Shuffle::kUp>;
+      else if (s_.Take("down"))
+        i_.run_warp = ShuffleWarp<Shuffle::kDown>;
+      else if (s_.Take("bfly"))
+        i_.run_warp = ShuffleWarp<Shuffle::kXor>;
+      else if (s_.Take("idx"))
+        i_.run_warp = ShuffleWarp<Shuffle::kIndex>;
+    } else if (s_.name == "vote") {
+      Destination();
+      Predicate(0);
+      i_.sources[1] = scope_.Value(Operand(), kU32);
+      if (s_.Take("ballot"))
+        i_.run_warp = Ballot;
+      else if (s_.Take("all"))
+        i_.run_warp = Vote<true>;
+      else if (s_.Take("any"))
+        i_.run_warp = Vote<false>;
+    } else {
+      Destination();
+      Sources({s_.type, kU32});
+      WithInteger(s_.type, [&](auto z) -> Handler {
+        using T = decltype(z);
+        const auto set = [&](auto f) { i_.run_warp = ReduceWarp<T, decltype(f)>; };
+        if (s_.Take("add")) set([](T a, T b) { return Add(a, b); });
+        if (s_.Take("min")) set([](T a, T b) { return std::min(a, b); });
+        if (s_.Take("max")) set([](T a, T b) { return std::max(a, b); });
+        if (s_.Take("and")) set([](T a, T b) { return static_cast<T>(a & b); });
+        if (s_.Take("or")) set([](T a, T b) { return static_cast<T>(a | b); });
+        if (s_.Take("xor")) set([](T a, T b) { return static_cast<T>(a ^ b); });
+        return nullptr;
+      });
+    }
+    return i_.run_warp ? WaitForWarp : nullptr;
+  }
+
+  Handler Convert() {
+    if (s_.name == "mov") return Move();
+    if (s_.name != "cvt") return nullptr;
+    Destination();
+    const Type to = s_.second_type, from = s_.type;
+    Sources({from});
+    if (to.kind == Type::kFloat && from.kind == Type::kFloat) {
+      if (from.bytes == 2 && to.bytes == 4)
+        return Make<float, uint16_t>([](uint16_t a) { return static_cast<float>(std::bit_cast<_Float16>(a)); });
+      if (from.bytes == 4 && to.bytes == 2 && s_.Take("rn"))
+        return Make<uint16_t, float>([](float a) { return std::bit_cast<uint16_t>(static_cast<_Float16>(a)); });
+      const auto make = [&](auto round) {
+        return WithFloat(to, [&](auto d) {
+          return WithFloat(from, [&](auto z) {
+            using D = decltype(d);
+            using T = decltype(z);
+            return Make<D, T>([](T a) { return static_cast<D>(decltype(round){}(a)); });
+          });
+        });
+      };
+      if (s_.Take("rni")) return make([](auto a) { return std::nearbyint(a); });
+      if (s_.Take("rzi")) return make([](auto a) { return std::trunc(a); });
+      if (s_.Take("rmi")) return make([](auto a) { return std::floor(a); });
+      if (s_.Take("rpi")) return make([](auto a) { return std::ceil(a); });
+      s_.Take("rn");
+      return make([](auto a) { return a; });
+    }
+    if (to.kind == Type::kFloat) {
+      s_.Take("rn");
+      return WithFloat(to, [&](auto d) {
+        return WithBytes(from, [](auto z) {
+          using D = decltype(d);
+          using T = decltype(z);
+          return Make<D, T>([](T a) { return static_cast<D>(a); });
+        });
+      });
+    }
+    if (from.kind == Type::kFloat) {
+      const auto make = [&](auto round) {
+        return WithBytes(to, [&](auto d) {
+          return WithFloat(from, [&](auto z) {
+            using D = decltype(d);
+            using T = decltype(z);
+            return Make<D, T>([](T a) { return ToInteger<D>(decltype(round){}(a)); });
+          });
+        });
+      };
+      if (s_.Take("rni")) return make([](auto a) { return std::nearbyint(a); });
+      if (s_.Take("rzi")) return make([](auto a) { return std::trunc(a); });
+      if (s_.Take("rmi")) return make([](auto a) { return std::floor(a); });
+      if (s_.Take("rpi")) return make([](auto a) { return std::ceil(a); });
+      return nullptr;
+    }
+    const bool saturates = s_.Take("sat");
+    return WithBytes(to, [&](auto d) {
+      return WithBytes(from, [&](auto z) {
+        using D = decltype(d);
+        using T = decltype(z);
+        if (!saturates) return Make<D, T>([](T a) { return static_cast<D>(a); });
+        return Make<D, T>([](T a) {
+          return std::in_range<D>(a) ? static_cast<D>(a)
+                 : a < 0             ? std::numeric_limits<D>::min()
+                                     : std::numeric_limits<D>::max();
+        });
+      });
+    });
+  }
+  // Integers of one byte, too.
+  template <class F>
+  static Handler WithBytes(Type type, F f) {
+    if (type.bytes == 1) return type.kind == Type::kSigned ? f(int8_t{}) : f(uint8_t{});
+    return WithInteger(type, f);
+  }
+
+  Handler Move() {
+    const std::string_view to = Operand(), from = Operand();
+    const auto parts = Parts(to[0] == '{' ? to : from);
+    if (to[0] == '{') {  // unpacks
+      i_.sources[0] = scope_.Value(from, s_.type);
+      for (size_t k = 0; k < parts.size(); k++) i_.destinations[k] = scope_.Register(parts[k]);
+      return Packing(parts.size(), false);
+    }
+    i_.destinations[0] = scope_.Register(to);
+    if (from[0] == '{') {
+      for (size_t k = 0; k < parts.size(); k++) i_.sources[k] = scope_.Value(parts[k], s_.type);
+      return Packing(parts.size(), true);
+    }
+    if (from[0] == '%') {
+      if (from == "%tid.x") return Special<0>;
+      if (from == "%ctaid.x") return Special<1>;
+      if (from == "%ntid.x") return Special<2>;
+      if (from == "%nctaid.x") return Special<3>;
+      if (from == "%laneid") return Special<4>;
+      if (from == "%warpid") return Special<5>;
+      if (from == "%tid.y" || from == "%tid.z" || from == "%ctaid.y" || from == "%ctaid.z") return Special<6>;
+      if (from == "%ntid.y" || from == "%ntid.z" || from == "%nctaid.y" || from == "%nctaid.z") return Special<7>;
+    }
+    if (const Range* place = scope_.InFrame(from)) {
+      i_.offset = place->begin;
+      return FrameAddress;
+    }
+    i_.sources[0] = scope_.Value(from, s_.type);
+    return WithBits(s_.type, [](auto z) {
+      using T = decltype(z);
+      return Make<T, T>([](T a) { return a; });
+    });
+  }
+
+  template <class T, int n, bool pack>
+  static const Instruction* Pack(const Instruction& i, Thread& t) {
+    constexpr int bits = static_cast<int>(8 * sizeof(T));
+    if constexpr (pack) {
+      uint64_t all = 0;
+      for (int k = 0; k < n; k++) all |= uint64_t{Get<T>(t, i.sources[k])} << bits * k;
+      Set(t, i.destinations[0], all);
+    } else {
+      const auto all = Get<uint64_t>(t, i.sources[0]);
+      for (int k = 0; k < n; k++) Set(t, i.destinations[k], static_cast<T>(all >> bits * k));
+    }
+    return &i + 1;
+  }
+  Handler Packing(size_t n, bool pack) {
+    const size_t bytes = s_.type.bytes / n;
+    if (n == 2 && bytes == 2) return pack ? &Pack<uint16_t, 2, true> : &Pack<uint16_t, 2, false>;
+    if (n == 2 && bytes == 4) return pack ? &Pack<uint32_t, 2, true> : &Pack<uint32_t, 2, false>;
+    if (n == 4 && bytes == 1) return pack ? &Pack<uint8_t, 4, true> : &Pack<uint8_t, 4, false>;
+    if (n == 4 && bytes == 2) return pack ? &Pack<uint16_t, 4, true> : &Pack<uint16_t, 4, false>;
+    return nullptr;
+  }
+
+  Handler Arithmetic() {
+    const Type type = s_.type;
+    const std::string_view name = s_.name;
+    if (type.kind == Type::kFloat) s_.Take("rn");  // all others are unknown
+    if (name == "setp") return Comparison();
+    Destination();
+    if (name == "add" || name == "sub" || name == "min" || name == "max") {
+      Sources({type, type});
+      return WithNumber(type, [&](auto z) {
+        using T = decltype(z);
+        if constexpr (std::is_floating_point_v<T>) {
+          if (name == "add") return Make<T, T, T>([](T a, T b) { return a + b; });
+          if (name == "sub") return Make<T, T, T>([](T a, T b) { return a - b; });
+          if (name == "min") return Make<T, T, T>([](T a, T b) { return Smaller(a, b); });
+          return Make<T, T, T>([](T a, T b) { return Larger(a, b); });
+        } else {
+          if (name == "add") return Make<T, T, T>([](T a, T b) { return Add(a, b); });
+          if (name == "sub") return Make<T, T, T>([](T a, T b) { return Subtract(a, b); });
+          if (name == "min") return Make<T, T, T>([](T a, T b) { return std::min(a, b); });
+          return Make<T, T, T>([](T a, T b) { return std::max(a, b); });
+        }
+      });
+    }
+    if (name == "mul" || name == "mad") return Product(name == "mad");
+    if (name == "fma") {
+      Sources({type, type, type});
+      return WithFloat(type, [](auto z) {
+        using T = decltype(z);
+        return Make<T, T, T, T>([](T a, T b, T c) { return std::fma(a, b, c); });
+      });
+    }
+    if (name == "div" || name == "rem") {
+      Sources({type, type});
+      return WithNumber(type, [&](auto z) -> Handler {
+        using T = decltype(z);
+        if constexpr (std::is_floating_point_v<T>)
+          return name == "div" ? Make<T, T, T>([](T a, T b) { return a / b; }) : nullptr;
+        else
+          return name == "div" ? &Divide<T, false> : &Divide<T, true>;
+      });
+    }
+    if (name == "rcp" || name == "sqrt") {
+      Sources({type});
+      return WithFloat(type, [&](auto z) {
+        using T = decltype(z);
+        return name == "rcp" ? Make<T, T>([](T a) { return T{1} / a; }) : Make<T, T>([](T a) { return std::sqrt(a); });
+      });
+    }
+    if (name == "abs" || name == "neg") {
+      Sources({type});
+      return WithNumber(type, [&](auto z) {
+        using T = decltype(z);
+        if constexpr (std::is_floating_point_v<T>)
+          return name == "abs" ? Make<T, T>([](T a) { return std::fabs(a); }) : Make<T, T>([](T a) { return -a; });
+        else
+          return name == "abs" ? Make<T, T>([](T a) { return a < 0 ? Subtract(T{0}, a) : a; })
+                               : Make<T, T>([](T a) { return Subtract(T{0}, a); });
+      });
+    }
+    if (name == "copysign") {
+      Sources({type, type});
+      return WithFloat(type, [](auto z) {
+        using T = decltype(z);
+        return Make<T, T, T>([](T a, T b) { return std::copysign(b, a); });
+      });
+    }
+    if (name == "selp") {
+      Sources({type, type, {Type::kPredicate, 1}});
+      return WithBits(type, [](auto z) {
+        using T = decltype(z);
+        return Make<T, T, T, bool>([](T a, T b, bool c) { return c ? a : b; });
+      });
+    }
+    return Bits();
+  }
+
+  Handler Product(bool adds) {
+    const Type type = s_.type;
+    const bool is_wide = s_.Take("wide"), is_high = s_.Take("hi");
+    s_.Take("lo");
+    Sources({type, type});
+    if (adds) i_.sources[2] = scope_.Value(Operand(), type);
+    return WithNumber(type, [&](auto z) -> Handler {
+      using T = decltype(z);
+      if constexpr (std::is_floating_point_v<T>) {
+        return adds ? nullptr : Make<T, T, T>([](T a, T b) { return a * b; });
+      } else {
+        using W = Wide<T>;
+        if (is_high) {
+          if (adds) return nullptr;
+          return Make<T, T, T>(
+              [](T a, T b) { return static_cast<T>(static_cast<W>(a) * static_cast<W>(b) >> 8 * sizeof(T)); });
+        }
+        if (is_wide) {
+          if constexpr (sizeof(T) <= 4) {
+            if (!adds) return Make<W, T, T>([](T a, T b) { return Multiply<W>(a, b); });
+            return Make<W, T, T, W>([](T a, T b, W c) { return Add<W>(Multiply<W>(a, b), c); });
+          }
+          return nullptr;
+        }
+        if (!adds) return Make<T, T, T>([](T a, T b) { return Multiply(a, b); });
+        return Make<T, T, T, T>([](T a, T b, T c) { return Add(Multiply(a, b), c); });
+      }
+    });
+  }
+
+  Handler Bits() {
+    const Type type = s_.type;
+    const std::string_view name = s_.name;
+    if (name == "and" || name == "or" || name == "xor") {
+      Sources({type, type});
+      return WithBits(type, [&](auto z) {
+        using T = decltype(z);
+        if (name == "and") return Make<T, T, T>([](T a, T b) { return static_cast<T>(a & b); });
+        if (name == "or") return Make<T, T, T>([](T a, T b) { return static_cast<T>(a | b); });
+        return Make<T, T, T>([](T a, T b) { return static_cast<T>(a ^ b); });
+      });
+    }
+    if (name == "not") {
+      Sources({type});
+      return WithBits(type, [](auto z) -> Handler {
+        using T = decltype(z);
+        if constexpr (std::is_same_v<T, bool>)
+          return Make<T, T>([](T a) { return !a; });
+        else
+          return Make<T, T>([](T a) { return static_cast<T>(~a); });
+      });
+    }
+    if (name == "shl" || name == "shr") {
+      Sources({type, kU32});
+      return WithInteger(type, [&](auto z) {
+        using T = decltype(z);
+        constexpr uint32_t bits = 8 * sizeof(T);
+        if (name == "shl")
+          return Make<T, T, uint32_t>(
+              [](T a, uint32_t n) { return n < bits ? static_cast<T>(static_cast<uint64_t>(a) << n) : T{0}; });
+        return Make<T, T, uint32_t>([](T a, uint32_t n) {
+          return n < bits ? static_cast<T>(a >> n) : std::is_signed_v<T> && a < 0 ? static_cast<T>(-1) : T{0};
+        });
+      });
+    }
+    if (name == "shf") {
+      Sources({kU32, kU32, kU32});
+      if (!s_.Take("wrap")) return nullptr;
+      const auto make = [](auto f) { return Make<uint32_t, uint32_t, uint32_t, uint32_t>(f); };
+      if (s_.Take("l"))
+        return make([](uint32_t low, uint32_t high, uint32_t n) {
+          return static_cast<uint32_t>((uint64_t{high} << 32 | low) << (n & 31) >> 32);
+        });
+      if (s_.Take("r"))
+        return make([](uint32_t low, uint32_t high, uint32_t n) {
+          return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (n & 31));
+        });
+      return nullptr;
+    }
+    if (name == "prmt") {
+      Sources({kU32, kU32, kU32});
+      return Make<uint32_t, uint32_t, uint32_t, uint32_t>(
+          [](uint32_t a, uint32_t b, uint32_t c) { return Permute(a, b, c); });
+    }
+    if (name == "bfe") {
+      Sources({type, kU32, kU32});
+      return WithInteger(type, [](auto z) {
+        using T = decltype(z);
+        return Make<T, T, uint32_t, uint32_t>([](T a, uint32_t at, uint32_t bits) { return Extract(a, at, bits); });
+      });
+    }
+    if (name == "bfi") {
+      Sources({type, type, kU32, kU32});
+      return WithInteger(type, [](auto z) -> Handler {
+        using T = decltype(z);
+        if constexpr (sizeof(T) == 2 || std::is_signed_v<T>)
+          return nullptr;
+        else
+          return Make<T, T, T, uint32_t, uint32_t>(
+              [](T a, T b, uint32_t at, uint32_t bits) { return Insert(a, b, at, bits); });
+      });
+    }
+    if (name == "popc" || name == "clz" || name == "bfind" || name == "brev") {
+      Sources({type});
+      const bool is_shift = s_.Take("shiftamt");
+      return WithInteger(type, [&](auto z) -> Handler {
+        using T = decltype(z);
+        if constexpr (std::is_signed_v<T> || sizeof(T) == 2) {
+          return nullptr;
+        } else {
+          if (name == "popc") return Make<uint32_t, T>([](T a) { return static_cast<uint32_t>(std::popcount(a)); });
+          if (name == "brev") return Make<T, T>([](T a) { return Reverse(a); });
+          if (name == "clz") return Make<uint32_t, T>([](T a) { return static_cast<uint32_t>(std::countl_zero(a)); });
+          if (is_shift)
+            return Make<uint32_t, T>([](T a) { return a ? static_cast<uint32_t>(std::countl_zero(a)) : ~uint32_t{0}; });
+          return Make<uint32_t, T>([](T a) { return static_cast<uint32_t>(std::bit_width(a)) - 1; });
+        }
+      });
+    }
+    if (name == "dp2a") {
+      i_.high = s_.Take("hi");
+      s_.Take("lo");
+      Sources({kU32, kU32, kU32});
+      if (s_.second_type.kind == Type::kSigned) {
+        return type.kind == Type::kSigned ? &DotProduct2<int16_t, int8_t> : &DotProduct2<int16_t, uint8_t>;
+      }
+      return type.kind == Type::kSigned ? &DotProduct2<uint16_t, int8_t> : &DotProduct2<uint16_t, uint8_t>;
+    }
+    return nullptr;
+  }
+
+  Handler Comparison() {
+    const Type type = s_.type;
+    const Combine combine = s_.Take("and")   ? Combine::kAnd
+                            : s_.Take("or")  ? Combine::kOr
+                            : s_.Take("xor") ? Combine::kXor
+                                             : Combine::kNone;
+    Destination();
+    Sources({type, type});
+    if (combine != Combine::kNone) Predicate(2);
+    return WithNumber(type, [&](auto z) -> Handler {
+      using T = decltype(z);
+      const auto make = [&](auto f) -> Handler {
+        using F = decltype(f);
+        switch (combine) {
+          case Combine::kAnd:
+            return &SetPredicate<F, T, Combine::kAnd>;
+          case Combine::kOr:
+            return &SetPredicate<F, T, Combine::kOr>;
+          case Combine::kXor:
+            return &SetPredicate<F, T, Combine::kXor>;
+          default:
+            return &SetPredicate<F, T, Combine::kNone>;
+        }
+      };
+      if constexpr (std::is_floating_point_v<T>) {
+        if (s_.Take("ne")) return make([](T a, T b) { return a < b || a > b; });
+        if (s_.Take("equ")) return make([](T a, T b) { return !(a < b || a > b); });
+        if (s_.Take("neu")) return make([](T a, T b) { return a != b; });
+        if (s_.Take("ltu")) return make([](T a, T b) { return !(a >= b); });
+        if (s_.Take("leu")) return make([](T a, T b) { return !(a > b); });
+        if (s_.Take("gtu")) return make([](T a, T b) { return !(a <= b); });
+        if (s_.Take("geu")) return make([](T a, T b) { return !(a < b); });
+        if (s_.Take("num")) return make([](T a, T b) { return !std::isnan(a) && !std::isnan(b); });
+        if (s_.Take("nan")) return make([](T a, T b) { return std::isnan(a) || std::isnan(b); });
+      } else {
+        if (s_.Take("ne")) return make([](T a, T b) { return a != b; });
+      }
+      if (s_.Take("eq")) return make([](T a, T b) { return a == b; });
+      if (s_.Take("lt") || s_.Take("lo")) return make([](T a, T b) { return a < b; });
+      if (s_.Take("le") || s_.Take("ls")) return make([](T a, T b) { return a <= b; });
+      if (s_.Take("gt") || s_.Take("hi")) return make([](T a, T b) { return a > b; });
+      if (s_.Take("ge") || s_.Take("hs")) return make([](T a, T b) { return a >= b; });
+      return nullptr;
+    });
+  }
+
+  Statement& s_;
+  Scope& scope_;
+  Instruction& i_;
+  size_t at_ = 0;  // of the next operand
+};
+
+}  // namespace
+
+void Decode(Statement* statement, Scope* scope, Instruction* instruction) {
+  Decoder(statement, scope, instruction).Run();
+}
+
+}  // namespace jaxdali::ptx

@@ -1,0 +1,238 @@
+#include "ffi/fuzz/ptx/launch.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ffi/fuzz/ptx/module.h"
+
+namespace jaxdali::ptx {
+namespace {
+
+std::string Demangled(const char* name) {
+  int status;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                                         &std::free);
+  return text ? text.get() : name;
+}
+
+// The type of the kernel in "void jaxdali::Run<TYPE>(TYPE)".
+std::string KernelType(const std::string& entry) {
+  const std::string text = Demangled(entry.c_str());
+  const size_t begin = text.find("Run<");
+  if (begin == text.npos) return text;
+  int depth = 0;
+  for (size_t k = begin + 3; k < text.size(); k++) {
+    if (text[k] == '<') depth++;
+    if (text[k] == '>' && --depth == 0) return std::string(Trim(text.substr(begin + 4, k - begin - 4)));
+  }
+  return text;
+}
+
+struct Kernel {
+  Module* module;
+  std::string entry;
+  bool is_ambiguous = false;
+  const Function* function = nullptr;
+  int64_t launches = 0;
+  uint64_t instructions = 0;
+};
+
+uint64_t executed = 0;
+
+// All kernels of the folder, by their types.
+class Kernels {
+ public:
+  Kernels() {
+    const char* other = std::getenv("JAXDALI_PTX_FOLDER");
+    const std::filesystem::path folder = other ? other : JAXDALI_PTX_FOLDER;
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      if (file.path().extension() != ".ptx") continue;
+      Module& module = *modules_.emplace_back(std::make_unique<Module>(file.path().string()));
+      for (const auto& [name, entry] : module.entries) {
+        if (!entry->is_kernel) continue;
+        const auto [at, is_new] = kernels_.emplace(KernelType(name), Kernel{&module, name});
+        at->second.is_ambiguous = !is_new;
+      }
+    }
+  }
+  ~Kernels() {
+    if (!std::getenv("JAXDALI_PTX_COUNT")) return;
+    for (const auto& [type, kernel] : kernels_)
+      if (kernel.launches > 0)
+        std::printf("%12.0f instructions a launch, %6ld launches: %s\n",
+                    static_cast<double>(kernel.instructions) / static_cast<double>(kernel.launches),
+                    static_cast<long>(kernel.launches), type.c_str());
+  }
+
+  Kernel& Get(const std::string& type) {
+    const auto at = kernels_.find(type);
+    if (at == kernels_.end()) throw Fault("not in the PTX");
+    Kernel& kernel = at->second;
+    if (kernel.is_ambiguous) throw Fault("two kernels have this name");
+    if (!kernel.function) kernel.function = kernel.module->Get(kernel.entry);
+    return kernel;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Module>> modules_;
+  std::map<std::string, Kernel> kernels_;
+};
+
+// What a block needs while it runs, kept for the next one.
+class Machine {
+ public:
+  Machine() : threads_(kBlockThreads) {}
+
+  void Run(const Function& kernel, const void* parameters, size_t parameter_bytes, int64_t blocks) {
+    std::minstd_rand random(static_cast<unsigned>(blocks));
+    std::vector<uint32_t> order(static_cast<size_t>(blocks));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    block_.kernel = &kernel;
+    block_.parameters = static_cast<const uint8_t*>(parameters);
+    block_.parameter_bytes = parameter_bytes;
+    block_.blocks = static_cast<uint32_t>(blocks);
+    for (const Range& variable : kernel.shared)
+      shared_.resize(std::max<size_t>(shared_.size(), variable.begin + variable.size));
+    shared_history_.resize(shared_.size());
+    block_.shared = shared_.data();
+    block_.shared_history = shared_history_.data();
+    registers_.resize(std::max<size_t>(registers_.size(), size_t{kBlockThreads} * kernel.all_registers));
+    local_.resize(std::max<size_t>(local_.size(), size_t{kBlockThreads} * kernel.all_frame_bytes));
+    const uint32_t launch = phase_ + 1;
+    for (const uint32_t index : order) {
+      block_.index = index;
+      phase_++;
+      block_.clock = {launch, phase_, phase_};
+      RunBlock(random);
+    }
+  }
+
+ private:
+  void RunBlock(std::minstd_rand& random) {
+    const Function& kernel = *block_.kernel;
+    for (const Range& variable : kernel.shared)  // garbage
+      std::memset(shared_.data() + variable.begin, static_cast<int>(random() & 255), variable.size);
+    for (unsigned k = 0; k < kBlockThreads; k++) {
+      Thread& t = threads_[k];
+      t.block = &block_;
+      t.index = k;
+      t.state = Thread::kRunning;
+      t.at = kernel.code.data();
+      t.local = local_.data() + size_t{k} * kernel.all_frame_bytes;
+      t.frames.assign(1, {&kernel, nullptr, registers_.data() + size_t{k} * kernel.all_registers, t.local});
+      t.frames[0].registers[kTrue] = 1;
+      t.Enter(t.frames[0]);
+    }
+    while (true) {
+      // Each thread runs as far as it can: to a barrier, an exchange in its warp, or its end. An odd step visits every
+      // thread once, but not in ascending order.
+      const unsigned start = random(), step = random() | 1;
+      for (unsigned k = 0; k < kBlockThreads; k++)
+        if (Thread& t = threads_[(start + k * step) % kBlockThreads]; t.state == Thread::kRunning) RunThread(&t);
+      if (ExchangeInWarps()) continue;
+      const Thread& first = threads_[0];
+      for (const Thread& t : threads_)
+        if (t.state != first.state || t.at != first.at || t.frames.size() != first.frames.size())
+          if (t.state != Thread::kEnded || first.state != Thread::kEnded) FailApart("a barrier", first, t);
+      if (first.state == Thread::kEnded) return;
+      block_.clock.phase = ++phase_;
+      for (Thread& t : threads_) Resume(&t);
+    }
+  }
+
+  static void RunThread(Thread* t) {
+    uint64_t count = 0;
+    const Instruction* i = t->at;
+    while (i) {
+      count++;
+      const bool guard = t->registers[i->guard] & 1;
+      if (count > kEndless) Fail(*i, *t, "the thread does not end");
+      i = guard == i->guard_value ? i->run(*i, *t) : i + 1;
+    }
+    executed += count;
+  }
+  static constexpr uint64_t kEndless = uint64_t{1} << 28;
+
+  static void Resume(Thread* t) {
+    t->state = Thread::kRunning;
+    t->at++;
+  }
+
+  // Runs the exchanges that threads wait for. False if none does.
+  bool ExchangeInWarps() {
+    bool any = false;
+    for (unsigned w = 0; w < kBlockThreads; w += kWarpThreads) {
+      Thread* warp = &threads_[w];
+      const Thread* waiting =
+          std::find_if(warp, warp + kWarpThreads, [](const Thread& t) { return t.state == Thread::kInWarp; });
+      if (waiting == warp + kWarpThreads) continue;
+      for (unsigned k = 0; k < kWarpThreads; k++)
+        if (warp[k].at != waiting->at || warp[k].frames.size() != waiting->frames.size() ||
+            warp[k].state != Thread::kInWarp)
+          FailApart("an exchange in its warp", *waiting, warp[k]);
+      waiting->at->run_warp(*waiting->at, warp);
+      for (unsigned k = 0; k < kWarpThreads; k++) Resume(&warp[k]);
+      any = true;
+    }
+    return any;
+  }
+
+  [[noreturn]] static void FailApart(const char* what, const Thread& a, const Thread& b) {
+    const Thread &waits = a.state == Thread::kEnded ? b : a, &other = a.state == Thread::kEnded ? a : b;
+    Fail(*waits.at, waits,
+         std::string("the thread waits at ") + what + ", but thread " + std::to_string(other.index) + " is at\n" +
+             Describe(other.at->number) + "\n ");
+  }
+
+  Block block_{};
+  std::vector<Thread> threads_;
+  std::vector<uint64_t> registers_;
+  std::vector<uint8_t> local_, shared_;
+  std::vector<ByteHistory> shared_history_;
+  uint32_t phase_ = 0;
+};
+
+}  // namespace
+
+void Fail(const Instruction& i, const Thread& t, const std::string& what) {
+  throw Fault(what + " in block " + std::to_string(t.block->index) + ", thread " + std::to_string(t.index) + ", at\n" +
+              Describe(i.number));
+}
+
+const char* Launch(const char* type, const void* parameter, size_t size, int64_t blocks) {
+  static Kernels kernels;
+  static Machine machine;
+  static std::string problem;
+  const std::string name = Demangled(type);
+  try {
+    Kernel& kernel = kernels.Get(name);
+    const auto& parameters = kernel.function->parameters;
+    if (parameters.size() != 1 || parameters[0].size != size)
+      throw Fault("the parameter has " + std::to_string(parameters.empty() ? 0 : parameters[0].size) +
+                  " bytes in the PTX and " + std::to_string(size) + " for the host's compiler");
+    const uint64_t before = executed;
+    machine.Run(*kernel.function, parameter, size, blocks);
+    kernel.launches++;
+    kernel.instructions += executed - before;
+  } catch (const Fault& fault) {
+    problem = name + ": " + fault.what();
+    return problem.c_str();
+  }
+  return nullptr;
+}
+
+uint64_t InstructionCount() { return executed; }
+
+}  // namespace jaxdali::ptx

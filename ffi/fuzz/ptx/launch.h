@@ -1,0 +1,21 @@
+// Launches of kernels from the PTX that nvcc made of them, on the CPU. ffi/common/launch.h calls it where JAXDALI_PTX
+// is defined.
+#ifndef JAXDALI_FFI_FUZZ_PTX_LAUNCH_H_
+#define JAXDALI_FFI_FUZZ_PTX_LAUNCH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace jaxdali::ptx {
+
+// Runs all blocks of the kernel whose type has this name (std::type_info). Returns null, or what is wrong: an access
+// outside of arrays or misaligned, a race, a barrier or an exchange that not all threads reach, or a parameter whose
+// size nvcc sees otherwise than the host's compiler.
+const char* Launch(const char* type, const void* kernel, size_t size, int64_t blocks);
+
+// Instructions that all threads have run so far.
+uint64_t InstructionCount();
+
+}  // namespace jaxdali::ptx
+
+#endif  // JAXDALI_FFI_FUZZ_PTX_LAUNCH_H_

@@ -1,0 +1,514 @@
+#include "ffi/fuzz/ptx/module.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace jaxdali::ptx {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+bool StartsWord(std::string_view text, std::string_view word) {
+  return text.substr(0, word.size()) == word &&
+         (text.size() == word.size() || std::string_view(" \t\n(").find(text[word.size()]) != text.npos);
+}
+
+// All instructions, so that a number names one.
+struct Numbered {
+  uint32_t first;
+  const Function* function;
+};
+std::vector<Numbered>& AllFunctions() {
+  static std::vector<Numbered> functions;
+  return functions;
+}
+
+// "name[12]" or "name": the name and the number of elements.
+std::pair<std::string_view, uint32_t> NameAndCount(std::string_view text) {
+  const size_t bracket = text.find('[');
+  if (bracket == text.npos) return {text, 1};
+  return {Trim(text.substr(0, bracket)), static_cast<uint32_t>(std::strtoul(text.data() + bracket + 1, nullptr, 10))};
+}
+
+struct Variable {
+  std::string_view name;
+  uint32_t bytes, align;
+  Type type;
+};
+
+// ".align 8 .b8 name[16]", ".b64 name"
+Variable ParseVariable(std::string_view text) {
+  Variable v{{}, 0, 1, {}};
+  while (true) {
+    text = Trim(text);
+    const size_t end = std::min(text.find_first_of(kSpace), text.size());
+    const std::string_view word = text.substr(0, end);
+    if (word.empty() || word[0] != '.') break;
+    text = Trim(text.substr(end));
+    if (word == ".align") {
+      v.align = static_cast<uint32_t>(std::strtoul(text.data(), nullptr, 10));
+      text = text.substr(std::min(text.find_first_of(kSpace), text.size()));
+    } else if (const Type type = TypeOf(word.substr(1)); type.kind != Type::kNone) {
+      v.type = type;
+    }
+  }
+  const auto [name, count] = NameAndCount(text);
+  v.name = name;
+  v.bytes = count * v.type.bytes;
+  v.align = std::max<uint32_t>(v.align, v.type.bytes);
+  return v;
+}
+
+uint32_t Place(uint32_t* end, const Variable& v) {
+  const uint32_t at = (*end + v.align - 1) / v.align * v.align;
+  *end = at + v.bytes;
+  return at;
+}
+
+Range PlaceInFrame(Function* f, const Variable& v) {
+  const uint32_t at = Place(&f->frame_bytes, v);
+  return {at, v.bytes};
+}
+
+void AddShared(Function* f, Range range) {
+  for (const Range& other : f->shared)
+    if (other.begin == range.begin) return;
+  f->shared.push_back(range);
+}
+
+// Reads the text of a function from its first word to its last brace.
+class Reader {
+ public:
+  Reader(Module* module, Module::Entry* entry)
+      : module_(module),
+        is_kernel_(entry->is_kernel),
+        function_(&entry->function),
+        scope_(function_),
+        text_(std::string_view(module->text).substr(entry->begin)),
+        line_(entry->line) {}
+
+  void Run() {
+    const size_t brace = text_.find("\n{");
+    Head(text_.substr(0, brace));
+    line_ += static_cast<uint32_t>(std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(brace), '\n')) + 1;
+    text_ = text_.substr(brace + 2);
+    shared_end_ = module_->shared_bytes;
+    int depth = 1;
+    while (depth > 0) {
+      Skip();
+      if (text_[0] == '{') {
+        depth++;
+        text_ = text_.substr(1);
+      } else if (text_[0] == '}') {
+        depth--;
+        text_ = text_.substr(1);
+      } else if (StartsWord(text_, ".loc")) {
+        Location(Line());
+      } else {
+        Sentence();
+      }
+    }
+    Finish();
+  }
+
+ private:
+  // Skips space and comments.
+  void Skip() {
+    while (true) {
+      const size_t n = std::min(text_.find_first_not_of(kSpace), text_.size());
+      Take(n);
+      if (text_.substr(0, 2) != "//") return;
+      Line();
+    }
+  }
+  std::string_view Take(size_t n) {
+    const std::string_view taken = text_.substr(0, n);
+    line_ += static_cast<uint32_t>(std::count(taken.begin(), taken.end(), '\n'));
+    text_ = text_.substr(n);
+    return taken;
+  }
+  std::string_view Line() { return Take(text_.find('\n')); }
+
+  void Head(std::string_view head) {
+    head = head.substr(head.find(is_kernel_ ? ".entry" : ".func") + (is_kernel_ ? 6 : 5));
+    head = Trim(head);
+    if (head[0] == '(') {  // the result
+      const size_t end = head.find(')');
+      function_->result = {Parameter(head.substr(1, end - 1))};
+      head = Trim(head.substr(end + 1));
+    }
+    const size_t open = head.find('(');
+    if (open == head.npos) return;
+    const std::string_view list = Trim(head.substr(open + 1, head.find(')', open) - open - 1));
+    if (list.empty()) return;
+    for (std::string_view parameter : Split(list, ',')) {
+      if (!is_kernel_) {
+        function_->parameters.push_back(Parameter(parameter));
+        continue;
+      }
+      const Variable v = ParseVariable(parameter.substr(std::strlen(".param")));
+      uint32_t end =
+          function_->parameters.empty() ? 0 : function_->parameters.back().begin + function_->parameters.back().size;
+      const uint32_t at = Place(&end, v);
+      function_->parameters.push_back({at, v.bytes});
+      scope_.Declare(v.name, kParameterWindow + at);
+    }
+  }
+  Range Parameter(std::string_view text) {
+    const Variable v = ParseVariable(Trim(text).substr(std::strlen(".param")));
+    const Range place = PlaceInFrame(function_, v);
+    scope_.DeclareInFrame(v.name, place);
+    return place;
+  }
+
+  // ".loc FILE LINE COLUMN[, function_name ..., inlined_at ...]"
+  void Location(std::string_view text) {
+    char* end;
+    const auto file = static_cast<uint32_t>(std::strtoul(text.data() + 4, &end, 10));
+    const auto line = static_cast<uint32_t>(std::strtoul(end, nullptr, 10));
+    if (line > 0) place_ = {0, file, line};  // 0: code without a line of its own
+  }
+
+  // A label, a declaration or an instruction.
+  void Sentence() {
+    const uint32_t line = line_;
+    const size_t end = text_.find_first_of(";:");
+    const std::string_view text = Trim(Take(end));
+    const bool is_label = text_[0] == ':';
+    Take(1);
+    if (is_label) {
+      labels_[std::string(text)] = static_cast<uint32_t>(function_->code.size());
+    } else if (text[0] == '.') {
+      Declaration(text);
+    } else {
+      place_.line = line;
+      Instruct(text);
+    }
+  }
+
+  void Declaration(std::string_view text) {
+    const auto after = [&](std::string_view word) { return text.substr(word.size()); };
+    if (StartsWord(text, ".reg")) {
+      const auto [name, count] = NameAndCount(Trim(after(".reg")));
+      const Type type = TypeOf(name.substr(1, name.find_first_of(kSpace) - 1));
+      std::string_view prefix = Trim(name.substr(name.find_first_of(kSpace)));
+      scope_.DeclareRegisters(prefix.substr(0, prefix.find('<')), type);
+    } else if (StartsWord(text, ".shared")) {
+      const Variable v = ParseVariable(after(".shared"));
+      const uint32_t at = Place(&shared_end_, v);
+      scope_.Declare(v.name, kSharedWindow + at);
+      AddShared(function_, {at, v.bytes});
+    } else if (StartsWord(text, ".local") || StartsWord(text, ".param")) {
+      const Variable v = ParseVariable(after(".local"));  // the words are equally long
+      scope_.DeclareInFrame(v.name, PlaceInFrame(function_, v));
+    } else if (StartsWord(text, ".pragma")) {
+      const size_t mask = text.find("used_bytes_mask ");
+      if (mask != text.npos) used_ = static_cast<uint16_t>(std::strtoul(text.data() + mask + 16, nullptr, 0));
+    } else {
+      throw Fault(std::string(text) + ": unknown");
+    }
+  }
+
+  void Instruct(std::string_view text) {
+    Statement s;
+    s.text = text;
+    Instruction i;
+    if (text[0] == '@') {
+      const size_t end = text.find_first_of(kSpace);
+      i.guard_value = text[1] != '!';
+      i.guard = scope_.Register(text.substr(i.guard_value ? 1 : 2, end - (i.guard_value ? 1 : 2)));
+      text = Trim(text.substr(end));
+    }
+    const size_t end = std::min(text.find_first_of(kSpace), text.size());
+    s.modifiers = Split(text.substr(0, end), '.');
+    s.name = s.modifiers[0];
+    s.modifiers.erase(s.modifiers.begin());
+    text = Trim(text.substr(end));
+    if (!text.empty()) s.operands = Split(text, ',');
+    i.used = std::exchange(used_, uint16_t{0xFFFF});
+    if (s.name == "call") {
+      MakeCall(s, &i);
+    } else if (s.name == "bra") {
+      jumps_.push_back({static_cast<uint32_t>(function_->code.size()), std::string(s.operands.at(0))});
+      s.operands.clear();
+    }
+    Decode(&s, &scope_, &i);
+    function_->code.push_back(i);
+    function_->places.push_back(place_);
+  }
+
+  // "call.uni (result), function, (argument, ...)"
+  void MakeCall(Statement& s, Instruction* i) {
+    auto list = [&](std::string_view text) {
+      std::vector<Range> places;
+      text = Trim(text.substr(1, text.size() - 2));
+      if (!text.empty())
+        for (std::string_view name : Split(text, ',')) places.push_back(*scope_.InFrame(name));
+      return places;
+    };
+    size_t at = 0;
+    std::vector<Range> results, arguments;
+    if (s.operands.at(0)[0] == '(') results = list(s.operands[at++]);
+    const std::string_view name = s.operands.at(at++);
+    if (at < s.operands.size()) arguments = list(s.operands[at]);
+    Call call{module_->Get(name), {}, {}};
+    const Function& callee = *call.callee;
+    if (arguments.size() != callee.parameters.size() || results.size() != callee.result.size())
+      throw Fault(std::string(s.text) + ": the function has another number of parameters");
+    for (size_t k = 0; k < arguments.size(); k++)
+      call.arguments.push_back({arguments[k].begin, callee.parameters[k].begin, callee.parameters[k].size});
+    for (size_t k = 0; k < results.size(); k++)
+      call.results.push_back({callee.result[k].begin, results[k].begin, results[k].size});
+    i->call = &function_->calls.emplace_back(std::move(call));
+    s.operands.clear();
+  }
+
+  void Finish() {
+    Function& f = *function_;
+    for (const auto& [at, label] : jumps_) {
+      const auto found = labels_.find(label);
+      if (found == labels_.end()) throw Fault(label + ": no such label");
+      f.code[at].target = f.code.data() + found->second;
+    }
+    f.frame_bytes = (f.frame_bytes + 15) / 16 * 16;
+    for (const Call& call : f.calls) {
+      for (const Range& range : call.callee->shared) AddShared(&f, range);
+      f.all_registers = std::max(f.all_registers, call.callee->all_registers);
+      f.all_frame_bytes = std::max(f.all_frame_bytes, call.callee->all_frame_bytes);
+    }
+    f.all_registers += f.registers;
+    f.all_frame_bytes += f.frame_bytes;
+    static uint32_t numbers = 0;
+    AllFunctions().push_back({numbers, &f});
+    for (Instruction& i : f.code) i.number = numbers++;
+    if (numbers >> kInstructionBits) throw Fault("too many instructions");
+  }
+
+  Module* module_;
+  bool is_kernel_;
+  Function* function_;
+  Scope scope_;
+  std::string_view text_;
+  uint32_t line_;
+  Function::Place place_{};
+  uint16_t used_ = 0xFFFF;
+  uint32_t shared_end_ = 0;
+  std::map<std::string, uint32_t> labels_;
+  std::vector<std::pair<uint32_t, std::string>> jumps_;
+};
+
+}  // namespace
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t k = 0; k <= text.size(); k++) {
+    if (k < text.size()) {
+      const char c = text[k];
+      if (c == '(' || c == '[' || c == '{') depth++;
+      if (c == ')' || c == ']' || c == '}') depth--;
+      if (c != separator || depth > 0) continue;
+    }
+    parts.push_back(Trim(text.substr(begin, k - begin)));
+    begin = k + 1;
+  }
+  return parts;
+}
+
+Type TypeOf(std::string_view name) {
+  if (name == "pred") return {Type::kPredicate, 1};
+  if (name.size() < 2) return {};
+  int bits = 0;
+  const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), bits);
+  if (error != std::errc() || end != name.data() + name.size()) return {};
+  if (bits != 8 && bits != 16 && bits != 32 && bits != 64) return {};
+  const auto bytes = static_cast<uint8_t>(bits / 8);
+  switch (name[0]) {
+    case 'b':
+    case 'u':
+      return {Type::kUnsigned, bytes};
+    case 's':
+      return {Type::kSigned, bytes};
+    case 'f':
+      return {Type::kFloat, bytes};
+    default:
+      return {};
+  }
+}
+
+bool Statement::Take(std::string_view modifier) {
+  const auto at = std::find(modifiers.begin(), modifiers.end(), modifier);
+  if (at == modifiers.end()) return false;
+  modifiers.erase(at);
+  return true;
+}
+
+uint32_t Scope::Register(std::string_view name) {
+  const auto found = registers_.find(name);
+  if (found != registers_.end()) return found->second;
+  return registers_[std::string(name)] = function_->registers++;
+}
+
+Source Scope::Constant(uint64_t value) {
+  const auto [at, is_new] = constants_.emplace(value, static_cast<uint32_t>(function_->constants.size()));
+  if (is_new) function_->constants.push_back(value);
+  return {Source::kConstant, at->second};
+}
+
+Source Scope::Value(std::string_view text, Type type) {
+  if (text[0] == '%' || text == "_") return {Source::kRegister, Register(text)};
+  const auto number = [&](int base, size_t skip) {
+    return std::strtoull(std::string(text.substr(skip)).c_str(), nullptr, base);
+  };
+  if (text.size() > 2 && text[0] == '0' && (text[1] == 'f' || text[1] == 'F' || text[1] == 'd' || text[1] == 'D')) {
+    const bool is_double = text[1] == 'd' || text[1] == 'D';
+    if (type.kind == Type::kFloat && type.bytes != (is_double ? 8 : 4))
+      throw Fault(std::string(text) + ": another type");
+    return Constant(number(16, 2));
+  }
+  if (text[0] == '-') return Constant(~number(0, 1) + 1);
+  if (text[0] >= '0' && text[0] <= '9') return Constant(number(0, 0));
+  if (const auto at = addresses_.find(text); at != addresses_.end()) return Constant(at->second);
+  const auto& globals = function_->module->globals;
+  if (const auto at = globals.find(text); at != globals.end()) {
+    const Module::Global& global = at->second;
+    if (global.is_shared) AddShared(function_, {static_cast<uint32_t>(global.address - kSharedWindow), global.size});
+    return Constant(global.address);
+  }
+  throw Fault(std::string(text) + ": unknown operand");
+}
+
+const Range* Scope::InFrame(std::string_view name) const {
+  const auto at = frame_.find(name);
+  return at == frame_.end() ? nullptr : &at->second;
+}
+
+bool Scope::Is32Bits(std::string_view name) const {
+  const auto type = types_.find(name.substr(0, name.find_first_of("0123456789")));
+  return type != types_.end() && type->second.bytes == 4;
+}
+
+bool Scope::Address(std::string_view text, Instruction* i) {
+  if (text.size() < 3 || text[0] != '[') throw Fault(std::string(text) + ": not an address");
+  text = Trim(text.substr(1, text.size() - 2));
+  const size_t plus = text.find('+');
+  const std::string_view base = Trim(text.substr(0, plus));
+  i->offset = plus == text.npos ? 0 : std::strtoll(std::string(text.substr(plus + 1)).c_str(), nullptr, 0);
+  if (const Range* place = InFrame(base)) {
+    i->offset += place->begin;
+    return true;
+  }
+  i->sources[0] = Value(base, {Type::kUnsigned, 8});
+  if (base[0] == '%' && Is32Bits(base)) i->address_mask = 0xFFFFFFFF;
+  return false;
+}
+
+Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1)) {
+  std::ifstream file(path);
+  if (!file) throw Fault(path + ": cannot be read");
+  text.assign(std::istreambuf_iterator<char>(file), {});
+  uint32_t line = 0;
+  bool inside = false;  // a function
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view row(text.data() + at, end - at);
+    line++;
+    if (inside) {
+      inside = row != "}";
+    } else if (row == "{") {
+      inside = true;
+    } else if (row.find(".entry ") != row.npos || row.find(".func ") != row.npos) {
+      const bool is_kernel = row.find(".entry ") != row.npos;
+      const std::string_view whole(text.data() + at, text.size() - at);
+      const bool is_declaration = whole.find(';') < whole.find("\n{");
+      std::string_view rest =
+          Trim(whole.substr(whole.find(is_kernel ? ".entry" : ".func") + (is_kernel ? 6 : 5), 2000));
+      if (rest[0] == '(') rest = Trim(rest.substr(rest.find(')') + 1));
+      const std::string function(rest.substr(0, rest.find_first_of(" \t\n(")));
+      if (!is_declaration) {
+        auto& entry = entries[function] = std::make_unique<Entry>();
+        entry->begin = at;
+        entry->line = line;
+        entry->is_kernel = is_kernel;
+      }
+    } else if (const std::string_view words = Trim(row); StartsWord(words, ".file")) {
+      const size_t quote = words.find('"');
+      sources[static_cast<uint32_t>(std::strtoul(words.data() + 5, nullptr, 10))] =
+          words.substr(quote + 1, words.rfind('"') - quote - 1);
+    } else {
+      std::string_view declaration = words;
+      for (std::string_view linkage : {".visible", ".weak", ".extern"})
+        if (StartsWord(declaration, linkage)) declaration = Trim(declaration.substr(linkage.size()));
+      if (StartsWord(declaration, ".shared")) {
+        const Variable v = ParseVariable(declaration.substr(7, declaration.find(';') - 7));
+        globals[std::string(v.name)] = {kSharedWindow + Place(&shared_bytes, v), v.bytes, true};
+      } else if (StartsWord(declaration, ".global") || StartsWord(declaration, ".const")) {
+        declaration = declaration.substr(declaration.find_first_of(kSpace),
+                                         declaration.find(';') - declaration.find_first_of(kSpace));
+        const size_t equals = declaration.find('=');
+        const Variable v = ParseVariable(Trim(declaration.substr(0, equals)));
+        auto& bytes = data.emplace_back(new uint8_t[v.bytes]());
+        globals[std::string(v.name)] = {reinterpret_cast<uint64_t>(bytes.get()), v.bytes, false};
+        if (equals != declaration.npos) {
+          std::string_view values = Trim(declaration.substr(equals + 1));
+          if (values[0] == '{') values = values.substr(1, values.size() - 2);
+          uint8_t* to = bytes.get();
+          for (std::string_view value : Split(values, ',')) {
+            const auto bits = std::strtoull(std::string(value).c_str(), nullptr, 0);
+            std::memcpy(to, &bits, v.type.bytes);
+            to += v.type.bytes;
+          }
+        }
+      }
+    }
+    at = end + 1;
+  }
+}
+
+const Function* Module::Get(std::string_view function) {
+  const auto at = entries.find(function);
+  if (at == entries.end()) throw Fault(std::string(function) + ": not in " + name);
+  Entry& entry = *at->second;
+  if (!entry.is_decoded) {
+    if (entry.function.module) throw Fault(std::string(function) + ": calls itself");
+    entry.function.module = this;
+    entry.function.name = function;
+    Reader(this, &entry).Run();
+    entry.is_decoded = true;
+  }
+  return &entry.function;
+}
+
+std::string_view Module::LineAt(uint32_t line) const {
+  size_t at = 0;
+  for (uint32_t k = 1; k < line; k++) at = text.find('\n', at) + 1;
+  return Trim(std::string_view(text).substr(at, text.find('\n', at) - at));
+}
+
+std::string Describe(uint32_t number) {
+  for (const Numbered& f : AllFunctions()) {
+    if (number < f.first || number - f.first >= f.function->code.size()) continue;
+    const Function::Place place = f.function->places[number - f.first];
+    const Module& module = *f.function->module;
+    const auto source = module.sources.find(place.file);
+    return "  " + std::string(module.LineAt(place.line)) + "\n    at " +
+           (source == module.sources.end() ? std::string()
+                                           : source->second + ":" + std::to_string(place.source_line) + ", ") +
+           module.name + ":" + std::to_string(place.line);
+  }
+  return "  an unknown instruction";
+}
+
+}  // namespace jaxdali::ptx
