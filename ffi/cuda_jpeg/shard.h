@@ -51,7 +51,12 @@ struct Shard {
   // Whether the image is to be decoded and no kernel has found an error so far. Other blocks may find one at any time,
   // so one thread of a block reads this and shares the answer in shared memory.
   JAXDALI_HD bool Active(int image) const {
-    return samples.present[image] && tables[image].kind && samples.status[image] == kOk;
+#if defined(__CUDA_ARCH__)
+    const int32_t status = *static_cast<const volatile int32_t*>(&samples.status[image]);
+#else
+    const int32_t status = __atomic_load_n(&samples.status[image], __ATOMIC_RELAXED);
+#endif
+    return samples.present[image] && tables[image].kind && status == kOk;
   }
 };
 

@@ -252,7 +252,8 @@ uint8_t* Find(const Instruction& i, Thread& t) {
   }
   if constexpr (space == Space::kGeneric || space == Space::kParameter) {
     const uint64_t at = address - kParameterWindow;
-    if (kind == Kind::kRead && at + bytes <= b.parameter_bytes) return const_cast<uint8_t*>(b.parameters) + at;
+    if (kind != Kind::kWrite && kind != Kind::kAtomic && at + bytes <= b.parameter_bytes)
+      return const_cast<uint8_t*>(b.parameters) + at;
   }
   Fail(i, t,
        "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", which is no address of this memory");
@@ -269,9 +270,9 @@ const Instruction* Load(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
-template <Space space, class T, int n>
+template <Space space, Kind kind, class T, int n>
 const Instruction* Store(const Instruction& i, Thread& t) {
-  uint8_t* to = Find<space, Kind::kWrite, n * sizeof(T)>(i, t);
+  uint8_t* to = Find<space, kind, n * sizeof(T)>(i, t);
   for (int k = 0; k < n; k++) {
     const T value = Get<T>(t, i.sources[1 + k]);
     std::memcpy(to + static_cast<size_t>(k) * sizeof(T), &value, sizeof value);
@@ -539,7 +540,8 @@ class Decoder {
   Handler LoadOrStore(bool is_load) {
     const int n = s_.Take("v2") ? 2 : s_.Take("v4") ? 4 : 1;
     const bool read_only = s_.Take("nc");
-    s_.Take("weak");
+    const bool is_atomic = s_.Take("volatile") || s_.Take("relaxed");
+    for (std::string_view m : {"weak", "gpu", "cta", "sys"}) s_.Take(m);
     std::string_view address = is_load ? std::string_view() : Operand();
     const auto parts = Parts(Operand());
     if (static_cast<int>(parts.size()) != n) return nullptr;
@@ -569,7 +571,9 @@ class Decoder {
     return WithSpace(&s_, [&](auto space) {
       return with_length([&](auto z, auto length) -> Handler {
         using T = decltype(z);
-        if (!is_load) return &Store<space(), T, length()>;
+        if (!is_load && is_atomic) return &Store<space(), Kind::kAtomic, T, length()>;
+        if (!is_load) return &Store<space(), Kind::kWrite, T, length()>;
+        if (is_atomic) return &Load<space(), Kind::kAtomicRead, T, length()>;
         if (read_only) return &Load<space(), Kind::kReadOnly, T, length()>;
         return &Load<space(), Kind::kRead, T, length()>;
       });

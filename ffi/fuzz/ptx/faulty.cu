@@ -157,6 +157,17 @@ struct AtomicAndPlain : Copied<AtomicAndPlain> {
   }
 };
 
+struct AtomicBesideAtomic : Copied<AtomicBesideAtomic> {  // right
+  JAXDALI_HD void Use(int thread, Shared& s) const {
+    s.values[thread] = 0;
+    if (thread % 2 == 0) {
+      JAXDALI_DEVICE(atomicMax(data + kThreads, 1));
+    } else {
+      s.values[thread] = *static_cast<volatile int32_t*>(data + kThreads);
+    }
+  }
+};
+
 struct ReadOnly : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, [[maybe_unused]] Shared& s) const {
@@ -254,6 +265,7 @@ const std::vector<Case>& Cases() {
       {JAXDALI_FAULTY(OneOfManyThreadsWrites), "race in global memory"},
       {JAXDALI_FAULTY(OneOfManyBlocksWrites), "another block"},
       {JAXDALI_FAULTY(AtomicAndPlain), "race in global memory"},
+      {JAXDALI_FAULTY(AtomicBesideAtomic), ""},
       {JAXDALI_FAULTY(ReadOnly), "read-only cache"},
       {JAXDALI_FAULTY(MissedBarrier), "waits at a barrier"},
       {JAXDALI_FAULTY(DifferentBarriers), "waits at a barrier"},

@@ -43,7 +43,9 @@ struct Clock {
   uint32_t launch, block, phase;
 };
 
-enum class Kind { kRead, kReadOnly, kWrite, kAtomic };
+// kReadOnly: ld.global.nc. kAtomicRead: ld.volatile or ld.relaxed. kAtomic: all that write atomically.
+enum class Kind { kRead, kReadOnly, kAtomicRead, kWrite, kAtomic };
+constexpr bool IsAtomic(Kind kind) { return kind == Kind::kAtomic || kind == Kind::kAtomicRead; }
 
 // Whether an access of `thread` now may happen at the same time as an earlier one.
 inline bool Concurrent(const Access& earlier, unsigned thread, const Clock& now) {
@@ -68,19 +70,14 @@ inline void Record(Access* last, unsigned thread, bool atomic, uint32_t instruct
 // no kernel needs them.
 template <Kind kind>
 const Access* Enter(ByteHistory* byte, unsigned thread, uint32_t instruction, const Clock& now) {
-  const Access* race = nullptr;
-  if constexpr (kind == Kind::kReadOnly) {
-    if (byte->write.phase >= now.launch) race = &byte->write;
-  } else if (Concurrent(byte->write, thread, now) && !(kind == Kind::kAtomic && byte->write.atomic)) {
-    race = &byte->write;
-  }
-  if constexpr (kind == Kind::kRead || kind == Kind::kReadOnly) {
-    if (!race) Record(&byte->read, thread, false, instruction, now);
-  } else {
-    if (!race && Concurrent(byte->read, thread, now)) race = &byte->read;
-    if (!race) Record(&byte->write, thread, kind == Kind::kAtomic, instruction, now);
-  }
-  return race;
+  constexpr bool writes = kind == Kind::kWrite || kind == Kind::kAtomic;
+  const auto races = [&](const Access& earlier) {
+    return Concurrent(earlier, thread, now) && !(IsAtomic(kind) && earlier.atomic);
+  };
+  if (kind == Kind::kReadOnly ? byte->write.phase >= now.launch : races(byte->write)) return &byte->write;
+  if (writes && races(byte->read)) return &byte->read;
+  Record(writes ? &byte->write : &byte->read, thread, IsAtomic(kind), instruction, now);
+  return nullptr;
 }
 
 // The heap: a region with a map of allocated bytes and the history of each byte.
