@@ -161,9 +161,9 @@ struct AtomicBesideAtomic : Copied<AtomicBesideAtomic> {  // right
   JAXDALI_HD void Use(int thread, Shared& s) const {
     s.values[thread] = 0;
     if (thread % 2 == 0) {
-      JAXDALI_DEVICE(atomicMax(data + kThreads, 1));
+      JAXDALI_DEVICE(atomicMax(data + 1, 1));
     } else {
-      s.values[thread] = *static_cast<volatile int32_t*>(data + kThreads);
+      s.values[thread] = *static_cast<volatile int32_t*>(data + 1);
     }
   }
 };
