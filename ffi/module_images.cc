@@ -1,7 +1,10 @@
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "ffi/cpu_codecs/image_header.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/decode/decode.h"
+#include "ffi/host/windows.h"
 #include "ffi/module_parts.h"
 #include "ffi/video/yuv.h"
 
@@ -19,6 +23,8 @@ namespace jaxdali {
 namespace {
 
 using Rows = nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Pairs = nb::ndarray<T, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
 // A packed batch of encoded images of all shards, from jaxdali._core.ragged.Packed.
 struct EncodedBatch {
@@ -56,12 +62,58 @@ jpeg::ImageTable* Tables(const Rows& tables) {
   return reinterpret_cast<jpeg::ImageTable*>(tables.data());
 }
 
-void ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
-                  Vector<const int64_t> sizes, Rows info) {
+int64_t ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
+                     Vector<const int64_t> sizes, Rows info, std::optional<Vector<const bool> > present, int pool_id) {
   const EncodedBatch batch(data, offsets, sizes);
   ImageInfo* out = Info(info, batch.n);
+  if (present && static_cast<int64_t>(present->shape(0)) != batch.n)
+    throw nb::value_error("parse_headers: lengths of the operands differ");
+  const auto parse = [&](int i) {
+    out[i] = !present || present->data()[i] ? ParseHeader(batch[i], batch.sizes[i]) : ImageInfo{};
+  };
+  auto pool = pool_id < 0 ? nullptr : Pool(pool_id);
   nb::gil_scoped_release release;
-  for (int64_t i = 0; i < batch.n; i++) out[i] = ParseHeader(batch[i], batch.sizes[i]);
+  if (pool) {
+    pool->Run(static_cast<int>(batch.n), parse);
+  } else {
+    for (int i = 0; i < batch.n; i++) parse(i);
+  }
+  int64_t most = 0;
+  for (int64_t i = 0; i < batch.n; i++) {
+    const ImageInfo& row = out[i];
+    const bool named = row.height == 0 && row.format != 0;  // a library has to read the header
+    if (row.status != 0 || row.host_decode != 0 || named) return -1;
+    most = std::max(most, int64_t{row.height} * row.width);
+  }
+  return most;
+}
+
+void GetUprightExtents(Rows info, bool adjust_orientation, Pairs<int64_t> extents) {
+  const auto n = static_cast<int64_t>(extents.shape(0));
+  UprightExtents(Info(info, n), n, adjust_orientation, extents.data());
+}
+
+void GetRegionShapes(Rows info, bool adjust_orientation, int channels,
+                     nb::ndarray<int64_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu> shapes) {
+  const auto n = static_cast<int64_t>(shapes.shape(0));
+  RegionShapes(Info(info, n), n, adjust_orientation, channels, shapes.data());
+}
+
+std::vector<int> WriteRegions(Rows info, bool adjust_orientation, Pairs<const double> start, Pairs<const double> size) {
+  const auto n = static_cast<int64_t>(start.shape(0));
+  if (size.shape(0) != start.shape(0)) throw nb::value_error("set_regions: lengths of the operands differ");
+  return SetRegions(Info(info, n), n, adjust_orientation, start.data(), size.data());
+}
+
+void DrawWindows(nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu> u, Pairs<const int64_t> extents,
+                 std::array<double, 2> area, std::array<double, 2> aspect_ratio, Pairs<double> start,
+                 Pairs<double> size) {
+  const size_t n = u.shape(0), attempts = (u.shape(1) - 2) / 2;
+  if (u.shape(1) < 2 || u.shape(1) % 2 != 0 || extents.shape(0) != n || start.shape(0) != n || size.shape(0) != n)
+    throw nb::value_error("random_windows: shapes of the operands do not agree");
+  nb::gil_scoped_release release;
+  RandomWindows(u.data(), static_cast<int64_t>(n), static_cast<int>(attempts), extents.data(), area, aspect_ratio,
+                start.data(), size.data());
 }
 
 void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
@@ -200,8 +252,20 @@ void ConvertYuv(const PlaneArray& y, const PlaneArray& u, const PlaneArray& v, b
 
 void DefineImages(nb::module_& m) {
   m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
+        nb::arg("present").none() = nb::none(), nb::arg("pool") = -1,
         "Parses the headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, "
-        "i64[N]) into info i32[N, columns].");
+        "i64[N]) into info i32[N, columns], on a thread pool; rows of absent ones are 0. Returns the most pixels of an "
+        "image, or -1: a header is damaged, or must be read by a library, or its image must be decoded by one.");
+  m.def("upright_extents", &GetUprightExtents, nb::arg("info"), nb::arg("adjust_orientation"), nb::arg("extents"),
+        "Height and width of the images as they are seen, i64[N, 2]; 1 x 1 where a row has no image.");
+  m.def("set_regions", &WriteRegions, nb::arg("info"), nb::arg("adjust_orientation"), nb::arg("start"), nb::arg("size"),
+        "Sets the regions of the stored rasters that windows of the upright images are, f64[N, 2] of whole numbers. "
+        "Returns the rows whose window is empty or outside; they get the status OUT_OF_BOUNDS.");
+  m.def("region_shapes", &GetRegionShapes, nb::arg("info"), nb::arg("adjust_orientation"), nb::arg("channels"),
+        nb::arg("shapes"),
+        "Shapes of the upright images that the regions become, i64[N, 3]. channels: 0: those of each file.");
+  m.def("random_windows", &DrawWindows, nb::arg("u"), nb::arg("extents"), nb::arg("area"), nb::arg("aspect_ratio"),
+        nb::arg("start"), nb::arg("size"), "Random windows of images, see random_windows.py.");
   m.def("make_jpeg_tables", &MakeJpegTables, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
         "Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.");

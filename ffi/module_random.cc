@@ -29,19 +29,22 @@ void DefineRandom(nb::module_& m) {
   m.def(
       "random_fill",
       [](uint64_t key, Distribution distribution, Vector<const int64_t> epoch, Vector<const int64_t> position,
-         Vector<const int64_t> starts, Vector<const int64_t> sizes, Vector<double> out, int pool_id) {
+         Vector<const int64_t> sizes, Vector<int64_t> starts, Vector<double> out, int pool_id) {
         size_t n = sizes.size();
         if (epoch.size() != n || position.size() != n || starts.size() != n) throw nb::value_error("lengths differ");
-        for (size_t i = 0; i < n; i++)
-          if (starts.data()[i] < 0 || sizes.data()[i] < 0 ||
-              starts.data()[i] + sizes.data()[i] > static_cast<int64_t>(out.size()))
-            throw nb::value_error("a sample's place lies outside the buffer");
+        int64_t end = 0;
+        for (size_t i = 0; i < n; i++) {
+          if (sizes.data()[i] < 0 || sizes.data()[i] > static_cast<int64_t>(out.size()) - end)
+            throw nb::value_error("the buffer is too small");
+          starts.data()[i] = end;
+          end += sizes.data()[i];
+        }
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
         Fill(key, distribution, epoch.data(), position.data(), starts.data(), sizes.data(), static_cast<int>(n),
              out.data(), pool.get());
       },
-      "Writes the random doubles of each sample to its place in a buffer.");
+      "Writes the random doubles of one sample after another to a buffer, and where those of each start.");
 }
 
 }  // namespace jaxdali

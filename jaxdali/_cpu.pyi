@@ -298,10 +298,28 @@ def logf(x: float) -> float:
 def status_table() -> dict:
     """Maps status codes to texts."""
 
-def parse_headers(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+def parse_headers(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], present: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, pool: int = -1) -> int:
     """
-    Parses the headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns].
+    Parses the headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, i64[N]) into info i32[N, columns], on a thread pool; rows of absent ones are 0. Returns the most pixels of an image, or -1: a header is damaged, or must be read by a library, or its image must be decoded by one.
     """
+
+def upright_extents(info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], adjust_orientation: bool, extents: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu')]) -> None:
+    """
+    Height and width of the images as they are seen, i64[N, 2]; 1 x 1 where a row has no image.
+    """
+
+def set_regions(info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], adjust_orientation: bool, start: Annotated[NDArray[numpy.float64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.float64], dict(shape=(None, 2), order='C', device='cpu', writable=False)]) -> list[int]:
+    """
+    Sets the regions of the stored rasters that windows of the upright images are, f64[N, 2] of whole numbers. Returns the rows whose window is empty or outside; they get the status OUT_OF_BOUNDS.
+    """
+
+def region_shapes(info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], adjust_orientation: bool, channels: int, shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, 3), order='C', device='cpu')]) -> None:
+    """
+    Shapes of the upright images that the regions become, i64[N, 3]. channels: 0: those of each file.
+    """
+
+def random_windows(u: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], extents: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], area: Sequence[float], aspect_ratio: Sequence[float], start: Annotated[NDArray[numpy.float64], dict(shape=(None, 2), order='C', device='cpu')], size: Annotated[NDArray[numpy.float64], dict(shape=(None, 2), order='C', device='cpu')]) -> None:
+    """Random windows of images, see random_windows.py."""
 
 def make_jpeg_tables(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], usable: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], pool: int) -> None:
     """
@@ -518,8 +536,51 @@ def philox(arg0: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C',
 
 def stream_key(seed: int, stream: int) -> int: ...
 
-def random_fill(arg0: int, arg1: Distribution, arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
-    """Writes the random doubles of each sample to its place in a buffer."""
+def random_fill(arg0: int, arg1: Distribution, arg2: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], arg7: int, /) -> None:
+    """
+    Writes the random doubles of one sample after another to a buffer, and where those of each start.
+    """
+
+class ResizeMode(enum.IntEnum):
+    """What becomes of axes without a size."""
+
+    DEFAULT = 0
+
+    STRETCH = 1
+
+    NOT_LARGER = 2
+
+    NOT_SMALLER = 3
+
+class ExtentRounding(enum.IntEnum):
+    """How an extent becomes a whole number."""
+
+    ROUND = 0
+    """halves up"""
+
+    EVEN = 1
+    """halves to even"""
+
+    TRUNCATE = 2
+    """towards 0"""
+
+    CEIL = 3
+    """up"""
+
+def plan_resize(extents: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], request: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, last: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, relative: bool, mode: ResizeMode, max_size: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, subpixel_scale: bool, rounding: ExtentRounding, alignment: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, most: int, sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], intervals: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> bool:
+    """
+    Writes the extents and source intervals of a resize. Returns whether all numbers are finite and no extent is larger than `most`.
+    """
+
+def bound_windows(shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], trim: bool, start: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], extent: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> list[int]:
+    """
+    Cuts windows to the samples. Returns those that reached outside, if they are not trimmed.
+    """
+
+def pack_rows(arrays: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], places: Sequence[int], out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.
+    """
 
 def targets() -> dict:
     """Maps the names of FFI targets to capsules."""

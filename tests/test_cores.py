@@ -9,8 +9,8 @@ sys.path.insert(0, str(places.ROOT / "tests" / "benchmarks"))
 from cores import Made, Work, arranged, replay, Span  # noqa: I001
 
 
-def batch(serial=0.0, tasks=(), check=0.0, user=0.0):
-    return Made([Work(serial)], [Work(0.0, tasks)], [Work(check)], [Work(user)])
+def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0):
+    return Made([Work(prepare)], [Work(dispatch)], [Work(0.0, tasks)], [Work(check)], [Work(user)])
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,8 @@ def batch(serial=0.0, tasks=(), check=0.0, user=0.0):
         (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4}, 40.0),  # the interpreter's lock
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 1}, 40.0),  # threads wait for the slowest task
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 2}, 22.0),  # or begin the next batch
-        (batch(10.0, [40.0]), 8, {"launches": 1}, 50.0),  # one batch after another
+        (batch(0.0, [40.0], dispatch=10.0), 8, {"launches": 1}, 50.0),  # one batch after another
+        (batch(10.0, [40.0]), 8, {"launches": 1}, 40.0),  # but for what is prepared meanwhile
     ],
 )
 def test_time_per_batch(made, cores, options, period):
@@ -32,12 +33,12 @@ def test_time_per_batch(made, cores, options, period):
 def test_what_limits():
     assert replay([batch(1.0, [10.0] * 100)], 2).bound == "cores"
     assert replay([batch(50.0, [1.0] * 10)], 16, launches=4, slots=6).bound in ("producing thread", "interpreter")
-    assert replay([batch(10.0, [40.0])], 8, launches=1).bound == "batches wait for each other"
+    assert replay([batch(0.0, [40.0], dispatch=10.0)], 8, launches=1).bound == "batches wait for each other"
 
 
 def test_urgent_jobs_do_not_wait():
     """The job of the producing thread, which the next launch needs, goes before the images of the batch that runs."""
-    made = [Made([Work(1.0, [5.0] * 4), Work(1.0)], [Work(0.0, [10.0] * 40)], [Work(0.0)], [Work(0.0)])]
+    made = [Made([Work(1.0, [5.0] * 4), Work(1.0)], [Work(0.0)], [Work(0.0, [10.0] * 40)], [Work(0.0)], [Work(0.0)])]
     assert replay(made, 4, urgent=True).producing < replay(made, 4, urgent=False).producing
 
 
@@ -47,8 +48,11 @@ def test_recordings_are_arranged():
         (1, 0, 7, 10, 14, 110, 114), (1, 1, 9, 11, 14, 500, 503), (1, -1, 7, 9, 15, 109, 115),
         (2, 0, 9, 30, 50, 600, 620), (2, -1, 8, 29, 51, 0, 22),
     ]  # fmt: skip
-    spans = {"read": [Span(7, 100, 120)], "launch": [Span(7, 120, 126)], "check": [Span(6, 0, 3)], "next": [Span(5, 0, 2)]}
+    spans = {
+        "read": [Span(7, 100, 120)], "prepare": [Span(7, 120, 126)], "dispatch": [Span(7, 127, 130)],
+        "check": [Span(6, 0, 3)], "next": [Span(5, 0, 2)],
+    }  # fmt: skip
     (made,) = arranged(rows, spans, {7: 26, 8: 25, 6: 3, 5: 2}, 0)
-    assert made.produce == [Work(9, (4, 3)), Work(5), Work(6)]
+    assert (made.prepare, made.dispatch) == ([Work(9, (4, 3)), Work(5), Work(6)], [Work(3)])
     assert made.xla == [Work(3.0), Work(0.0, (20,))]
     assert (made.check, made.user) == ([Work(3)], [Work(2)])

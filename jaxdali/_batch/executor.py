@@ -188,9 +188,9 @@ class Executor:
 
     @property
     def launches(self) -> int:
-        """Batches that may be launched and not yet finished.
+        """Batches that may be dispatched and not yet finished.
 
-        While an accelerator computes one, the next is read, packed and launched, so the accelerator never waits for the host. On the CPU
+        While an accelerator computes one, the next is packed and dispatched, so the accelerator never waits for the host. On the CPU
         the threads that have nothing left of one begin the next, instead of waiting for its slowest image.
         """
         return 2
@@ -213,18 +213,19 @@ class Executor:
         return batch
 
     def prepare(self, batch: InFlightBatch):
-        """The host pass of the first phase only. Afterwards the batch holds host values and setups.
+        """What does not need a program, see `Launcher.prepare`. Afterwards the batch holds host values and setups."""
+        with self._launching:  # `check` may repair a batch meanwhile
+            self._launcher.prepare(batch)
 
-        Raises:
-          SampleError: a sample failed.
-        """
-        if self._host.run(0, batch):
-            raise AssertionError("a program has run")
+    def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
+        """Everything else, except the last wait, see `Launcher.dispatch`."""
+        with self._launching:
+            return self._launcher.dispatch(batch)
 
     def launch(self, batch: InFlightBatch) -> InFlightBatch:
-        """Does everything except the last wait, see `Launcher.launch`."""
-        with self._launching:  # `check` may repair a batch while the next one is launched
-            return self._launcher.launch(batch)
+        """Both."""
+        self.prepare(batch)
+        return self.dispatch(batch)
 
     def check(self, batch: InFlightBatch) -> Batch:
         """Waits for a batch, repairs failed samples or raises, and converts the outputs to their final form."""

@@ -68,8 +68,20 @@ class Launcher:
         self._ahead = Ahead(phases, enabled=not resources.accelerator)
         self.ran: dict[int, tuple[Program, Any]] = {}
 
-    def launch(self, batch: InFlightBatch):
-        """Runs host steps and eager functions in turn with programs.
+    def prepare(self, batch: InFlightBatch):
+        """The host pass of the first phase, which needs no program.
+
+        Raises:
+          SampleError: a sample failed on the host.
+          OperatorError: an operator failed.
+        """
+        if batch.failures:  # while reading: no host step may follow
+            raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
+        if self._host.run(0, batch):
+            raise AssertionError("a program has run")
+
+    def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
+        """Runs the programs of a prepared batch, in turn with the host steps and eager functions of the further phases.
 
         Returns:
           The batch, or the one that was launched instead because samples had failed before an eager function.
@@ -78,23 +90,25 @@ class Launcher:
           SampleError: a sample failed on the host; nothing of its phase was launched.
           OperatorError: an operator failed.
         """
-        if batch.failures:  # while reading: no host step may follow
-            raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
         number = 0
         while True:
-            if bad := self._host.run(number, batch):
-                # A function that keeps Python state must see each batch once, whole, and in order.
-                if not self._repair_alone(batch, bad):
-                    return self.launch(repair.again(batch, bad))
-                continue
             self._run_programs(number, batch)
             number += 1
             if number > self._bound.plan.last_phase:
                 return batch
+            while bad := self._host.run(number, batch):
+                # A function that keeps Python state must see each batch once, whole, and in order.
+                if not self._repair_alone(batch, bad):
+                    return self._launched_again(batch, bad)
 
     def repair(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
         """Makes the failed samples of a launched batch again: alone if possible, else the whole batch."""
-        return batch if self._repair_alone(batch, bad) else self.launch(repair.again(batch, bad))
+        return batch if self._repair_alone(batch, bad) else self._launched_again(batch, bad)
+
+    def _launched_again(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
+        batch = repair.again(batch, bad)
+        self.prepare(batch)
+        return self.dispatch(batch)
 
     def _repair_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
         """Makes samples again that the kernels of an accelerator left to the host, and writes them into the batch.

@@ -209,7 +209,10 @@ class RemoteExecutor(Executor):
             fingerprints=[{name: s.fingerprint()[i] for name, s in named.items()} for i in range(len(self._graphs))],
         )
 
-    def launch(self, batch: InFlightBatch) -> InFlightBatch:
+    def prepare(self, batch: InFlightBatch):
+        pass
+
+    def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
         if self._pool is None:
             self._pool = self._workers.start(self._definition())
         for s in range(len(self._graphs)):

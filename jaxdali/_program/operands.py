@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from .. import _cpu
 from .._core.context import Out
 from .._core.ragged import BufferPool, Packed, Ragged, is_lent
 from .._core.values import Value
@@ -36,11 +37,6 @@ class OperandField:
     @functools.cached_property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    @functools.cached_property
-    def bytes(self) -> slice:
-        """Its place in a row of the buffer."""
-        return slice(4 * self.first, 4 * self.first + self.size * self.dtype.itemsize)
 
     @property
     def words(self) -> int:
@@ -126,6 +122,11 @@ class Layout:
     steps: tuple[StepLayout, ...]
     fields: tuple[OperandField, ...]
     words: int
+
+    @functools.cached_property
+    def places(self) -> list[int]:
+        """Where each field begins in a row of the buffer, in bytes."""
+        return [4 * field.first for field in self.fields]
 
     def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> LoadedOperands:
         """Reads the operands of one shard, in a program.
@@ -253,9 +254,7 @@ class Operands:
         """The argument buffer."""
         assert self._pool is not None
         args = self._pool.empty((self._S, layout.words), np.int32)
-        raw = args.view(np.uint8)
-        for field, x in zip(layout.fields, self._fields, strict=True):
-            raw[:, field.bytes] = np.ascontiguousarray(x).reshape(self._S, -1).view(np.uint8)
+        _cpu.pack_rows([np.ascontiguousarray(x) for x in self._fields], layout.places, args)
         return args
 
     def _by_shard(self, x: np.ndarray):

@@ -65,4 +65,4 @@ class OutputReuse:
 def _lent(owner: jax.Array, free: collections.deque[jax.Array]) -> jax.Array:
     owner.block_until_ready()
     view = lent(owner, owner.unsafe_buffer_pointer(), owner.shape, np.dtype(owner.dtype), free)
-    return jax.device_put(view, owner.sharding)
+    return jax.make_array_from_callback(view.shape, owner.sharding, lambda _: view)  # takes a third of the time of device_put

@@ -20,7 +20,8 @@ HEAD_START = 0.002  # seconds
 
 
 class Prefetch:
-    """Makes batches ahead of `get`: at most `depth` finished ones, and as many launched ones as the executor allows.
+    """Makes batches ahead of `get`: at most `depth` finished ones, as many dispatched ones as the executor allows, and one that is read and
+    prepared meanwhile; and no more than `depth` and one in all.
 
     The threads start when a batch is first requested. Sources that must be called in the thread that takes the batches are read there,
     `ahead` batches in all: before a batch is taken, as many are read as were taken since.
@@ -243,30 +244,41 @@ class Prefetch:
                         self._slots.acquire()
                     if not self._stop:
                         threading.Event().wait(HEAD_START)
-                self._launch_room.acquire()
                 asked, self._unread = self._unread, None
                 if asked is None and self._asks and not self._stop:
                     asked = self._requested.get()
                 if self._stop:
                     self._unread = asked
                     break
-                item: tuple[str, Any]
-                try:
-                    batch = self._executor.reader.read(self._state, asked)
-                    self._state = batch.after  # the next batch is another one, even if this one fails
-                    item = ("batch", self._executor.launch(batch))
-                except StopIteration:
-                    item = ("end", None)
-                except SourceError as e:
-                    self._state = e.after
-                    item = ("error", e.__cause__)
-                except BaseException as e:
-                    item = ("error", e)
+                item = self._prepared(asked)
+                self._launch_room.acquire()
+                if self._closing:
+                    break
+                if item[0] == "batch":
+                    try:
+                        item = ("batch", self._executor.dispatch(item[1]))
+                    except BaseException as e:
+                        item = ("error", e)
                 self._launched.put((*item, self._state))
                 if item[0] == "end":
                     with self._executor.resources.meter.stage("wait", "for the next epoch", "queue"):
                         self._resume.acquire()
                 del item, asked
+
+    def _prepared(self, asked: InFlightBatch | None) -> tuple[str, Any]:
+        """The next batch, read and prepared, or how that ended. Afterwards the state is that behind the batch."""
+        try:
+            batch = self._executor.reader.read(self._state, asked)
+            self._state = batch.after  # the next batch is another one, even if this one fails
+            self._executor.prepare(batch)
+        except StopIteration:
+            return "end", None
+        except SourceError as e:
+            self._state = e.after
+            return "error", e.__cause__
+        except BaseException as e:
+            return "error", e
+        return "batch", batch
 
     def _check(self):
         with own_settings():

@@ -5,9 +5,9 @@
 Recorded are CPU times: of each task of the native threads (a file, a header, an image), of what the threads of an iterator do between
 these, and of XLA's threads around them. The replay knows:
 
-* which work waits for which: a batch is read, prepared and launched by the producing thread, run by XLA's, checked, and taken by the
-  user's, which takes batches as fast as they come. `--launches` batches are launched and unfinished, and one more than the queue is deep
-  are made;
+* which work waits for which: a batch is read, prepared and dispatched by the producing thread, run by XLA's, checked, and taken by the
+  user's, which takes batches as fast as they come. `--launches` batches are dispatched and unfinished, while the next one is read and
+  prepared; one more than the queue is deep are made in all;
 * the native threads' queue: a thread takes the next task of the first job that has one left, jobs of the producing thread first;
   the thread that brings a job works on it, too;
 * the interpreter's lock: of the threads in Python, one goes on;
@@ -63,15 +63,16 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """The work for one batch, by thread. XLA's threads do not need the interpreter."""
+    """The work for one batch, by stage. The producing thread prepares and dispatches; XLA's threads do not need the interpreter."""
 
-    produce: Sequence[Work]
+    prepare: Sequence[Work]
+    dispatch: Sequence[Work]
     xla: Sequence[Work]
     check: Sequence[Work]
     user: Sequence[Work]
 
 
-THREADS = ("produce", "xla", "check", "user")
+STAGES = ("prepare", "dispatch", "xla", "check", "user")
 
 
 # --- replay ---------------------------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Thread:
         self.works: collections.deque[Work] = collections.deque()
         self.job: Job | None = None  # that it works on
         self.task = False  # whether it is in a task
-        self.batch = -1
+        self.stage, self.batch = "", -1  # that it works on
         self.idle = True
 
 
@@ -123,7 +124,7 @@ class Simulator:
     Args:
       made: the work for each batch.
       cores: virtual cores; the pool has as many threads, that which brings a job included.
-      launches: batches that may be launched and unfinished.
+      launches: batches that may be dispatched and unfinished.
       slots: batches that may be made and not taken.
       urgent: whether the producing thread's jobs are put before others in the queue.
     """
@@ -132,12 +133,14 @@ class Simulator:
         self._made, self._cores, self._launches, self._slots, self._urgent = made, cores, launches, slots, urgent
         self._workers = [Thread("pool") for _ in range(cores - 1)]
         self._resting = list(self._workers)
+        self._producing = Thread("produce")
         # XLA runs each program in a thread that is free.
-        self._threads = {("xla", i): Thread("xla") for i in range(launches)} | {(n, 0): Thread(n) for n in THREADS if n != "xla"}
+        self._threads = [("xla", Thread("xla")) for _ in range(launches)]
+        self._threads += [("prepare", self._producing), ("dispatch", self._producing), ("check", Thread("check")), ("user", Thread("user"))]
         self._queue: collections.deque[Job] = collections.deque()
-        self._done = dict.fromkeys(THREADS, 0)  # batches, in order
+        self._done = dict.fromkeys(STAGES, 0)  # batches, in order
         self._xla_done: set[int] = set()
-        self._begun = dict.fromkeys(THREADS, 0)
+        self._begun = dict.fromkeys(STAGES, 0)
         # Work that goes on ends at a reading of a virtual clock, which runs slower the more threads share it.
         self._clock = {"native": 0.0, "python": 0.0}
         self._ends: dict[str, list[tuple[float, int, Thread]]] = {"native": [], "python": []}
@@ -158,7 +161,7 @@ class Simulator:
             now += passed
             self.busy["cores"] += passed * min(running, self._cores) / self._cores
             self.busy["interpreter"] += passed * min(1, python)
-            self.busy["producing"] += passed * (not self._threads["produce", 0].idle)
+            self.busy["producing"] += passed * (not self._producing.idle)
             for kind in self._clock:
                 self._clock[kind] += passed * rate[kind]
             for kind, ends in self._ends.items():
@@ -180,18 +183,20 @@ class Simulator:
 
     def _begin_batches(self):
         """Begins each batch in each thread that is free and whose batch can begin."""
-        for (name, _), thread in self._threads.items():
-            if thread.idle and (batch := self._begun[name]) < len(self._made) and self._may_begin(name, batch):
-                self._begun[name] += 1
-                thread.idle, thread.batch = False, batch
-                thread.works.extend(getattr(self._made[batch], name))
+        for stage, thread in self._threads:
+            if thread.idle and (batch := self._begun[stage]) < len(self._made) and self._may_begin(stage, batch):
+                self._begun[stage] += 1
+                thread.idle, thread.stage, thread.batch = False, stage, batch
+                thread.works.extend(getattr(self._made[batch], stage))
                 self._next_work(thread)
 
-    def _may_begin(self, name: str, batch: int) -> bool:
+    def _may_begin(self, stage: str, batch: int) -> bool:
         done = self._done
-        if name == "produce":
-            return done["check"] > batch - self._launches and done["user"] > batch - self._slots
-        return done[THREADS[THREADS.index(name) - 1]] > batch
+        if stage == "prepare":  # when the thread has dispatched the one before
+            return done["dispatch"] == batch and done["user"] > batch - self._slots
+        if stage == "dispatch" and done["check"] <= batch - self._launches:
+            return False
+        return done[STAGES[STAGES.index(stage) - 1]] > batch
 
     def _next_work(self, thread: Thread):
         if thread.works:
@@ -199,7 +204,7 @@ class Simulator:
             return
         thread.idle = True
         if thread.name != "xla":
-            self._done[thread.name] += 1
+            self._done[thread.stage] += 1
             return
         self._xla_done.add(thread.batch)
         while self._done["xla"] in self._xla_done:  # they are checked in order
@@ -266,7 +271,7 @@ def recorded(pipeline: str, data: str, batch: int, batches: int) -> list[Made]:
     from jaxdali._batch.executor import Executor
     from jaxdali._batch.reading import BatchReader
 
-    spans: dict[str, list[Span]] = {"read": [], "launch": [], "check": [], "next": []}
+    spans: dict[str, list[Span]] = {"read": [], "prepare": [], "dispatch": [], "check": [], "next": []}
 
     def noted(name: str, function):
         def note(*args, **kwargs):
@@ -277,7 +282,7 @@ def recorded(pipeline: str, data: str, batch: int, batches: int) -> list[Made]:
 
         return note
 
-    for cls, name in ((BatchReader, "read"), (Executor, "launch"), (Executor, "check")):
+    for cls, name in ((BatchReader, "read"), (Executor, "prepare"), (Executor, "dispatch"), (Executor, "check")):
         setattr(cls, name, noted(name, getattr(cls, name)))
     _cpu.pool_record(True)
     iterator = iterator_of(pipeline, data, batch, 1)
@@ -332,7 +337,7 @@ def arranged(rows: Sequence[Sequence[int]], spans: Mapping[str, Sequence[Span]],
     """
     calls, ours = calls_of(rows), {s.thread for found in spans.values() for s in found}
     of_xla = [c for c in calls if c.span.thread not in ours]
-    batches, launched = len(spans["next"]), len(spans["launch"])
+    batches, launched = len(spans["next"]), len(spans["dispatch"])
     each = round(len(of_xla) / launched)
     if not each * batches <= len(of_xla) <= each * (launched + 1):
         raise SystemExit(f"{launched} batches were launched, and {len(of_xla)} native calls made: they can't be told apart")
@@ -353,7 +358,8 @@ def arranged(rows: Sequence[Sequence[int]], spans: Mapping[str, Sequence[Span]],
         native = [Work(0.0, c.tasks) for c in of_xla[i * each : (i + 1) * each]]
         made.append(
             Made(
-                [*works(spans["read"][i]), *works(spans["launch"][i])],
+                [*works(spans["read"][i]), *works(spans["prepare"][i])],
+                works(spans["dispatch"][i]),
                 [Work(beside), *native],
                 *map(works, (spans["check"][i], spans["next"][i])),
             )
@@ -434,9 +440,9 @@ def of_recorded(made: Sequence[Made], batch: int) -> str:
     """A table of the CPU time per image of what was recorded."""
     n = len(made) * batch / US
     lines = ["| us of CPU an image | serial | on the pool |", "|---|--:|--:|"]
-    for name in THREADS:
-        works = [w for one in made for w in getattr(one, name)]
-        lines.append(f"| {name} | {sum(w.alone for w in works) / n:.2f} | {sum(sum(w.tasks) for w in works) / n:.2f} |")
+    for stage in STAGES:
+        works = [w for one in made for w in getattr(one, stage)]
+        lines.append(f"| {stage} | {sum(w.alone for w in works) / n:.2f} | {sum(sum(w.tasks) for w in works) / n:.2f} |")
     return "\n".join(lines)
 
 
@@ -447,7 +453,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--images", type=int, default=4096, help="in each run, after a warm-up")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--launches", type=int, default=2, help="batches that may be launched and unfinished")
+    parser.add_argument("--launches", type=int, default=2, help="batches that may be dispatched and unfinished")
     parser.add_argument("--urgent", action=argparse.BooleanOptionalAction, default=True, help="the producing thread's jobs go first")
     parser.add_argument("--cores", type=lambda s: [int(x) for x in s.split(",")], default=[1, 2, 4, 8, 16, 32, 64, 128, 256])
     parser.add_argument("--dali-python", help="the interpreter of an environment that has DALI")
@@ -471,7 +477,7 @@ def main():
             real, told = (statistics.median(x) for x in zip(*each, strict=True))
             print(f"| {t} | {real:.0f} | {told:.0f} | {statistics.median(p / m for m, p in each):.3f} |")
         of_dali = in_process("dali", 2, args, data, args.dali_python) if args.dali_python else []
-    made = sorted((made for made, _ in rounds), key=lambda made: sum(w.all for x in made for n in THREADS for w in getattr(x, n)))[
+    made = sorted((made for made, _ in rounds), key=lambda made: sum(w.all for x in made for n in STAGES for w in getattr(x, n)))[
         len(rounds) // 2
     ]
     print(f"\n{of_recorded(made, args.batch)}\n")

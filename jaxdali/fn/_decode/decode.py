@@ -38,19 +38,22 @@ OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
 
 
-def parse_headers(encoded: Packed) -> np.ndarray:
+def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
     """What the headers of encoded images say: one native call for all of them, without the GIL.
 
     Args:
       encoded: N byte strings, u8, 1-D.
 
     Returns:
-      ``i32[N, INFO_COLUMNS]``, with the columns `Info`; the region to decode is initially the whole image.
+      (``i32[N, INFO_COLUMNS]`` with the columns `Info`, in which the region to decode is initially the whole image, and absent samples have
+      zeros; the most pixels of an image, or -1: some have failed, or need more than the native decoders).
     """
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
-    _cpu.parse_headers(encoded.data, encoded.offsets, np.ascontiguousarray(encoded.shapes[:, 0]), info)
-    complete(info, encoded.__getitem__)
-    return info
+    sizes = np.ascontiguousarray(encoded.shapes[:, 0])
+    most = _cpu.parse_headers(encoded.data, encoded.offsets, sizes, info, ctx.present, ctx.pool)
+    if most < 0:
+        complete(info, encoded.__getitem__)
+    return info, most
 
 
 def refusal(encoded: Packed, info: np.ndarray, i: int) -> str:
@@ -69,13 +72,8 @@ def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
 
 def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_orientation: bool) -> np.ndarray:
     """Shapes ``i64[N, 3]`` of the decoded images."""
-    shapes = info[:, [Info.REGION_H, Info.REGION_W, Info.CHANNELS]].astype(np.int64)
-    if adjust_orientation:
-        turned = info[:, Info.ORIENTATION] >= 5
-        shapes[turned, :2] = shapes[turned, 1::-1]
-    channels = num_channels(output_type)
-    if channels is not None:
-        shapes[:, 2] = channels
+    shapes = np.empty((len(info), 3), np.int64)
+    _cpu.region_shapes(info, adjust_orientation, num_channels(output_type) or 0, shapes)
     return shapes
 
 
@@ -387,13 +385,16 @@ class ImageHeaders(HostOperator):
             arrays = self._decode_arrays(ctx, self.pixels, (encoded, *arguments))
             return arrays, np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32), np.zeros((ctx.N, 0), np.int32)
         source = packed(ctx, encoded)
-        info = parse_headers(source)
-        info[~ctx.present] = 0
+        info, most = parse_headers(ctx, source)
         rasters, reasons = self._registered_rasters(ctx, source, info)
         pages, without = self._pages(ctx, source, info, rasters, (encoded, *arguments))
-        reasons |= without | self._refuse_large(info)
+        usual = 0 <= most <= self.max_pixels and "page" not in self.args and not rasters
+        if not usual:
+            reasons |= without | self._refuse_large(info)
         reasons |= self.choose_regions(ctx, info, (encoded, *arguments))
         self._scale(ctx, info)
+        if usual and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
+            return source, info, np.zeros((ctx.N, 0), np.int32)  # the kernels decode all images, and the bytes are not copied
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages)
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         if use is not None:

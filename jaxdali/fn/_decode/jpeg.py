@@ -13,7 +13,6 @@ from ..._core import ffi as _ffi
 from ..._core.tracebacks import boundary
 from ..._cpu import Format, Info
 from .decode import OUTPUT_TYPES, output_shapes
-from .region import stored_windows
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | np.ndarray
 Region: TypeAlias = tuple[int, int, int, int]
@@ -102,16 +101,13 @@ def decode_jpeg(
         if windows.dtype.kind != "i" or windows.shape not in ((1, 4), (len(files), 4)):
             raise ValueError(f"region must be (y, x, height, width), or a list of one for each of {len(files)} files, got {region}")
         windows = np.broadcast_to(windows, (len(files), 4))
-        orientation = info[:, Info.ORIENTATION] if adjust_orientation else np.ones(len(info), np.int32)
-        stored = info[:, [Info.HEIGHT, Info.WIDTH]].astype(np.int64)
-        extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
-        outside = (windows[:, :2] < 0) | (windows[:, 2:] < 1) | (windows[:, :2] + windows[:, 2:] > extents)
-        for i in np.flatnonzero(outside.any(axis=1)):
+        extents = np.empty((len(files), 2), np.int64)
+        _cpu.upright_extents(info, adjust_orientation, extents)
+        start, size = (np.ascontiguousarray(x, np.float64) for x in (windows[:, :2], windows[:, 2:]))
+        for i in _cpu.set_regions(info, adjust_orientation, start, size):
             fail(
-                int(i),
-                f"region {tuple(windows[i].tolist())} is empty or outside the image, {extents[i, 0]} x {extents[i, 1]} (height x width)",
+                i, f"region {tuple(windows[i].tolist())} is empty or outside the image, {extents[i, 0]} x {extents[i, 1]} (height x width)"
             )
-        info[:, Info.REGION_Y : Info.REGION_W + 1] = stored_windows(windows, orientation, stored)
 
     out = [np.empty(shape, np.uint8) for shape in output_shapes(info, output_type, adjust_orientation).tolist()]
     pool = _cpu.pool_create(min(num_threads, sum(max(1, file.size // _cpu.BYTES_PER_THREAD) for file in files) or 1))

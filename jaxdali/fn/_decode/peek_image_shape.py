@@ -34,7 +34,7 @@ class PeekImageShape(HostOperator):
 
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
         source = _decode.packed(ctx, encoded)
-        info = _decode.parse_headers(source)
+        info, _ = _decode.parse_headers(ctx, source)
         others = dict[int, tuple[int, ...]]()  # of registered formats
         for i in np.flatnonzero(ctx.present).tolist() if registered.names() else ():
             x = registered.decoded(source[i])

@@ -11,36 +11,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ... import _cpu
 from ..._core.arguments import Arguments, Values
 from ..._core.building import is_node
 from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
-from ..._cpu import Info, Status
 from ...types import is_float, is_number
 from .._families.drawing import uniforms
 from .._families.random_windows import random_windows
 from .decode import DecodeImage, ImageHeaders
 
 Extents = tuple[int | None, int | None]
-
-
-def stored_windows(windows: np.ndarray, orientation: np.ndarray, stored: np.ndarray) -> np.ndarray:
-    """Windows of upright images as windows of the rasters that the files hold.
-
-    Args:
-      windows: ``[N, 4]``: y, x, height, width. orientation: ``[N]``, EXIF's, 1 to 8. stored: ``[N, 2]``, height and width of the rasters.
-
-    Returns:
-      ``[N, 4]``.
-    """
-    if (orientation == 1).all():
-        return windows
-    windows = np.where(orientation[:, None] >= 5, windows[:, [1, 0, 3, 2]], windows)
-    start, size = windows[:, :2], windows[:, 2:]
-    mirrored = np.stack([np.isin(orientation, (3, 4, 6, 7)), np.isin(orientation, (2, 3, 7, 8))], axis=1)  # top to bottom, left to right
-    return np.concatenate([np.where(mirrored, stored - start - size, start), size], axis=1)
 
 
 class _RegionHeaders(ImageHeaders):
@@ -51,20 +34,11 @@ class _RegionHeaders(ImageHeaders):
         raise NotImplementedError(self.name)
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
-        good = ctx.present & (info[:, Info.STATUS] == 0)
-        orientation = info[:, Info.ORIENTATION] if self.images.adjust_orientation else np.ones(len(info), np.int32)
-        stored = np.where(good[:, None], info[:, [Info.HEIGHT, Info.WIDTH]], 1).astype(np.int64)
-        extents = np.where(orientation[:, None] >= 5, stored[:, ::-1], stored)
-        with np.errstate(invalid="ignore"):
-            start, size = self.windows(ctx, values, extents)
-            inside = ((start >= 0) & (size >= 1) & (start + size <= extents)).all(axis=1)  # also False for NaN
-        take, bad = good & inside, np.flatnonzero(good & ~inside)
-        windows = np.concatenate([start, size], axis=1)[take].astype(np.int64)
-        info[np.flatnonzero(take)[:, None], [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]] = stored_windows(
-            windows, orientation[take], stored[take]
-        )
-        info[bad, Info.STATUS] = Status.OUT_OF_BOUNDS
-        return {int(i): _outside(start[i], size[i], extents[i]) for i in bad}
+        adjust, extents = self.images.adjust_orientation, np.empty((len(info), 2), np.int64)
+        _cpu.upright_extents(info, adjust, extents)
+        start, size = self.windows(ctx, values, extents)
+        bad = _cpu.set_regions(info, adjust, np.ascontiguousarray(start, np.float64), np.ascontiguousarray(size, np.float64))
+        return {i: _outside(start[i], size[i], extents[i]) for i in bad}
 
 
 class CropHeaders(_RegionHeaders):
@@ -77,6 +51,7 @@ class CropHeaders(_RegionHeaders):
     name: ClassVar[str] = "decoders.image_crop"
     truncate: bool
 
+    @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         a = self.arguments(ctx, values)
         if "crop" in a:
@@ -110,6 +85,7 @@ class SliceHeaders(_RegionHeaders):
                 )
         return super().infer(encoded, *arguments)
 
+    @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         a = self.arguments(ctx, values)
         axes = a.axes % 2

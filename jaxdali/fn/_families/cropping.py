@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from ... import _cpu
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
@@ -41,21 +42,16 @@ class Bounded(Window):
 
     def bounded(self, ctx: HostContext, shapes: np.ndarray, start: np.ndarray, extent: np.ndarray) -> Part:
         """The window, by the policy for what is outside."""
-        part = Part(start.copy(), np.ones_like(start), extent.copy())
-        if self.out_of_bounds_policy == "trim_to_shape":
-            stop = np.clip(start + extent, 0, shapes)
-            part.start = np.clip(start, 0, shapes)
-            part.extent = np.maximum(stop - part.start, 0)
-        elif self.out_of_bounds_policy == "error":
-            outside = np.any((start < 0) | (start + extent > shapes), axis=1)
-            for i in np.flatnonzero(outside & ctx.present):
-                window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
-                reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
-                ctx.fail(int(i), Status.OUT_OF_BOUNDS, reason)
-            part.start = np.where(outside[:, None], 0, start)
-            part.extent = np.where(outside[:, None], np.minimum(extent, shapes), extent)
-        else:
+        part = Part(start, np.full(start.shape, 1, np.int64), extent)
+        if self.out_of_bounds_policy == "pad":
             part.fill = np.tile(np.atleast_1d(np.asarray(self.fill_values, np.float64)), (ctx.N, 1))
+            return part
+        part.start, part.extent = start.copy(), extent.copy()
+        trim = self.out_of_bounds_policy == "trim_to_shape"
+        for i in _cpu.bound_windows(np.ascontiguousarray(shapes), trim, part.start, part.extent):
+            window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
+            reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
+            ctx.fail(i, Status.OUT_OF_BOUNDS, reason)
         return part
 
 
@@ -144,7 +140,7 @@ class CropWindow(Bounded):
     def crop(self, ctx: HostContext, image: Value, a: Values) -> Part:
         """The window."""
         layout = self.layout(image.spec)
-        start, extent = np.zeros_like(image.shapes), image.shapes.copy()
+        start, extent = np.zeros(image.shapes.shape, np.int64), image.shapes.copy()
         for d, n in crop_sizes(layout, a).items():
             extent[:, d] = np.where(n > 0, n, extent[:, d])
             start[:, d] = crop_start(layout[d], image.shapes[:, d] - extent[:, d], a, self.rounding)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from ... import _cpu
@@ -17,30 +19,36 @@ def stream(ctx: HostContext, seed: int) -> int:
     return _cpu.stream_key(ctx.seed % 2**64, ctx.random_index)
 
 
-def draw(ctx: HostContext, seed: int, sizes: np.ndarray, *, normal: bool = False, part: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def draw(ctx: HostContext, seed: int, sizes: np.ndarray | int, *, normal: bool = False, part: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Random numbers for every sample of a batch.
 
     Args:
       ctx: of the host pass; gives the samples' epochs and positions.
       seed: the operator's own seed; negative: none.
-      sizes: ``i64[N]``, how many numbers each sample needs.
+      sizes: ``i64[N]``, how many numbers each sample needs; a number for all samples.
       normal: normally distributed (mean 0, deviation 1) instead of uniformly in [0, 1).
       part: of an operator that draws several times for a batch, which time it is: each gives other numbers.
 
     Returns:
       (``f64[sum(sizes)]``, ``i64[N]``: where each sample's numbers start).
     """
-    sizes = np.ascontiguousarray(sizes, np.int64)
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    out = np.empty(int(ends[-1]) if len(ends) else 0)
+    if isinstance(sizes, int):
+        sizes, total = _same(sizes, ctx.N), sizes * ctx.N
+    else:
+        sizes, total = np.ascontiguousarray(sizes, np.int64), int(sizes.sum())
+    starts, out = np.empty(len(sizes), np.int64), np.empty(total)
     epoch, position = np.ascontiguousarray(ctx.epoch, np.int64), np.ascontiguousarray(ctx.position, np.int64)
     key = stream(ctx, seed)
     key = _cpu.stream_key(key, part) if part else key
-    _cpu.random_fill(key, _cpu.Distribution.NORMAL if normal else _cpu.Distribution.UNIT, epoch, position, starts, sizes, out, ctx.pool)
+    _cpu.random_fill(key, _cpu.Distribution.NORMAL if normal else _cpu.Distribution.UNIT, epoch, position, sizes, starts, out, ctx.pool)
     return out, starts
 
 
 def uniforms(ctx: HostContext, seed: int, count: int) -> np.ndarray:
     """``f64[N, count]``, uniform in [0, 1)."""
-    return draw(ctx, seed, np.full(ctx.N, count))[0].reshape(ctx.N, count)
+    return draw(ctx, seed, count)[0].reshape(ctx.N, count)
+
+
+@functools.lru_cache(maxsize=256)
+def _same(count: int, N: int) -> np.ndarray:
+    return np.full(N, count, np.int64)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import _cpu
 from ..._core.errors import ArgumentError
 
 
@@ -26,29 +27,9 @@ def random_windows(
     Returns:
       (start, size), ``f64[N, 2]`` each.
     """
-    attempts = (u.shape[1] - 2) // 2
-    height, width = (extents[:, i : i + 1].astype(np.float64) for i in (0, 1))
-    narrow, wide = map(np.float32, aspect_ratio)  # DALI's precision: whole images of just the allowed ratio depend on it
-
-    targets = (area[0] + (area[1] - area[0]) * u[:, 2 : 2 + attempts]) * (height * width)
-    low, high = np.log(aspect_ratio)
-    ratios = np.exp(low + (high - low) * u[:, 2 + attempts :])
-    h, w = (np.maximum(np.floor(np.sqrt(x) + 0.5), 1) for x in (targets / ratios, targets * ratios))
-    ratios = (w / h).astype(np.float32)
-    fits = (h <= height) & (w <= width) & (ratios >= narrow) & (ratios <= wide)
-
-    height, width = height[:, 0], width[:, 0]
-    most = np.stack([width.astype(np.float32) * (1 / narrow), height.astype(np.float32) * wide], axis=1)
-    best = np.maximum(np.minimum(np.floor(most), extents), 1)
-    hopeless = best.prod(axis=1) < area[0] * height * width
-    shrink = np.sqrt(np.minimum(area[1] * height * width / best.prod(axis=1), 1))
-    best = np.maximum(np.floor(best * shrink[:, None]), 1)
-
-    first = fits.argmax(axis=1)
-    rows = np.arange(len(u))
-    chosen = np.stack([h[rows, first], w[rows, first]], axis=1)
-    size = np.where((fits.any(axis=1) & ~hopeless)[:, None], chosen, best)
-    return np.floor(u[:, :2] * (extents - size + 1)), size
+    start, size = np.empty((len(u), 2)), np.empty((len(u), 2))
+    _cpu.random_windows(np.ascontiguousarray(u), np.ascontiguousarray(extents, np.int64), area, aspect_ratio, start, size)
+    return start, size
 
 
 def random_range(argument: str, given: Any) -> tuple[float, float]:

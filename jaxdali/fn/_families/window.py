@@ -38,13 +38,13 @@ class Part:
     @staticmethod
     def whole(shapes: np.ndarray) -> Part:
         """Everything."""
-        return Part(np.zeros_like(shapes), np.ones_like(shapes), shapes.copy())
+        return Part(np.zeros(shapes.shape, np.int64), np.full(shapes.shape, 1, np.int64), shapes.copy())
 
     def flip(self, axis: int, which: np.ndarray):
         """Mirrors an axis of some samples, ``bool[N]``."""
-        last = self.start[:, axis] + (self.extent[:, axis] - 1) * self.step[:, axis]
-        self.start[:, axis] = np.where(which, last, self.start[:, axis])
-        self.step[:, axis] = np.where(which, -self.step[:, axis], self.step[:, axis])
+        start, step = self.start[:, axis], self.step[:, axis]
+        start += which * (self.extent[:, axis] - 1) * step
+        np.negative(step, out=step, where=which)
 
 
 class Window(StageOperator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Literal, Unpack
 
 import numpy as np
@@ -51,10 +52,12 @@ class CropMirrorNormalize(CropWindow):
         if "W" in layout and (mirrored := self.mirrored(a)) is not None:
             part.flip(layout.index("W"), mirrored)
         channels = image.shapes[:, layout.index("C")] if "C" in layout else np.ones(ctx.N, np.int64)
-        mean, std = (_by_channel(name, a, channels[ctx.present]) for name in ("mean", "std"))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = self.scale / std
-            part.scale, part.offset = np.broadcast_arrays(scale, self.shift - mean * scale)
+        for name in ("mean", "std"):
+            n = a[name].size // len(a[name])
+            if n != 1 and ((channels != n) & ctx.present).any():
+                found = channels[ctx.present].max()
+                raise ArgumentError(f"argument {name} must be 1 number or one per channel, got {n} for {found} channels")
+        part.scale, part.offset = self._normalisation(a)
         if self.pad_output and "C" in layout:
             axis = layout.index("C")
             part.extent[:, axis] = _padded(part.extent[:, axis])
@@ -63,6 +66,24 @@ class CropMirrorNormalize(CropWindow):
             elif part.fill.shape[1] > 1:  # further channels are 0
                 part.fill = np.pad(part.fill, ((0, 0), (0, 1)))
         return part
+
+    def _normalisation(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and offset of the elements, ``f64[N, numbers]`` each: one number for all channels of a sample, or one per channel."""
+        same = self.args.is_static("mean") and self.args.is_static("std")
+        if same and a.samples in self._same_normalisation:
+            return self._same_normalisation[a.samples]
+        mean, std = (a[name].reshape(len(a[name]), -1) for name in ("mean", "std"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = self.scale / std
+            found = tuple(np.broadcast_arrays(scale, self.shift - mean * scale))
+        if same:
+            self._same_normalisation[a.samples] = found
+        return found
+
+    @functools.cached_property
+    def _same_normalisation(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """By the number of samples, if it is the same in every batch."""
+        return {}
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
         # What is outside of the image is not normalised, and the second operator does not know which elements are.
@@ -98,16 +119,6 @@ class _Normalize(CropMirrorNormalize):
 def _padded(channels: np.ndarray) -> np.ndarray:
     """The next power of two."""
     return np.where(channels > 0, 2 ** np.ceil(np.log2(np.maximum(channels, 1))).astype(np.int64), 0)
-
-
-def _by_channel(name: str, a: Values, channels: np.ndarray) -> np.ndarray:
-    """``[N, numbers]``: one number for all channels of a sample, or one per channel. `channels`: of the samples that are present."""
-    x = a.get(name)
-    assert x is not None
-    x = x.reshape(len(x), -1)
-    if x.shape[1] != 1 and (channels != x.shape[1]).any():
-        raise ArgumentError(f"argument {name} must be 1 number or one per channel, got {x.shape[1]} for {channels.max()} channels")
-    return x
 
 
 @operator_function(CropMirrorNormalize)

@@ -52,7 +52,8 @@ class RandomResizedCrop(Resampling):
         start, size = random_windows(uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, *self._ranges())
         request = a.vector("size", 2, one_for_all=True)
         assert request is not None
-        return self.setup_of(ctx, image, a, *plan(extents, np.floor(request), roi=(start, start + size)))
+        sizes, interval, _ = plan(extents, np.floor(request), roi=(start, start + size))
+        return self.setup_of(ctx, image, a, sizes, interval)
 
 
 class RandomResizedCropHints(SeededHints, total=False):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
-from ... import types
+from ... import _cpu, types
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
@@ -21,7 +21,7 @@ from ..._core.operator import Operator, Setup, StageOperator
 from ..._core.operator_function import Hints, ImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
-from ..._cpu import Status
+from ..._cpu import ExtentRounding, ResizeMode, Status
 from .._families.layouts import channels_missing
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
@@ -33,13 +33,7 @@ _FILTERS = {  # that a convention has
     "pillow": [f for f in types.DALIInterpType if f != types.INTERP_GAUSSIAN],
     "tensorflow": list(types.DALIInterpType),
 }
-MIN_INTERVAL = 1e-3  # a narrower ROI is widened to this many pixels
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
-
-
-def rounded(x: np.ndarray) -> np.ndarray:
-    """Rounds to whole numbers, halves up."""
-    return np.floor(x + 0.5)
 
 
 def plan(
@@ -51,9 +45,9 @@ def plan(
     mode: str = "default",
     max_size: np.ndarray | None = None,
     subpixel_scale: bool = True,
-    rounding: Callable[[np.ndarray], np.ndarray] = rounded,
-    alignment: np.ndarray | float = 0.5,
-) -> tuple[np.ndarray, np.ndarray]:
+    rounding: ExtentRounding = ExtentRounding.ROUND,
+    alignment: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, bool]:
     """Output extents and source intervals of a resize; all arrays are ``[N, axes]``.
 
     Args:
@@ -65,59 +59,22 @@ def plan(
       max_size: limits of the output; 0: none.
       subpixel_scale: scale the source interval by what rounding the output extent changed.
       rounding: how an extent becomes a whole number.
-      alignment: the point of the source interval, from its start (0) to its end (1), that stays where it is when this scales it.
+      alignment: the point of the source interval, from its start (0) to its end (1), that stays where it is when this scales it; None: 0.5.
 
     Returns:
-      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger).
+      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger, whether all of them can be
+      made: numbers are finite, and extents at most `MAX_EXTENT`).
     """
-    empty = extents == 0  # stays so; as in DALI, such an axis does not influence the others
-    request = np.where(empty, 0, request)
-    if roi is None and max_size is None and mode in ("default", "stretch") and (request == np.floor(request)).all() and request.all():
-        # Nothing to work out: the usual case, in a function that runs for every batch.
-        interval, mirrored = np.zeros((*extents.shape, 2), np.float32), request < 0
-        interval[..., 1] = extents
-        interval[mirrored] = interval[mirrored][:, ::-1]
-        return np.abs(request).astype(np.int64), interval
-    single = np.float32  # DALI holds these in float32; which way a size rounds depends on it
-    extents = extents.astype(np.float64)
-    request = request.astype(single).astype(np.float64)
-    if roi is None:
-        low, high = np.zeros_like(extents), extents
-    else:
-        low, high = (x.astype(single).astype(np.float64) * (extents if roi_relative else 1) for x in roi)
-    low, high = low.astype(single).astype(np.float64), high.astype(single).astype(np.float64)
-    request = np.where(high < low, -request, request)
-    low, high = np.minimum(low, high), np.maximum(low, high)
-    middle, narrow = (low + high) / 2, high - low < MIN_INTERVAL
-    low = np.where(narrow, middle - MIN_INTERVAL / 2, low)
-    high = np.where(narrow, middle + MIN_INTERVAL / 2, high)
-    source = high - low
+    sizes, interval = np.empty(extents.shape, np.int64), np.empty((*extents.shape, 2), np.float32)
+    first, last = (None, None) if roi is None else roi
+    numbers = [None if x is None else np.ascontiguousarray(x, np.float64) for x in (extents, request, first, last, max_size, alignment)]
+    how = roi_relative, ResizeMode[mode.upper()], numbers[4], subpixel_scale, rounding, numbers[5]
+    return sizes, interval, _cpu.plan_resize(*numbers[:4], *how, MAX_EXTENT, sizes, interval)
 
-    given = request != 0
-    scale = np.abs(request / source).astype(single).astype(np.float64)
-    limit = np.full_like(source, np.inf) if max_size is None else np.where(max_size > 0, max_size, np.inf)
-    if mode in ("default", "stretch"):
-        fill = np.ones((len(scale), 1))
-        if mode == "default":
-            logs = np.log(scale, where=given, out=np.zeros_like(scale))
-            fill = np.exp(logs.sum(axis=1, keepdims=True) / np.maximum(given.sum(axis=1, keepdims=True), 1)).astype(single)
-        target = np.minimum(np.where(given, np.abs(request), source * fill), limit)
-    else:
-        smaller = mode == "not_larger"
-        bound = np.where(given, scale, np.inf if smaller else -np.inf)
-        common = bound.min(axis=1, keepdims=True) if smaller else bound.max(axis=1, keepdims=True)
-        target = source * np.minimum(common, (limit / source).min(axis=1, keepdims=True))
-    target = np.where(given.any(axis=1, keepdims=True), target, source).astype(single).astype(np.float64)
-    sizes = np.where(empty, 0, np.maximum(rounding(target), 1))
-    # An unset axis keeps the sign of its zero: a reversed ROI mirrors it, but only where all axes are scaled alike (as in DALI).
-    mirrored = request < 0 if mode in ("default", "stretch") else np.signbit(request)
-    first, last = np.where(mirrored, high, low), np.where(mirrored, low, high)
-    if subpixel_scale:
-        factor = np.minimum(np.divide(np.maximum(sizes, 1), target, where=target > 0, out=np.full_like(sizes, np.inf)), 10)
-        fixed = first * (1 - alignment) + last * alignment
-        first, last = (np.where(sizes == target, x, fixed + (x - fixed) * factor) for x in (first, last))
-    interval = np.stack([first, last], axis=-1).astype(single)
-    return np.where(np.isfinite(sizes), sizes, 1).astype(np.int64), interval
+
+def _layout(image: Spec) -> str:
+    """The layout of images, which may do without one."""
+    return image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
 
 
 class Resampling(StageOperator):
@@ -131,7 +88,7 @@ class Resampling(StageOperator):
 
     def output(self, image: Spec) -> tuple[str, np.dtype]:
         """Layout and element type of the output. Raises ValueError or TypeError for images that are not supported."""
-        layout = image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
+        layout = _layout(image)
         if layout not in self.layouts:
             got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
             what = channels_missing(layout, self.layouts).removeprefix("; ") or (
@@ -162,7 +119,7 @@ class Resampling(StageOperator):
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         """The first of the resampled axes, which are adjacent, and how many there are."""
-        return spatial_axes(self.output(image)[0])
+        return spatial_axes(_layout(image))
 
     def setup_of(self, ctx: HostContext, image: Value, a: Values, sizes: np.ndarray, interval: np.ndarray) -> Setup:
         """What `setup` returns.
@@ -252,15 +209,14 @@ class Resize(Resampling):
             return [None] * count
         return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][0].tolist()
 
-    def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The request, the output extents and the source intervals."""
+    def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+        """The request, and the results of `plan`."""
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
         subpixel = self.convention == "dali" if self.subpixel_scale is None else self.subpixel_scale
         more: dict[str, Any] = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": subpixel}
         if self.convention != "dali":
-            more["rounding"] = np.rint  # halves to even, as Python, NumPy and TensorFlow round
-        with np.errstate(all="ignore"):
-            return request, *plan(extents, request, roi=roi, **more)
+            more["rounding"] = ExtentRounding.EVEN  # as Python, NumPy and TensorFlow round
+        return request, *plan(extents, request, roi=roi, **more)
 
     def _arguments(self, a: Values, count: int):
         """Request, mode, ROI and limit, each ``[N, count]``."""
@@ -292,9 +248,9 @@ class Resize(Resampling):
         first, count = spatial_axes(ctx.spec.layout)
         a = self.arguments(ctx, values)
         extents = image.shapes[:, first : first + count]
-        request, sizes, interval = self._planned(extents, a)
-        good = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
-        if not good.all():
+        request, sizes, interval, all_good = self._planned(extents, a)
+        if not all_good:
+            good = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
                 asked = (
                     f"an output of size {request[i].tolist()} can't be made of an input of size {extents[i].tolist()}; at most {MAX_EXTENT}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, Unpack
 
 import numpy as np
@@ -16,12 +15,10 @@ from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
-from ..._cpu import Status
+from ..._cpu import ExtentRounding, Status
 from .._families import spec_of
 from .._families.cropping import axes_of
-from .resize import FLOATS, INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan, rounded
-
-_ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"round": rounded, "truncate": np.trunc, "ceil": np.ceil}
+from .resize import FLOATS, INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan
 
 
 class TensorResize(Resampling):
@@ -89,8 +86,8 @@ class TensorResize(Resampling):
             extents = self._planned(np.array([extents]), image, self.arguments(None, ()))[0][0].tolist()
         return (spec_of(dtype, extents, image.layout),)
 
-    def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Extents ``[N, ndim]`` and source intervals ``[N, ndim, 2]``. Axes that are not listed keep their extent."""
+    def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray, bool]:
+        """The results of `plan` for all axes. Those that are not listed keep their extent."""
         axes = self._axes(image)
 
         def everywhere(name: str, others: np.ndarray | float) -> np.ndarray | None:
@@ -102,34 +99,31 @@ class TensorResize(Resampling):
             return found
 
         sizes, scales, start = everywhere("sizes", extents), everywhere("scales", 1.0), everywhere("roi_start", 0.0)
-        end, alignment = everywhere("roi_end", 1.0 if self.roi_relative else extents), everywhere("alignment", 0.5)
+        end = everywhere("roi_end", 1.0 if self.roi_relative else extents)
         request = sizes if scales is None else scales.astype(np.float32) * extents.astype(np.float32)
         assert request is not None
-        with np.errstate(all="ignore"):
-            return plan(
-                extents,
-                request.astype(np.float64),
-                roi=None if start is None or end is None else (start, end),
-                roi_relative=self.roi_relative,
-                mode=self.mode or "default",
-                max_size=everywhere("max_size", 0.0),
-                subpixel_scale=self.subpixel_scale,
-                rounding=_ROUNDINGS[self.size_rounding],
-                alignment=0.5 if alignment is None else alignment,
-            )
+        return plan(
+            extents,
+            request.astype(np.float64),
+            roi=None if start is None or end is None else (start, end),
+            roi_relative=self.roi_relative,
+            mode=self.mode or "default",
+            max_size=everywhere("max_size", 0.0),
+            subpixel_scale=self.subpixel_scale,
+            rounding=ExtentRounding[self.size_rounding.upper()],
+            alignment=everywhere("alignment", 0.5),
+        )
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
         first, count = self.resampled(image.spec)
         a = self.arguments(ctx, values)
-        sizes, interval = self._planned(image.shapes, image.spec, a)
-        bad = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
-        for i in np.flatnonzero(bad & ctx.present):
-            ctx.fail(
-                int(i),
-                Status.TOO_LARGE,
-                f"an output of shape {sizes[i].tolist()} can't be made of one of shape {image.shapes[i].tolist()}; at most {MAX_EXTENT}",
-            )
-        sizes = np.where(bad[:, None], 1, sizes)
+        sizes, interval, all_good = self._planned(image.shapes, image.spec, a)
+        if not all_good:
+            bad = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
+            for i in np.flatnonzero(bad & ctx.present):
+                asked = f"an output of shape {sizes[i].tolist()} can't be made of one of shape {image.shapes[i].tolist()}"
+                ctx.fail(int(i), Status.TOO_LARGE, f"{asked}; at most {MAX_EXTENT}")
+            sizes = np.where(bad[:, None], 1, sizes)
         return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])
 
 

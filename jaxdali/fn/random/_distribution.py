@@ -8,6 +8,7 @@ gives other numbers in DALI.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -96,17 +97,20 @@ class Distribution(Random):
         return (Spec(self.dtype, ndim, shape),)
 
     def run(self, ctx: HostContext, *values: Value):
+        static, normal = ctx.spec.shape, self.name == "random.normal"
+        if static is not None:
+            sizes = math.prod(static)
+            return (self.transform(ctx, values, draw(ctx, self.seed, sizes, normal=normal)[0], sizes).reshape(ctx.N, *static),)
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
-        flat, starts = draw(ctx, self.seed, sizes, normal=self.name == "random.normal")
-        flat = self.transform(ctx, values, flat, sizes)
-        return self._emit(ctx, flat, starts, shapes, ctx.spec.shape)
+        flat, starts = draw(ctx, self.seed, sizes, normal=normal)
+        return self._emit(ctx, self.transform(ctx, values, flat, sizes), starts, shapes, None)
 
-    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
         """Transforms uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
         raise NotImplementedError
 
-    def _each(self, per_sample: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def _each(self, per_sample: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
         """Repeats a row per sample, ``[N, ...]``, to a row per element."""
         first = per_sample[:1]
         return first if (per_sample == first).all() else np.repeat(per_sample, sizes, axis=0)

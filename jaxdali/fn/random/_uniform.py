@@ -35,7 +35,7 @@ class Uniform(Distribution):
             if not low < high:
                 raise ArgumentError(f"range must be (low, high) with low < high, got ({low}, {high})")
 
-    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
         a = self.arguments(ctx, values)
         if self._values is not None:
             return self._values[(u * len(self._values)).astype(np.int64)]
@@ -61,7 +61,7 @@ class Uniform(Distribution):
             return None
         return convert(np, np.array(self.args.get("values"), np.float64), self.dtype)
 
-    def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
         """For each number, one of the values of its sample. Samples may have different numbers of values."""
         counts = np.array([len(c) for c in choices])
         if (counts == 0).any():

@@ -1,0 +1,118 @@
+#include "ffi/host/windows.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace jaxdali {
+
+namespace {
+
+bool HasImage(const ImageInfo& row) { return row.status == static_cast<int32_t>(kOk) && row.height > 0; }
+
+bool Turned(const ImageInfo& row, bool adjust_orientation) { return adjust_orientation && row.orientation >= 5; }
+
+}  // namespace
+
+void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* extents, std::array<double, 2> area,
+                   std::array<double, 2> aspect_ratio, double* start, double* size) {
+  // DALI's precision: whole images of just the allowed ratio depend on it.
+  const auto narrow = static_cast<float>(aspect_ratio[0]), wide = static_cast<float>(aspect_ratio[1]);
+  const double low = std::log(aspect_ratio[0]), high = std::log(aspect_ratio[1]);
+  for (int64_t i = 0; i < n; i++, u += 2 + 2 * attempts, extents += 2, start += 2, size += 2) {
+    const auto height = static_cast<double>(extents[0]), width = static_cast<double>(extents[1]);
+    const double all = height * width;
+    // When no attempt fits, or none could be large enough, it is the largest window of the allowed aspect ratio nearest
+    // to the image's, shrunk to the largest allowed area.
+    const float tallest = std::floor(static_cast<float>(extents[1]) * (1.0f / narrow));
+    const float widest = std::floor(static_cast<float>(extents[0]) * wide);
+    size[0] = std::max(std::min(static_cast<double>(tallest), height), 1.0);
+    size[1] = std::max(std::min(static_cast<double>(widest), width), 1.0);
+    const double most = size[0] * size[1];
+    const bool hopeless = most < area[0] * height * width;
+    const double shrink = std::sqrt(std::min(area[1] * height * width / most, 1.0));
+    for (int k = 0; k < 2; k++) size[k] = std::max(std::floor(size[k] * shrink), 1.0);
+    for (int k = 0; k < attempts && !hopeless; k++) {
+      const double target = (area[0] + (area[1] - area[0]) * u[2 + k]) * all;
+      const double ratio = std::exp(low + (high - low) * u[2 + attempts + k]);
+      const double h = std::max(std::floor(std::sqrt(target / ratio) + 0.5), 1.0);
+      const double w = std::max(std::floor(std::sqrt(target * ratio) + 0.5), 1.0);
+      const auto got = static_cast<float>(w / h);
+      if (h <= height && w <= width && got >= narrow && got <= wide) {
+        size[0] = h;
+        size[1] = w;
+        break;
+      }
+    }
+    start[0] = std::floor(u[0] * (height - size[0] + 1));
+    start[1] = std::floor(u[1] * (width - size[1] + 1));
+  }
+}
+
+void UprightExtents(const ImageInfo* info, int64_t n, bool adjust_orientation, int64_t* extents) {
+  for (int64_t i = 0; i < n; i++) {
+    const bool there = HasImage(info[i]), turned = Turned(info[i], adjust_orientation);
+    extents[2 * i] = !there ? 1 : turned ? info[i].width : info[i].height;
+    extents[2 * i + 1] = !there ? 1 : turned ? info[i].height : info[i].width;
+  }
+}
+
+void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int channels, int64_t* shapes) {
+  for (int64_t i = 0; i < n; i++, shapes += 3) {
+    const ImageInfo& row = info[i];
+    const bool turned = Turned(row, adjust_orientation);
+    shapes[0] = turned ? row.region_w : row.region_h;
+    shapes[1] = turned ? row.region_h : row.region_w;
+    shapes[2] = channels != 0 ? channels : row.channels;
+  }
+}
+
+std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation, const double* start,
+                            const double* size) {
+  std::vector<int> outside;
+  for (int64_t i = 0; i < n; i++) {
+    ImageInfo& row = info[i];
+    if (!HasImage(row)) continue;
+    const bool turned = Turned(row, adjust_orientation);
+    const int32_t extents[] = {turned ? row.width : row.height, turned ? row.height : row.width};
+    bool inside = true;  // also false for NaN
+    for (int k = 0; k < 2; k++) {
+      const double first = start[2 * i + k], count = size[2 * i + k];
+      inside = inside && first >= 0 && count >= 1 && first + count <= extents[k];
+    }
+    if (!inside) {
+      row.status = static_cast<int32_t>(kOutOfBounds);
+      outside.push_back(static_cast<int>(i));
+      continue;
+    }
+    const int y = turned ? 1 : 0;  // which of the window's axes is the raster's first
+    row.region_y = static_cast<int32_t>(start[2 * i + y]);
+    row.region_x = static_cast<int32_t>(start[2 * i + 1 - y]);
+    row.region_h = static_cast<int32_t>(size[2 * i + y]);
+    row.region_w = static_cast<int32_t>(size[2 * i + 1 - y]);
+    if (!adjust_orientation) continue;
+    const int32_t o = row.orientation;
+    if (o == 3 || o == 4 || o == 6 || o == 7) row.region_y = row.height - row.region_y - row.region_h;
+    if (o == 2 || o == 3 || o == 7 || o == 8) row.region_x = row.width - row.region_x - row.region_w;
+  }
+  return outside;
+}
+
+std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bool trim, int64_t* start,
+                              int64_t* extent) {
+  std::vector<int> outside;
+  for (int64_t i = 0; i < n; i++, shapes += ndim, start += ndim, extent += ndim) {
+    bool inside = true;
+    for (int64_t d = 0; d < ndim; d++) inside = inside && start[d] >= 0 && start[d] + extent[d] <= shapes[d];
+    if (inside) continue;
+    if (!trim) outside.push_back(static_cast<int>(i));
+    for (int64_t d = 0; d < ndim; d++) {
+      const int64_t stop = std::clamp<int64_t>(start[d] + extent[d], 0, shapes[d]);
+      const int64_t first = std::clamp<int64_t>(start[d], 0, shapes[d]);
+      start[d] = trim ? first : 0;
+      extent[d] = trim ? std::max<int64_t>(stop - first, 0) : std::min(extent[d], shapes[d]);
+    }
+  }
+  return outside;
+}
+
+}  // namespace jaxdali

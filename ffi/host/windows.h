@@ -1,0 +1,45 @@
+// Which part of each image is read or kept: what operators work out for a whole batch before a program runs.
+#ifndef JAXDALI_FFI_HOST_WINDOWS_H_
+#define JAXDALI_FFI_HOST_WINDOWS_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ffi/cpu_codecs/image_header.h"
+
+namespace jaxdali {
+
+// Random windows of n images as DALI chooses them, see random_windows in random_windows.py.
+//   u: [n, 2 + 2 * attempts], uniform in [0, 1): the place, the attempts' areas, their aspect ratios
+//   extents: [n, 2], height and width of the images
+//   area, aspect_ratio: ranges of the share of the image's area, and of width by height
+//   start, size: [n, 2], the windows
+void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* extents, std::array<double, 2> area,
+                   std::array<double, 2> aspect_ratio, double* start, double* size);
+
+// Height and width of the images as they are seen, which their orientation may exchange: [n, 2]; 1 x 1 where a row has
+// no image.
+void UprightExtents(const ImageInfo* info, int64_t n, bool adjust_orientation, int64_t* extents);
+
+// Sets the regions of the stored rasters that windows of the upright images are. A row whose window is empty or reaches
+// outside its image gets the status kOutOfBounds; a row without an image does not change.
+//   start, size: [n, 2], whole numbers
+// Returns the rows that got the status.
+std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation, const double* start,
+                            const double* size);
+
+// Shapes [n, 3] of the upright images that the regions become. channels: 0: those of each file.
+void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int channels, int64_t* shapes);
+
+// Cuts windows of samples to what the samples have.
+//   shapes, start, extent: [n, ndim]
+//   trim: a window that reaches outside is cut; otherwise it becomes one of the same extents, or those of the sample if
+//   they are smaller, at the beginning of the sample
+// Returns those that reached outside, if they are not trimmed.
+std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bool trim, int64_t* start,
+                              int64_t* extent);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_HOST_WINDOWS_H_

@@ -1,0 +1,96 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "ffi/host/resize_plan.h"
+#include "ffi/host/windows.h"
+#include "ffi/module_parts.h"
+
+namespace nb = nanobind;
+
+namespace jaxdali {
+namespace {
+
+template <class T>
+using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Given = std::optional<Matrix<const double> >;
+
+bool Plan(Matrix<const double> extents, Matrix<const double> request, Given first, Given last, bool relative,
+          ResizeMode mode, Given max_size, bool subpixel_scale, ExtentRounding rounding, Given alignment, int64_t most,
+          Matrix<int64_t> sizes, nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu> intervals) {
+  const size_t n = extents.shape(0), axes = extents.shape(1);
+  const auto data = [&](const Given& x) -> const double* {
+    if (!x.has_value()) return nullptr;
+    if (x->shape(0) != n || x->shape(1) != axes) throw nb::value_error("plan_resize: shapes of the operands differ");
+    return x->data();
+  };
+  if (first.has_value() != last.has_value() || sizes.shape(0) != n || sizes.shape(1) != axes ||
+      intervals.shape(0) != n || intervals.shape(1) != axes || intervals.shape(2) != 2)
+    throw nb::value_error("plan_resize: shapes of the operands differ");
+  const ResizeRequest r{static_cast<int64_t>(n),
+                        static_cast<int64_t>(axes),
+                        extents.data(),
+                        data(request),
+                        data(first),
+                        data(last),
+                        relative,
+                        mode,
+                        data(max_size),
+                        subpixel_scale,
+                        rounding,
+                        data(alignment)};
+  return PlanResize(r, most, sizes.data(), intervals.data());
+}
+
+std::vector<int> Bound(Matrix<const int64_t> shapes, bool trim, Matrix<int64_t> start, Matrix<int64_t> extent) {
+  for (const auto& x : {start, extent})
+    if (x.shape(0) != shapes.shape(0) || x.shape(1) != shapes.shape(1))
+      throw nb::value_error("bound_windows: shapes of the operands differ");
+  return BoundWindows(shapes.data(), static_cast<int64_t>(shapes.shape(0)), static_cast<int64_t>(shapes.shape(1)), trim,
+                      start.data(), extent.data());
+}
+
+// Copies the rows of arrays [S, ...] to their places in the rows of a buffer.
+void PackRows(const std::vector<AnyArray>& arrays, const std::vector<int64_t>& places, Matrix<int32_t> out) {
+  const size_t rows = out.shape(0), room = out.shape(1) * sizeof(int32_t);
+  if (arrays.size() != places.size()) throw nb::value_error("pack_rows: lengths differ");
+  for (size_t i = 0; i < arrays.size(); i++) {
+    const AnyArray& x = arrays[i];
+    if (x.ndim() == 0 || x.shape(0) != rows) throw nb::value_error("pack_rows: numbers of rows differ");
+    const size_t bytes = x.nbytes() / (rows == 0 ? 1 : rows);
+    if (places[i] < 0 || static_cast<size_t>(places[i]) + bytes > room)
+      throw nb::value_error("pack_rows: a place lies outside the buffer");
+    for (size_t s = 0; s < rows && bytes > 0; s++)
+      std::memcpy(reinterpret_cast<uint8_t*>(out.data()) + s * room + places[i],
+                  static_cast<const uint8_t*>(x.data()) + s * bytes, bytes);
+  }
+}
+
+}  // namespace
+
+void DefineSetup(nb::module_& m) {
+  nb::enum_<ResizeMode>(m, "ResizeMode", nb::is_arithmetic(), "What becomes of axes without a size.")
+      .value("DEFAULT", ResizeMode::kDefault)
+      .value("STRETCH", ResizeMode::kStretch)
+      .value("NOT_LARGER", ResizeMode::kNotLarger)
+      .value("NOT_SMALLER", ResizeMode::kNotSmaller);
+  nb::enum_<ExtentRounding>(m, "ExtentRounding", nb::is_arithmetic(), "How an extent becomes a whole number.")
+      .value("ROUND", ExtentRounding::kRound, "halves up")
+      .value("EVEN", ExtentRounding::kEven, "halves to even")
+      .value("TRUNCATE", ExtentRounding::kTruncate, "towards 0")
+      .value("CEIL", ExtentRounding::kCeil, "up");
+  m.def("plan_resize", &Plan, nb::arg("extents"), nb::arg("request"), nb::arg("first").none(), nb::arg("last").none(),
+        nb::arg("relative"), nb::arg("mode"), nb::arg("max_size").none(), nb::arg("subpixel_scale"),
+        nb::arg("rounding"), nb::arg("alignment").none(), nb::arg("most"), nb::arg("sizes"), nb::arg("intervals"),
+        "Writes the extents and source intervals of a resize. Returns whether all numbers are finite and no extent is "
+        "larger than `most`.");
+  m.def("bound_windows", &Bound, nb::arg("shapes"), nb::arg("trim"), nb::arg("start"), nb::arg("extent"),
+        "Cuts windows to the samples. Returns those that reached outside, if they are not trimmed.");
+  m.def("pack_rows", &PackRows, nb::arg("arrays"), nb::arg("places"), nb::arg("out"),
+        "Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.");
+}
+
+}  // namespace jaxdali
