@@ -256,16 +256,18 @@ void DefineImages(nb::module_& m) {
         "Parses the headers of a packed batch of encoded images (u8[S, capacity], i32[N] in units of kAlignment, "
         "i64[N]) into info i32[N, columns], on a thread pool; rows of absent ones are 0. Returns the most pixels of an "
         "image, or -1: a header is damaged, or must be read by a library, or its image must be decoded by one.");
-  m.def("upright_extents", &GetUprightExtents, nb::arg("info"), nb::arg("adjust_orientation"), nb::arg("extents"),
+  m.def("upright_extents", &GetUprightExtents, nb::arg("info"), nb::arg("adjust_orientation"),
+        nb::arg("extents").noconvert(),
         "Height and width of the images as they are seen, i64[N, 2]; 1 x 1 where a row has no image.");
-  m.def("set_regions", &WriteRegions, nb::arg("info"), nb::arg("adjust_orientation"), nb::arg("start"), nb::arg("size"),
+  m.def("set_regions", &WriteRegions, nb::arg("info").noconvert(), nb::arg("adjust_orientation"), nb::arg("start"),
+        nb::arg("size"),
         "Sets the regions of the stored rasters that windows of the upright images are, f64[N, 2] of whole numbers. "
         "Returns the rows whose window is empty or outside; they get the status OUT_OF_BOUNDS.");
   m.def("region_shapes", &GetRegionShapes, nb::arg("info"), nb::arg("adjust_orientation"), nb::arg("channels"),
-        nb::arg("shapes"),
+        nb::arg("shapes").noconvert(),
         "Shapes of the upright images that the regions become, i64[N, 3]. channels: 0: those of each file.");
   m.def("random_windows", &DrawWindows, nb::arg("u"), nb::arg("extents"), nb::arg("area"), nb::arg("aspect_ratio"),
-        nb::arg("start"), nb::arg("size"), "Random windows of images, see random_windows.py.");
+        nb::arg("start").noconvert(), nb::arg("size").noconvert(), "Random windows of images, see random_windows.py.");
   m.def("make_jpeg_tables", &MakeJpegTables, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
         "Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.");

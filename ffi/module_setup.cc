@@ -84,12 +84,13 @@ void DefineSetup(nb::module_& m) {
       .value("CEIL", ExtentRounding::kCeil, "up");
   m.def("plan_resize", &Plan, nb::arg("extents"), nb::arg("request"), nb::arg("first").none(), nb::arg("last").none(),
         nb::arg("relative"), nb::arg("mode"), nb::arg("max_size").none(), nb::arg("subpixel_scale"),
-        nb::arg("rounding"), nb::arg("alignment").none(), nb::arg("most"), nb::arg("sizes"), nb::arg("intervals"),
+        nb::arg("rounding"), nb::arg("alignment").none(), nb::arg("most"), nb::arg("sizes").noconvert(),
+        nb::arg("intervals").noconvert(),
         "Writes the extents and source intervals of a resize. Returns whether all numbers are finite and no extent is "
         "larger than `most`.");
-  m.def("bound_windows", &Bound, nb::arg("shapes"), nb::arg("trim"), nb::arg("start"), nb::arg("extent"),
-        "Cuts windows to the samples. Returns those that reached outside, if they are not trimmed.");
-  m.def("pack_rows", &PackRows, nb::arg("arrays"), nb::arg("places"), nb::arg("out"),
+  m.def("bound_windows", &Bound, nb::arg("shapes"), nb::arg("trim"), nb::arg("start").noconvert(),
+        nb::arg("extent").noconvert(), "Finds the windows that reach outside their samples: cuts or returns them.");
+  m.def("pack_rows", &PackRows, nb::arg("arrays"), nb::arg("places"), nb::arg("out").noconvert(),
         "Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.");
 }
 

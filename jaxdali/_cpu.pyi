@@ -574,7 +574,7 @@ def plan_resize(extents: Annotated[NDArray[numpy.float64], dict(shape=(None, Non
 
 def bound_windows(shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], trim: bool, start: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], extent: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')]) -> list[int]:
     """
-    Cuts windows to the samples. Returns those that reached outside, if they are not trimmed.
+    Finds the windows that reach outside their samples: cuts or returns them.
     """
 
 def pack_rows(arrays: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], places: Sequence[int], out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:

@@ -104,12 +104,14 @@ std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bo
     bool inside = true;
     for (int64_t d = 0; d < ndim; d++) inside = inside && start[d] >= 0 && start[d] + extent[d] <= shapes[d];
     if (inside) continue;
-    if (!trim) outside.push_back(static_cast<int>(i));
+    if (!trim) {
+      outside.push_back(static_cast<int>(i));
+      continue;
+    }
     for (int64_t d = 0; d < ndim; d++) {
       const int64_t stop = std::clamp<int64_t>(start[d] + extent[d], 0, shapes[d]);
-      const int64_t first = std::clamp<int64_t>(start[d], 0, shapes[d]);
-      start[d] = trim ? first : 0;
-      extent[d] = trim ? std::max<int64_t>(stop - first, 0) : std::min(extent[d], shapes[d]);
+      start[d] = std::clamp<int64_t>(start[d], 0, shapes[d]);
+      extent[d] = std::max<int64_t>(stop - start[d], 0);
     }
   }
   return outside;

@@ -32,11 +32,9 @@ std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation,
 // Shapes [n, 3] of the upright images that the regions become. channels: 0: those of each file.
 void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int channels, int64_t* shapes);
 
-// Cuts windows of samples to what the samples have.
-//   shapes, start, extent: [n, ndim]
-//   trim: a window that reaches outside is cut; otherwise it becomes one of the same extents, or those of the sample if
-//   they are smaller, at the beginning of the sample
-// Returns those that reached outside, if they are not trimmed.
+// Finds the windows of samples that reach outside. All arrays are [n, ndim].
+//   trim: these are cut to what the sample has
+// Returns them, if they are not cut.
 std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bool trim, int64_t* start,
                               int64_t* extent);
 

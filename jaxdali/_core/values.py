@@ -125,4 +125,7 @@ class Value:
 
 def narrow(dtype: np.dtype) -> np.dtype:
     """The 32-bit type of a 64-bit one, as in JAX with x64 disabled; other types are returned unchanged."""
-    return {"int64": np.dtype(np.int32), "uint64": np.dtype(np.uint32), "float64": np.dtype(np.float32)}.get(dtype.name, dtype)
+    return _NARROW.get(dtype, dtype)
+
+
+_NARROW = {np.dtype(wide): np.dtype(narrow) for wide, narrow in (("int64", "int32"), ("uint64", "uint32"), ("float64", "float32"))}

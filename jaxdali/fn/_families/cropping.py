@@ -41,17 +41,16 @@ class Bounded(Window):
     fill_values: tuple[float, ...] | float
 
     def bounded(self, ctx: HostContext, shapes: np.ndarray, start: np.ndarray, extent: np.ndarray) -> Part:
-        """The window, by the policy for what is outside."""
+        """The window, by the policy for what is outside. `start` and `extent` become parts of the result."""
         part = Part(start, np.full(start.shape, 1, np.int64), extent)
         if self.out_of_bounds_policy == "pad":
             part.fill = np.tile(np.atleast_1d(np.asarray(self.fill_values, np.float64)), (ctx.N, 1))
             return part
-        part.start, part.extent = start.copy(), extent.copy()
-        trim = self.out_of_bounds_policy == "trim_to_shape"
-        for i in _cpu.bound_windows(np.ascontiguousarray(shapes), trim, part.start, part.extent):
+        for i in _cpu.bound_windows(np.ascontiguousarray(shapes), self.out_of_bounds_policy == "trim_to_shape", start, extent):
             window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
             reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
             ctx.fail(i, Status.OUT_OF_BOUNDS, reason)
+            start[i], extent[i] = 0, np.minimum(extent[i], shapes[i])
         return part
 
 
