@@ -247,7 +247,14 @@ class Launcher:
         if segment.native:
             batch.status.append((label, segment.native, codes, times))
         if resources.meter.enabled:
-            resources.meter.count("launch", label, resources.N if batch.repaired is None else int(batch.repaired.sum()), operands.nbytes)
+            samples = resources.N if batch.repaired is None else int(batch.repaired.sum())
+            resources.meter.count("launch", label, samples, operands.nbytes + self._crossing(segment, batch))
+
+    def _crossing(self, segment: Segment, batch: InFlightBatch) -> int:
+        """Bytes of what a program reads that an earlier one has made on the other side of the link between host and accelerator."""
+        made_on_device = {r: s.on_device for number in batch.memory for s in self._phases.of(number).segments for r in s.exports}
+        crossing = [r for r in segment.carried if made_on_device.get(r, segment.on_device) != segment.on_device]
+        return sum(x.nbytes for r in crossing for x in jax.tree.leaves(batch.results[r]))
 
     def _made(self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch) -> tuple[int, np.ndarray, np.ndarray] | None:
         """Capacity, offsets and shapes of a ragged value that a program makes. A value that is passed inside a native call only has

@@ -29,7 +29,8 @@ class Measured:
       step: name of the operator's node, or the program.
       seconds: of the thread that did it, waiting included.
       calls: how many times it ran: once per batch, more often if batches were repaired; or the number of requests.
-      samples: in these batches; bytes: of the output of a source or operator, of a program's operands, or of the outputs.
+      samples: in these batches; bytes: of the output of a source or operator, of a program's operands (with what a program on the other
+        side of the link between host and accelerator has made), or of the outputs.
     """
 
     stage: str

@@ -159,6 +159,28 @@ def test_a_pipeline_that_runs_alone(played):
         np.testing.assert_allclose(np.asarray(out.as_cpu().as_array()), expected.as_array(), rtol=1e-5, atol=1e-5)
 
 
+def test_what_crosses_is_shown(played):
+    """By `lower`, and by the bytes of `statistics`: pixels as bytes, arithmetic and one-hot labels behind them. No transfer is implicit."""
+    played()
+
+    @pipeline_def(batch_size=4, num_threads=2, seed=5, enable_statistics=True)
+    def define():
+        label = fn.random.uniform(range=(0, 9), dtype=types.INT32)
+        images = normalised(decoded(), mirror=fn.random.coin_flip()) * 2.0 + 1.0
+        return images, fn.pad(fn.one_hot(label.gpu(), num_classes=10), axes=[0], shape=[100])
+
+    pipe = define()
+    with jax.transfer_guard("disallow"):
+        for _ in range(3):
+            pipe.run()
+    (on_host, on_accelerator) = (pipe.lower(i).as_text().partition("main(")[2].partition("\n")[0] for i in range(2))
+    assert "tensor<4x40x56x3xui8>" in on_host and "tensor<4x3x40x56xf32>" not in on_host
+    operands, _, results = on_accelerator.partition("->")
+    assert "tensor<4x40x56x3xui8>" in operands and "tensor<4x3x40x56xf32>" in results and "tensor<4x100xf32>" in results
+    launched = [m.bytes / m.calls for m in pipe.statistics() if m.stage == "launch"]
+    assert 4 * PHOTO <= launched[1] <= 4 * (PHOTO + 256)
+
+
 def test_an_error_names_the_operator_and_the_sample(played):
     played()
 
