@@ -53,6 +53,17 @@ std::vector<int> Bound(Matrix<const int64_t> shapes, bool trim, Matrix<int64_t> 
                       start.data(), extent.data());
 }
 
+void Mirror(Matrix<int64_t> start, Matrix<int64_t> step, Matrix<const int64_t> extent, int64_t axis,
+            Vector<const bool> which) {
+  const auto n = static_cast<int64_t>(start.shape(0)), ndim = static_cast<int64_t>(start.shape(1));
+  for (const auto& x : {Matrix<const int64_t>(step), extent})
+    if (x.shape(0) != start.shape(0) || x.shape(1) != start.shape(1))
+      throw nb::value_error("mirror_windows: shapes of the operands differ");
+  if (which.shape(0) != start.shape(0) || axis < 0 || axis >= ndim)
+    throw nb::value_error("mirror_windows: shapes of the operands differ");
+  MirrorWindows(n, ndim, axis, which.data(), extent.data(), start.data(), step.data());
+}
+
 // Copies the rows of arrays [S, ...] to their places in the rows of a buffer.
 void PackRows(const std::vector<AnyArray>& arrays, const std::vector<int64_t>& places, Matrix<int32_t> out) {
   const size_t rows = out.shape(0), room = out.shape(1) * sizeof(int32_t);
@@ -90,6 +101,8 @@ void DefineSetup(nb::module_& m) {
         "larger than `most`.");
   m.def("bound_windows", &Bound, nb::arg("shapes"), nb::arg("trim"), nb::arg("start").noconvert(),
         nb::arg("extent").noconvert(), "Finds the windows that reach outside their samples: cuts or returns them.");
+  m.def("mirror_windows", &Mirror, nb::arg("start").noconvert(), nb::arg("step").noconvert(), nb::arg("extent"),
+        nb::arg("axis"), nb::arg("which"), "Mirrors an axis of the windows of some samples.");
   m.def("pack_rows", &PackRows, nb::arg("arrays"), nb::arg("places"), nb::arg("out").noconvert(),
         "Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.");
 }

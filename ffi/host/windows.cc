@@ -117,4 +117,14 @@ std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bo
   return outside;
 }
 
+void MirrorWindows(int64_t n, int64_t ndim, int64_t axis, const bool* which, const int64_t* extent, int64_t* start,
+                   int64_t* step) {
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t k = i * ndim + axis;
+    if (!which[i]) continue;
+    start[k] += (extent[k] - 1) * step[k];
+    step[k] = -step[k];
+  }
+}
+
 }  // namespace jaxdali

@@ -38,6 +38,10 @@ void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int
 std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bool trim, int64_t* start,
                               int64_t* extent);
 
+// Mirrors an axis of the windows of some samples. All arrays are [n, ndim], but for which: [n].
+void MirrorWindows(int64_t n, int64_t ndim, int64_t axis, const bool* which, const int64_t* extent, int64_t* start,
+                   int64_t* step);
+
 }  // namespace jaxdali
 
 #endif  // JAXDALI_FFI_HOST_WINDOWS_H_

@@ -263,7 +263,7 @@ class Launcher:
             return None
         if ref in phase.ragged:
             return memory.capacities[phase.ragged[ref]], memory.offsets[ref], batch.values[ref].shapes
-        return 0, self._resources.zeros.astype(np.int32), batch.values[ref].shapes
+        return 0, self._resources.no_offsets, batch.values[ref].shapes
 
     def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
         """Elements of the buffer for a host value. In a branch it is sized as if all samples took the branch, so that predicates don't

@@ -76,6 +76,11 @@ class RunResources:
         return np.zeros(self.N, np.int64)
 
     @functools.cached_property
+    def no_offsets(self) -> np.ndarray:
+        """``i32[N]``: of samples that have no memory."""
+        return np.zeros(self.N, np.int32)
+
+    @functools.cached_property
     def everywhere(self) -> np.ndarray:
         """``bool[N]``: all samples are present."""
         return np.ones(self.N, bool)

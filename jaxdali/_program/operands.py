@@ -176,9 +176,10 @@ class Operands:
 
     def control(self, pool_id: int, present: np.ndarray | None):
         """Adds the thread pool of native calls, and the samples that they work on (None: all)."""
-        control = np.empty((self._S, 1 + self._B), np.int32)
-        control[:, 0] = pool_id
-        control[:, 1:] = 1 if present is None else present.reshape(self._S, self._B)
+        control = _control(pool_id, self._S, self._B)
+        if present is not None:
+            control = control.copy()
+            control[:, 1:] = present.reshape(self._S, self._B)
         self._fields.append(control)
         self._controls += 1
 
@@ -275,3 +276,11 @@ class Operands:
         used = min(packed.used, data.shape[1])
         grown[:, :used] = data[:, :used]
         return grown
+
+
+@functools.lru_cache(maxsize=64)
+def _control(pool_id: int, S: int, B: int) -> np.ndarray:
+    """A control operand for all samples."""
+    control = np.ones((S, 1 + B), np.int32)
+    control[:, 0] = pool_id
+    return control

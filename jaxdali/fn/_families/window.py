@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ... import _cpu
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
@@ -42,9 +43,7 @@ class Part:
 
     def flip(self, axis: int, which: np.ndarray):
         """Mirrors an axis of some samples, ``bool[N]``."""
-        start, step = self.start[:, axis], self.step[:, axis]
-        start += which * (self.extent[:, axis] - 1) * step
-        np.negative(step, out=step, where=which)
+        _cpu.mirror_windows(self.start, self.step, self.extent, axis, which)
 
 
 class Window(StageOperator):

@@ -51,12 +51,12 @@ class CropMirrorNormalize(CropWindow):
         part = self.crop(ctx, image, a)
         if "W" in layout and (mirrored := self.mirrored(a)) is not None:
             part.flip(layout.index("W"), mirrored)
-        channels = image.shapes[:, layout.index("C")] if "C" in layout else np.ones(ctx.N, np.int64)
         for name in ("mean", "std"):
-            n = a[name].size // len(a[name])
-            if n != 1 and ((channels != n) & ctx.present).any():
-                found = channels[ctx.present].max()
-                raise ArgumentError(f"argument {name} must be 1 number or one per channel, got {n} for {found} channels")
+            n = a[name].size // max(1, len(a[name]))
+            if n != 1 and n != (image.spec.extent(layout.index("C")) if "C" in layout else 1):
+                channels = image.shapes[:, layout.index("C")][ctx.present] if "C" in layout else np.ones(1, np.int64)
+                if (channels != n).any():
+                    raise ArgumentError(f"argument {name} must be 1 number or one per channel, got {n} for {channels.max()} channels")
         part.scale, part.offset = self._normalisation(a)
         if self.pad_output and "C" in layout:
             axis = layout.index("C")

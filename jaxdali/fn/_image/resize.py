@@ -128,17 +128,31 @@ class Resampling(StageOperator):
           sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as `plan` returns them.
         """
         first, count = self.resampled(image.spec)
-        filters = np.empty((a.samples, 2), np.int32)  # the kernel's operand: for shrinking, for enlarging
-        for column, name in enumerate(("min_filter", "mag_filter")):
-            filters[:, column] = a[name if name in a else "interp_type"]
-        if not all(map(self.args.is_static, _FILTER_ARGUMENTS)):
-            self._check_filters(filters)
-        params = {"roi": interval.reshape(len(sizes), -1), "filters": filters}
+        params = {"roi": interval.reshape(len(sizes), -1), "filters": self._filters(a)}
         if ctx.spec.shape is not None:
             return Setup((None,), params)
         shapes = image.shapes.astype(np.int64)
         shapes[:, first : first + count] = sizes
         return Setup((shapes,), params)
+
+    def _filters(self, a: Values) -> np.ndarray:
+        """The kernel's operand ``i32[N, 2]``: the filters for shrinking and for enlarging."""
+        same = all(map(self.args.is_static, _FILTER_ARGUMENTS))
+        if same and a.samples in self._same_filters:
+            return self._same_filters[a.samples]
+        filters = np.empty((a.samples, 2), np.int32)
+        for column, name in enumerate(("min_filter", "mag_filter")):
+            filters[:, column] = a[name if name in a else "interp_type"]
+        if same:
+            self._same_filters[a.samples] = filters
+        else:
+            self._check_filters(filters)
+        return filters
+
+    @functools.cached_property
+    def _same_filters(self) -> dict[int, np.ndarray]:
+        """By the number of samples, if they are the same in every batch."""
+        return {}
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         first, count = self.resampled(ctx.inputs[0])
