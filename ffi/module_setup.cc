@@ -17,6 +17,7 @@ namespace {
 template <class T>
 using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Given = std::optional<Matrix<const double> >;
+using Field = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 bool Plan(Matrix<const double> extents, Matrix<const double> request, Given first, Given last, bool relative,
           ResizeMode mode, Given max_size, bool subpixel_scale, ExtentRounding rounding, Given alignment, int64_t most,
@@ -65,11 +66,11 @@ void Mirror(Matrix<int64_t> start, Matrix<int64_t> step, Matrix<const int64_t> e
 }
 
 // Copies the rows of arrays [S, ...] to their places in the rows of a buffer.
-void PackRows(const std::vector<AnyArray>& arrays, const std::vector<int64_t>& places, Matrix<int32_t> out) {
+void PackRows(const std::vector<Field>& arrays, const std::vector<int64_t>& places, Matrix<int32_t> out) {
   const size_t rows = out.shape(0), room = out.shape(1) * sizeof(int32_t);
   if (arrays.size() != places.size()) throw nb::value_error("pack_rows: lengths differ");
   for (size_t i = 0; i < arrays.size(); i++) {
-    const AnyArray& x = arrays[i];
+    const Field& x = arrays[i];
     if (x.ndim() == 0 || x.shape(0) != rows) throw nb::value_error("pack_rows: numbers of rows differ");
     const size_t bytes = x.nbytes() / (rows == 0 ? 1 : rows);
     if (places[i] < 0 || static_cast<size_t>(places[i]) + bytes > room)

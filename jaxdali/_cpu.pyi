@@ -580,7 +580,7 @@ def bound_windows(shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None
 def mirror_windows(start: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], step: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], extent: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], axis: int, which: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
     """Mirrors an axis of the windows of some samples."""
 
-def pack_rows(arrays: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], places: Sequence[int], out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+def pack_rows(arrays: Sequence[Annotated[NDArray, dict(order='C', device='cpu', writable=False)]], places: Sequence[int], out: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
     Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.
     """

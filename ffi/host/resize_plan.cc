@@ -35,7 +35,7 @@ double Rounded(double x, ExtentRounding how) {
 }
 
 struct Axis {
-  double extent, request, low, high, limit, scale, target;
+  double extent, request, low, high, limit, scale;
   bool given;
 };
 
@@ -68,8 +68,8 @@ bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* int
       Axis& a = axes[static_cast<size_t>(d)];
       good = good && std::isfinite(r.request[k]);
       a.extent = r.extents[k];
-      a.request =
-          a.extent == 0 ? 0 : Single(r.request[k]);  // an empty axis stays so, and does not influence the others
+      // An empty axis stays so, and does not influence the others, as in DALI.
+      a.request = a.extent == 0 ? 0 : Single(r.request[k]);
       a.low = 0;
       a.high = Single(a.extent);
       if (r.first != nullptr) {

@@ -255,7 +255,9 @@ class Operands:
         """The argument buffer."""
         assert self._pool is not None
         args = self._pool.empty((self._S, layout.words), np.int32)
-        _cpu.pack_rows([np.ascontiguousarray(x) for x in self._fields], layout.places, args)
+        fields = map(np.ascontiguousarray, self._fields)
+        # NumPy exports no buffer of types that it does not have itself, such as bfloat16.
+        _cpu.pack_rows([x.view(np.uint8) if x.dtype.kind == "V" else x for x in fields], layout.places, args)
         return args
 
     def _by_shard(self, x: np.ndarray):
