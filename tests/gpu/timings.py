@@ -179,11 +179,12 @@ def measure_others(t: Timings, n: int, height: int, width: int):
         name = f"{reduction.name.lower()} of {size}x{size}"
         show(name, "stencil", weights, extent, extent // 2, np.zeros(n, np.float32), **attrs)
     for reduction in (Reduction.SUM, Reduction.MAX):
-        attrs = {"reduction": int(reduction), "axes": (0, 1), "out": np.float64}
+        attrs = {"reduction": int(reduction), "axes": (0, 1), "out": np.float64, "scratch": elements // 32 * 8}
         t.show(f"{reduction.name.lower()} of each channel", "reduce", images, np.full((n, 1), 3), pixels, np.zeros((n, 0)), **attrs)
     for tiles, what in ((1, "of whole channels"), (8, "in 8x8 tiles")):
         first = np.arange(n, dtype=np.int32) * 3 * tiles * tiles
-        attrs = {"height_axis": 0, "tiles_y": tiles, "tiles_x": tiles, "stretch": tiles == 1, "scratch": 256 * 3 * tiles * tiles * n}
+        scratch = 256 * (3 * tiles * tiles * n + elements // 8192 * 4)
+        attrs = {"height_axis": 0, "tiles_y": tiles, "tiles_x": tiles, "stretch": tiles == 1, "scratch": scratch}
         show(f"equalization {what}", "equalize", np.zeros(n, np.float32), first, np.zeros(0, np.int32), **attrs)
     units = (-(-shapes[:, :2] // MCU_SIDE)).prod(1)
     first, tables = (units.cumsum() - units).astype(np.int32), rng.integers(1, 60, (n, 2, 64)).astype(np.int32)
