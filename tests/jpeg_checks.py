@@ -82,7 +82,8 @@ def decode(
     try:
         with jax.enable_x64(True), jax.default_device(device):
             p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
-            info = _decode.parse_headers(p)
+            ctx: Any = python_types.SimpleNamespace(present=None, pool=pool)
+            info, _ = _decode.parse_headers(ctx, p)
             if orientations is not None:
                 info[:, _cpu.Info.ORIENTATION] = orientations
             if regions is not None:

@@ -42,7 +42,8 @@ class Batch:
         p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
         self.seconds_packing = time.perf_counter() - begin
         begin = time.perf_counter()
-        info = _decode.parse_headers(p)
+        ctx: Any = types.SimpleNamespace(present=None, pool=pool)
+        info, _ = _decode.parse_headers(ctx, p)
         assert not info[:, _cpu.Info.STATUS].any()
         tables = np.zeros((n, _cpu.TABLE_WORDS if with_tables else 0), np.int32)
         scratch = 0
