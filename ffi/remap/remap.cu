@@ -8,14 +8,19 @@ namespace {
 
 template <class T, Interp kSampling>
 struct RemapImages : RemapBatch {
+  static constexpr int kBlocksPerSm = kSampling == Interp::kCubic ? 2 : 1;  // at most 128 registers
+
   struct Plan {
     int64_t units;  // pixels, or elements to copy
     RemapArgs args;
-    bool applied;  // false: elements are copied
+    Divisor width, height;  // of the output
+    bool applied;           // false: elements are copied
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args); e != kOk) return e;
+    s->width = Divisor(s->args.out_size[0]);
+    s->height = Divisor(s->args.out_size[1]);
     s->applied = applied[i] || in.size(i) == 0;
     s->units = s->applied ? s->args.frames * s->args.out_size[0] * s->args.out_size[1] : in.size(i);
     return kOk;
@@ -28,14 +33,26 @@ struct RemapImages : RemapBatch {
       for (int64_t k = first; k < end; k += kThreads) to[k] = from[k];
       return;
     }
+    // Bytes of images mostly have one or three channels: the loops over a known number have no index arithmetic.
+    if constexpr (sizeof(T) == 1) {
+      if (a.channels == 3) return Pixels<3>(s, from, to, first, end);
+      if (a.channels == 1) return Pixels<1>(s, from, to, first, end);
+    }
+    Pixels<0>(s, from, to, first, end);
+  }
+
+ private:
+  template <int C>
+  JAXDALI_HD void Pixels(const Plan& s, const T* from, T* to, int64_t first, int64_t end) const {
+    const RemapArgs& a = s.args;
     for (int64_t k = first; k < end; k += kThreads) {
-      const Quotient row = Divide(k, a.out_size[0]), frame = Divide(row.quotient, a.out_size[1]);
+      const auto row = s.width.Divide(static_cast<uint64_t>(k)), frame = s.height.Divide(row.quotient);
+      const int64_t f = static_cast<int64_t>(frame.quotient), x = static_cast<int64_t>(row.rest),
+                    y = static_cast<int64_t>(frame.rest);
       // A switch for each pixel costs nothing compared with its reads. A kernel for each kind of points would cost
       // minutes of nvcc.
-      const Point point =
-          WithPoints(points, [&](auto p) { return SourcePoint<p.value>(a, frame.quotient, row.rest, frame.rest); });
-      SamplePixel<T, kSampling>(a, from + frame.quotient * a.in_size[0] * a.in_size[1] * a.channels, point,
-                                to + k * a.channels);
+      const Point point = WithPoints(points, [&](auto p) { return SourcePoint<p.value>(a, f, x, y); });
+      SamplePixel<T, kSampling, C>(a, from + f * a.in_size[0] * a.in_size[1] * a.channels, point, to + k * a.channels);
     }
   }
 };

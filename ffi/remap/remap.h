@@ -195,12 +195,14 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
     TapWeights<kTaps>(fx, wx);
     TapWeights<kTaps>(fy, wy);
     if (first_x >= 0 && first_y >= 0 && first_x + kTaps <= width && first_y + kTaps <= height) {
-      const T* from = in + (first_y * width + first_x) * channels;
+      const T* rows[kTaps];
+      for (int j = 0; j < kTaps; j++) rows[j] = in + ((first_y + j) * width + first_x) * channels;
       for (int64_t c = 0; c < channels; c++) {
         float sum = 0;
         for (int j = 0; j < kTaps; j++) {
+          const T* at = rows[j] + c;
           float line = 0;
-          for (int k = 0; k < kTaps; k++) line += static_cast<float>(from[(j * width + k) * channels + c]) * wx[k];
+          for (int k = 0; k < kTaps; k++) line += static_cast<float>(at[k * channels]) * wx[k];
           sum += line * wy[j];
         }
         out[c] = ConvertTo<T>(sum);
