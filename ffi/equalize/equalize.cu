@@ -136,7 +136,7 @@ struct Pixels : EqualizeBatch {
     int64_t units;  // pixels
     EqualizeArgs args;
     uint8_t* tables;
-    Divisor each, width, height;  // planes of an outer index, and the image
+    Divisor each, image, width;  // planes of an outer index, pixels of a plane and of its row
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
@@ -144,20 +144,20 @@ struct Pixels : EqualizeBatch {
     if (Status e = Sample(i, &s->args, &s->tables); e != kOk) return e;
     s->units = a.planes * a.height * a.width;
     s->each = Divisor(a.inner / a.channels);
+    s->image = Divisor(a.height * a.width);
     s->width = Divisor(a.width);
-    s->height = Divisor(a.height);
     return kOk;
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
     for (int64_t i = first; i < end; i += kThreads) {  // in the order of memory
-      const auto place = s.each.Divide(static_cast<uint64_t>(i)), column = s.width.Divide(place.quotient);
-      const auto row = s.height.Divide(column.quotient);
-      const auto plane = static_cast<int64_t>(row.quotient) * s.each.n() + static_cast<int64_t>(place.rest);
+      const auto place = s.each.Divide(static_cast<uint64_t>(i)), pixel = s.image.Divide(place.quotient);
+      const auto plane = static_cast<int64_t>(pixel.quotient) * s.each.n() + static_cast<int64_t>(place.rest);
       Between v{}, h{};
       if (Tiles() > 1) {
-        v = Around(static_cast<int64_t>(row.rest), a.tile_height, tiles_y);
-        h = Around(static_cast<int64_t>(column.rest), a.tile_width, tiles_x);
+        const auto row = s.width.Divide(pixel.rest);
+        v = Around(static_cast<int64_t>(row.quotient), a.tile_height, tiles_y);
+        h = Around(static_cast<int64_t>(row.rest), a.tile_width, tiles_x);
       }
       Put(a, s.tables + plane * Tiles() * kBins, i * a.channels, v, h);
     }

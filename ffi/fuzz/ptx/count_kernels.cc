@@ -162,14 +162,20 @@ void CountNeighbourhoods(Counter& count) {
 }
 
 void CountWholes(Counter& count) {
-  count.operator()<ReduceBatch>("reduce: sum of all", LaunchReduce, Photo(), Image(DType::kF32, {1}),
-                                [&](ReduceBatch* b) {
-                                  b->what = Reduction::kSum;
-                                  b->axes = 7;
-                                });
+  for (const bool channels : {false, true}) {
+    std::vector<float> parts(2 * kSide * kSide * kChannels / ReduceBatch::kElementsPerPart);
+    count.operator()<ReduceBatch>(channels ? "reduce: sum of channels" : "reduce: sum of all", LaunchReduce, Photo(),
+                                  Image(DType::kF32, {channels ? kChannels : 1}), [&](ReduceBatch* b) {
+                                    b->what = Reduction::kSum;
+                                    b->axes = channels ? 3 : 7;
+                                    b->scratch = parts.data();
+                                    b->scratch_size = static_cast<int64_t>(parts.size());
+                                  });
+  }
   const std::vector<float> limit{0};
   const std::vector<int32_t> first{0};
-  std::vector<float> tables(kChannels * kBins / sizeof(float));
+  std::vector<float> tables(kSide * kSide * kChannels / EqualizeBatch::kElementsPerPart * kBins +
+                            kChannels * kBins / sizeof(float));
   count.operator()<EqualizeBatch>("equalize: channels", LaunchEqualize, Photo(), Photo(), [&](EqualizeBatch* b) {
     b->limit = limit.data();
     b->first_table = first.data();
