@@ -337,8 +337,11 @@ def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
     assert len(spy.refused) == batches
     alone = after in ("arithmetic", "a function")
     assert spy.taken.count(0) == batches * alone  # nothing but the refused images, and these not by the kernels
-    first = spy.taken[: 3 + batches]  # the first epoch, in which each image went to the kernels once, or with its batch twice
-    assert sum(first) == 18 + (0 if alone else 4)
+    passes = [n for n in spy.taken if n]  # in the first epoch each image went to the kernels once, or with its batch twice
+    if alone:
+        assert passes[:3] == [6, 6, 6]
+    else:  # the first batch of the next epoch may have been prepared before
+        assert sorted(passes[:5]) == [4, 6, 6, 6, 6]
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
