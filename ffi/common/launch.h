@@ -245,6 +245,7 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
+  static_assert(kThreads == ptx::kBlockThreads);
   return blocks > 0 ? ptx::Launch(typeid(Kernel).name(), &kernel, sizeof kernel, blocks) : nullptr;
 }
 

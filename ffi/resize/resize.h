@@ -68,11 +68,12 @@ struct Axis {
   float start;      // first tap of output 0, before rounding up
   float step;       // table entries per source sample
   double support;   // number of taps; may be too large to allocate, see Taps::Make
-  int base = 0;     // source sample from which tap positions are counted
+  int base;         // source sample from which tap positions are counted
 
   JAXDALI_HD static Axis Make(int64_t n_in, int64_t n_out, float lo, float hi, Interp min_filter, Interp mag_filter,
                               bool antialias) {
-    Axis a;
+    Axis a;  // without a constructor, since it is in shared memory
+    a.base = 0;
     a.n_in = n_in;
     a.n_out = n_out;
     a.lo = lo;

@@ -166,7 +166,7 @@ T Insert(T a, T b, uint32_t at, uint32_t bits) {
 // dp2a: c + the products of the 16-bit halves of a and two bytes of b.
 template <class A, class B>
 const Instruction* DotProduct2(const Instruction& i, Thread& t) {
-  const auto a = Get<uint32_t>(t, i.sources[0]), b = Get<uint32_t>(t, i.sources[1]) >> (i.high ? 16 : 0);
+  const auto a = Get<uint32_t>(t, i.sources[0]), b = Get<uint32_t>(t, i.sources[1]) >> (i.flag ? 16 : 0);
   int64_t sum = Get<int32_t>(t, i.sources[2]);
   for (int k = 0; k < 2; k++) sum += int64_t{static_cast<A>(a >> 16 * k)} * static_cast<B>(b >> 8 * k);
   Set(t, i.destinations[0], static_cast<uint32_t>(sum));
@@ -178,7 +178,7 @@ enum class Combine { kNone, kAnd, kOr, kXor };
 template <class F, class T, Combine combine>
 const Instruction* SetPredicate(const Instruction& i, Thread& t) {
   bool result = F{}(Get<T>(t, i.sources[0]), Get<T>(t, i.sources[1]));
-  const bool other = combine != Combine::kNone && Get<bool>(t, i.sources[2]) != i.high;  // high: negated
+  const bool other = combine != Combine::kNone && Get<bool>(t, i.sources[2]) != i.flag;  // flag: negated
   if constexpr (combine == Combine::kAnd) result = result && other;
   if constexpr (combine == Combine::kOr) result = result || other;
   if constexpr (combine == Combine::kXor) result = result != other;
@@ -252,7 +252,7 @@ uint8_t* Find(const Instruction& i, Thread& t) {
   }
   if constexpr (space == Space::kGeneric || space == Space::kParameter) {
     const uint64_t at = address - kParameterWindow;
-    if (kind != Kind::kWrite && kind != Kind::kAtomic && at + bytes <= b.parameter_bytes)
+    if (kind != Kind::kWrite && kind != Kind::kAtomic && at < b.parameter_bytes && at + bytes <= b.parameter_bytes)
       return const_cast<uint8_t*>(b.parameters) + at;
   }
   Fail(i, t,
@@ -402,7 +402,7 @@ void Ballot(const Instruction& i, Thread* warp) {
   CheckMask(i, warp, i.sources[1]);
   uint32_t votes = 0;
   for (unsigned k = 0; k < kWarpThreads; k++)
-    votes |= static_cast<uint32_t>(Get<bool>(warp[k], i.sources[0]) != i.high) << k;
+    votes |= static_cast<uint32_t>(Get<bool>(warp[k], i.sources[0]) != i.flag) << k;
   for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], votes);
 }
 
@@ -411,7 +411,7 @@ void Vote(const Instruction& i, Thread* warp) {
   CheckMask(i, warp, i.sources[1]);
   bool result = all;
   for (unsigned k = 0; k < kWarpThreads; k++) {
-    const bool vote = Get<bool>(warp[k], i.sources[0]) != i.high;
+    const bool vote = Get<bool>(warp[k], i.sources[0]) != i.flag;
     result = all ? result && vote : result || vote;
   }
   for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], result);
@@ -491,8 +491,8 @@ class Decoder {
   // A predicate, perhaps negated.
   void Predicate(int k) {
     std::string_view text = Operand();
-    i_.high = text[0] == '!';
-    i_.sources[k] = scope_.Value(Trim(text.substr(i_.high ? 1 : 0)), {Type::kPredicate, 1});
+    i_.flag = text[0] == '!';
+    i_.sources[k] = scope_.Value(Trim(text.substr(i_.flag ? 1 : 0)), {Type::kPredicate, 1});
   }
   static std::vector<std::string_view> Parts(std::string_view text) {  // of a vector
     return text[0] == '{' ? Split(text.substr(1, text.size() - 2), ',') : std::vector{text};
@@ -977,7 +977,7 @@ class Decoder {
       });
     }
     if (name == "dp2a") {
-      i_.high = s_.Take("hi");
+      i_.flag = s_.Take("hi");
       s_.Take("lo");
       Sources({kU32, kU32, kU32});
       if (s_.second_type.kind == Type::kSigned) {

@@ -75,6 +75,19 @@ class Kernels {
                     static_cast<long>(kernel.launches), type.c_str());
   }
 
+  int DecodeAll() {
+    bool good = true;
+    for (auto& [type, kernel] : kernels_) {
+      try {
+        Get(type);
+      } catch (const Fault& fault) {
+        std::printf("%s: %s\n", type.c_str(), fault.what());
+        good = false;
+      }
+    }
+    return good ? static_cast<int>(kernels_.size()) : 0;
+  }
+
   Kernel& Get(const std::string& type) {
     const auto at = kernels_.find(type);
     if (at == kernels_.end()) throw Fault("not in the PTX");
@@ -88,6 +101,11 @@ class Kernels {
   std::vector<std::unique_ptr<Module>> modules_;
   std::map<std::string, Kernel> kernels_;
 };
+
+Kernels& AllKernels() {
+  static Kernels kernels;
+  return kernels;
+}
 
 // What a block needs while it runs, kept for the next one.
 class Machine {
@@ -108,7 +126,7 @@ class Machine {
     shared_history_.resize(shared_.size());
     block_.shared = shared_.data();
     block_.shared_history = shared_history_.data();
-    registers_.resize(std::max<size_t>(registers_.size(), size_t{kBlockThreads} * kernel.all_registers));
+    registers_.resize(std::max<size_t>(registers_.size(), size_t{kBlockThreads} * kernel.all_registers), kGarbage);
     local_.resize(std::max<size_t>(local_.size(), size_t{kBlockThreads} * kernel.all_frame_bytes));
     const uint32_t launch = phase_ + 1;
     for (const uint32_t index : order) {
@@ -120,6 +138,8 @@ class Machine {
   }
 
  private:
+  static constexpr uint64_t kGarbage = 0xA5A5A5A5A5A5A5A5;
+
   void RunBlock(std::minstd_rand& random) {
     const Function& kernel = *block_.kernel;
     for (const Range& variable : kernel.shared)  // garbage
@@ -212,12 +232,11 @@ void Fail(const Instruction& i, const Thread& t, const std::string& what) {
 }
 
 const char* Launch(const char* type, const void* parameter, size_t size, int64_t blocks) {
-  static Kernels kernels;
   static Machine machine;
   static std::string problem;
   const std::string name = Demangled(type);
   try {
-    Kernel& kernel = kernels.Get(name);
+    Kernel& kernel = AllKernels().Get(name);
     const auto& parameters = kernel.function->parameters;
     if (parameters.size() != 1 || parameters[0].size != size)
       throw Fault("the parameter has " + std::to_string(parameters.empty() ? 0 : parameters[0].size) +
@@ -232,6 +251,8 @@ const char* Launch(const char* type, const void* parameter, size_t size, int64_t
   }
   return nullptr;
 }
+
+int DecodeAll() { return AllKernels().DecodeAll(); }
 
 uint64_t InstructionCount() { return executed; }
 

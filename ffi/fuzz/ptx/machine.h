@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ffi/fuzz/ptx/launch.h"
 #include "ffi/fuzz/ptx/memory.h"
 
 namespace jaxdali::ptx {
@@ -15,7 +16,7 @@ struct Instruction;
 struct Function;
 struct Thread;
 
-inline constexpr unsigned kBlockThreads = 256, kWarpThreads = 32;
+inline constexpr unsigned kWarpThreads = 32;
 
 // Runs an instruction and returns the next one. Null if the thread stops; `state` says why.
 using Handler = const Instruction* (*)(const Instruction&, Thread&);
@@ -49,7 +50,7 @@ struct Instruction {
   WarpHandler run_warp = nullptr;
   uint32_t guard = kTrue;  // a register
   bool guard_value = true;
-  bool high = false;       // dp2a: which bytes
+  bool flag = false;       // dp2a: the higher bytes; a predicate: negated
   uint16_t used = 0xFFFF;  // bytes of a vector that are used
   uint32_t number = 0;     // of all instructions
   uint32_t destinations[4] = {};
