@@ -59,6 +59,11 @@ class Counter {
     B batch{};
     batch.in = in.batch;
     batch.out = out.batch;
+    std::vector<float> scratch(1 << 20);  // more than any kernel needs
+    if constexpr (requires { batch.scratch; }) {
+      batch.scratch = scratch.data();
+      batch.scratch_size = static_cast<int64_t>(scratch.size());
+    }
     set(&batch);
     const std::vector<int32_t> present{1};
     std::vector<int32_t> status{-1};
@@ -135,15 +140,12 @@ void CountNeighbourhoods(Counter& count) {
   for (const int n : {3, 5, 13}) {
     const std::vector<float> window(static_cast<size_t>(2 * n), 1.F / static_cast<float>(n));
     const std::vector<int32_t> taps{n, n};
-    std::vector<float> scratch(2 * (kSide * kSide * kChannels + kAlignment));
     const std::string name = "filter: " + std::to_string(n) + " x " + std::to_string(n);
     count.operator()<FilterBatch>(name.c_str(), LaunchFilter, Photo(), Photo(), [&](FilterBatch* b) {
       b->window = window.data();
       b->taps = taps.data();
       b->axes = 2;
       b->most = n;
-      b->scratch = scratch.data();
-      b->scratch_size = static_cast<int64_t>(scratch.size());
     });
   }
   for (const int n : {3, 5}) {
@@ -163,34 +165,24 @@ void CountNeighbourhoods(Counter& count) {
 
 void CountWholes(Counter& count) {
   for (const bool channels : {false, true}) {
-    std::vector<float> parts(2 * kSide * kSide * kChannels / ReduceBatch::kElementsPerPart);
     count.operator()<ReduceBatch>(channels ? "reduce: sum of channels" : "reduce: sum of all", LaunchReduce, Photo(),
                                   Image(DType::kF32, {channels ? kChannels : 1}), [&](ReduceBatch* b) {
                                     b->what = Reduction::kSum;
                                     b->axes = channels ? 3 : 7;
-                                    b->scratch = parts.data();
-                                    b->scratch_size = static_cast<int64_t>(parts.size());
                                   });
   }
   const std::vector<float> limit{0};
   const std::vector<int32_t> first{0};
-  std::vector<float> tables(kSide * kSide * kChannels / EqualizeBatch::kElementsPerPart * kBins +
-                            kChannels * kBins / sizeof(float));
   count.operator()<EqualizeBatch>("equalize: channels", LaunchEqualize, Photo(), Photo(), [&](EqualizeBatch* b) {
     b->limit = limit.data();
     b->first_table = first.data();
     b->tiles_y = b->tiles_x = 1;
-    b->scratch = tables.data();
-    b->scratch_size = static_cast<int64_t>(tables.size());
   });
   const std::vector<int32_t> quantizers(128, 9);
-  std::vector<float> units(7 * 7 * kMcuBytes / sizeof(float));
   count.operator()<JpegDistortionBatch>("jpeg_distortion", LaunchJpegDistortion, Photo(), Photo(),
                                         [&](JpegDistortionBatch* b) {
                                           b->tables = quantizers.data();
                                           b->first_unit = first.data();
-                                          b->scratch = units.data();
-                                          b->scratch_size = static_cast<int64_t>(units.size());
                                         });
 }
 

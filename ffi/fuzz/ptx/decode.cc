@@ -107,6 +107,18 @@ const Instruction* Divide(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
+// f to both halves of two words.
+template <class F>
+uint32_t OfHalves(uint32_t a, uint32_t b, F f) {
+  const auto half = [](uint32_t word, int k) {
+    return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(word >> 16 * k)));
+  };
+  uint32_t result = 0;
+  for (int k = 0; k < 2; k++)
+    result |= uint32_t{std::bit_cast<uint16_t>(static_cast<_Float16>(f(half(a, k), half(b, k))))} << 16 * k;
+  return result;
+}
+
 // Floats to integers: cut to the range. NaN is zero, or the highest bit alone where 64 bits are involved.
 template <class D, class S>
 D ToInteger(S value) {
@@ -787,6 +799,12 @@ class Decoder {
     if (type.kind == Type::kFloat) s_.Take("rn");  // all others are unknown
     if (name == "setp") return Comparison();
     Destination();
+    if ((name == "min" || name == "max") && s_.Take("f16x2")) {
+      Sources({kU32, kU32});
+      const auto make = [](auto f) { return Make<uint32_t, uint32_t, uint32_t>(f); };
+      return name == "min" ? make([](uint32_t a, uint32_t b) { return OfHalves(a, b, Smaller<float>); })
+                           : make([](uint32_t a, uint32_t b) { return OfHalves(a, b, Larger<float>); });
+    }
     if (name == "add" || name == "sub" || name == "min" || name == "max") {
       Sources({type, type});
       return WithNumber(type, [&](auto z) {
