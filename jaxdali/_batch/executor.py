@@ -15,7 +15,6 @@ from .._core.building import warn
 from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
-from .._core.ragged import Packed
 from .._core.redaction import redacted, shown_error
 from .._core.settings import own_settings
 from .._core.system import available_cpus
@@ -347,4 +346,4 @@ def _nbytes(output: Any) -> int:
     if isinstance(output, (list, tuple)):  # the parts of a ragged output, or metadata
         return sum(getattr(x, "nbytes", 0) for x in output)
     data: Any = output.data if isinstance(output, Value) else output
-    return int(data.data.nbytes if isinstance(data, Packed) else data.nbytes)
+    return data.nbytes

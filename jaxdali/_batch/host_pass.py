@@ -15,7 +15,7 @@ from .._core.context import HostContext
 from .._core.errors import OperatorError
 from .._core.graph import DataNode
 from .._core.operator import EagerOperator, HostOperator, ProgramOperator, SourceOperator
-from .._core.ragged import Packed, pack, rounded_up
+from .._core.ragged import pack, rounded_up
 from .._core.redaction import shown_error
 from .._core.values import Spec, Value
 from .._plan.binding import BoundPlan
@@ -204,7 +204,7 @@ class HostPass:
         assert data is not None, maker.op.name
         if meter.enabled:
             samples = self._resources.N if (present := batch.present_in(maker.presence)) is None else int(present.sum())
-            meter.count("to host", maker.name, samples, data.data.nbytes if isinstance(data, Packed) else data.nbytes)
+            meter.count("to host", maker.name, samples, data.nbytes)
         if ref not in self._told:
             self._told.add(ref)
             _tell(reader, maker)
@@ -336,8 +336,7 @@ class HostPass:
             batch.values[ref] = Value(spec, shapes, data, present)
             if self._resources.meter.enabled:
                 stage = "read" if isinstance(step.op, SourceOperator) else "host"
-                nbytes = data.data.nbytes if isinstance(data, Packed) else data.nbytes
-                self._resources.meter.count(stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), nbytes)
+                self._resources.meter.count(stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), data.nbytes)
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
         """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if that is large

@@ -58,8 +58,8 @@ class Outputs:
         if value.data is not None or result is None:
             return value
         if isinstance(result, Ragged):
-            offsets, _ = plan_offsets(value.shapes, len(self._shards.devices))
-            rows = np.stack([np.asarray(p) for p in by_shard(result.data, self._shards)])
+            offsets, need = plan_offsets(value.shapes, len(self._shards.devices))
+            rows = np.stack([np.asarray(p)[:need] for p in by_shard(result.data, self._shards)])
             return Value(value.spec, value.shapes, Packed(rows, offsets, value.shapes))
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 

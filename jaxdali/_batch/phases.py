@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from .._core.operator import NativeOperator
 from .._core.ragged import Capacities
+from .._core.values import narrow
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
 from .._plan.segments import Segment, segments
@@ -66,7 +67,9 @@ class Phases:
             ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
             scratch = [step.id for s in found for step in s.native]
             at_ragged = (step for s in found for step in s.steps if any(plan.spec(r).shape is None for r in (*step.inputs, *step.outputs)))
-            roomy = not resources.accelerator and all(isinstance(step.op, NativeOperator) for step in at_ragged)
+            only_kernels = all(isinstance(step.op, NativeOperator) and step.op.only_kernels for step in at_ragged)
+            as_made = all(narrow(plan.spec(r).dtype) == plan.spec(r).dtype for r in ragged)  # otherwise XLA converts whole buffers
+            roomy = not resources.accelerator and only_kernels and as_made
             capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B, roomy)
             carried = {r for s in found for r in s.carried}
             first = sum(len(p.segments) for p in self._known)

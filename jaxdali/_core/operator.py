@@ -244,6 +244,7 @@ class NativeOperator(ProgramOperator):
     such kernel."""
 
     kernel: ClassVar[str]  # the kernel that lower() calls
+    only_kernels: ClassVar[bool] = False  # whether lower() does nothing else with ragged values; kernels touch samples only
 
     def setup_reads(self, i: int) -> bool:
         return i > 0
@@ -276,6 +277,8 @@ class StageOperator(NativeOperator):
 
     The kernel must be one that ffi/chain supports. See Note [The chain].
     """
+
+    only_kernels = True
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         """The kernel's operands and attributes."""

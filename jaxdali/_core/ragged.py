@@ -62,6 +62,11 @@ class Packed:
         return len(self.shapes)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all samples, without the unused parts of the buffers."""
+        return int(self.shapes.prod(axis=1).sum()) * self.data.itemsize
+
+    @property
     def used(self) -> int:
         """Elements that the fullest row uses."""
         return int((self.offsets.astype(np.int64) * ALIGNMENT + self.shapes.prod(axis=1)).max(initial=0))
@@ -168,7 +173,8 @@ def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
 
 
 ROOM, MOST_ROOM = 1.9, 5.0
-WASTE, PATIENCE = 4, 16  # see `Capacities`
+LEAST_ROOMY = 1 << 25  # elements; see `Capacities` for this and the following
+WASTE, PATIENCE = 4, 16
 
 
 def rounded_up(n: int) -> int:
@@ -182,6 +188,11 @@ def cut_down(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> dict[An
     sixths, so a set of capacities has at most six programs."""
     sixths = max([1, *(-(-6 * n // capacities[k]) for k, n in needs.items())])
     return {k: -(-capacities[k] * sixths // (6 * ALIGNMENT)) * ALIGNMENT for k in needs}
+
+
+def roomy(elements: int) -> int:
+    """Elements of a buffer that is as large as a roomy program's buffer for such a batch, so that the program reads it in place."""
+    return max(int(MOST_ROOM * elements), LEAST_ROOMY) + ALIGNMENT
 
 
 # Note [Shared capacities]
@@ -206,12 +217,14 @@ class Capacities:
 
     Args:
       samples: in a batch of one shard.
-      roomy: whether unused parts of buffers cost no time. The first set then has more room, so that batches rarely exceed it before the
-        next one is compiled: four standard deviations of sizes that vary by their mean, and one sample of nine times the mean.
+      roomy: whether unused parts of buffers cost neither time nor memory, because no page of them is touched. The first set then has so
+        much room that batches do not exceed it before the next one is compiled: 1 + 12 / sqrt(samples) times the need, and at least
+        `LEAST_ROOMY` elements, because the few samples of a small batch may have a twentieth of what a later one has.
     """
 
     def __init__(self, samples: int, roomy: bool = False):
-        self._room = min(1 + 4 / math.sqrt(samples) + 8 / samples, MOST_ROOM) if roomy else min(1 + 3 / math.sqrt(samples), ROOM)
+        self._room = min(1 + 12 / math.sqrt(samples), MOST_ROOM) if roomy else min(1 + 3 / math.sqrt(samples), ROOM)
+        self._least = LEAST_ROOMY if roomy else 0
         self._largest: dict[Any, int] = {}
         self._sets: list[dict[Any, int]] = []  # in increasing order
         self._present: dict[Any, int] = {}  # that of the last batch
@@ -257,7 +270,7 @@ class Capacities:
 
     def _made(self, largest: Mapping[Any, int]) -> dict[Any, int]:
         """Makes a new set."""
-        made = {k: int(self._room * n) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
+        made = {k: max(int(self._room * n), self._least) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
         self._room = ROOM
         if made not in self._sets:
             self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))

@@ -168,11 +168,12 @@ class Operands:
         self._fields: list[np.ndarray] = []
         self._controls = 0
         self._kinds: list[Any] = []
+        self._in_buffers: list[np.ndarray | Packed] = []  # what the buffers hold
         self.buffers: list[np.ndarray] = []
 
     @property
     def nbytes(self) -> int:
-        return sum(x.nbytes for x in (*self._fields, *self.buffers))
+        return sum(x.nbytes for x in (*self._fields, *self._in_buffers))
 
     def control(self, pool_id: int, present: np.ndarray | None):
         """Adds the thread pool of native calls, and the samples that they work on (None: all)."""
@@ -189,6 +190,7 @@ class Operands:
         assert data is not None
         if isinstance(data, Packed):
             self._kinds.append(RaggedOperand)
+            self._in_buffers.append(data)
             self.buffers.append(self._resized(data, capacity))
             self._layout(data.offsets, data.shapes)
         elif data[:1].nbytes <= SMALL_ROW:
@@ -196,6 +198,7 @@ class Operands:
             self._by_shard(data)
         else:
             self._kinds.append(DenseOperand)
+            self._in_buffers.append(data)
             shape = (self._S, self._B, *data.shape[1:])
             if self._pool is None:
                 self.buffers.append(np.broadcast_to(np.zeros((), data.dtype), shape))

@@ -11,7 +11,8 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.expressions import Arithmetic
-from .._core.ragged import ALIGNMENT, ROOM, BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets, rounded_up
+from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
+from .._core.ragged import roomy as _roomy
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
 from .._tensors.thumbnails import SHOWN, page_of
@@ -393,7 +394,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
         return Batch(np.stack(arrays), None, layout)
 
     def empty(elements: int, dtype: np.dtype) -> np.ndarray:
-        return _pool.empty((1, rounded_up(int(ROOM * elements) + 2 * ALIGNMENT)) if roomy else (1, max(elements, 1)), dtype)
+        return _pool.empty((1, _roomy(elements) if roomy else max(elements, 1)), dtype)
 
     packed = pack(arrays, 1, empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)

@@ -49,6 +49,7 @@ class LookupOperator(NativeOperator):
     """A function of bytes, as a table for each sample."""
 
     kernel = "table"
+    only_kernels = True
 
     def table(self, parameter: np.ndarray | None, N: int) -> np.ndarray:
         """``u8[N, 256]``, or ``[1, 256]`` for all, of a number for each sample."""

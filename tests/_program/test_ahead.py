@@ -119,15 +119,19 @@ def test_a_script_that_takes_one_batch_compiles_one_program():
     assert sum(seen.values()) == 1
 
 
+def photos(rng, samples):
+    """Elements of a batch of photos as in ImageNet: most are alike, one of 25 has ten times as many pixels."""
+    return {"x": int((570_000 * rng.lognormal(0, 0.3, samples) * np.where(rng.random(samples) < 0.04, 10, 1)).sum())}
+
+
 def test_few_capacities_for_sizes_as_photos_have_them():
-    """Areas as in ImageNet: most photos are alike, one of 25 has seven times as many pixels."""
     rng = np.random.default_rng(0)
     for samples in (1, 4, 32):
         for roomy in (False, True):
             capacities, missed = Capacities(samples, roomy), 0
             ready = []
             for i in range(1000):
-                need = {"x": int((190_000 * rng.lognormal(0, 0.3, samples) * np.where(rng.random(samples) < 0.04, 10, 1)).sum())}
+                need = photos(rng, samples)
                 found = capacities.fit(need, ready.__contains__)
                 assert found["x"] >= need["x"]
                 missed += i > 100 and found not in ready
@@ -135,6 +139,18 @@ def test_few_capacities_for_sizes_as_photos_have_them():
                     ready += [x for x in [found, *capacities.ahead()] if x not in ready]
             assert not missed  # what is needed after a hundred batches was compiled before
             assert len(ready) <= 8
+
+
+@pytest.mark.parametrize("samples", [1, 2, 4, 8, 16, 32, 64, 256])
+def test_the_first_capacities_are_enough_until_others_are_compiled(samples):
+    """That takes as long as 150 small batches, or 20 of 32 photos."""
+    rng = np.random.default_rng(0)
+    exceeded = 0
+    for _ in range(100):
+        capacities = Capacities(samples, roomy=True)
+        first = capacities.fit(photos(rng, samples))
+        exceeded += any(capacities.fit(photos(rng, samples), first.__eq__) != first for _ in range(max(20, 150 // samples)))
+    assert exceeded <= 2
 
 
 def test_capacities_ahead_end_where_a_batch_can_not_be_addressed():

@@ -20,6 +20,7 @@ class ColorMatrix(NativeOperator):
     """A linear map of the channels of each pixel, with an offset."""
 
     kernel = "color"
+    only_kernels = True
     colors: ClassVar[int] = 3  # channels it is a map of; 1: of each element, in data of any layout
     dtype: np.dtype | None
 

@@ -22,6 +22,7 @@ class PointGather(NativeOperator):
     """A gather: each output pixel is the image's value at a point, which is computed or given."""
 
     kernel = "remap"
+    only_kernels = True
     points: ClassVar[Points]
     layouts: ClassVar[tuple[str, ...]] = ("HWC", "FHWC")
     types: ClassVar[tuple[str, ...]] = ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")

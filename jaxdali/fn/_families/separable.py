@@ -19,6 +19,7 @@ class Separable(NativeOperator):
     """A window along each spatial axis; at borders the image is mirrored about the centre of its outermost pixel."""
 
     kernel = "filter"
+    only_kernels = True
     dtype: np.dtype | None
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:

@@ -35,6 +35,7 @@ class Stencil(NativeOperator):
     """A reduction of the window around each element, over the two or three spatial axes."""
 
     kernel = "stencil"
+    only_kernels = True
     reduction: ClassVar[StencilReduction]
 
     @property

@@ -25,6 +25,7 @@ class Equalize(NativeOperator):
 
     name = "equalize"
     kernel = "equalize"
+    only_kernels = True
 
     @property
     def tiles(self) -> tuple[int, int]:

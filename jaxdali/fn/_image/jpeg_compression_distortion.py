@@ -33,6 +33,7 @@ class JpegCompressionDistortion(NativeOperator):
 
     name = "jpeg_compression_distortion"
     kernel = "jpeg_distortion"
+    only_kernels = True
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout = image_layout(image, ("HWC", "FHWC"))

@@ -27,6 +27,7 @@ class Laplacian(Separable):
     others."""
 
     name = "laplacian"
+    only_kernels = False  # the derivatives are added
     normalized_kernel: bool
 
     def __post_init__(self):

@@ -29,6 +29,7 @@ class Merge(HostOperator, NativeOperator):
 
     name = "if"
     kernel = "merge"
+    only_kernels = True
     tree: Tree = (2, 0, 1)
 
     @property
