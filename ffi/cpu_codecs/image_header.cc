@@ -86,6 +86,10 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
       if (!frame) Fail(h, kCorrupt);
       return;
     }
+    if (marker == 0xF7 && !frame) {  // the frame of JPEG-LS (ITU-T T.87)
+      h->format = static_cast<int32_t>(Format::kUnknown);
+      return Fail(h, kUnknownFormat);
+    }
     int64_t length = b.u16(at);
     if (b.past_end) break;
     if (length < 2) {

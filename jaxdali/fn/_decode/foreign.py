@@ -10,6 +10,22 @@ SUPPORTED = "JPEG, PNG, WebP, GIF, BMP, TIFF, PNM, JPEG 2000, AVIF, JPEG XL, HEI
 _BEGINNINGS = (
     (b"8BPS", "a Photoshop image (PSD)"),
     (b"\0\0\1\0", "an icon (ICO)"),
+    (b"icns", "an icon (ICNS)"),
+    (b"\xff\xd8\xff", "a JPEG-LS image"),  # a JPEG is known
+    (b"II\xbc\1", "a JPEG XR image"),
+    *((bytes((0, 0, kind, 0, 0, 0, 0, 0)), "a Targa image (TGA)") for kind in (2, 3, 10, 11)),
+    (b"\n\5\1", "a PCX image"),
+    (b"\1\xda", "an SGI image"),
+    (b"PF\n", "a PFM image"),
+    (b"Pf\n", "a PFM image"),
+    (b"P7\n", "a PAM image"),
+    (b"SIMPLE  =", "a FITS image"),
+    (b"%!PS", "a PostScript document"),
+    (b"\x8aMNG", "an MNG animation"),
+    (b"\x1a\x45\xdf\xa3", "a Matroska or WebM video"),
+    (b"RIFF", "a file of the RIFF family, as WAV and AVI are"),
+    (b"fLaC", "a FLAC recording"),
+    (b"OggS", "an Ogg file"),
     (b"\x76\x2f\x31\x01", "an OpenEXR image"),
     (b"#?RADIANCE", "a Radiance HDR image"),
     (b"DDS ", "a DDS texture"),
@@ -27,7 +43,9 @@ def known_as(data: np.ndarray) -> str:
     head = data[:256].tobytes()
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     found = next((what for start, what in _BEGINNINGS if head.startswith(start)), None)
-    if head[4:8] == b"ftyp":
+    if head[128:132] == b"DICM":
+        found = "a DICOM file, for which a decoder can be registered"
+    elif head[4:8] == b"ftyp":
         found = "a video or another file of the MP4 family"
     elif text.startswith((b"<!doctype html", b"<html")):
         found = "an HTML page, which servers send instead of a missing file"

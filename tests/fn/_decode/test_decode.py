@@ -201,6 +201,14 @@ def test_bad_file_raises(name):
 FOREIGN = {
     "an icon (ICO)": encode(picture(16, 16), "ICO"),
     "a DDS texture": encode(picture(4, 4), "DDS"),
+    "a Targa image (TGA)": encode(picture(4, 4), "TGA"),
+    "a PCX image": encode(picture(4, 4), "PCX"),
+    "an SGI image": encode(picture(4, 4), "SGI"),
+    "an icon (ICNS)": encode(picture(16, 16), "ICNS"),
+    "a PostScript document": encode(picture(4, 4), "EPS"),
+    # SOI, a comment, the frame, and the beginning of a scan
+    "a JPEG-LS image": bytes.fromhex("ffd8 fffe 0004 6162 fff7 000b 08 0004 0004 01 01 11 00 ffda 0008 01 01 00 00 00 00"),
+    "a DICOM file, for which a decoder can be registered": bytes(128) + b"DICM" + bytes(40),
     "a video or another file of the MP4 family": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
     "a Photoshop image (PSD)": b"8BPS\0\1" + bytes(40),
     "an HTML page, which servers send instead of a missing file": b"\n<!DOCTYPE html><html>not found</html>",
