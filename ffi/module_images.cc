@@ -131,13 +131,14 @@ void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, 
   });
 }
 
-int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits) {
+int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int groups) {
   jpeg::ImageTable* rows = Tables(tables);
   const auto n = static_cast<int64_t>(tables.shape(0));
   if (shards <= 0 || n % shards != 0) throw nb::value_error("plan_jpeg_workspace: number of shards");
   int64_t most = 0;
   for (int64_t s = 0; s < shards; s++)
-    most = std::max(most, jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards), subsequence_bits));
+    most = std::max(
+        most, jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards), subsequence_bits, groups));
   return most;
 }
 
@@ -272,9 +273,10 @@ void DefineImages(nb::module_& m) {
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
         "Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.");
   m.def("plan_jpeg_workspace", &PlanJpegWorkspace, nb::arg("tables"), nb::arg("shards"),
-        nb::arg("subsequence_bits") = 0,
+        nb::arg("subsequence_bits") = 0, nb::arg("groups") = 0,
         "Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. "
-        "subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data.");
+        "subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data. groups: in how "
+        "many the coefficients share memory, with at least JPEG_GROUP_BYTES of working memory for each; 0: chosen.");
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
         "Decodes images into arrays [H, W, C] on a thread pool. Returns the status of each.");

@@ -129,6 +129,7 @@ void DefineTables(nb::module_& m) {
   m.attr("MOST_STAGES") = kMostStages;
   m.attr("INFO_COLUMNS") = kInfoColumns;
   m.attr("TABLE_WORDS") = jpeg::kTableWords;
+  m.attr("JPEG_GROUP_BYTES") = jpeg::kGroupBytes;
   m.attr("BYTES_PER_THREAD") = jpeg::kBytesPerThread;
   m.attr("OTHER_HEAD") = kOtherHead;
   m.attr("SIZE_CHANGED") = kSizeChanged;

@@ -273,7 +273,9 @@ MOST_STAGES: int = 16
 
 INFO_COLUMNS: int = 14
 
-TABLE_WORDS: int = 698
+TABLE_WORDS: int = 699
+
+JPEG_GROUP_BYTES: int = 41943040
 
 BYTES_PER_THREAD: int = 131072
 
@@ -326,9 +328,9 @@ def make_jpeg_tables(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, Non
     Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.
     """
 
-def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0) -> int:
+def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0, groups: int = 0) -> int:
     """
-    Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data.
+    Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data. groups: in how many the coefficients share memory, with at least JPEG_GROUP_BYTES of working memory for each; 0: chosen.
     """
 
 def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], out: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], output_type: int, adjust_orientation: bool, fast_idct: bool, pool: int) -> list[int]:

@@ -32,6 +32,7 @@ class Kernels:
     target: str
     device: Any
     subsequence_bits: int = 0  # that a thread decodes at a time; 0: chosen by the amount of data
+    groups: int = 0  # in which files are decoded; 0: chosen by the amount of data
 
 
 def emulated_kernels() -> Kernels:
@@ -93,7 +94,8 @@ def decode(
             scratch = 0
             if kernels:
                 _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, usable, tables, pool)
-                scratch = _cpu.plan_jpeg_workspace(tables, 1, kernels.subsequence_bits)
+                scratch = _cpu.plan_jpeg_workspace(tables, 1, kernels.subsequence_bits, kernels.groups)
+                scratch = max(scratch, kernels.groups * _cpu.JPEG_GROUP_BYTES)
             taken = tables[:, 0] != 0 if kernels else usable
             shapes = _decode.output_shapes(info, kind, adjust_orientation)
             shapes[~taken] = 1

@@ -26,6 +26,7 @@ JAXDALI_HD inline int16_t DcOf(uint64_t sums, int component) { return static_cas
 
 struct DcSums : Shard {
   int32_t grid;  // blocks of the launch
+  int32_t group;
 
   struct Shared {
     int32_t slot;
@@ -35,8 +36,8 @@ struct DcSums : Shard {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int32_t total = Total(Work::kDc);
-    for (int32_t index = block.index; index < total; index += grid) {
+    const int32_t end = GroupFirst(Work::kDc, group + 1);
+    for (int32_t index = GroupFirst(Work::kDc, group) + block.index; index < end; index += grid) {
       FindSlot(block, Work::kDc, index, &s.slot);
       block.Phase([&](int thread) {
         if (thread == 0) s.runs = Active(s.slot / 3);
@@ -63,6 +64,8 @@ struct DcSums : Shard {
 
 // The sum before each block. One block of threads per scan.
 struct DcPrefix : Shard {
+  int32_t group;
+
   struct Shared {
     bool runs;
     ScanRows<uint64_t> rows;
@@ -72,7 +75,7 @@ struct DcPrefix : Shard {
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const ScanTable& scan = tables[block.index / 3].scan[block.index % 3];
     block.Phase([&](int thread) {
-      if (thread == 0) s.runs = scan.dc_blocks > 1 && Active(block.index / 3);
+      if (thread == 0) s.runs = tables[block.index / 3].group == group && scan.dc_blocks > 1 && Active(block.index / 3);
     });
     if (!s.runs) return;
     uint64_t* sums = At<uint64_t>(scan.dc_before);

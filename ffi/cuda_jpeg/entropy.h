@@ -204,8 +204,10 @@ struct SyncScans : SyncWork {
   }
 };
 
-// The final decoding, which writes coefficients.
+// The final decoding of a group, which writes coefficients.
 struct DecodeWrite : EntropyWork {
+  int32_t group;
+
   struct Shared {
     int32_t slot;
     bool runs;
@@ -216,8 +218,8 @@ struct DecodeWrite : EntropyWork {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int32_t total = Total(Work::kSequences);
-    for (int32_t index = block.index; index < total; index += grid) {
+    const int32_t end = GroupFirst(Work::kSequences, group + 1);
+    for (int32_t index = GroupFirst(Work::kSequences, group) + block.index; index < end; index += grid) {
       FindSlot(block, Work::kSequences, index, &s.slot);
       const int image = s.slot / 3;
       const ScanTable& scan = tables[image].scan[s.slot % 3];

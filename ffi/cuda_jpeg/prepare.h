@@ -1,5 +1,5 @@
-// The first kernel: it checks the operands, writes the directory of the work, builds look-up tables, and clears
-// coefficients.
+// The first kernel: it checks the operands, writes the directory of the work, builds look-up tables, and clears the
+// coefficients of a group.
 #ifndef JAXDALI_FFI_JPEG_PREPARE_H_
 #define JAXDALI_FFI_JPEG_PREPARE_H_
 
@@ -13,12 +13,13 @@
 
 namespace jaxdali::jpeg {
 
-// Writes the status of each sample; one block per sample. The other blocks clear all coefficients, because only nonzero
-// ones are written later.
+// Writes the status of each sample; one block per sample. The other blocks clear the coefficients, because only nonzero
+// ones are written later; see IdctKernel for the groups after the first.
 struct Prepare {
   DecodeBatch batch;
   Shard shard;
   int32_t clearing;  // number of blocks that clear
+  int32_t groups;    // that are launched
 
   struct Shared {
     bool runs;
@@ -36,6 +37,7 @@ struct Prepare {
         s.runs = status == kOk && shard.samples.present[i] && row.kind;
       }
       if (thread >= 32 && thread < 32 + kWorks) List(i, static_cast<Work>(thread - 32));
+      if (thread >= 64 && thread <= 64 + kMostGroups) ListGroup(i, thread - 64);
     });
     if (!s.runs) return;
     block.Phase([&](int thread) {
@@ -66,6 +68,7 @@ struct Prepare {
         info.width != row.width || info.region_y != row.region_y || info.region_x != row.region_x ||
         info.region_h != row.region_h || info.region_w != row.region_w)
       return false;
+    if (row.group < 0 || row.group >= groups) return false;
     if (int64_t{row.place} + row.units > units || int64_t{row.coefficients} + row.coefficient_units > units)
       return false;
     for (int s = 0; s < row.scans; s++)
@@ -97,6 +100,13 @@ struct Prepare {
                                                  : component.idct_blocks());
     }
     if (i == shard.samples.n - 1) first[3 * i + 3] = next;
+  }
+
+  // Writes where group number `g` begins if that is at this image, or if it is empty behind the last one.
+  JAXDALI_HD void ListGroup(int i, int g) const {
+    const int before = i == 0 ? -1 : batch.tables[i - 1].group, group = batch.tables[i].group;
+    if (before < g && g <= group) shard.FirstImages()[g] = i;
+    if (g > group && i == shard.samples.n - 1) shard.FirstImages()[g] = i + 1;
   }
 
   template <class Block>

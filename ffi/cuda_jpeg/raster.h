@@ -21,10 +21,13 @@ namespace jaxdali::jpeg {
 // --- coefficients to planes ---------------------------------------------------------------------------------------
 
 // A unit is up to kIdctBlocks blocks of one component. Eight threads transform a block: each does a column, then a row.
+// Where another group follows, its memory is cleared while it is still in the caches.
 struct IdctKernel {
   Shard shard;
   bool luminance_only;  // the output does not use chroma
+  bool clears;          // another group follows
   int32_t grid;         // blocks of the launch
+  int32_t group;
 
   static constexpr int kBlocksPerSm = 6;
   static constexpr int kAtOnce = kThreads / 8;
@@ -34,9 +37,10 @@ struct IdctKernel {
 
   struct Shared {
     int32_t slot, count;  // blocks in the unit; 0: skip it
+    bool transforms;      // false: it is only cleared
     const Component* component;
     const ScanTable* scan;
-    const int16_t* coefficients;
+    int16_t* coefficients;
     uint8_t* plane;
     int32_t first, columns;  // first block of the unit within the component, and blocks per row of the component
     int16_t block_dc[kIdctBlocks];
@@ -48,36 +52,48 @@ struct IdctKernel {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int32_t total = shard.Total(Work::kIdct);
-    for (int32_t unit = block.index; unit < total; unit += grid) {
+    const int32_t end = shard.GroupFirst(Work::kIdct, group + 1);
+    for (int32_t unit = shard.GroupFirst(Work::kIdct, group) + block.index; unit < end; unit += grid) {
       shard.FindSlot(block, Work::kIdct, unit, &s.slot);
       block.Phase([&](int thread) {
         if (thread == 0) Begin(unit, &s);
       });
       if (s.count == 0) continue;
-      block.Phase([&](int thread) { Prepare(thread, &s); });
-      for (int at = 0; at < s.count; at += kAtOnce) {
-        const int last = s.count - at;
+      if (s.transforms) Transform(block, s);
+      if (clears) {
         block.Phase([&](int thread) {
-          if (thread / 8 < last) Column(at, thread, &s);
-        });
-        block.Phase([&](int thread) {
-          if (thread / 8 < last) Row(s, at, thread);
+          for (int i = thread; i < s.count * 8; i += kThreads)
+            Store4(s.coefficients + static_cast<int64_t>(s.first) * 64 + i * 8, {});
         });
       }
     }
   }
 
  private:
+  template <class Block>
+  JAXDALI_HD void Transform(const Block& block, Shared& s) const {
+    block.Phase([&](int thread) { Prepare(thread, &s); });
+    for (int at = 0; at < s.count; at += kAtOnce) {
+      const int last = s.count - at;
+      block.Phase([&](int thread) {
+        if (thread / 8 < last) Column(at, thread, &s);
+      });
+      block.Phase([&](int thread) {
+        if (thread / 8 < last) Row(s, at, thread);
+      });
+    }
+  }
+
   JAXDALI_HD void Begin(int32_t unit, Shared* s) const {
     const int image = s->slot / kMaxComponents, number = s->slot % kMaxComponents;
     const ImageTable& table = shard.tables[image];
     s->count = 0;
-    if (!shard.Active(image) || (luminance_only && number > 0 && table.color == ColorTransform::kYcc)) return;
+    s->transforms = shard.Active(image) && !(luminance_only && number > 0 && table.color == ColorTransform::kYcc);
+    if (!s->transforms && !(clears && shard.Touched(image))) return;
     const Component& c = table.component[number];
     s->component = &c;
     s->scan = &table.scan[c.scan];
-    s->coefficients = shard.At<const int16_t>(c.coefficients);
+    s->coefficients = shard.At<int16_t>(c.coefficients);
     s->plane = shard.At<uint8_t>(c.plane);
     s->columns = c.columns();
     s->first = (unit - shard.Firsts(Work::kIdct)[s->slot]) * kIdctBlocks;
@@ -293,19 +309,14 @@ struct CopyKernel {
   }
 };
 
-// Launches all of this after the coefficients are decoded. Returns null or an error message.
-inline const char* LaunchRaster(const DecodeBatch& b, const Shard& shard, void* stream) {
+// Launches the kernels that follow the inverse DCT. Returns null or an error message.
+inline const char* LaunchPixels(const DecodeBatch& b, const Shard& shard, void* stream) {
   if (b.out.dtype == DType::kU64 || b.out.dtype == DType::kI64 || b.out.dtype == DType::kBool)
     return "decode: element type";
-  // As many blocks as there are units that fit the working memory and the output. If there is more work, each block
-  // does several units.
-  constexpr int64_t kIdctBytes = kIdctBlocks * (64 + 128), kMost = 1 << 24;
+  // As many blocks as there are units that fit the output. If there is more work, each block does several units.
   const int64_t n = b.out.n, tile = kTileWidth * kTileHeight * (b.type == ImageType::kGray ? 1 : 3);
-  const int64_t units = std::min(b.workspace_size / kIdctBytes + kMaxComponents * n, kMost);
-  const int64_t tiles = std::min(b.out.capacity / tile + n, kMost);
+  const int64_t tiles = std::min<int64_t>(b.out.capacity / tile + n, 1 << 24);
   const int64_t chunks = std::clamp<int64_t>(b.out.capacity / n * SizeOf(b.out.dtype) / 65536, 1, 64);
-  const IdctKernel idct{shard, b.type == ImageType::kGray, static_cast<int32_t>(units)};
-  if (const char* error = LaunchBlocks(idct, units, stream)) return error;
   const PixelKernel pixels{b, shard, static_cast<int32_t>(tiles)};
   if (const char* error = LaunchBlocks(pixels, tiles, stream)) return error;
   return LaunchBlocks(CopyKernel{b, shard.samples, static_cast<int32_t>(chunks)}, n * chunks, stream);

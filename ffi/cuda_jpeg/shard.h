@@ -14,12 +14,13 @@
 namespace jaxdali::jpeg {
 
 // The first CUDA block of each kernel's slots, in ascending order, followed by their total. The working memory begins
-// with these arrays. They repeat numbers of the rows, side by side. Slots are (image, scan), (image, component) or
-// images.
+// with these arrays, and with the first image of each group. They repeat numbers of the rows, side by side. Slots are
+// (image, scan), (image, component) or images.
 enum class Work { kChunks, kSequences, kDc, kIdct, kPixels };
 inline constexpr int kWorks = 5;
 
-JAXDALI_HD inline int64_t DirectoryEntries(int n) { return (kWorks - 1) * (int64_t{3} * n + 1) + n + 1; }
+JAXDALI_HD inline int64_t SlotEntries(int n) { return (kWorks - 1) * (int64_t{3} * n + 1) + n + 1; }
+JAXDALI_HD inline int64_t DirectoryEntries(int n) { return SlotEntries(n) + kMostGroups + 1; }
 JAXDALI_HD inline int64_t DirectoryUnits(int n) { return (DirectoryEntries(n) * 4 + kPlaceUnit - 1) / kPlaceUnit; }
 
 struct Shard {
@@ -37,6 +38,10 @@ struct Shard {
     return reinterpret_cast<int32_t*>(workspace) + static_cast<int64_t>(w) * (int64_t{3} * samples.n + 1);
   }
   JAXDALI_HD int32_t Total(Work w) const { return Firsts(w)[slots(w)]; }
+  // The first image of each group, and `n` from the end of the last one on: kMostGroups + 1.
+  JAXDALI_HD int32_t* FirstImages() const { return reinterpret_cast<int32_t*>(workspace) + SlotEntries(samples.n); }
+  // The first CUDA block of a kernel for a group; those of the group end where the next one's begin. Not for kPixels.
+  JAXDALI_HD int32_t GroupFirst(Work w, int group) const { return Firsts(w)[kMaxScans * FirstImages()[group]]; }
 
   // A phase that finds the slot for block number `index`, which must be below the total.
   template <class Block>
@@ -50,13 +55,19 @@ struct Shard {
 
   // Whether the image is to be decoded and no kernel has found an error so far. Other blocks may find one at any time,
   // so one thread of a block reads this and shares the answer in shared memory.
-  JAXDALI_HD bool Active(int image) const {
+  JAXDALI_HD bool Active(int image) const { return Has(image, kOk); }
+
+  // Whether kernels may have written coefficients of a file: it is active, or was until its data were refused.
+  JAXDALI_HD bool Touched(int image) const { return Has(image, kOk) || Has(image, kRefused); }
+
+ private:
+  JAXDALI_HD bool Has(int image, Status wanted) const {
 #if defined(__CUDA_ARCH__)
     const int32_t status = *static_cast<const volatile int32_t*>(&samples.status[image]);
 #else
     const int32_t status = __atomic_load_n(&samples.status[image], __ATOMIC_RELAXED);
 #endif
-    return samples.present[image] && tables[image].kind && status == kOk;
+    return samples.present[image] && tables[image].kind && status == wanted;
   }
 };
 

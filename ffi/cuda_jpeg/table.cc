@@ -149,6 +149,37 @@ void PlaceScan(ScanTable* s, Places* places) {
   s->dc_before = places->Take<uint64_t>(s->dc_blocks);
 }
 
+int64_t CoefficientUnits(const ImageTable& row) {
+  int64_t units = 0;
+  for (const Component& c : row.component) units += c.blocks() * (64 * int64_t{sizeof(int16_t)} / kPlaceUnit);
+  return units;
+}
+
+// Divides the images into groups whose coefficients take about the same memory. Returns the end of the largest group.
+int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, const Places& before) {
+  int64_t all = 0;
+  for (int i = 0; i < n; i++) all += CoefficientUnits(rows[i]);
+  if (groups == 0) {
+    groups = GroupsOf(n, all * kPlaceUnit);
+    while (groups > GroupsOf(n, (before.next + all / groups) * kPlaceUnit)) groups--;  // no more than are launched
+  }
+  int64_t taken = 0, end = before.next;
+  Places places = before;
+  for (int i = 0; i < n; i++) {
+    ImageTable& row = rows[i];
+    row.group = all ? static_cast<int32_t>(std::min(taken * groups / all, int64_t{groups} - 1)) : 0;
+    if (i > 0 && row.group != rows[i - 1].group) places = before;
+    for (Component& c : row.component) c.coefficients = places.Take<int16_t>(int64_t{c.blocks()} * 64);
+    taken += CoefficientUnits(row);
+    end = std::max(end, places.next);
+  }
+  for (int i = 0; i < n; i++) {
+    rows[i].coefficients = static_cast<uint32_t>(before.next);
+    rows[i].coefficient_units = static_cast<uint32_t>(end - before.next);
+  }
+  return end;
+}
+
 }  // namespace
 
 bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
@@ -158,7 +189,7 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
   return false;
 }
 
-int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
+int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups) {
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {
     if (rows[i].kind == 0) rows[i] = {};
@@ -166,19 +197,11 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
   }
   if (subsequence_bits == 0) subsequence_bits = SubsequenceBits(bytes);
 
-  // All coefficients lie side by side, so that one kernel clears them.
   Places places{DirectoryUnits(n)};
-  const int64_t coefficients = places.next;
-  for (int i = 0; i < n; i++)
-    for (Component& c : rows[i].component) c.coefficients = places.Take<int16_t>(int64_t{c.blocks()} * 64);
-  const int64_t coefficients_end = places.next;
-
   int32_t chunks = 0, sequences = 0, dc = 0, idct = 0, pixels = 0;
   for (int i = 0; i < n; i++) {
     ImageTable& row = rows[i];
     row.subsequence_bits = subsequence_bits;
-    row.coefficients = static_cast<uint32_t>(coefficients);
-    row.coefficient_units = static_cast<uint32_t>(coefficients_end - coefficients);
     row.place = static_cast<uint32_t>(places.next);
     row.pixel0 = pixels;
     pixels += row.pixel_blocks();
@@ -202,7 +225,7 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits) {
     }
     row.units = static_cast<uint32_t>(places.next) - row.place;
   }
-  return places.next * kPlaceUnit;
+  return PlaceCoefficients(rows, n, groups, places) * kPlaceUnit;
 }
 
 }  // namespace jaxdali::jpeg

@@ -5,6 +5,7 @@
 #ifndef JAXDALI_FFI_JPEG_TABLE_H_
 #define JAXDALI_FFI_JPEG_TABLE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -26,6 +27,18 @@ inline constexpr int kDcValues = 2048;                   // DC sums: blocks of a
 inline constexpr int kIdctBlocks = 128;                  // inverse DCT: blocks of one component
 inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // size in pixels of a thread's group
 inline constexpr int kTileWidth = 128, kTileHeight = 32;  // size in pixels of a block's tile
+
+// Images are decoded in groups, one after the other, whose coefficients share memory: as much as stays in the L2 cache
+// of a large GPU. So few of them are written to its memory and read again.
+inline constexpr int64_t kGroupBytes = int64_t{40} << 20;  // the coefficients of 70 photos of 500x375
+inline constexpr int kMostGroups = 64;
+
+// One group for each kGroupBytes. The host divides images by the bytes of their coefficients. Launches depend on
+// capacities only, so the size of the working memory says how many are launched; the last groups may be empty.
+inline int GroupsOf(int n, int64_t bytes) {
+  const int64_t groups = std::min<int64_t>({(bytes + kGroupBytes - 1) / kGroupBytes, n, kMostGroups});
+  return static_cast<int>(std::max<int64_t>(groups, 1));
+}
 
 struct Component {
   int32_t h, v;                // sampling factors
@@ -116,9 +129,10 @@ struct ImageTable {
   int32_t pixel0;         // first CUDA block of the shard's pixel kernel for this image
   uint32_t lookup;        // offset: Lookup[tables]
   uint32_t place, units;  // its part of the working memory, without coefficients
+  int32_t group;          // ascends
   // Equal in all rows of a shard.
   int32_t subsequence_bits;
-  uint32_t coefficients, coefficient_units;  // offset and size of all coefficients
+  uint32_t coefficients, coefficient_units;  // offset and size of the coefficients of the largest group
   Component component[kMaxComponents];
   ScanTable scan[kMaxScans];
   HuffmanTable table[kMaxTables];
@@ -134,9 +148,10 @@ inline constexpr int kTableWords = sizeof(ImageTable) / 4;
 // Makes the row of a JPEG file, with the region of `info`. False: the kernels don't support the file.
 bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row);
 
-// Assigns an offset to each array of a shard's images. Returns how much working memory they need. `subsequence_bits` 0:
-// chosen by the size of the data.
-int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits = 0);
+// Assigns an offset to each array of a shard's images, and a group to each image. Returns how much working memory they
+// need. `subsequence_bits` 0: chosen by the size of the data. `groups` 0: chosen so that with this memory, or more, at
+// least as many are launched.
+int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits = 0, int groups = 0);
 
 }  // namespace jaxdali::jpeg
 

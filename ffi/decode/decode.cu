@@ -42,9 +42,8 @@ class Launcher {
   const char* error_ = nullptr;
 };
 
-}  // namespace
-
-const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* stream) {
+// `groups`: at least as many as the rows have.
+const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int groups, void* stream) {
   using namespace jpeg;
   const int64_t n = samples.n, slots = 3 * n;  // slots of scans or components
   if (n == 0) return nullptr;
@@ -53,20 +52,32 @@ const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* str
   const Shard shard{b.tables, samples, b.workspace};
   const int32_t chunks = Grid(b.in.capacity / kChunkBytes, slots);
   const int32_t sequences = Grid(b.in.capacity * 8 / (512 * kBlockSubsequences), slots);
-  const int32_t sums = Grid(b.workspace_size / kDcValues / (64 * (sizeof(int16_t) + 1)), slots);
+  // For a group. The memory holds the planes of all groups, and the coefficients of one.
+  const int64_t blocks = b.workspace_size / (64 * (groups + static_cast<int64_t>(sizeof(int16_t))));
+  const int32_t writes = (sequences + groups - 1) / groups;
+  const int32_t sums = Grid(blocks / kDcValues, slots), units = Grid(blocks / kIdctBlocks, slots);
 
   Launcher launch(stream);
-  launch(Prepare{b, shard, kEnough}, n + kEnough);
+  launch(Prepare{b, shard, kEnough, groups}, n + kEnough);
   launch(UnstuffCount{{shard, b.in, chunks}}, chunks);
   launch(UnstuffPrefix{{shard, b.in, chunks}}, slots);
   launch(UnstuffWrite{{shard, b.in, chunks}}, chunks);
   launch(SyncBlocks{{{shard, sequences}}, true}, sequences);
   launch(SyncBlocks{{{shard, sequences}}, false}, sequences);
   launch(SyncScans{{{shard, sequences}}}, slots);
-  launch(DecodeWrite{{shard, sequences}}, sequences);
-  launch(DcSums{shard, sums}, sums);
-  launch(DcPrefix{shard}, slots);
-  return launch.error() ? launch.error() : LaunchRaster(b, shard, stream);
+  for (int32_t g = 0; g < groups; g++) {
+    launch(DecodeWrite{{shard, writes}, g}, writes);
+    launch(DcSums{shard, sums, g}, sums);
+    launch(DcPrefix{shard, g}, slots);
+    launch(IdctKernel{shard, b.type == ImageType::kGray, g + 1 < groups, units, g}, units);
+  }
+  return launch.error() ? launch.error() : LaunchPixels(b, shard, stream);
+}
+
+}  // namespace
+
+const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* stream) {
+  return LaunchInGroups(b, samples, jpeg::GroupsOf(samples.n, b.workspace_size), stream);
 }
 
 }  // namespace jaxdali

@@ -4,9 +4,9 @@
 //   fuzz_jpeg FOLDER [MUTATIONS [SEED [DECODINGS]]]
 //
 // Every *.jpg and *.jpeg of FOLDER is a seed file. The seeds that the kernels support are decoded first, DECODINGS
-// times (default 12): whole and in parts, with short and long subsequences, to all image types and several element
-// types. Mutations follow. All arrays are heap blocks of exactly the right size. Exits with 1 if pixels differ from
-// libjpeg-turbo's, or if a seed is refused.
+// times (default 12): whole and in parts, with short and long subsequences, in one group or several, to all image types
+// and several element types. Mutations follow. All arrays are heap blocks of exactly the right size. Exits with 1 if
+// pixels differ from libjpeg-turbo's, or if a seed is refused.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +33,7 @@ struct Settings {
   bool adjust_orientation;
   DType dtype;
   int subsequence_bits;
+  int groups;
 };
 
 struct Result {
@@ -81,7 +82,7 @@ std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vec
   }
   auto tables = Exact<jpeg::ImageTable>(rows.size());
   std::copy(rows.begin(), rows.end(), tables.get());
-  const int64_t workspace_size = jpeg::PlanWorkspace(tables.get(), n, settings.subsequence_bits);
+  const int64_t workspace_size = jpeg::PlanWorkspace(tables.get(), n, settings.subsequence_bits, settings.groups);
   auto in = Exact<uint8_t>(static_cast<size_t>(in_end));
   auto workspace = Exact<uint8_t>(static_cast<size_t>(workspace_size));
   auto out = Exact<uint8_t>(static_cast<size_t>(out_end * SizeOf(settings.dtype)));
@@ -99,7 +100,8 @@ std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vec
   batch.workspace_size = workspace_size;
   batch.type = settings.type;
   batch.adjust_orientation = settings.adjust_orientation;
-  if (const char* error = LaunchDecode(batch, Samples{n, present.data(), status.get(), nullptr}, nullptr)) {
+  if (const char* error =
+          LaunchInGroups(batch, Samples{n, present.data(), status.get(), nullptr}, settings.groups, nullptr)) {
     std::fprintf(stderr, "%s\n", error);
     std::exit(1);
   }
@@ -122,7 +124,7 @@ class Fuzzer {
       Sample sample{&seed.data, Parse(seed.data)};
       jpeg::ImageTable row;
       if (sample.info.status != kOk || !MakeTable(sample, &row)) continue;
-      if (ByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0}).status != kOk) continue;  // a damaged file
+      if (ByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0, 1}).status != kOk) continue;  // a damaged file
       taken++;
       for (int k = 0; k < decodings; k++) {
         if (k > decodings / 3) ChooseRegion(&sample.info);
@@ -206,9 +208,9 @@ class Fuzzer {
     constexpr DType kTypes[] = {DType::kU8,  DType::kU8,  DType::kU16, DType::kF32,
                                 DType::kI16, DType::kF16, DType::kBF16};
     constexpr int kBits[] = {128, 512, 1024, 2048, 0};
-    const int bits = kBits[mutate_.below(5)];
-    if (usual) return {ImageType::kRgb, true, DType::kU8, bits};
-    return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(7)], bits};
+    const int bits = kBits[mutate_.below(5)], groups = 1 + mutate_.below(3);
+    if (usual) return {ImageType::kRgb, true, DType::kU8, bits, groups};
+    return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(7)], bits, groups};
   }
 
   void Report(const std::string& name, int status, const ImageInfo& i, const Settings& s) {

@@ -16,7 +16,9 @@ from jpeg_corpus import GOLDEN, Contents, by_pillow, is_covered, of_all_kinds
 
 from jaxdali import SampleError, _cpu, fn, types
 from jaxdali._batch import repair
+from jaxdali._batch.launch import Launcher
 from jaxdali._core import ffi as _ffi
+from jaxdali._core.ragged import Packed
 from jaxdali._cpu import Status
 from jaxdali._program.sharding import Shards
 from jaxdali.fn._decode import decode as _decode
@@ -342,6 +344,32 @@ def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
         assert passes[:3] == [6, 6, 6]
     else:  # the first batch of the next epoch may have been prepared before
         assert sorted(passes[:5]) == [4, 6, 6, 6, 6]
+
+
+def test_files_are_read_to_the_buffer_that_is_sent(played, tmp_path, monkeypatch):
+    """Once the first batches have shown how large it must be."""
+    is_sent, dispatch = list[bool](), Launcher._dispatch
+
+    def spied(self, at, segment, phase, operands, batch):
+        files = [v.data.data for v in batch.values.values() if isinstance(v.data, Packed)]
+        if at == 0:
+            is_sent.append(any(np.shares_memory(files[0], b) for b in operands.buffers))
+        return dispatch(self, at, segment, phase, operands, batch)
+
+    monkeypatch.setattr(Launcher, "_dispatch", spied)
+    files = [tmp_path / f"{i}.jpg" for i in range(8)]
+    for i, path in enumerate(files):
+        path.write_bytes(by_pillow(picture(64 + i, 50, seed=i)))
+
+    @data_iterator(output_map=["images"], reader_name="reader")
+    def define():
+        jpegs, _ = fn.readers.file(files=files * 6, name="reader")
+        return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(8, 8))
+
+    with played(), define(batch_size=4) as it:
+        assert len(list(it)) == 12
+    assert len(is_sent) >= 12
+    assert all(is_sent[6:])
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])

@@ -33,6 +33,16 @@ def test_subsequences_of_other_lengths(emulated, bits):
     jpeg_checks.check_damaged(other, 128, seed=bits)
 
 
+@pytest.mark.parametrize("groups", [2, 7])
+def test_groups(emulated, groups):
+    """Images whose coefficients share memory, one group after the other; also after files that are refused halfway."""
+    other = dataclasses.replace(emulated, groups=groups)
+    assert jpeg_checks.check_corpus(other, corpus()[::3]) > 150
+    good, refused = jpeg_checks.check_damaged(other, 128, seed=groups)
+    assert good > 10
+    assert refused > 20
+
+
 def test_regions_orientations_and_types(emulated):
     jpeg_checks.check_parts(emulated)
 
