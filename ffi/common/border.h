@@ -18,9 +18,11 @@ enum class Border : int32_t {
 };
 
 // The element in [0, n) that stands for element i if the array is mirrored at the centres (`twice` 0: at the outer
-// edges) of its outermost elements. n > 0. It divides, because a point may be any number of images away.
+// edges) of its outermost elements. n > 0. It divides only if it has to, for points that are several images away.
 JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int twice = 1) {
   if (i >= 0 && i < n) return i;
+  const int64_t once = (i < 0 ? 0 : 2 * (n - twice)) - i - (1 - twice);
+  if (once >= 0 && once < n) return once;
   if (n == 1) return 0;
   const int64_t period = 2 * (n - twice);
   i = (i % period + period) % period;

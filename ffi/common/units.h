@@ -26,6 +26,15 @@ JAXDALI_HD inline auto WithKnown([[maybe_unused]] DType type, F f) {
     return f(T{});
 }
 
+// The size of an element T, or of the type `type` if T is AnyType.
+template <class T>
+JAXDALI_HD inline int64_t SizeAs([[maybe_unused]] DType type) {
+  if constexpr (std::is_same_v<T, AnyType>)
+    return SizeOf(type);
+  else
+    return sizeof(T);
+}
+
 // Whether the elements of each sample can be counted in 31 bits.
 inline bool Counts32(const Batch& b) { return b.capacity >> 31 == 0; }
 

@@ -31,6 +31,14 @@ JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
 }
 
 // Four words; `p` is a multiple of 16.
+JAXDALI_HD inline void ReadWords(const uint8_t* p, uint32_t* words) {
+#if defined(__CUDA_ARCH__)
+  const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
+  words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+#else
+  std::memcpy(words, __builtin_assume_aligned(p, 16), 16);
+#endif
+}
 JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<uint4*>(p) = make_uint4(words[0], words[1], words[2], words[3]);
@@ -58,6 +66,11 @@ JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t which) {
   for (int i = 0; i < 4; i++) word |= static_cast<uint32_t>(all >> (which >> (4 * i) & 7) * 8 & 255) << (8 * i);
   return word;
 #endif
+}
+
+// The lowest bytes of four words, the first one lowest.
+JAXDALI_HD inline uint32_t PackBytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  return Permute(Permute(a, b, 0x40), Permute(c, d, 0x40), 0x5410);
 }
 
 // Element `i` of a word.

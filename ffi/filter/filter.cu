@@ -1,61 +1,225 @@
-// Separable filters on CUDA: one launch per axis, innermost first, and one thread per element. Intermediate results are
-// floats in the working memory.
+// Separable filters on CUDA. One launch filters along the two inner axes by tiles: along the rows into shared memory,
+// then across them. Large windows, and axes beside these two, have a launch each, and intermediate results are floats
+// in the working memory.
 #include "ffi/common/launch.h"
+#include "ffi/common/tiles.h"
 #include "ffi/filter/filter.h"
 
 namespace jaxdali {
 namespace {
 
-struct AlongAxis : FilterBatch {
-  int axis;           // one of the three
+JAXDALI_HD inline void AddProduct(float v, float weight, float* sum) {
+#if defined(__CUDA_ARCH__)
+  *sum = __fmaf_rn(v, weight, *sum);
+#else
+  *sum += v * weight;
+#endif
+}
+
+// Adds the products of a window's values and weights to the sums of float or Four.
+struct WeightedSum {
+  const float* weights;
+
+  struct OfTap {
+    float weight;
+    JAXDALI_HD void operator()(float& sum, float v) const { AddProduct(v, weight, &sum); }
+    JAXDALI_HD void operator()(Four& sum, const Four& v) const {
+      JAXDALI_UNROLL
+      for (int i = 0; i < 4; i++) AddProduct(v.v[i], weight, &sum.v[i]);
+    }
+  };
+  JAXDALI_HD OfTap operator()(int k) const { return {weights[k]}; }
+};
+
+// The sample and where its values come from and go to: the input or the output, or floats in the working memory.
+struct FilterPass : FilterBatch {
   const float* from;  // null: the input
   float* to;          // null: the output
+
+  JAXDALI_HD Status Find(int i, FilterArgs* a) const {
+    if (Status s = Sample(i, a); s != kOk) return s;
+    if (from) a->in = from + out.start(i);
+    if (from) a->in_type = DType::kF32;
+    if (to) a->out = to + out.start(i);
+    if (to) a->out_type = DType::kF32;
+    return kOk;
+  }
+};
+
+// --- one axis --------------------------------------------------------------------------------------------------------
+
+// A unit is eight results along the axis, of one element across it, or four results of four elements.
+template <class In, class Out>
+struct AlongAxis : FilterPass {
+  int axis;  // one of the three
   struct Plan : FilterArgs {
-    int64_t units;  // elements
+    int64_t units, extent, stride;  // stride: elements from one position along the axis to the next
+    Divisor across, along;          // units across and along the axis
+    bool by_four;
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
-    if (Status s = Sample(i, a); s != kOk) return s;
-    if (from) a->in = from + out.start(i);
-    if (to) a->out = to + out.start(i);
-    a->units = a->outer * a->n[0] * a->n[1] * a->n[2] * a->inner;
+    if (Status s = Find(i, a); s != kOk) return s;
+    int64_t outer = a->outer;
+    a->stride = a->inner;
+    for (int k = 0; k < axis; k++) outer *= a->n[k];
+    for (int k = axis + 1; k < 3; k++) a->stride *= a->n[k];
+    a->extent = a->n[axis];
+    const auto addresses = reinterpret_cast<uintptr_t>(a->in) | reinterpret_cast<uintptr_t>(a->out);
+    a->by_four = a->stride % 4 == 0 && addresses % 16 == 0;
+    const int64_t across = a->by_four ? a->stride / 4 : a->stride, steps = a->by_four ? 4 : 8;
+    const int64_t along = (a->extent + steps - 1) / steps;
+    a->across = Divisor(across);
+    a->along = Divisor(along);
+    a->units = outer * along * across;
     return kOk;
   }
   JAXDALI_HD void Work(const Plan& a, int64_t first, int64_t end) const {
-    int64_t stride = a.inner;
-    for (int k = 2; k > axis; k--) stride *= a.n[k];
-    const int64_t n = a.n[axis];
-    const int taps = a.taps[axis], before = taps / 2;
     for (int64_t i = first; i < end; i += kThreads) {
-      const int64_t at = Divide(Divide(i, stride).quotient, n).rest, base = i - at * stride;
-      float sum = 0;
-      for (int k = 0; k < taps; k++) {
-        const int64_t e = base + Reflect(at - before + k, n) * stride;
-        const float v = from ? static_cast<const float*>(a.in)[e] : LoadElement<float>(a.in_type, a.in, e);
-#if defined(__CUDA_ARCH__)
-        sum = __fmaf_rn(v, a.window[axis][k], sum);
-#else
-        sum += v * a.window[axis][k];
-#endif
-      }
-      if (to)
-        static_cast<float*>(a.out)[i] = sum;
+      const auto column = a.across.Divide(static_cast<uint64_t>(i)), row = a.along.Divide(column.quotient);
+      const int64_t start = static_cast<int64_t>(row.quotient) * a.extent * a.stride;
+      const int64_t x = static_cast<int64_t>(row.rest), across = static_cast<int64_t>(column.rest);
+      if (a.by_four)
+        Run<Four, 4>(a, x * 4, start + across * 4);
       else
-        StoreElement(a.out_type, a.out, i, sum);
+        Run<float, 8>(a, x * 8, start + across);
     }
   }
+
+ private:
+  // Results x to x + n - 1 along the axis, whose element 0 is number `start`. V is one element or four.
+  template <class V, int n>
+  JAXDALI_HD void Run(const Plan& a, int64_t x, int64_t start) const {
+    const DType in_type = a.in_type, out_type = a.out_type;
+    const int taps = a.taps[axis];
+    const WeightedSum sum_of{a.window[axis]};
+    const int64_t extent = a.extent, step = a.stride * SizeAs<In>(in_type), out_step = a.stride * SizeAs<Out>(out_type);
+    const uint8_t* from = static_cast<const uint8_t*>(a.in) + start * SizeAs<In>(in_type);
+    V sums[n] = {};
+    int64_t at = x - taps / 2;
+    if (at >= 0 && at + n - 1 + taps <= extent) {
+      from += at * step;
+      auto next = [&] {
+        const V v = Load<V>(in_type, from);
+        from += step;
+        return v;
+      };
+      Slide<n, V>(taps, next, sum_of, sums);
+    } else {
+      auto next = [&] { return Load<V>(in_type, from + Reflect(at++, extent) * step); };
+      Slide<n, V>(taps, next, sum_of, sums);
+    }
+    uint8_t* to = static_cast<uint8_t*>(a.out) + start * SizeAs<Out>(out_type) + x * out_step;
+    JAXDALI_UNROLL
+    for (int r = 0; r < n; r++, to += out_step)
+      if (x + r < extent) Store(out_type, to, sums[r]);
+  }
+  template <class V>
+  JAXDALI_HD static V Load(DType type, const uint8_t* from) {
+    if constexpr (std::is_same_v<V, Four>)
+      return LoadFour<In>(type, from);
+    else
+      return LoadAs<float, In>(type, from, 0);
+  }
+  JAXDALI_HD static void Store(DType type, uint8_t* to, const Four& v) { StoreFour<Out>(type, to, v); }
+  JAXDALI_HD static void Store(DType type, uint8_t* to, float v) {
+    WithKnown<Out>(type, [&](auto t) { *reinterpret_cast<decltype(t)*>(to) = ConvertTo<decltype(t)>(v); });
+  }
 };
+
+// --- the two inner axes ----------------------------------------------------------------------------------------------
+
+template <class In, class Out>
+struct BothAxes : FilterPass {
+  static constexpr int kBlocksPerSm = 3;
+  struct Plan : TilePlan {
+    float weights[2][kMostTileTaps];
+  };
+  struct Shared {
+    int slot;
+    Plan plan;
+    Tile tile;
+    TileRows rows;
+  };
+
+  Parts parts;
+
+  JAXDALI_HD Status Prepare(int i, Plan* a) const {
+    FilterArgs args;
+    if (Status s = Find(i, &args); s != kOk) return s;
+    if (args.n[2] * args.inner >> 31 != 0) return kInternal;
+    a->in_type = args.in_type;
+    a->out_type = args.out_type;
+    a->in = args.in;
+    a->out = args.out;
+    a->inner = static_cast<int32_t>(args.inner);
+    a->border = Border::kReflect101;
+    a->outside = 0;
+    for (int k = 0; k < 2; k++) {
+      a->n[k] = a->out_n[k] = static_cast<int32_t>(args.n[k + 1]);
+      a->taps[k] = args.taps[k + 1];
+      a->anchor[k] = a->taps[k] / 2;
+      for (int t = 0; t < a->taps[k]; t++) a->weights[k][t] = args.window[k + 1][t];
+    }
+    a->Cut(args.outer * args.n[0]);
+    return kOk;
+  }
+  JAXDALI_HD static int64_t CountPieces(const Plan& a) { return a.pieces; }
+
+  template <class Block>
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+      for (int64_t piece = first; piece < end; piece++) {
+        FindTile(block, s.plan, piece, &s.tile);
+        block.Phase(
+            [&](int thread) { AlongRows<In>(s.plan, s.tile, thread, 0.0f, WeightedSum{s.plan.weights[1]}, &s.rows); });
+        block.Phase(
+            [&](int thread) { AcrossRows<Out>(s.plan, s.tile, thread, 0.0f, WeightedSum{s.plan.weights[0]}, s.rows); });
+      }
+    });
+  }
+};
+
+// Calls f(In{}, Out{}) with the types for which the kernels are compiled.
+template <class F>
+auto WithTypes(DType in, DType out, F f) {
+  if (in == DType::kU8 && out == DType::kU8) return f(uint8_t{}, uint8_t{});
+  if (in == DType::kU8 && out == DType::kF32) return f(uint8_t{}, float{});
+  if (in == DType::kF32 && out == DType::kU8) return f(float{}, uint8_t{});
+  if (in == DType::kF32 && out == DType::kF32) return f(float{}, float{});
+  return f(AnyType{}, AnyType{});
+}
 
 }  // namespace
 
 const char* LaunchFilter(const FilterBatch& b, const Samples& samples, void* stream) {
   if (b.scratch_size < b.out.capacity * (b.axes - 1)) return "filter: the working memory is too small";
-  float* buffers[2] = {b.scratch, b.scratch + b.out.capacity};
-  const float* from = nullptr;
-  for (int k = 0; k < b.axes; k++) {
-    float* to = k + 1 < b.axes ? buffers[k] : nullptr;
-    if (const char* what = Launch(AlongAxis{b, 2 - k, from, to}, samples, stream)) return what;
-    from = to;
+  float* next = b.scratch;
+  FilterPass pass{b, nullptr, nullptr};
+  // Launches a pass; the one that filters along axis 3 - b.axes is the last.
+  auto launch = [&](int axis, auto launch_pass) {
+    pass.to = axis == 3 - b.axes ? nullptr : next;
+    const DType in = pass.from ? DType::kF32 : b.in.dtype, out = pass.to ? DType::kF32 : b.out.dtype;
+    const char* what = WithTypes(in, out, launch_pass);
+    pass.from = pass.to;
+    next += b.out.capacity;
+    return what;
+  };
+  int axis = 2;
+  if (b.axes > 1 && b.most <= kMostTileTaps) {
+    axis = 1;
+    const char* what = launch(axis, [&](auto from, auto to) {
+      const int64_t tiles = b.out.capacity / (kTileRows * kTileColumns) + samples.n;
+      return LaunchPlanned(BothAxes<decltype(from), decltype(to)>{{pass}, {}}, samples, tiles, stream);
+    });
+    if (what) return what;
+    axis = 0;
+  }
+  for (; axis >= 3 - b.axes; axis--) {
+    const char* what = launch(axis, [&](auto from, auto to) {
+      return Launch(AlongAxis<decltype(from), decltype(to)>{{pass}, axis}, samples, stream);
+    });
+    if (what) return what;
   }
   return nullptr;
 }

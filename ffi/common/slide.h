@@ -1,0 +1,92 @@
+// Windows that overlap, reduced by one thread of a CUDA kernel: each value is loaded once and stays in a register.
+#ifndef JAXDALI_FFI_COMMON_SLIDE_H_
+#define JAXDALI_FFI_COMMON_SLIDE_H_
+
+#include <cstdint>
+
+#include "ffi/common/hd.h"
+#include "ffi/common/units.h"
+
+namespace jaxdali {
+
+// Reduces n windows of neighbouring positions: window r has the values r to r + taps - 1 of a sequence, and next()
+// returns its n + taps - 1 values one after another. of_tap(k) returns a function that takes the result of a window and
+// its value number k. It is called for k = 0, 1, ... in this order.
+template <int n, class V, class Result, class Next, class OfTap>
+JAXDALI_HD inline void Slide(int taps, Next next, OfTap of_tap, Result (&result)[n]) {
+  V v[n];  // the next values, from v[k % n] on, while tap k is done
+  JAXDALI_UNROLL
+  for (int i = 0; i + 1 < n; i++) v[i] = next();
+  auto step = [&](int k, int first) {
+    v[(first + n - 1) % n] = next();
+    const auto add = of_tap(k);
+    JAXDALI_UNROLL
+    for (int r = 0; r < n; r++) add(result[r], v[(first + r) % n]);
+  };
+  int k = 0;
+  for (; k + n <= taps; k += n) {
+    JAXDALI_UNROLL
+    for (int first = 0; first < n; first++) step(k + first, first);
+  }
+  const int left = taps - k;
+  JAXDALI_UNROLL
+  for (int first = 0; first + 1 < n; first++) {
+    if (first >= left) break;
+    step(k + first, first);
+  }
+}
+
+// Four neighbouring elements.
+struct alignas(16) Four {
+  float v[4];
+};
+
+// Loads four elements T, or of the type `type` if T is AnyType; `from` is a multiple of 16, or of the four elements if
+// they are smaller.
+template <class T>
+JAXDALI_HD inline Four LoadFour([[maybe_unused]] DType type, const void* from) {
+  Four four;
+  if constexpr (std::is_same_v<T, float>) {
+    uint32_t words[4];
+    ReadWords(static_cast<const uint8_t*>(from), words);
+    JAXDALI_UNROLL
+    for (int k = 0; k < 4; k++) four.v[k] = AsFloat(words[k]);
+  } else if constexpr (std::is_same_v<T, uint8_t>) {
+    const uint32_t word = ReadWord(static_cast<const uint8_t*>(from));
+    JAXDALI_UNROLL
+    for (int k = 0; k < 4; k++) four.v[k] = ElementOf<uint8_t>(word, k);
+  } else {
+    JAXDALI_UNROLL
+    for (int k = 0; k < 4; k++) four.v[k] = LoadAs<float, T>(type, from, k);
+  }
+  return four;
+}
+
+// Converts the first n of four elements and stores them.
+template <class T>
+JAXDALI_HD inline void StorePart(DType type, void* to, int n, const Four& four) {
+  WithKnown<T>(type, [&](auto t) {
+    JAXDALI_UNROLL
+    for (int k = 0; k < 4; k++)
+      if (k < n) static_cast<decltype(t)*>(to)[k] = ConvertTo<decltype(t)>(four.v[k]);
+  });
+}
+// The same for all four; `to` is a multiple as `from` is above.
+template <class T>
+JAXDALI_HD inline void StoreFour(DType type, void* to, const Four& four) {
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    uint32_t v[4];
+    JAXDALI_UNROLL
+    for (int k = 0; k < 4; k++) v[k] = static_cast<uint32_t>(RoundToByte(four.v[k]));
+    WriteWord(static_cast<uint8_t*>(to), PackBytes(v[0], v[1], v[2], v[3]));
+  } else if constexpr (std::is_same_v<T, float>) {
+    const uint32_t words[4] = {AsBits(four.v[0]), AsBits(four.v[1]), AsBits(four.v[2]), AsBits(four.v[3])};
+    WriteWords(static_cast<uint8_t*>(to), words);
+  } else {
+    StorePart<T>(type, to, 4, four);
+  }
+}
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_SLIDE_H_
