@@ -361,8 +361,10 @@ def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
             for border, (first, axes, rank) in zip(map(int, Border), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True):
                 samples = [noise(rng, extents(rng, rank, 40 if rank < 4 else 7), source) for _ in range(4)]
                 window = rng.integers(1, 9 if axes == 2 else 4, (4, axes)).astype(np.int32)
+                if axes == 2:
+                    window[:3] = np.array([3, 5, 17])[:, None]  # the ways of the CUDA kernel of medians
                 anchor = rng.integers(0, window).astype(np.int32)
-                weights = rng.uniform(-0.1, 0.1, (4, 64)).astype(np.float32)
+                weights = rng.uniform(-0.1, 0.1, (4, 512)).astype(np.float32)
                 shapes = [x.shape for x in samples]
                 shapes[1] = tuple(max(1, n - 2) if first <= d < first + axes else n for d, n in enumerate(shapes[1]))
                 attrs = {"first": first, "axes": axes, "reduction": reduction, "border": border}
