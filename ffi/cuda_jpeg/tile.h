@@ -42,9 +42,9 @@ struct Tile {
 
 // --- making the pixels --------------------------------------------------------------------------------------------
 
-// Eight pixels of a YCbCr image. Words i of the chroma are pixels i and i + 4.
+// Eight pixels of a YCbCr image, in 24 bytes. Words i of the chroma are pixels i and i + 4.
 JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& luminance, const uint32_t (&first)[4],
-                                    const uint32_t (&third)[4], uint8_t* to) {
+                                    const uint32_t (&third)[4], Words2 (&to)[3]) {
   uint32_t packed[6];
   for (int half = 0; half < 2; half++) {
     uint32_t v[4][3];
@@ -55,7 +55,7 @@ JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& l
     packed[3 * half + 1] = PackChannels(v[1][1], v[1][2], v[2][0], v[2][1]);
     packed[3 * half + 2] = PackChannels(v[2][2], v[3][0], v[3][1], v[3][2]);
   }
-  for (int i = 0; i < 3; i++) Store2(to + 8 * i, {{packed[2 * i], packed[2 * i + 1]}});
+  for (int i = 0; i < 3; i++) to[i] = {{packed[2 * i], packed[2 * i + 1]}};
 }
 
 // 8 x 2 pixels from (y, x) on, where y is even and x a multiple of 8. Row addresses are multiples of 8.
@@ -64,8 +64,11 @@ JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* t
     uint32_t first[2][4], third[2][4];
     UpsampleGroup(t.plane[1], y, x, first);
     UpsampleGroup(t.plane[2], y, x, third);
-    for (int r = 0; r < 2; r++)
-      ConvertGroup(t.weights, Load2(t.plane[0].Row(y + r) + x), first[r], third[r], to + r * row_bytes);
+    for (int r = 0; r < 2; r++) {
+      Words2 pixels[3];
+      ConvertGroup(t.weights, Load2(t.plane[0].Row(y + r) + x), first[r], third[r], pixels);
+      for (int i = 0; i < 3; i++) Store2(to + r * row_bytes + 8 * i, pixels[i]);
+    }
   } else if (t.source == Source::kOnePlane) {
     for (int r = 0; r < 2; r++) Store2(to + r * row_bytes, Load2(t.plane[0].Row(y + r) + x));
   } else {
