@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# Puts the source archives of libjpeg-turbo, libpng and zlib into build/carry, and the assembler nasm, for run.sh on a machine
-# without network and without these libraries' headers. Run this beforehand, on a machine with a network:
-#   tests/gpu/carry.sh            the versions that ffi/codecs.cmake names, from the addresses it names, SHA256 checked
-#   tests/gpu/carry.sh --debian   Debian's sources of the three packages and its nasm, by apt-get, which checks them
-#   tests/gpu/carry.sh FOLDER     archives that lie in a folder, of any version, and the program nasm or Debian's package of it
-# build/ is ignored by git: where only tracked files travel, name build/carry as well (about 7 MB).
+# Puts what run.sh needs on a machine without network, with Python 3.12, jax and jax's CUDA plugin, into build/carry:
+#   modules.tar.xz  the package's modules, compiled here for sm_90 (JAXDALI_CUDA_REAL names other GPUs), with the codecs in them: minutes of nvcc
+#   wheels/         the packages that tests need and jax does not bring along
+#   archives of libjpeg-turbo, libpng and zlib, and the assembler nasm, to compile there all the same, for another Python or glibc
+# Run this beforehand, on a machine with a network, nvcc 13 and Python 3.12:
+#   tests/gpu/carry.sh              the archives that ffi/codecs.cmake names, from the addresses it names, SHA256 checked
+#   tests/gpu/carry.sh --debian     Debian's sources of the three packages and its nasm, by apt-get, which checks them
+#   tests/gpu/carry.sh FOLDER       archives that lie in a folder, of any version, and the program nasm or Debian's package of it
+#   tests/gpu/carry.sh --emulated   for a rehearsal: no archives, and the emulated kernels in place of CUDA's
+# It prints the size of all that travels, the tracked files and build/carry, and fails above 64 MiB. build/ is ignored by git: where only tracked
+# files travel, name build/carry as well. JAX_VERSION is that of the other machine (0.11.2): a module needs the jaxlib that it is compiled with, or a
+# newer one.
 # Without nasm libjpeg-turbo is slow, and other than everywhere else in what it makes of coefficients far out of range, so
 # that some tests fail. Where none is found otherwise, this machine's own is taken along.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 carry=$PWD/build/carry
+needed=(pytest pytest-xdist hypothesis Pillow diastatic-malt nanobind)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -19,7 +26,9 @@ named() {
 }
 
 from=${1:-}
+kernels=(-DJAXDALI_CUDA=ON "-DJAXDALI_CUDA_REAL=${JAXDALI_CUDA_REAL:-90}")
 case $from in
+  --emulated) kernels=(-DJAXDALI_CUDA=OFF -DJAXDALI_EMULATED=ON) ;;
   "")
     named | while read -r address sum; do
       curl --fail --location --silent --show-error --output "$work/${address##*/}" "$address"
@@ -41,35 +50,75 @@ case $from in
     ;;
 esac
 
+options=()  # of the build
+put_archives() {
+  local kind name archive zlib package
+  for name in libjpeg-turbo libpng zlib; do
+    archive=$(find "$from" -maxdepth 1 -name "$name*.tar.*" ! -name '*.debian.tar.*' ! -name '*.asc' | sort | tail -n 1)
+    [ -n "$archive" ] || { echo "no archive $name*.tar.* in $from" >&2; exit 1; }
+    cp "$archive" "$carry/"
+  done
+
+  # Debian leaves zlib's files for Windows out, of which its CMakeLists.txt names one on Linux, too.
+  zlib=$(echo "$carry"/zlib*)
+  if ! tar --list --file "$zlib" | grep -q 'win32/zlib1\.rc$'; then
+    mkdir "$work/zlib"
+    tar --extract --strip-components=1 --directory "$work/zlib" --file "$zlib"
+    mkdir "$work/zlib/win32"
+    touch "$work/zlib/win32/zlib1.rc"
+    rm "$zlib"
+    tar --create --gzip --directory "$work" --file "${zlib%.tar.*}.tar.gz" zlib
+  fi
+
+  for kind in JPEG:libjpeg-turbo PNG:libpng ZLIB:zlib; do options+=("-DJAXDALI_${kind%:*}_TARBALL=$(echo "$carry/${kind#*:}"*)"); done
+
+  package=$(find "$from" -maxdepth 1 -name 'nasm_*.deb' | sort | tail -n 1)
+  if [ -n "$package" ]; then
+    dpkg-deb --extract "$package" "$work/nasm"
+    cp "$work/nasm/usr/bin/nasm" "$carry/"
+  elif [ -x "$from/nasm" ]; then
+    cp "$from/nasm" "$carry/"
+  elif command -v nasm >/dev/null; then
+    cp "$(command -v nasm)" "$carry/"
+  else
+    echo "without nasm: none in $from, none installed" >&2
+  fi
+}
+
 mkdir -p "$carry"
-for name in libjpeg-turbo libpng zlib; do
-  archive=$(find "$from" -maxdepth 1 -name "$name*.tar.*" ! -name '*.debian.tar.*' ! -name '*.asc' | sort | tail -n 1)
-  [ -n "$archive" ] || { echo "no archive $name*.tar.* in $from" >&2; exit 1; }
-  rm -f "$carry/$name"*
-  cp "$archive" "$carry/"
-done
+rm -rf "$carry/wheels" "$carry"/*.tar.* "$carry/nasm"
+if [ "$from" != --emulated ]; then put_archives; fi
 
-# Debian leaves zlib's files for Windows out, of which its CMakeLists.txt names one on Linux, too.
-zlib=$(echo "$carry"/zlib*)
-if ! tar --list --file "$zlib" | grep -q 'win32/zlib1\.rc$'; then
-  mkdir "$work/zlib"
-  tar --extract --strip-components=1 --directory "$work/zlib" --file "$zlib"
-  mkdir "$work/zlib/win32"
-  touch "$work/zlib/win32/zlib1.rc"
-  rm "$zlib"
-  tar --create --gzip --directory "$work" --file "${zlib%.tar.*}.tar.gz" zlib
-fi
+# A machine as the other one is. What its jax brings along need not travel.
+python=$(.ci/find_python 3.12)
+[ -n "$python" ] || { echo "no Python 3.12 on PATH or from pyenv" >&2; exit 1; }
+build=$PWD/build/carried  # stays, so that what has not changed is not compiled again
+"$python" -m venv "$build/there"
+there=$build/there/bin
+"$there/pip" install --quiet --upgrade "pip>=25.1"
+"$there/pip" install --quiet "jax==${JAX_VERSION:-0.11.2}"
+"$there/pip" install --quiet --dry-run --report "$work/missing.json" --only-binary=:all: "${needed[@]}"
+"$there/python" -c '
+import json, sys
+for package in json.load(open(sys.argv[1]))["install"]:
+    print(package["metadata"]["name"], package["metadata"]["version"], sep="==")
+' "$work/missing.json" >"$work/missing.txt"
+"$there/pip" download --quiet --no-deps --only-binary=:all: --dest "$carry/wheels" --requirement "$work/missing.txt"
 
-rm -f "$carry/nasm"
-package=$(find "$from" -maxdepth 1 -name 'nasm_*.deb' | sort | tail -n 1)
-if [ -n "$package" ]; then
-  dpkg-deb --extract "$package" "$work/nasm"
-  cp "$work/nasm/usr/bin/nasm" "$carry/"
-elif [ -x "$from/nasm" ]; then
-  cp "$from/nasm" "$carry/"
-elif command -v nasm >/dev/null; then
-  cp "$(command -v nasm)" "$carry/"
-else
-  echo "without nasm: none in $from, none installed" >&2
-fi
-(cd "$carry" && sha256sum ./*)
+"$there/pip" install --quiet --upgrade --target "$build/tools" nanobind cmake ninja
+export PATH=$build/tools/bin:$PATH PYTHONPATH=$build/tools
+rm -rf "$build/out"
+cmake -G Ninja -S . -B "$build/cmake" -DCMAKE_BUILD_TYPE=Release "-DPython_EXECUTABLE=$there/python" "-DJAXDALI_OUTPUT=$build/out/jaxdali" \
+  -DJAXDALI_BUNDLED_CODECS=ON "${options[@]}" "${kernels[@]}"
+cmake --build "$build/cmake"
+strip --strip-unneeded "$build"/out/jaxdali/*.so
+tar --create --xz --directory "$build/out" --file "$carry/modules.tar.xz" jaxdali
+
+(cd "$carry" && find . -type f -exec sha256sum {} +)
+tracked=$(git ls-files -z --cached --others --exclude-standard | du --files0-from=- --bytes --total | tail -n 1 | cut -f 1)
+carried=$(du --bytes --summarize "$carry" | cut -f 1)
+awk -v tracked="$tracked" -v carried="$carried" 'BEGIN {
+  total = (tracked + carried) / 1048576
+  printf "%.1f MiB travel: %.1f of the repository, %.1f of build/carry\n", total, tracked / 1048576, carried / 1048576
+  exit total > 64
+}' || { echo "that is more than 64 MiB" >&2; exit 1; }

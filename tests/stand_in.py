@@ -1,0 +1,37 @@
+"""For dry runs: a CPU device stands in for the GPU, and the emulated kernels for CUDA's. Other devices stay as they are."""
+
+import threading
+from typing import Any
+
+import emulated
+import jax
+
+from jaxdali._core import ffi as _ffi
+from jaxdali._program import program
+from jaxdali._program.sharding import Shards
+
+
+def make() -> tuple[jax.Device, dict[str, str]]:
+    """The device, for the rest of the process, and what to call there instead of each kernel."""
+    device, targets, here = jax.devices("cpu")[1], emulated.targets(), threading.local()
+    call, kernels_on, jit = _ffi.call, _ffi.kernels_on, program._jit
+
+    def routed(kernel: str, *args: Any, **options: Any) -> Any:
+        return call(targets[kernel] if getattr(here, "stands_in", False) else kernel, *args, **options)
+
+    def jitted(segment: Any, layout: Any, shards: Shards, *args: Any) -> Any:
+        run = jit(segment, layout, shards, *args)
+
+        def traced(*operands: Any) -> Any:
+            here.stands_in = True
+            try:
+                return run(*operands)
+            finally:
+                here.stands_in = False
+
+        return traced if device in shards.primaries else run
+
+    _ffi.call, program._jit = routed, jitted
+    _ffi.kernels_on = lambda d: frozenset(targets) if d == device else kernels_on(d)
+    Shards.accelerator = property(lambda self: self.primaries[0] == device)  # pyright: ignore[reportAttributeAccessIssue]
+    return device, targets
