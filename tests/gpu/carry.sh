@@ -8,6 +8,7 @@
 #   tests/gpu/carry.sh --debian     Debian's sources of the three packages and its nasm, by apt-get, which checks them
 #   tests/gpu/carry.sh FOLDER       archives that lie in a folder, of any version, and the program nasm or Debian's package of it
 #   tests/gpu/carry.sh --emulated   for a rehearsal: no archives, and the emulated kernels in place of CUDA's
+#   tests/gpu/carry.sh --list       only prints the names of all that travels, each with a NUL after it
 # It prints the size of all that travels, the tracked files and build/carry, and fails above 64 MiB. build/ is ignored by git: where only tracked
 # files travel, name build/carry as well. JAX_VERSION is that of the other machine (0.11.2): a module needs the jaxlib that it is compiled with, or a
 # newer one.
@@ -25,9 +26,17 @@ named() {
   awk '$1 ~ /^https:/ {address = $1; next} address != "" && length($1) == 64 {print address, $1; address = ""}' ffi/codecs.cmake
 }
 
+# The files of the repository, or of a copy without git, and what was collected.
+list() {
+  git ls-files -z --cached --others --exclude-standard 2>/dev/null ||
+    find . \( -path ./build -o -path ./.venv -o -name '*.so' \) -prune -o -type f -print0
+  find build/carry -type f -print0
+}
+
 from=${1:-}
 kernels=(-DJAXDALI_CUDA=ON "-DJAXDALI_CUDA_REAL=${JAXDALI_CUDA_REAL:-90}")
 case $from in
+  --list) list && exit ;;
   --emulated) kernels=(-DJAXDALI_CUDA=OFF -DJAXDALI_EMULATED=ON) ;;
   "")
     named | while read -r address sum; do
@@ -115,10 +124,5 @@ strip --strip-unneeded "$build"/out/jaxdali/*.so
 tar --create --xz --directory "$build/out" --file "$carry/modules.tar.xz" jaxdali
 
 (cd "$carry" && find . -type f -exec sha256sum {} +)
-tracked=$(git ls-files -z --cached --others --exclude-standard | du --files0-from=- --bytes --total | tail -n 1 | cut -f 1)
-carried=$(du --bytes --summarize "$carry" | cut -f 1)
-awk -v tracked="$tracked" -v carried="$carried" 'BEGIN {
-  total = (tracked + carried) / 1048576
-  printf "%.1f MiB travel: %.1f of the repository, %.1f of build/carry\n", total, tracked / 1048576, carried / 1048576
-  exit total > 64
-}' || { echo "that is more than 64 MiB" >&2; exit 1; }
+list | xargs -0 stat --format=%s | awk '{total += $1} END {printf "%.1f MiB travel\n", total / 1048576; exit total > 64 * 1048576}' ||
+  { echo "that is more than 64 MiB" >&2; exit 1; }
