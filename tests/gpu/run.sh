@@ -149,7 +149,7 @@ tests() {
   local log
   if [ -n "$dry" ]; then export JAXDALI_DRY_RUN=1 CASES=${CASES:-2}; else export CASES=${CASES:-40}; fi
   touch "$logs/collected" "$logs/each/all"
-  JAXDALI_REQUIRE_CUDA=1 run tests 480 bash -c 'all_tests "$@"' all_tests tests/gpu
+  JAXDALI_REQUIRE_CUDA=1 run tests "$(left)" bash -c 'all_tests "$@"' all_tests tests/gpu
   say "" "tests: $(grep -c '^0 ' "$logs/each/all") of $(grep -c '::' "$logs/collected") passed" ""
   grep -v '^0 ' "$logs/each/all" | tee -a "$results"
   grep '::' "$logs/collected" | grep -vFf <(sed 's/^[0-9]* \(.*\): .*/\1/' "$logs/each/all") | sed 's/^/not finished: /' | tee -a "$results"
