@@ -99,7 +99,8 @@ def main():
         "parse headers": (_cpu, "parse_headers"),
         "make tables": (_cpu, "make_jpeg_tables"),
         "headers, tables and what surrounds them": (ImageHeaders, "run"),
-        "everything between reading and the end of the launch": (Executor, "launch"),
+        "the host pass, with these": (Executor, "prepare"),
+        "operands and dispatch": (Executor, "dispatch"),
     }
     for label, (of, name) in parts.items():
         timed(of, name, times, label)
