@@ -29,9 +29,10 @@ struct StencilArgs {
   JAXDALI_HD int64_t Size() const { return outer * out_n[0] * out_n[1] * out_n[2] * inner; }
   // Whether CUDA kernels can work by tiles: windows have two axes and are near their elements, and 32 bits are enough.
   JAXDALI_HD bool HasTiles() const {
-    const int64_t most = Size() > outer * n[0] * n[1] * n[2] * inner ? Size() : outer * n[0] * n[1] * n[2] * inner;
+    const int64_t in_size = outer * n[0] * n[1] * n[2] * inner;
     const bool is_near = anchor[1] >= 0 && anchor[1] <= window[1] && anchor[2] >= 0 && anchor[2] <= window[2];
-    return window[0] == 1 && anchor[0] == 0 && out_n[0] == n[0] && is_near && most >> 31 == 0;
+    const bool is_small = (Size() | in_size) >> 31 == 0;
+    return window[0] == 1 && anchor[0] == 0 && out_n[0] == n[0] && is_near && is_small;
   }
 };
 
