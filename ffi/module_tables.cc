@@ -7,6 +7,7 @@
 #include "ffi/common/border.h"
 #include "ffi/common/interp.h"
 #include "ffi/common/samples.h"
+#include "ffi/common/stages.h"
 #include "ffi/common/status.h"
 #include "ffi/common/thread_pool.h"
 #include "ffi/cpu_codecs/image_header.h"
@@ -125,8 +126,10 @@ void DefineTables(nb::module_& m) {
       .value("MIN", StencilReduction::kMin);
   m.attr("ALIGNMENT") = kAlignment;
   m.attr("PLAN_BYTES") = kPlanBytes;
+  m.attr("STATUSES_OF_STAGE") = kStatusesOfStage;
   m.attr("EXTENSION_VERSION") = kExtensionVersion;
   m.attr("MOST_STAGES") = kMostStages;
+  m.attr("MOST_TILE_CHANNELS") = kMostTileChannels;
   m.attr("INFO_COLUMNS") = kInfoColumns;
   m.attr("TABLE_WORDS") = jpeg::kTableWords;
   m.attr("JPEG_GROUP_BYTES") = jpeg::kGroupBytes;

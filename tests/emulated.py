@@ -3,9 +3,13 @@
 import functools
 import importlib
 import os
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import pytest
+
+from jaxdali._core import ffi as _ffi
 
 
 @functools.cache
@@ -17,6 +21,17 @@ def targets() -> dict[str, str]:
         names[kernel] = f"emulated_{kernel}"
         jax.ffi.register_ffi_target(f"jaxdali_{names[kernel]}", handler, platform="cpu")
     return names
+
+
+def functions(*kernels: str) -> dict[str, Callable[..., Any]]:
+    """The functions of `_core/ffi.py` that take the place of its own, by their names: then CPU devices have these emulated kernels, or
+    all of them."""
+    names, call, call_chain = {k: t for k, t in targets().items() if k in kernels or not kernels}, _ffi.call, _ffi.call_chain
+    return {
+        "call": lambda kernel, *args, **options: call(names.get(kernel, kernel), *args, **options),
+        "call_chain": lambda *args: call_chain(*args, kernel=names["chain"]),
+        "kernels_on": lambda device: frozenset(names),
+    }
 
 
 def required() -> dict[str, str]:

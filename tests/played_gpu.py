@@ -18,9 +18,8 @@ from jaxdali._program.sharding import Shards
 
 
 def pytest_configure(config):
-    call, targets = _ffi.call, emulated.targets()
-    _ffi.call = lambda kernel, *args, **options: call(targets[kernel], *args, **options)
-    _ffi.kernels_on = lambda device: frozenset(targets)
+    for name, function in emulated.functions().items():
+        setattr(_ffi, name, function)
     play()
 
 

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "ffi/chain/windowed.h"
 #include "ffi/common/binding.h"
+#include "ffi/common/stages.h"
 
 namespace jaxdali {
 
@@ -26,7 +30,8 @@ namespace {
 // empty, offsets, shapes), then the operands of each stage. The attributes of a stage are called "<stage>_<name>".
 class Given {
  public:
-  Given(ffi::RemainingArgs args, ffi::Dictionary attrs) : args_(args), attrs_(attrs) {}
+  Given(Operands* operands, ffi::RemainingArgs args, ffi::Dictionary attrs)
+      : operands_(operands), args_(args), attrs_(attrs) {}
 
   // Goes to the attributes of a stage, which `Next` takes in this order.
   void Begin(size_t stage, std::vector<std::string_view> names) {
@@ -39,10 +44,13 @@ class Given {
   template <class T>
   ffi::ErrorOr<T> Next() {
     if constexpr (std::is_same_v<T, ffi::AnyBuffer> || std::is_same_v<T, I32> || std::is_same_v<T, F32> ||
-                  std::is_same_v<T, F64>)
-      return args_.get<T>(next_++);
-    else
+                  std::is_same_v<T, F64>) {
+      auto given = args_.get<T>(next_++);
+      if (given.has_error()) return given;
+      return std::get<0>(operands_->Next(*given));
+    } else {
       return attrs_.get<T>(prefix_ + std::string(names_[next_name_++]));
+    }
   }
 
   template <class B, class... Params>
@@ -64,12 +72,61 @@ class Given {
   }
 
  private:
+  Operands* operands_;
   ffi::RemainingArgs args_;
   ffi::Dictionary attrs_;
   size_t next_ = 0, next_name_ = 0;
   std::string prefix_;
   std::vector<std::string_view> names_;
 };
+
+// The operands and attributes of stage k.
+ffi::Error SetUpStage(Given* given, size_t k, ResizeBatch* batch) {
+  given->Begin(k, {"first_axis", "num_axes", "antialias"});
+  ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool) = SetUp;
+  return given->SetUpStage(set_up, batch);
+}
+ffi::Error SetUpStage(Given* given, size_t k, WarpBatch* batch) {
+  given->Begin(k, {"dims", "first", "linear", "has_fill"});
+  ffi::Error (*set_up)(WarpBatch*, F64, F32, int32_t, int32_t, bool, bool) = SetUp;  // three axes, so `dims` is 2
+  return given->SetUpStage(set_up, batch);
+}
+ffi::Error SetUpStage(Given* given, size_t k, WindowBatch* batch) {
+  given->Begin(k, {"permutation", "channel"});
+  ffi::Error (*set_up)(WindowBatch*, I32, I32, I32, F32, F32, F32, ffi::Span<const int64_t>, int32_t) = SetUp;
+  return given->SetUpStage(set_up, batch);
+}
+
+#ifdef JAXDALI_CUDA
+
+template <class B>
+ffi::Error Launch(Given* given, const std::vector<Batch>& values, Device device, I32 control,
+                  ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
+  Windowed<B> b{};
+  b.in = b.of.in = values[0];
+  b.of.out = b.window.in = values[1];
+  b.out = b.window.out = values[2];
+  if (auto e = SetUpStage(given, 0, &b.of); e.failure()) return e;
+  if (auto e = SetUpStage(given, 1, &b.window); e.failure()) return e;
+  const char* (*launch)(const Windowed<B>&, const Samples&, void*) = LaunchWindowed;
+  return LaunchKernel(launch, b, device, control, status, plans);
+}
+
+// On a GPU there are few chains: see chain.cu.
+ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Batch> values, Given* given,
+                    Device device, I32 control, ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory,
+                    bool) {
+  if (kernels.size() != 2 || kernels[1] != "window") return ffi::Error::InvalidArgument("chain: stages");
+  if (static_cast<int64_t>(memory->element_count()) < values[2].n * kPlanBytes)
+    return ffi::Error::InvalidArgument("too little working memory");
+  values[1].capacity = std::numeric_limits<int64_t>::max();  // it has no memory, so images of all sizes fit
+  uint8_t* plans = memory->typed_data();
+  if (kernels[0] == "resize") return Launch<ResizeBatch>(given, values, device, control, status, plans);
+  if (kernels[0] == "warp") return Launch<WarpBatch>(given, values, device, control, status, plans);
+  return ffi::Error::InvalidArgument("chain: unknown kernel");
+}
+
+#else
 
 ffi::Error MakeDecode(Given* given, const Batch& in, const Batch& out, Chain* chain) {
   auto stage = std::make_unique<DecodeStage>();
@@ -88,12 +145,18 @@ ffi::Error MakeDecode(Given* given, const Batch& in, const Batch& out, Chain* ch
   return error;
 }
 
-template <class S, class B, class... Params>
-ffi::Error Make(Given* given, ffi::Error (*set_up)(B*, Params...), const Batch& in, const Batch& out, Chain* chain) {
+ffi::Error SetUpResample(Given* given, size_t k, ResizeBatch* batch) {
+  given->Begin(k, {"first_axis", "num_axes", "antialias", "convention"});
+  ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool, int32_t) = SetUp;
+  return given->SetUpStage(set_up, batch);
+}
+
+template <class S, class B = decltype(S::batch)>
+ffi::Error Make(Given* given, size_t k, Chain* chain, ffi::Error (*set_up)(Given*, size_t, B*) = SetUpStage) {
   auto stage = std::make_unique<S>();
-  stage->batch.in = in;
-  stage->batch.out = out;
-  auto error = given->SetUpStage(set_up, &stage->batch);
+  stage->batch.in = chain->values[k];
+  stage->batch.out = chain->values[k + 1];
+  auto error = set_up(given, k, &stage->batch);
   chain->stages.push_back(std::move(stage));
   return error;
 }
@@ -106,45 +169,56 @@ ffi::Error MakeStage(std::string_view kernel, size_t k, Given* given, Chain* cha
     return MakeDecode(given, in, out, chain);
   }
   if (in.ndim != 3) return ffi::Error::InvalidArgument("chain: values of three axes");
-  if (kernel == "resize") {
-    given->Begin(k, {"first_axis", "num_axes", "antialias"});
-    ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool) = SetUp;
-    return Make<ResizeStage>(given, set_up, in, out, chain);
-  }
-  if (kernel == "resample") {
-    given->Begin(k, {"first_axis", "num_axes", "antialias", "convention"});
-    ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool, int32_t) = SetUp;
-    return Make<ResizeStage>(given, set_up, in, out, chain);
-  }
-  if (kernel == "warp") {
-    given->Begin(k, {"dims", "first", "linear", "has_fill"});
-    ffi::Error (*set_up)(WarpBatch*, F64, F32, int32_t, int32_t, bool, bool) = SetUp;  // three axes, so `dims` is 2
-    return Make<WarpStage>(given, set_up, in, out, chain);
-  }
-  if (kernel == "window") {
-    given->Begin(k, {"permutation", "channel"});
-    ffi::Error (*set_up)(WindowBatch*, I32, I32, I32, F32, F32, F32, ffi::Span<const int64_t>, int32_t) = SetUp;
-    return Make<WindowStage>(given, set_up, in, out, chain);
-  }
+  if (kernel == "resize") return Make<ResizeStage>(given, k, chain);
+  if (kernel == "resample") return Make<ResizeStage>(given, k, chain, SetUpResample);
+  if (kernel == "warp") return Make<WarpStage>(given, k, chain);
+  if (kernel == "window") return Make<WindowStage>(given, k, chain);
   return ffi::Error::InvalidArgument("chain: unknown kernel");
 }
 
-// Divides the time of the call among the stages.
-ffi::Error Divide(int32_t passed, const std::vector<std::atomic<int64_t>>& spent, ffi::ResultBuffer<ffi::S32> times) {
-  if (times->element_count() != spent.size()) return ffi::Error::InvalidArgument("chain: times");
+// Divides the time of the call among the stages. They are at the beginning of the working memory, as that of a call of
+// one kernel is.
+ffi::Error Divide(int32_t passed, const std::vector<std::atomic<int64_t>>& spent, ffi::ResultBuffer<ffi::U8> memory) {
+  if (memory->element_count() < spent.size() * sizeof passed) return ffi::Error::InvalidArgument("chain: times");
   double all = 0;
   for (const auto& each : spent) all += static_cast<double>(each);
-  for (size_t k = 0; k < spent.size(); k++)
-    times->typed_data()[k] = all > 0 ? static_cast<int32_t>(passed * (static_cast<double>(spent[k]) / all)) : 0;
+  for (size_t k = 0; k < spent.size(); k++) {
+    const int32_t time = all > 0 ? static_cast<int32_t>(passed * (static_cast<double>(spent[k]) / all)) : 0;
+    std::memcpy(memory->typed_data() + k * sizeof time, &time, sizeof time);
+  }
   return ffi::Error::Success();
 }
 
-ffi::Error ChainImpl(Device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets, I32 out_shapes, I32 control,
-                     ffi::RemainingArgs args, ffi::Dictionary attrs, ffi::Result<ffi::AnyBuffer> result,
-                     ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::S32> failed,
-                     ffi::ResultBuffer<ffi::S32> times) {
-  auto names = attrs.get<std::string_view>("kernels");
+ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Batch> values, Given* given, Device,
+                    I32 control, ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory, bool timed) {
+  const auto pool = ThreadPool::Get(control.typed_data()[0]);
+  Chain chain;
+  chain.helpers.pool = pool.get();
+  chain.values = std::move(values);
+  for (size_t k = 0; k < kernels.size(); k++)
+    if (auto e = MakeStage(kernels[k], k, given, &chain); e.failure()) return e;
+  if (timed) chain.spent = std::vector<std::atomic<int64_t>>(kernels.size());
+  const CallTime time;
+  auto error = ForEachSample(control, chain.values.front(), chain.values.back(), status, [&](int i) {
+    int failed = 0;
+    const Status s = chain.Run(i, &failed);
+    return InStage(failed, s);
+  });
+  return error.success() && timed ? Divide(time.passed(), chain.spent, memory) : error;
+}
+
+#endif  // JAXDALI_CUDA
+
+ffi::Error ChainImpl(Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes, I32 result_offsets,
+                     I32 result_shapes, I32 given_control, ffi::RemainingArgs args, ffi::Dictionary attrs,
+                     ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,
+                     ffi::ResultBuffer<ffi::U8> memory) {
+  const auto names = attrs.get<std::string_view>("kernels");
   if (names.has_error()) return names.error();
+  const auto timed = attrs.get<bool>("timed");
+  if (timed.has_error()) return timed.error();
+  const auto empty = attrs.get<ffi::Span<const int64_t>>("empty");
+  if (empty.has_error()) return empty.error();
   std::vector<std::string_view> kernels;
   for (std::string_view rest = *names; !rest.empty();) {
     const size_t n = std::min(rest.find(' '), rest.size());
@@ -153,29 +227,19 @@ ffi::Error ChainImpl(Device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 o
   }
   if (kernels.empty() || kernels.size() > kMostStages) return ffi::Error::InvalidArgument("chain: number of stages");
 
-  const auto pool = ThreadPool::Get(control.typed_data()[0]);
-  Chain chain;
-  chain.helpers.pool = pool.get();
-  chain.values.resize(kernels.size() + 1);
-  Given given(args, attrs);
-  if (auto e = ToBatch(data, offsets, shapes, &chain.values.front()); e.failure()) return e;
+  Operands operands(*empty);
+  const auto [in, offsets, shapes, out_offsets, out_shapes, control] =
+      operands.Next(data, data_offsets, data_shapes, result_offsets, result_shapes, given_control);
+  Given given(&operands, args, attrs);
+  std::vector<Batch> values(kernels.size() + 1);  // input of the first stage, then the output of each
+  if (auto e = ToBatch(in, offsets, shapes, &values.front()); e.failure()) return e;
   for (size_t k = 1; k < kernels.size(); k++) {
     auto e = given.Apply<ffi::AnyBuffer, I32, I32>(
-        [&](ffi::AnyBuffer of, I32 at, I32 extents) { return ToBatch(of, at, extents, &chain.values[k]); });
+        [&](ffi::AnyBuffer of, I32 at, I32 extents) { return ToBatch(of, at, extents, &values[k]); });
     if (e.failure()) return e;
   }
-  if (auto e = ToBatch(*result, out_offsets, out_shapes, &chain.values.back()); e.failure()) return e;
-  for (size_t k = 0; k < kernels.size(); k++)
-    if (auto e = MakeStage(kernels[k], k, &given, &chain); e.failure()) return e;
-  if (failed->element_count() != status->element_count()) return ffi::Error::InvalidArgument("chain: results");
-  int32_t* at = failed->typed_data();
-  std::fill_n(at, failed->element_count(), 0);
-  if (times->element_count() > 0) chain.spent = std::vector<std::atomic<int64_t>>(kernels.size());
-  const CallTime time;
-  auto error = ForEachSample(control, chain.values.front(), chain.values.back(), status,
-                             [&](int i) { return chain.Run(i, &at[i]); });
-  if (error.success() && times->element_count() > 0) return Divide(time.passed(), chain.spent, times);
-  return error;
+  if (auto e = ToBatch(*result, out_offsets, out_shapes, &values.back()); e.failure()) return e;
+  return RunChain(kernels, std::move(values), &given, device, control, status, memory, *timed);
 }
 
 }  // namespace
@@ -183,11 +247,11 @@ ffi::Error ChainImpl(Device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 o
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_chain, ChainImpl,
                               JAXDALI_BIND_BATCH()
                                   .RemainingArgs()
-                                  .Attrs()  // and "kernels": the names of the stages' kernels, separated by spaces
-                                  .Ret<ffi::AnyBuffer>()  // output of the last stage
-                                  .Ret<I32>()             // status
-                                  .Ret<I32>()             // the stage that the status is from
-                                  .Ret<I32>(),            // time of each stage, in 100 ns; or empty
+                                  .Attrs()  // those of the stages; "kernels": the names of the stages' kernels, with
+                                            // spaces between; "timed"; and "empty", see Operands
+                                  .Ret<ffi::AnyBuffer>()         // output of the last stage
+                                  .Ret<I32>()                    // status, see InStage
+                                  .Ret<ffi::Buffer<ffi::U8>>(),  // working memory; on the CPU, the times
                               JAXDALI_HANDLER_TRAITS);
 
 }  // namespace jaxdali

@@ -1,7 +1,8 @@
 // Runs several kernels one after the other, sample by sample. A stage writes its image into a buffer of the thread,
 // which stays in the cache, and the next stage reads it there; no batch is stored in between. A stage computes only the
-// part of its image that the next one reads: a crop after a resize determines which rows and columns are decoded. For
-// CPUs only; all values have three axes. See Note [The chain] in jaxdali/_plan/passes.py.
+// part of its image that the next one reads: a crop after a resize determines which rows and columns are decoded. All
+// values have three axes. This is for CPUs; windowed.h has what GPUs run. See Note [The chain] in
+// jaxdali/_plan/passes.py.
 #ifndef JAXDALI_FFI_CHAIN_H_
 #define JAXDALI_FFI_CHAIN_H_
 

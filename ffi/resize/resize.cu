@@ -2,8 +2,7 @@
 // pixel adds up all its taps along all axes.
 #include "ffi/common/launch.h"
 #include "ffi/resize/resize.h"
-#include "ffi/resize/resize_passes.h"
-#include "ffi/resize/resize_tile.h"
+#include "ffi/resize/resize_kernel.h"
 
 namespace jaxdali {
 namespace {
@@ -26,7 +25,7 @@ class TapsOfThread {
     norm_ = 1;
     if (!is_nearest_) {
       at_ = o;
-      window_ = Window::Of(*axis_, o);
+      window_ = TapWindow::Of(*axis_, o);
       float sum = 0;
       for (int j = 0; j < count_; j++) sum += Raw(j);
       norm_ = sum != 0 ? 1 / sum : 0;
@@ -52,22 +51,12 @@ class TapsOfThread {
   const Axis* axis_;
   FilterTable table_;
   Nearest nearest_;
-  Window window_;
+  TapWindow window_;
   bool is_nearest_;
   int count_, last_, index_;
   int64_t at_;
   float norm_;
 };
-
-// Copied to shared memory, because divergent reads are fast there but not from a kernel's parameters.
-template <class Block>
-JAXDALI_HD void Share(const Block& block, const FilterTables& tables, FilterTables* shared) {
-  block.Phase([&](int thread) {
-    for (int i = thread; i < 129; i += kThreads) shared->cubic[i] = tables.cubic[i];
-    for (int i = thread; i < 193; i += kThreads) shared->lanczos[i] = tables.lanczos[i];
-    for (int i = thread; i < 65; i += kThreads) shared->gaussian[i] = tables.gaussian[i];
-  });
-}
 
 template <class In, class Out>
 struct ResizeVolumes : ResizeBatch {
@@ -148,113 +137,13 @@ struct ResizeVolumes : ResizeBatch {
   static constexpr int kGroup = 4;  // channels that are summed at a time
 };
 
-// Resamples one or two axes by tiles.
-template <class In, class Out>
-struct ResizeTiles : ResizeBatch {
-  using Tile = ResizeTile<In, Out>;
-  using Plan = typename Tile::Plan;
-  using Shared = typename Tile::Shared;
-
-  static constexpr int kBlocksPerSm = 3;  // as many as shared memory allows, and registers without spilling
-
-  FilterTables tables;
-  int64_t most;  // upper bound of the parts of a sample
-  Parts parts;
-
-  JAXDALI_HD Status Prepare(int i, Plan* s) const {
-    s->parts = 0;
-    if (Status e = Sample(i, &s->job); e != kOk) return e;
-    if (out.size(i) == 0) return kOk;
-    if (Status e = s->axes.Make(s->job); e != kOk) return e;
-    const Axis &y = s->axes.axis[1], &x = s->axes.axis[2];
-    s->margin = 0;
-    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes of an element; kOver: two words are read for one
-    const int64_t row = x.n_in * s->job.inner * kSize;
-    if (kSize < 4 && (in.capacity - in.start(i) - in.size(i)) * kSize < kOver)
-      s->margin = static_cast<int>(CeilDiv(kOver, row));
-    s->channels = s->job.inner < kThreads ? static_cast<int>(s->job.inner) : kThreads;
-    s->groups = CeilDiv(s->job.inner, s->channels);
-    s->count_x = EdgeTaps(x, tables).count;
-    s->count_y = EdgeTaps(y, tables).count;
-    const int chunk = Tile::Chunk(s->channels);
-    s->taps_x = s->count_x < chunk ? s->count_x : chunk;
-    s->taps_y = s->count_y < Tile::kMostTapsY ? s->count_y : Tile::kMostTapsY;
-    const int fit = kThreads / s->channels, weighed = Tile::kTapsX / s->taps_x;
-    s->strips = CeilDiv(x.n_out, fit < weighed ? fit : weighed);
-    s->columns = static_cast<int>(CeilDiv(x.n_out, s->strips));
-    s->strips = CeilDiv(x.n_out, s->columns);
-    int64_t rows = CeilDiv(y.n_out, CeilDiv(most, s->strips * s->groups * s->job.outer));
-    const int fitting = Tile::kTapsY / s->taps_y < Tile::kRows ? Tile::kTapsY / s->taps_y : Tile::kRows;
-    if (rows > Tile::kBand) rows = CeilDiv(rows, Tile::kBand) * Tile::kBand;
-    s->rows = static_cast<int>(rows < fitting ? rows : fitting / Tile::kBand * Tile::kBand);
-    s->bands = CeilDiv(y.n_out, s->rows);
-    s->parts = s->job.outer * s->groups * s->bands * s->strips;
-    return kOk;
-  }
-  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.parts; }
-
-  template <class Block>
-  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    Share(block, tables, &s.tables);
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
-      for (int64_t k = first; k < end; k++) {
-        block.Phase([&](int thread) {
-          if (thread == 0) s.part = Tile::PartAt(s, k);
-        });
-        if (s.plan.axes.nearest)
-          Copy(block, s);
-        else
-          ResizePasses<In, Out>::Filter(block, s);
-      }
-    });
-  }
-
- private:
-  JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-  template <class Block>
-  JAXDALI_HD static void Copy(const Block& block, Shared& s) {
-    const auto& p = s.part;
-    const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
-    block.Phase([&](int thread) {
-      const Nearest nearest = Nearest::Make(x, false, s.plan.axes.second == 2);
-      if (thread < p.elements) {
-        const Quotient q = Divide(thread, p.channels);
-        s.place[thread] = nearest.Index(nearest.At(p.x + q.quotient)) * s.plan.job.inner + q.rest;
-      }
-      if (thread < p.rows) {
-        const Nearest down = Nearest::Make(y, true, s.plan.axes.second == 1);
-        s.first_y[thread] = down.Index(down.Accumulated(p.y + thread));
-      }
-    });
-    block.Phase([&](int thread) {
-      Tile::Write(thread, s, p, 0, p.rows, [&](int row, int e) {
-        const In v = p.in[s.first_y[row] * x.n_in * s.plan.job.inner + s.place[e]];
-        if constexpr (std::is_same_v<In, Out>)
-          return v;
-        else
-          return ConvertTo<Out>(static_cast<float>(v));
-      });
-    });
-  }
-};
-
-// Into how many parts a sample is cut. Each part is a few bands of a tile, or many source pixels. Small batches are cut
-// finer, to fill the GPU.
-int64_t PartsOfSample(const ResizeBatch& b) {
-  constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
-  const int64_t out = b.out.capacity / b.out.n, in = b.in.capacity / b.in.n;
-  const int64_t spread = std::min<int64_t>(kAtOnce / b.out.n, out / kLeast);
-  return std::clamp<int64_t>(std::max({out / kOutput, in / kInput, spread}), 1, kMost);
-}
-
 template <class In, class Out>
 const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
-  if (samples.n == 0) return nullptr;
-  const FilterTables& tables = FilterTables::Get();
-  if (b.num_axes == 3)
+  if (b.num_axes == 3) {
+    const FilterTables& tables = FilterTables::Get();
     return LaunchPlanned(ResizeVolumes<In, Out>{b, tables, {}}, samples, b.out.capacity / kThreads + samples.n, stream);
-  return LaunchPlanned(ResizeTiles<In, Out>{b, tables, PartsOfSample(b), {}}, samples, b.out.capacity, stream);
+  }
+  return LaunchResizeTiles<In, Out>(Whole<ResizeBatch>{b}, samples, stream);
 }
 
 template <class In>

@@ -76,6 +76,7 @@ struct Axis {
     a.base = 0;
     a.n_in = n_in;
     a.n_out = n_out;
+    a.base = 0;
     a.lo = lo;
     a.scale = (hi - lo) / static_cast<float>(n_out);
     bool shrinks = static_cast<float>(n_out) < fabsf(hi - lo);
@@ -132,11 +133,11 @@ struct Axis {
 
 // The taps of one output sample for any filter but kNN: source samples first + j, j < support. Some may be outside the
 // source.
-struct Window {
+struct TapWindow {
   int first;
   float t;  // table entry of tap 0
 
-  JAXDALI_HD static Window Of(const Axis& a, int64_t o) {
+  JAXDALI_HD static TapWindow Of(const Axis& a, int64_t o) {
     float x = static_cast<float>(o) * a.scale + a.start, up = ceilf(x);
     return {Bounded(up, -(1 << 30), 1 << 30) + a.base, (up - x) * a.step};
   }

@@ -53,7 +53,7 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs)
     const FilterTable table = FilterTables::Get()[axis.filter];
     std::vector<float> raw(support);
     for (int64_t o = 0; o < n; o++) {
-      const Window window = Window::Of(axis, outputs.begin + o);
+      const TapWindow window = TapWindow::Of(axis, outputs.begin + o);
       const int f = window.first;
       float sum = 0;
       if (axis.filter == Interp::kLinear) {

@@ -11,13 +11,12 @@
 
 namespace jaxdali {
 
-template <class In, class Out>
+template <class In, class Out, class Window>
 struct ResizePasses {
-  using Tile = ResizeTile<In, Out>;
+  using Tile = ResizeTile<In, Out, Window>;
   using Mid = typename Tile::Mid;
   using Pair = typename Tile::Pair;
   using Part = typename Tile::Part;
-  using Item = typename Tile::Item;
   using Shared = typename Tile::Shared;
   using PairsOfWord = typename Tile::PairsOfWord;
   static constexpr int kBand = Tile::kBand, kEach = Tile::kEach;
@@ -36,9 +35,9 @@ struct ResizePasses {
       const EdgeTaps x(s.plan.axes.axis[2], s.tables), y(s.plan.axes.axis[1], s.tables);
       for (int k = thread; k < p.columns + p.rows; k += kThreads) {
         if (k < p.columns)
-          s.first_x[k] = x.First(p.x + k, false, &s.norm_x[k]);
+          s.first_x[k] = x.First(s.plan.window.At(1, p.x + k), false, &s.norm_x[k]);
         else
-          s.first_y[k - p.columns] = y.First(p.y + k - p.columns, true, &s.norm_y[k - p.columns]);
+          s.first_y[k - p.columns] = y.First(s.plan.window.At(0, p.y + k - p.columns), true, &s.norm_y[k - p.columns]);
       }
     });
     const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend if mirrored
@@ -85,7 +84,8 @@ struct ResizePasses {
       const Quotient q = Divide(k, s.plan.taps_x);
       const int column = static_cast<int>(q.quotient), first = s.first_x[column];
       const int at = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
-      if (at < first + x.count && at < from.end) s.weight_x[k] = x.Weight(p.x + column, at, s.norm_x[column]);
+      if (at < first + x.count && at < from.end)
+        s.weight_x[k] = x.Weight(s.plan.window.At(1, p.x + column), at, s.norm_x[column]);
     }
     if (thread < p.elements) {
       const Quotient q = Divide(thread, p.channels);
@@ -104,7 +104,8 @@ struct ResizePasses {
     for (int k = thread; k < rows * s.plan.taps_y; k += kThreads) {
       const Quotient q = Divide(k, s.plan.taps_y);
       const int row = begin + static_cast<int>(q.quotient), j = static_cast<int>(q.rest);
-      if (j < from.taps) s.weight_y[k] = y.Weight(p.y + row, s.first_y[row] + from.tap + j, s.norm_y[row]);
+      if (j < from.taps)
+        s.weight_y[k] = y.Weight(s.plan.window.At(0, p.y + row), s.first_y[row] + from.tap + j, s.norm_y[row]);
     }
   }
 
@@ -117,7 +118,7 @@ struct ResizePasses {
   }
   // Elements of the first word before the source's first element.
   JAXDALI_HD static int Lead(const Shared& s, const Part& p, const Source& from) {
-    if (!SameInWord(s) || p.channels != s.plan.job.inner) return 0;
+    if (!SameInWord(s) || !s.plan.whole_pixels) return 0;
     return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
   }
 
@@ -125,7 +126,7 @@ struct ResizePasses {
   JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
     const int64_t rows = s.plan.axes.axis[1].n_in;
     const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
-    if (s.part.channels != s.plan.job.inner || (a < b ? b : a) + s.plan.count_y > rows - s.plan.margin)
+    if (!s.plan.whole_pixels || (a < b ? b : a) + s.plan.count_y > rows - s.plan.margin)
       DownElements(thread, s, from);
     else if (SameInWord(s))
       DownWords<true>(thread, s, from);
@@ -161,7 +162,7 @@ struct ResizePasses {
     const int words = (n + kEach - 1) / kEach, items = (words + 1) / 2;
     const float inverse = 1 / static_cast<float>(items);
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
-      const Item item(k, items, inverse);
+      const TileItem item(k, items, inverse);
       const int at = item.at, next = at + items < words ? at + items : at;
       float v[2][2][kEach];
       JAXDALI_UNROLL
@@ -220,7 +221,8 @@ struct ResizePasses {
       for (int r = 0; r < 2; r++) {
         const Row row(s, from, pair, r);
         v[r] = r == 0 ? Begin<0>(from, row.offset, mid) : Begin<1>(from, row.offset, mid);
-        const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels + pixel.rest;
+        const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels +
+                         pixel.rest * s.plan.window.Step(2);
         for (int j = 0; j < from.taps; j++) v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);
       }
       mid = Mid::Pack(v[0], v[1]);

@@ -4,12 +4,15 @@
 // The block keeps the part's taps in shared memory and makes bands of kBand rows: first the vertical pass, from the
 // image's words to `mid`, which is also in shared memory, then the horizontal pass, then whole words of output. If a
 // strip's source columns do not fit into `mid`, they are processed in several chunks, and so are the vertical taps.
+//
+// If only a window reads the image, the outputs are those of the window: a part is some of its rows and columns.
 #ifndef JAXDALI_FFI_RESIZE_TILE_H_
 #define JAXDALI_FFI_RESIZE_TILE_H_
 
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/resize/resize.h"
+#include "ffi/window/window_tile.h"
 
 namespace jaxdali {
 
@@ -83,7 +86,7 @@ struct EdgeTaps {
         count(a.support < static_cast<double>(a.n_in) ? static_cast<int>(a.support) : static_cast<int>(a.n_in)),
         last(static_cast<int>(a.n_in) - 1) {}
 
-  JAXDALI_HD float Raw(const Window& w, int j) const {
+  JAXDALI_HD float Raw(const TapWindow& w, int j) const {
     return axis.filter == Interp::kLinear ? w.Linear(axis, j) : w.Weight(axis, table, j);
   }
   // The first tap of output o, and the factor that normalizes its weights to a sum of 1.
@@ -93,7 +96,7 @@ struct EdgeTaps {
       const Nearest n = Nearest::Make(axis, accumulate, false);
       return n.Index(accumulate ? n.Accumulated(o) : n.At(o));
     }
-    const Window w = Window::Of(axis, o);
+    const TapWindow w = TapWindow::Of(axis, o);
     float sum = 0;
     for (int j = 0; j < static_cast<int>(axis.support); j++) sum += Raw(w, j);
     *norm = sum != 0 ? 1 / sum : 0;
@@ -103,7 +106,7 @@ struct EdgeTaps {
   // The weight of source sample `at` in output o.
   JAXDALI_NOINLINE JAXDALI_HD float Weight(int64_t o, int at, float norm) const {
     if (axis.filter == Interp::kNN) return 1;
-    const Window w = Window::Of(axis, o);
+    const TapWindow w = TapWindow::Of(axis, o);
     const int support = static_cast<int>(axis.support), j = at - w.first;
     int begin = at == 0 ? 0 : j, end = at == last ? support - 1 : j;
     begin = begin > 0 ? begin : 0;
@@ -115,8 +118,9 @@ struct EdgeTaps {
 };
 
 // What a block stores for a sample, and the parts that it works on.
-template <class In, class Out>
+template <class In, class Out, class Window>
 struct ResizeTile {
+  static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
   using Mid = Middle<In, Out>;
   using Pair = typename Mid::Pair;
 
@@ -132,7 +136,7 @@ struct ResizeTile {
   // Some rows of one strip.
   struct Part {
     const In* in;  // the image, at the first channel
-    Out* out;      // the first element
+    Out* out;      // the first element; unused with a window
     int64_t x, y;  // the position of the first element
     int columns, rows, channels, elements;
   };
@@ -144,11 +148,14 @@ struct ResizeTile {
   struct Plan {
     ResizeJob job;
     Axes axes;
+    Window window;
+    int64_t made[3];  // rows, columns and channels that are made
     int64_t strips, bands, groups, parts;
     int margin;                   // rows at the end of the image in which a word could reach outside the buffer
     int columns, rows, channels;  // of a part, at most
     int count_x, count_y;         // taps of one column or row
     int taps_x, taps_y;           // at most, in one chunk
+    bool whole_pixels;            // a part has all channels of the image, in their order
   };
   struct Shared {
     int slot;
@@ -180,32 +187,29 @@ struct ResizeTile {
     Part p;
     p.x = strip.rest * s.plan.columns;
     p.y = band.rest * s.plan.rows;
-    p.columns = least(s.plan.columns, x.n_out - p.x);
-    p.rows = least(s.plan.rows, y.n_out - p.y);
-    p.channels = least(s.plan.channels, s.plan.job.inner - c);
+    p.columns = least(s.plan.columns, s.plan.made[1] - p.x);
+    p.rows = least(s.plan.rows, s.plan.made[0] - p.y);
+    p.channels = least(s.plan.channels, s.plan.made[2] - c);
     p.elements = p.columns * p.channels;
-    p.in = static_cast<const In*>(s.plan.job.in) + image * y.n_in * x.n_in * s.plan.job.inner + c;
-    p.out = static_cast<Out*>(s.plan.job.out) + ((image * y.n_out + p.y) * x.n_out + p.x) * s.plan.job.inner + c;
+    p.in = static_cast<const In*>(s.plan.job.in) + image * y.n_in * x.n_in * s.plan.job.inner + s.plan.window.At(2, c);
+    if constexpr (kWhole)
+      p.out = static_cast<Out*>(s.plan.job.out) + ((image * y.n_out + p.y) * x.n_out + p.x) * s.plan.job.inner + c;
     return p;
   }
-
-  // Item k of several rows of n items, k < 2^16. Cheaper than a division.
-  struct Item {
-    int row, at;
-    JAXDALI_HD Item(int k, int n, float inverse) {
-      row = static_cast<int>((static_cast<float>(k) + 0.5f) * inverse);
-      at = k - row * n;
-    }
-  };
 
   // Stores rows begin ... begin + rows - 1 of the part; get(row, element) returns an Out.
   template <class Get>
   JAXDALI_HD static void Write(int thread, const Shared& s, const Part& p, int begin, int rows, Get get) {
+    if constexpr (!kWhole) {
+      return s.plan.window.Write(thread, p.x, p.y + begin, p.columns, rows, [&](int row, int column, int channel) {
+        return get(row, column * p.channels + channel);
+      });
+    }
     const int words = WordsOf<Out>(p.elements);
     const float inverse = 1 / static_cast<float>(words);
     const int64_t stride = s.plan.axes.axis[2].n_out * s.plan.job.inner;
     for (int k = thread; k < rows * words; k += kThreads) {
-      const Item item(k, words, inverse);
+      const TileItem item(k, words, inverse);
       WriteElements(p.out + (begin + item.row) * stride, p.elements, item.at, [&](int e) { return get(item.row, e); });
     }
   }

@@ -9,6 +9,7 @@
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
 #include "ffi/warp/warp.h"
+#include "ffi/window/window_tile.h"
 
 namespace jaxdali {
 
@@ -23,7 +24,9 @@ JAXDALI_HD inline uint32_t WeighPair(uint32_t weights, uint32_t pairs, uint32_t 
 #endif
 }
 
+template <class Window>
 struct WarpTiles {
+  static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
   static constexpr int kLines = 32, kLanes = kThreads / kLines;  // a line of output pixels has eight threads
   static constexpr int kWide = 64, kNarrow = 32;                 // columns
   static constexpr int kBefore = 3;                              // pixels by which a row may begin before its tile
@@ -66,6 +69,7 @@ struct WarpTiles {
 
   const WarpArgs& a;
   const Plan& plan;
+  const Window& window;
   Shared& s;
 
   JAXDALI_HD static Plan PlanOf(const WarpArgs& a, const Batch& in, int i) {
@@ -73,7 +77,8 @@ struct WarpTiles {
     constexpr int64_t kMost = int64_t{1} << 31;  // limit of 32-bit counters
     const int64_t row = a.in_size[0] * 3, frame = a.in_size[1] * row;
     if (a.channels != 3 || frame >= kMost || a.out_size[0] * 3 * kLines >= kMost) return p;
-    p.before = a.out_size[0] % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0 ? 0 : kBefore;
+    const bool by_words = a.out_size[0] % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0;
+    p.before = !kWhole || by_words ? 0 : kBefore;
     p.fits = SetColumns(a, kWide, &p) || SetColumns(a, kNarrow, &p);
     if (!p.fits) return p;
     p.across = static_cast<int32_t>((a.out_size[0] + p.before + p.columns - 1) / p.columns);
@@ -187,6 +192,7 @@ struct WarpTiles {
   // Pixels by which a row begins before its tile, so that it begins at a word. A pixel has 3 bytes, so an address that
   // is k bytes beyond a word needs 3 * k pixels modulo 4.
   JAXDALI_HD static int Before(const Tile& t, int row) {
+    if constexpr (!kWhole) return 0;
     return static_cast<int>(
         (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(t.out)) + static_cast<uint32_t>(row)) * 3 & 3);
   }
@@ -226,8 +232,17 @@ struct WarpTiles {
     }
   }
 
+  // A function, so that its registers are not those of the passes.
+  JAXDALI_NOINLINE JAXDALI_HD static void WriteWindow(int thread, const Tile& t, const WarpArgs& a, const Plan& plan,
+                                                      const Window& window, const Shared& s) {
+    const int columns = t.columns < plan.columns ? t.columns : plan.columns, rows = t.lines < kLines ? t.lines : kLines;
+    window.Write(thread, a.out_size[0] - t.columns, a.out_size[1] - t.lines, columns, rows,
+                 [&s](int line, int column, int channel) { return s.out[line][3 * column + channel]; });
+  }
+
   // Writes output pixels to memory, in words except at the ends of the image's rows.
   JAXDALI_HD void Write(const Tile& t, int thread) const {
+    if constexpr (!kWhole) return WriteWindow(thread, t, a, plan, window, s);
     const int line = thread / kLanes, first = thread % kLanes * 4;
     if (line >= t.lines) return;
     const int row = line * plan.out_row, before = Before(t, row) * 3;  // in bytes

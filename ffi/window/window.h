@@ -116,6 +116,8 @@ struct WindowBatch {
   }
 };
 
+inline constexpr int kMostTileChannels = 4;  // of an image of which another CUDA kernel makes a window (window_tile.h)
+
 // The CPU kernel.
 Status Window(const WindowBatch& batch, int i);
 

@@ -198,25 +198,21 @@ def call(
       (output, status ``i32[B]``).
     """
     result, layout = _result(ctx.B, spec, out)
-    memory = jax.ShapeDtypeStruct((ctx.B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
-    results = (result, jax.ShapeDtypeStruct((ctx.B,), jnp.int32), memory)
     operands = (*flat(image), *layout, ctx.control, *params)
     aliases = {i: 0 for i, x in enumerate(operands) if x is into and x.size} if into is not None else None
-    empty = tuple(n for i, x in enumerate(operands) if x.size == 0 for n in (i, x.ndim, *x.shape))
-    data, status, memory = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
-        *map(_with_elements, operands), **{k: _attribute(v) for k, v in (attrs | {"empty": empty}).items()}
-    )
-    if ctx.times is not None:  # on the CPU, the kernel writes it there (ffi/common/binding.h)
-        ctx.times.append(jax.lax.bitcast_convert_type(memory[:4], jnp.int32))
+    data, status, memory = _native(kernel, ctx.B, result, operands, attrs, scratch, aliases)
+    if ctx.times is not None:
+        ctx.times.append(_time(memory))
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 
 
-def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]]) -> tuple[Any, list[Any]]:
+def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]], kernel: str = "chain") -> tuple[Any, list[Any]]:
     """Calls several native kernels as one. Sample by sample, each gets the result of the one before (ffi/chain/chain.h).
 
     Args:
       image: the batch of the first kernel, as in `call`.
       stages: kernel, context and operands of each stage. Intermediate values have no memory; only their shapes are operands.
+      kernel: the target is ``jaxdali_<kernel>``.
 
     Returns:
       (result of the last stage, status ``i32[B]`` of each stage).
@@ -230,17 +226,32 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
         shapes = jnp.tile(jnp.asarray(ctx.spec.shape, jnp.int32), (B, 1)) if at is None else at.shapes
         between += [jnp.zeros((0,), ctx.spec.dtype), jnp.zeros((B,), jnp.int32), shapes]
     operands = (*flat(image), *layout, last.control, *between, *(p for _, _, c in stages for p in c.params))
-    attrs = {f"{k}_{name}": _attribute(v) for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
-    code = jax.ShapeDtypeStruct((B,), jnp.int32)
-    took = jax.ShapeDtypeStruct((len(stages) if last.times is not None else 0,), jnp.int32)
-    data, status, stage, times = jax.ffi.ffi_call("jaxdali_chain", (result, code, code, took))(
-        *operands, kernels=" ".join(kernel for kernel, _, _ in stages), **attrs
-    )
+    attrs = {f"{k}_{name}": v for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
+    attrs |= {"kernels": " ".join(name for name, _, _ in stages), "timed": last.times is not None}
+    data, status, memory = _native(kernel, B, result, operands, attrs)
     for k, (_, ctx, _) in enumerate(stages):
         if ctx.times is not None:
-            ctx.times.append(times[k])
-    codes = [jnp.where(stage == k, status, 0) for k in range(len(stages))]
+            ctx.times.append(_time(memory, k))
+    stage = status // _cpu.STATUSES_OF_STAGE
+    codes = [jnp.where(stage == k, status % _cpu.STATUSES_OF_STAGE, 0) for k in range(len(stages))]
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
+
+
+def _native(
+    kernel: str, B: int, result: Any, operands: Sequence[Any], attrs: Mapping[str, Any], scratch: int = 0, aliases: Any = None
+) -> tuple[Any, Any, Any]:
+    """The custom call of a kernel: its output, the status, and the working memory that it had."""
+    memory = jax.ShapeDtypeStruct((B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
+    results = (result, jax.ShapeDtypeStruct((B,), jnp.int32), memory)
+    empty = tuple(n for i, x in enumerate(operands) if x.size == 0 for n in (i, x.ndim, *x.shape))
+    return jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
+        *map(_with_elements, operands), **{k: _attribute(v) for k, v in {**attrs, "empty": empty}.items()}
+    )
+
+
+def _time(memory: Any, stage: int = 0) -> Any:
+    """The time that a call took, or a stage of it. On the CPU, the kernel writes it there (ffi/common/binding.h)."""
+    return jax.lax.bitcast_convert_type(memory[4 * stage : 4 * stage + 4], jnp.int32)
 
 
 def checked(outputs: Sequence[Any], status: Any, steps: Sequence[str], samples: int) -> list[Any]:

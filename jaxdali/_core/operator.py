@@ -280,6 +280,22 @@ class StageOperator(NativeOperator):
 
     only_kernels = True
 
+    def makes_windows(self, image: Spec, made: Spec) -> bool:
+        """Whether a GPU's kernel can make a window of its image in place of the image (ffi/chain/chain.cu).
+
+        Args:
+          image: the image that it reads; made: the image that it makes.
+        """
+        return False
+
+    def is_made_in_place(self, image: Spec, out: Spec) -> bool:
+        """Whether it is a window that a GPU's kernel can make in place of the image that it reads.
+
+        Args:
+          image: the image that it reads; out: the window.
+        """
+        return False
+
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         """The kernel's operands and attributes."""
         raise NotImplementedError(self.name)

@@ -84,7 +84,8 @@ class Pipeline:
         files need a compiled pipeline. (In DALI, only `pipeline_def` has this argument.)
       enable_statistics: whether `statistics` of the pipeline and of iterators may be called. Not in DALI.
       fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which processes image by image
-        in the cache and computes only the pixels that are needed. Results are the same within one level of 255. Not in DALI.
+        in the cache and computes only the pixels that are needed. Results are the same within one level of 255. On GPUs, resizing or
+        warping and the window behind it, such as `fn.crop_mirror_normalize`, become one. Not in DALI.
       enable_checkpointing: whether `checkpoint` of the pipeline and `checkpoints` of an iterator may be called.
       checkpoint: a checkpoint from one of these. The pipeline resumes from it, with its seed. Needs `enable_checkpointing`.
       output_dtype, output_ndim, output_layout: the type, number of dimensions or layout that outputs must have, one for all or a list;
@@ -259,7 +260,7 @@ class Pipeline:
 
     @_Beyond
     def fuse(self) -> bool:
-        """Whether operators on the CPU that work image by image may be fused into one native call."""
+        """Whether operators that work image by image may be fused into one native call."""
         return self.__jaxdali.settings.fuse
 
     @property

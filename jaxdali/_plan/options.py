@@ -20,7 +20,7 @@ class RunOptions:
       num_threads: threads of the native operators, for all shards together.
       num_workers: threads in which a source of samples may be called, if the user allows it.
       statistics: whether the stages are measured.
-      fuse: whether native calls on the CPU are fused where possible.
+      fuse: whether native calls are fused where possible.
       tuned: which of "num_threads" and "prefetch_queue_depth" are tuned by measurements.
       pool_id: a pool of native threads that is shared with others; None: the executor has its own.
     """

@@ -85,9 +85,11 @@ def absorb(plan: Plan) -> Plan:
 # If a photo is decoded, cropped, resized and normalised by one operator after the other, main memory holds each intermediate image. So
 # steps on the CPU whose image only one other step reads become one native call, which processes image by image, and row by row where
 # possible; intermediate results stay in the cache. The steps remain steps of the plan with their own set-up, status and statistics, but
-# their image has no buffer. The native part is in `ffi/chain`. On a GPU kernels are launched one by one.
+# their image has no buffer. The native part is in `ffi/chain`. On a GPU, where each kernel works on all images at once, the kernel of a
+# resize or of a warp makes the window that alone reads its images (`makes_windows`): a crop, mirrored and normalised. All other kernels
+# are launched one by one.
 def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
-    """Marks the steps on the CPU whose image only one other step reads: they become one native call with that step.
+    """Marks the steps whose image only one other step reads: they become one native call with that step, where there is such a call.
 
     Args:
       kernels: the native kernels of the accelerator.
@@ -98,7 +100,7 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
     length = collections.Counter[int]()
     for step in plan.steps:
         first = plan.maker(step.inputs[0]) if step.inputs else None
-        if first is None or not (_is_stage(plan, first, kernels) and _is_stage(plan, step, kernels)):
+        if first is None or not (_chained_on_cpu(plan, first, step, kernels) or _chained_on_device(plan, first, step, kernels)):
             continue
         together = (first.phase, first.presence) == (step.phase, step.presence)
         if together and read[step.inputs[0]] == 1 and length[first.id] < MOST_STAGES - 1:
@@ -106,6 +108,23 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
             length[step.id] = length[first.id] + 1
     same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+def _chained_on_cpu(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
+    """Whether the CPU can run two steps in one call."""
+    return _is_stage(plan, first, kernels) and _is_stage(plan, step, kernels)
+
+
+def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
+    """Whether the accelerator can run two steps in one call: a resize or a warp, and a window."""
+    for each in (first, step):
+        if not isinstance(each.op, StageOperator) or each.op.num_outputs > 1 or not each.known or each.stage != "device":
+            return False
+    assert isinstance(first.op, StageOperator)
+    assert isinstance(step.op, StageOperator)
+    image, (made,), (out,) = plan.spec(first.inputs[0]), first.specs, step.specs
+    on_device = {"chain", first.op.kernel, step.op.kernel} <= kernels
+    return on_device and first.op.makes_windows(image, made) and step.op.is_made_in_place(made, out)
 
 
 def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:

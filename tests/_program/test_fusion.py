@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import emulated
 import jax
 import numpy as np
 import places
@@ -30,11 +31,11 @@ def files() -> list[np.ndarray]:
 FILES = files()
 
 
-def batches(define, n=1, fuse=True, **options: Any) -> tuple[list[list[np.ndarray]], str]:
-    """The outputs of n batches, sample by sample, and the program."""
+def batches(define, n=1, fuse=True, program=0, **options: Any) -> tuple[list[list[np.ndarray]], str]:
+    """The outputs of n batches, sample by sample, and the program, of several the one of this number."""
     pipe = pipeline_def(define, **{"batch_size": len(FILES), "num_threads": 2, "seed": 3, "fuse": fuse, **options})()
     got = [[np.array(x) for output in pipe.run() for x in output.as_cpu()] for _ in range(n)]
-    text = pipe.lower().as_text()
+    text = pipe.lower(program).as_text()
     pipe.close()
     return got, text
 
@@ -372,6 +373,96 @@ def test_an_accelerator_keeps_its_kernels(monkeypatch):
     assert [p.count("@jaxdali_chain") for p in programs] == [1, 0]
     assert "@jaxdali_decode" in programs[0]
     assert "@jaxdali_resize" in programs[1]
+
+
+# --- on GPUs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """CPU devices play GPUs with emulated kernels. Files are decoded by the CPU's."""
+    emulated.required()
+    for name, function in emulated.functions("resize", "warp", "window", "chain").items():
+        monkeypatch.setattr(_ffi, name, function)
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+
+
+def same_on_gpu(define, chains: list[str], **options: Any):
+    """Asserts that fused results are the others to the bit, and that the fused calls have these stages."""
+    (fused,), text = batches(define, fuse=True, program=1, **options)  # the first one decodes
+    (alone,), plain = batches(define, fuse=False, program=1, **options)
+    assert text.count("@jaxdali_emulated_chain") == len(chains)
+    assert all(f'kernels = "{chain}"' in text for chain in chains)
+    assert "_chain" not in plain
+    assert len(fused) == len(alone) > 0
+    for a, b in zip(fused, alone, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+
+
+@pytest.mark.parametrize("case", range(8))
+def test_windows_of_resized_images_on_a_gpu(gpu, case):
+    def define():
+        rng = np.random.default_rng([8, case])
+        images = fn.decoders.image(source()).gpu()
+        coin = fn.random.uniform(range=(0.0, 1.0))
+        filters = {"interp_type": chosen(rng, types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_LANCZOS3)}
+        if case % 4 == 0:
+            fill = chosen(rng, 9.0, None)
+            images = fn.rotate(images, angle=fn.random.uniform(range=(-40.0, 40.0)), fill_value=fill, interp_type=types.INTERP_LINEAR)
+        elif case % 4 == 1:
+            dtype = types.FLOAT if case > 4 else types.UINT8
+            images = fn.resize(images, resize_shorter=fn.random.uniform(range=(34.0, 90.0)), dtype=dtype, **filters)
+        elif case % 4 == 2:
+            images = fn.random_resized_crop(images, size=(48, 57), seed=int(rng.integers(99)), **filters)
+        else:
+            images = fn.warp_affine(
+                images, matrix=[0.9, 0.2, 3.0, -0.1, 1.1, 4.0], size=(35, 44), fill_value=0, interp_type=types.INTERP_NN
+            )
+        return fn.crop_mirror_normalize(
+            images,
+            crop=chosen(rng, (32, 34), None),
+            crop_pos_x=coin,
+            mirror=fn.random.coin_flip(),
+            mean=[20.0, 30.0, 40.0],
+            std=[1.0, 2.0, 4.0],
+            output_layout=chosen(rng, "CHW", "HWC"),
+            dtype=chosen(rng, types.FLOAT, types.FLOAT16, types.UINT8),
+        )
+
+    same_on_gpu(define, ["resize window" if case % 4 in (1, 2) else "warp window"])
+
+
+def test_what_a_gpu_fuses(gpu):
+    """A window of each kind; windows with fill, and of images of many channels, are made one by one."""
+    images = [picture(40 + 9 * k, 70, seed=k) for k in range(len(FILES))]
+    many = [np.concatenate([x, x[..., :2]], axis=2) for x in images]
+
+    def define():
+        small = lambda: fn.resize(fn.decoders.image(source()).gpu(), size=(40, 44))
+        return (
+            fn.crop_mirror_normalize(fn.resize(fn.external_source(lambda: images, layout="HWC").gpu(), size=(40, 44)), mirror=1),
+            fn.crop_mirror_normalize(fn.resize(fn.external_source(lambda: many, layout="HWC").gpu(), size=(40, 44))),
+            fn.flip(small(), horizontal=fn.random.coin_flip(), vertical=1),
+            fn.slice(small(), rel_start=(0.1, 0.3), rel_end=(0.6, 1.0), axis_names="HW"),
+            fn.transpose(small(), perm=(2, 0, 1)),
+            fn.crop(small(), crop=(50, 30), out_of_bounds_policy="pad"),
+            fn.crop_mirror_normalize(small(), pad_output=True),
+        )
+
+    same_on_gpu(define, ["resize window"] * 4)
+
+
+def test_branches_on_a_gpu(gpu):
+    def define():
+        images = fn.decoders.image(source()).gpu()
+        if fn.random.coin_flip(dtype=types.INT32, seed=4):
+            images = fn.crop(fn.resize(images, size=(60, 50)), crop=(40, 30), crop_pos_x=0.0)
+        else:
+            images = fn.flip(fn.resize(images, size=(40, 30)))
+        return images
+
+    same_on_gpu(define, ["resize window"] * 2, enable_conditionals=True)
 
 
 def test_fuse_is_a_setting():

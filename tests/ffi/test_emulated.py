@@ -51,4 +51,4 @@ def test_a_sample_is_planned_once():
 
 
 def test_every_cuda_kernel_is_compared():
-    assert TARGETS.keys() == CASES.keys() | {"decode"}  # which test_jpeg_kernels.py compares
+    assert TARGETS.keys() == CASES.keys() | {"decode", "chain"}  # see test_jpeg_kernels.py and _program/test_fusion.py

@@ -133,6 +133,29 @@ def test_pipeline(gpu):
     np.testing.assert_array_equal(got["labels"], want["labels"])
 
 
+def test_fused(gpu):
+    """A resize and a warp that make the windows of their images, as without: to the bit."""
+
+    def batch(fuse):
+        @data_iterator(output_map=["resized", "warped"], reader_name="reader", sharding=SingleDeviceSharding(gpu))
+        def define(num_shards=1, shard_id=0):
+            jpegs, _ = fn.readers.file(file_root=PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader")
+            images, mirror = fn.decoders.image(jpegs, device="mixed"), fn.random.coin_flip()
+            numbers = {"mean": [124.0, 116.0, 104.0], "std": [58.0, 57.0, 57.0]}
+            resized = fn.crop_mirror_normalize(fn.resize(images, resize_shorter=64), crop=(56, 51), mirror=mirror, **numbers)
+            warped = fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
+            return resized, fn.crop_mirror_normalize(warped, crop=(90, 95), mirror=mirror, output_layout="HWC", **numbers)
+
+        with define(batch_size=4, seed=0, fuse=fuse) as iterator:
+            assert ("@jaxdali_chain" in iterator.lower().as_text()) == fuse
+            return {name: np.asarray(x) for name, x in next(iterator).items()}
+
+    got, want = batch(True), batch(False)
+    assert got.keys() == want.keys()
+    for name, x in got.items():
+        np.testing.assert_array_equal(x, want[name])
+
+
 def assert_close_batches(got, want):
     """The same images to 1, the same labels."""
     assert len(got) == len(want)

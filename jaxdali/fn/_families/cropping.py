@@ -40,6 +40,10 @@ class Bounded(Window):
     out_of_bounds_policy: Policy
     fill_values: tuple[float, ...] | float
 
+    @property
+    def has_fill(self) -> bool:
+        return self.out_of_bounds_policy == "pad"
+
     def bounded(self, ctx: HostContext, shapes: np.ndarray, start: np.ndarray, extent: np.ndarray) -> Part:
         """The window, by the policy for what is outside. `start` and `extent` become parts of the result."""
         part = Part(start, np.full(start.shape, 1, np.int64), extent)

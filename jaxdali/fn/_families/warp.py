@@ -72,6 +72,9 @@ class Warp(StageOperator):
             shapes = np.concatenate([image.shapes[:, :first], size, image.shapes[:, first + dims :]], axis=1)
         return Setup((shapes,), params)
 
+    def makes_windows(self, image: Spec, made: Spec) -> bool:
+        return image.ndim == 3 and image.dtype == made.dtype == np.uint8
+
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         _, first, dims = self.layout(ctx.inputs[0])
         attrs = {"dims": dims, "first": first, "linear": self.linear, "has_fill": self.fill_value is not None}

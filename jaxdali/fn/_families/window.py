@@ -15,6 +15,7 @@ from ..._core.arguments import Values
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.operator import HostOperator, Operator, ProgramOperator, Setup, StageOperator
 from ..._core.values import Spec, Value
+from ..._cpu import MOST_TILE_CHANNELS
 from .conversion import convert, cut
 from .layouts import image_layout
 
@@ -60,6 +61,17 @@ class Window(StageOperator):
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return WindowOnHost(window=self) if ctx.stage == "host" else self
+
+    @property
+    def has_fill(self) -> bool:
+        """Whether the window may reach outside the sample, and has fill there."""
+        return False
+
+    def is_made_in_place(self, image: Spec, out: Spec) -> bool:
+        if image.ndim != 3 or image.extent(2) not in range(1, MOST_TILE_CHANNELS + 1) or self.layout(image).find("C") != 2:
+            return False
+        known = out.dtype.name in ("uint8", "float16", "bfloat16", "float32")
+        return known and not self.has_fill and self.permutation(image, out) in ([0, 1, 2], [2, 0, 1])
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         """What is taken of each sample."""

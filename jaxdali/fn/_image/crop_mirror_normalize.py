@@ -31,6 +31,10 @@ class CropMirrorNormalize(CropWindow):
     scale: float
     shift: float
 
+    @property
+    def has_fill(self) -> bool:
+        return self.pad_output or super().has_fill
+
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout = self.layout(image)
         out = self.output_layout or layout

@@ -24,6 +24,10 @@ class Pad(Window):
     axis_names: str | None
 
     @property
+    def has_fill(self) -> bool:
+        return True
+
+    @property
     def few_shapes(self) -> bool:
         return "align" in self.args and self.args.is_static("align") and bool(np.max(self.args.get("align")) > 1)
 

@@ -24,6 +24,10 @@ class Paste(Window):
     fill_value: tuple[int, ...] | int
     n_channels: int | None
 
+    @property
+    def has_fill(self) -> bool:
+        return True
+
     def layout(self, image: Spec) -> str:
         return image_layout(image, ("HWC",))
 

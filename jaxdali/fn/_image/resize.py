@@ -154,6 +154,9 @@ class Resampling(StageOperator):
         """By the number of samples, if they are the same in every batch."""
         return {}
 
+    def makes_windows(self, image: Spec, made: Spec) -> bool:
+        return image.ndim == 3 and self.resampled(image) == (0, 2) and image.dtype == np.uint8 and made.dtype in (np.uint8, np.float32)
+
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         first, count = self.resampled(ctx.inputs[0])
         attrs: dict[str, Any] = {"first_axis": first, "num_axes": count, "antialias": self.antialias}

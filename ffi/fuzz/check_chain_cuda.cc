@@ -1,0 +1,120 @@
+// The chains of GPUs, compared to the bit with their kernels one after the other. (check_chain.cc has those of the
+// CPU.)
+#include "ffi/chain/chain.cu"
+#include "ffi/common/stages.h"
+#include "ffi/fuzz/check_kernels.h"
+
+namespace jaxdali {
+namespace {
+
+// `launch` makes the images that the window reads.
+template <class B>
+void Try(B of, DType made_type, const Shapes& made_shapes, Random& random,
+         const char* (*launch)(const B&, const Samples&, void*)) {
+  const int n = of.in.n;
+  Memory made(made_type, made_shapes, false, -1, random);
+  std::vector<int32_t> start, step, extent;
+  Shapes out;
+  const bool planar = random(2);
+  for (const auto& shape : made_shapes) {
+    std::vector<int> result;
+    for (int d = 0; d < 3; d++) {
+      const int size = shape[static_cast<size_t>(d)];
+      const bool whole = random(3) == 0 || (d == 2 && random(4));
+      const int by = whole || random(4) ? 1 : 1 + random(3);
+      const int take = whole ? size : size == 0 ? 0 : 1 + random((size - 1) / by + 1);
+      int first = size == 0 || whole ? 0 : random(size - (take - 1) * by);
+      const bool mirrored = take > 0 && random(3) == 0;
+      if (mirrored) first += (take - 1) * by;
+      if (random(80) == 0) first += 2;  // may reach outside
+      start.push_back(first);
+      step.push_back(mirrored ? -by : by);
+      extent.push_back(take);
+      result.push_back(take);
+    }
+    if (planar) std::rotate(result.begin(), result.begin() + 2, result.end());
+    out.push_back(result);
+  }
+  WindowBatch w{made.batch, {}, start.data(), step.data(), extent.data()};
+  const int orders[2][3] = {{0, 1, 2}, {2, 0, 1}};
+  std::copy_n(orders[planar], 3, w.permutation);
+  w.channel = 2;
+  constexpr DType kTypes[] = {DType::kU8, DType::kF16, DType::kBF16, DType::kF32};
+  const DType type = kTypes[random(4)];
+  w.scales = random(4);
+  std::vector<float> numbers;
+  for (int i = 0; i < 4 * n; i++) numbers.push_back(static_cast<float>(random.Uniform(-2, 2)));
+  w.scale = w.offset = numbers.data();
+
+  of.out = made.batch;
+  std::vector<int32_t> present(static_cast<size_t>(n), 1), status(present);
+  const std::unique_ptr<uint8_t[]> plans(new uint8_t[static_cast<size_t>(n) * kPlanBytes]);
+  launch(of, Samples{n, present.data(), status.data(), plans.get()}, nullptr);
+
+  Windowed<B> b{of.in, {}, of, w};
+  b.of.out.data = nullptr;
+  b.of.out.capacity = std::numeric_limits<int64_t>::max();
+  auto fused = [](const Windowed<B>& call, const Samples& samples, void* stream) {
+    Windowed<B> with_out = call;
+    with_out.window.out = call.out;
+    with_out.window.in.data = nullptr;
+    return LaunchWindowed(with_out, samples, stream);
+  };
+  auto alone = [&](const Windowed<B>& call, int i) {
+    if (status[static_cast<size_t>(i)] != kOk) return static_cast<Status>(status[static_cast<size_t>(i)]);
+    WindowBatch window = call.window;
+    window.out = call.out;
+    return InStage(1, Window(window, i));
+  };
+  Run("chain", b, type, out, false, -1, random, fused, alone, true);
+}
+
+struct Images {
+  Shapes in, out;
+  bool dense;
+
+  explicit Images(Random& random) : dense(random(3) == 0) {
+    for (int i = 1 + random(4); i > 0; i--) {
+      const int channels = random(2) ? 3 : 1 + random(kMostTileChannels);
+      auto extent = [&] { return random.Extent(random(20) ? 70 : 600); };
+      in.push_back(dense && !in.empty() ? in[0] : std::vector<int>{extent(), extent(), channels});
+      out.push_back({extent(), extent(), in.back()[2]});
+    }
+  }
+};
+
+void TryChain(Random& random) {
+  const Images images(random);
+  const Memory memory(DType::kU8, images.in, images.dense, random(10) ? -1 : 0, random);
+  if (random(2)) {
+    std::vector<float> roi;
+    std::vector<int32_t> filters;
+    for (const auto& shape : images.in) {
+      for (size_t d = 0; d < 2; d++) {
+        const std::pair<float, float> interval = random.Interval(shape[d]);
+        roi.insert(roi.end(), {interval.first, interval.second});
+      }
+      filters.push_back(random(6));
+      filters.push_back(random(3) ? filters.back() : random(6));
+    }
+    const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), 0, 2, random(4) > 0};
+    return Try(b, random(4) ? DType::kU8 : DType::kF32, images.out, random, LaunchResize);
+  }
+  std::vector<double> map;
+  std::vector<float> fill;
+  for (size_t i = 0; i < images.in.size(); i++) {
+    const double most = random(3) ? 1 : 3;
+    for (int s = 0; s < 2; s++) {
+      for (int k = 0; k < 2; k++) map.push_back(random(3) ? random.Uniform(-most, most) : random(3) - 1);
+      map.push_back(random.Uniform(-20, 60));
+    }
+    fill.push_back(static_cast<float>(random(200)));
+  }
+  const WarpBatch b{memory.batch, {}, map.data(), fill.data(), 2, 0, random(3) > 0, random(2) > 0};
+  Try(b, DType::kU8, images.out, random, LaunchWarp);
+}
+
+JAXDALI_CHECK(chain, TryChain)
+
+}  // namespace
+}  // namespace jaxdali
