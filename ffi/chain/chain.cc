@@ -27,7 +27,7 @@ ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 
 namespace {
 
 // What a call of the chain gets beside its batch. First come the inputs of all stages but the first (data, which are
-// empty, offsets, shapes), then the operands of each stage. The attributes of a stage are called "<stage>_<name>".
+// empty, and shapes), then the operands of each stage. The attributes of a stage are called "<stage>_<name>".
 class Given {
  public:
   Given(Operands* operands, ffi::RemainingArgs args, ffi::Dictionary attrs)
@@ -209,6 +209,21 @@ ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Ba
 
 #endif  // JAXDALI_CUDA
 
+// A value between two stages has no memory. It has a type, and shapes: of each of the n samples or, without these, the
+// one of `of`.
+ffi::Error ToValueBetween(ffi::AnyBuffer of, I32 shapes, int n, Batch* b) {
+  const bool dense = shapes.element_count() == 0;
+  const auto dims = of.dimensions();
+  b->n = n;
+  b->ndim = dense ? static_cast<int>(dims.size()) - 1 : static_cast<int>(shapes.dimensions()[1]);
+  if (!ToDType(of.element_type(), &b->dtype) || b->ndim < 0 || b->ndim > 8 ||
+      (!dense && static_cast<int64_t>(shapes.element_count()) != int64_t{n} * b->ndim))
+    return ffi::Error::InvalidArgument("chain: a value between two stages");
+  b->shapes = b->offsets = dense ? nullptr : shapes.typed_data();  // the offsets are of no memory: any numbers do
+  for (int d = 0; dense && d < b->ndim; d++) b->dense[d] = dims[static_cast<size_t>(d) + 1];
+  return ffi::Error::Success();
+}
+
 ffi::Error ChainImpl(Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes, I32 result_offsets,
                      I32 result_shapes, I32 given_control, ffi::RemainingArgs args, ffi::Dictionary attrs,
                      ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,
@@ -234,8 +249,9 @@ ffi::Error ChainImpl(Device device, ffi::AnyBuffer data, I32 data_offsets, I32 d
   std::vector<Batch> values(kernels.size() + 1);  // input of the first stage, then the output of each
   if (auto e = ToBatch(in, offsets, shapes, &values.front()); e.failure()) return e;
   for (size_t k = 1; k < kernels.size(); k++) {
-    auto e = given.Apply<ffi::AnyBuffer, I32, I32>(
-        [&](ffi::AnyBuffer of, I32 at, I32 extents) { return ToBatch(of, at, extents, &values[k]); });
+    const int n = static_cast<int>(control.element_count()) - 1;
+    auto e = given.Apply<ffi::AnyBuffer, I32>(
+        [&](ffi::AnyBuffer of, I32 extents) { return ToValueBetween(of, extents, n, &values[k]); });
     if (e.failure()) return e;
   }
   if (auto e = ToBatch(*result, out_offsets, out_shapes, &values.back()); e.failure()) return e;

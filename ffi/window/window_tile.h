@@ -90,23 +90,31 @@ struct TileWindow {
   }
 
  private:
+  // An item is a few words of a line, which neighbouring threads write together. What they share is computed once.
   template <class T, class Get>
   JAXDALI_HD void WriteAs(int thread, int64_t x, int64_t y, int columns, int rows, Get get) const {
-    const int channels = extent[2], in_line = planar ? columns : columns * channels, words = WordsOf<T>(in_line);
-    const float inverse = 1 / static_cast<float>(words), per_channel = 1 / static_cast<float>(channels);
-    for (int k = thread; k < (planar ? rows * channels : rows) * words; k += kThreads) {
-      const TileItem item(k, words, inverse);
+    constexpr int kWords = 4;
+    const int channels = extent[2], lines = planar ? rows * channels : rows,
+              in_line = planar ? columns : columns * channels;
+    const int items = (WordsOf<T>(in_line) + kWords - 1) / kWords;
+    const float inverse = 1 / static_cast<float>(items), per_channel = 1 / static_cast<float>(channels);
+    for (int k = thread; k < lines * items; k += kThreads) {
+      const TileItem item(k, items, inverse);
       if (planar) {  // a line is of one channel
         int row = item.row, c = 0;
         for (; row >= rows; row -= rows) c++;
         T* line = reinterpret_cast<T*>(out) + ((int64_t{c} * extent[0] + y + row) * extent[1] + x);
-        WriteElements(line, in_line, item.at, [&](int e) { return Element<T>(get(row, e, c), c); });
+        JAXDALI_UNROLL
+        for (int w = 0; w < kWords; w++)
+          WriteElements(line, in_line, item.at + w * items, [&](int e) { return Element<T>(get(row, e, c), c); });
       } else {
         T* line = reinterpret_cast<T*>(out) + ((y + item.row) * extent[1] + x) * channels;
-        WriteElements(line, in_line, item.at, [&](int e) {
-          const TileItem pixel(e, channels, per_channel);
-          return Element<T>(get(item.row, pixel.row, pixel.at), pixel.at);
-        });
+        JAXDALI_UNROLL
+        for (int w = 0; w < kWords; w++)
+          WriteElements(line, in_line, item.at + w * items, [&](int e) {
+            const TileItem pixel(e, channels, per_channel);
+            return Element<T>(get(item.row, pixel.row, pixel.at), pixel.at);
+          });
       }
     }
   }

@@ -223,8 +223,8 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
     between: list[Any] = []
     for _, ctx, _ in inner:
         at = ctx.out[0]
-        shapes = jnp.tile(jnp.asarray(ctx.spec.shape, jnp.int32), (B, 1)) if at is None else at.shapes
-        between += [jnp.zeros((0,), ctx.spec.dtype), jnp.zeros((B,), jnp.int32), shapes]
+        shapes = jnp.zeros((0, ctx.spec.ndim), jnp.int32) if at is None else at.shapes
+        between += [jnp.zeros((0, *(ctx.spec.shape or ())), ctx.spec.dtype), shapes]
     operands = (*flat(image), *layout, last.control, *between, *(p for _, _, c in stages for p in c.params))
     attrs = {f"{k}_{name}": v for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
     attrs |= {"kernels": " ".join(name for name, _, _ in stages), "timed": last.times is not None}
