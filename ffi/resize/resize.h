@@ -76,7 +76,6 @@ struct Axis {
     a.base = 0;
     a.n_in = n_in;
     a.n_out = n_out;
-    a.base = 0;
     a.lo = lo;
     a.scale = (hi - lo) / static_cast<float>(n_out);
     bool shrinks = static_cast<float>(n_out) < fabsf(hi - lo);
