@@ -482,7 +482,7 @@ const Function* Module::Get(std::string_view function) {
   if (at == entries.end()) throw Fault(std::string(function) + ": not in " + name);
   Entry& entry = *at->second;
   if (!entry.is_decoded) {
-    if (entry.function.module) throw Fault(std::string(function) + ": calls itself");
+    if (entry.function.module) throw Fault(std::string(function) + ": calls itself, or could not be decoded before");
     entry.function.module = this;
     entry.function.name = function;
     Reader(this, &entry).Run();
