@@ -148,7 +148,7 @@ void CountNeighbourhoods(Counter& count) {
       b->most = n;
     });
   }
-  for (const int n : {3, 5}) {
+  for (const int n : {3, 5, 7, 15}) {
     const std::vector<int32_t> window{n, n}, anchor{n / 2, n / 2};
     const std::vector<float> fill{0};
     const std::string name = "stencil: median " + std::to_string(n) + " x " + std::to_string(n);
