@@ -266,11 +266,13 @@ class StencilReduction(enum.IntEnum):
 ALIGNMENT: int = 64
 
 PLAN_BYTES: int = 512
+
 STATUSES_OF_STAGE: int = 256
 
 EXTENSION_VERSION: int = 4
 
 MOST_STAGES: int = 16
+
 MOST_TILE_CHANNELS: int = 4
 
 INFO_COLUMNS: int = 14
