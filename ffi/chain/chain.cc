@@ -134,7 +134,7 @@ ffi::Error MakeDecode(Given* given, const Batch& in, const Batch& out, Chain* ch
       [&](I32 info, I32, int32_t output_type, bool adjust_orientation, bool fast_idct) {
         if (in.dtype != DType::kU8 || in.ndim != 1 ||
             static_cast<int64_t>(info.element_count()) != int64_t{out.n} * kInfoColumns)
-          return ffi::Error::InvalidArgument("chain: decode: u8[size] and info i32[N, 13]");
+          return ffi::Error::InvalidArgument("chain: decode: u8[size] and info i32[N, INFO_COLUMNS]");
         stage->in = in;
         stage->out = out;
         stage->info = reinterpret_cast<const ImageInfo*>(info.typed_data());
