@@ -46,7 +46,7 @@
 #elif defined(JAXDALI_PTX)
 #include <typeinfo>
 
-#include "ffi/fuzz/ptx/launch.h"
+#include JAXDALI_PTX  // the header of the launches
 #endif
 
 namespace jaxdali {

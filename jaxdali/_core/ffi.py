@@ -244,9 +244,10 @@ def _native(
     memory = jax.ShapeDtypeStruct((B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
     results = (result, jax.ShapeDtypeStruct((B,), jnp.int32), memory)
     empty = tuple(n for i, x in enumerate(operands) if x.size == 0 for n in (i, x.ndim, *x.shape))
-    return jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
+    out, status, memory = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
         *map(_with_elements, operands), **{k: _attribute(v) for k, v in {**attrs, "empty": empty}.items()}
     )
+    return out, status, memory
 
 
 def _time(memory: Any, stage: int = 0) -> Any:

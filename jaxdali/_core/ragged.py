@@ -96,7 +96,7 @@ def is_on_accelerator(array: Any) -> bool:
 class _Sample:
     """A part of an array as what `jax.dlpack.from_dlpack` takes."""
 
-    def __init__(self, data: jax.Array, start: int, shape: tuple[int, ...]):
+    def __init__(self, data: Any, start: int, shape: tuple[int, ...]):
         self._data, self._start, self._shape = data, start, shape
 
     def __dlpack__(self, **_: Any) -> Any:

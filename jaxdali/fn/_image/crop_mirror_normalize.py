@@ -79,10 +79,10 @@ class CropMirrorNormalize(CropWindow):
         mean, std = (a[name].reshape(len(a[name]), -1) for name in ("mean", "std"))
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = self.scale / std
-            found = tuple(np.broadcast_arrays(scale, self.shift - mean * scale))
+            scale, offset = np.broadcast_arrays(scale, self.shift - mean * scale)
         if same:
-            self._same_normalisation[a.samples] = found
-        return found
+            self._same_normalisation[a.samples] = scale, offset
+        return scale, offset
 
     @functools.cached_property
     def _same_normalisation(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:

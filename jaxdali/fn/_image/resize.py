@@ -67,9 +67,10 @@ def plan(
     """
     sizes, interval = np.empty(extents.shape, np.int64), np.empty((*extents.shape, 2), np.float32)
     first, last = (None, None) if roi is None else roi
-    numbers = [None if x is None else np.ascontiguousarray(x, np.float64) for x in (extents, request, first, last, max_size, alignment)]
-    how = roi_relative, ResizeMode[mode.upper()], numbers[4], subpixel_scale, rounding, numbers[5]
-    return sizes, interval, _cpu.plan_resize(*numbers[:4], *how, MAX_EXTENT, sizes, interval)
+    source, wanted = (np.ascontiguousarray(x, np.float64) for x in (extents, request))
+    first, last, limits, fixed = (None if x is None else np.ascontiguousarray(x, np.float64) for x in (first, last, max_size, alignment))
+    how = ResizeMode[mode.upper()], limits, subpixel_scale, rounding, fixed, MAX_EXTENT
+    return sizes, interval, _cpu.plan_resize(source, wanted, first, last, roi_relative, *how, sizes, interval)
 
 
 def _layout(image: Spec) -> str:
