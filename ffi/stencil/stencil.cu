@@ -352,8 +352,10 @@ struct Medians : StencilBatch {
         auto load = [&](int m, int x) -> median::Halves {
           const int32_t at = x * inner, over = at % 4 + odd;
           const uint8_t* word = from + m * pitch + at / 4 * 4;
-          return {Permute(ReadShared(word), ReadShared(word + 4), static_cast<uint32_t>(over | (over + 2) << 8)) &
-                  0xFF00FF};
+          const auto which = static_cast<uint32_t>(over | (over + 2) << 8);
+          median::Halves v;  // not in braces, which nvcc loses in the host's part
+          v.bits = Permute(ReadShared(word), ReadShared(word + 4), which) & 0xFF00FF;
+          return v;
         };
         auto put = [&](int m, median::Halves v) { words[m] |= v.bits << (8 * odd); };
         if constexpr (kTaps == 3)
