@@ -47,7 +47,7 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
             assert isinstance(step.op, NativeOperator)
             for i, code in found.items():
                 if not step.op.repairs(code):
-                    raise sample_error(step, batch, i, code, "")
+                    raise sample_error(step, batch, i, code, step.op.reason(batch.setups[step.id], i, code))
             if found:
                 bad[step.id] = found
     return bad

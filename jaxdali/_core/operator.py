@@ -253,6 +253,10 @@ class NativeOperator(ProgramOperator):
         """Whether a sample that failed with this status can be made again, alone or with its batch. It is then in `HostContext.bad`."""
         return False
 
+    def reason(self, setup: Setup, i: int, code: int) -> str:
+        """Why the kernel could not process sample `i`, whose status it has set; "": the text of the status says it."""
+        return ""
+
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
         """An operator in JAX's own operations that does the same, for an accelerator without the kernel; None: there is none.
 

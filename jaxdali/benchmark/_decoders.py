@@ -24,9 +24,8 @@ import PIL
 from PIL import Image
 
 from .. import __version__, _cpu, types
-from .._core import ffi as _ffi
 from ..fn._decode import pillow as _pillow
-from ..fn._decode.formats import parse_header, reason_of
+from ..fn._decode.formats import failure, parse_header, reason_of
 from ._definitions import UsageError
 
 # --- decoders --------------------------------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ def _ours(stack: contextlib.ExitStack) -> Decoder:
         encoded = np.frombuffer(data, np.uint8)
         row, Info = parse_header(encoded), _cpu.Info
         if row[Info.STATUS]:
-            raise ValueError(reason_of(encoded, row) or _ffi.STATUS[int(row[Info.STATUS])])
+            raise ValueError(failure(row[Info.FORMAT], int(row[Info.STATUS]), reason_of(encoded, row)))
         if row[Info.HOST_DECODE]:  # as in pipelines: by Pillow or imagecodecs, and converted by the kernel
             raster = _pillow.decode(encoded, row)
             encoded = raster.reshape(-1).view(np.uint8)
@@ -82,7 +81,7 @@ def _ours(stack: contextlib.ExitStack) -> Decoder:
         out = np.empty((int(row[Info.HEIGHT]), int(row[Info.WIDTH]), 3), np.uint8)
         (code,) = _cpu.decode_images([encoded], row[None], [out], int(types.RGB), False, False, pool)
         if code:
-            raise ValueError(_ffi.STATUS[code])
+            raise ValueError(failure(row[Info.FORMAT], code))
         return out
 
     return Decoder(f"jaxdali {__version__}", decode)

@@ -32,7 +32,7 @@ from . import pillow as _pillow
 from . import registered
 from .cache import CacheOptions, CacheUse, digest
 from .foreign import known_as
-from .formats import DecodeError, complete, of_page, parse_header, reason_of
+from .formats import DecodeError, complete, failure, of_page, parse_header, reason_of
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
 DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
@@ -56,9 +56,10 @@ def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
     return info, most
 
 
-def refusal(encoded: Packed, info: np.ndarray, i: int) -> str:
-    """The reason for a sample that `parse_headers` refused, in addition to its status."""
-    return known_as(encoded[i]) if info[i, Info.STATUS] == Status.UNKNOWN_FORMAT else reason_of(encoded[i], info[i])
+def refusal(data: np.ndarray, row: np.ndarray) -> str:
+    """Why an encoded image was refused when its header was parsed. `row` is its info row."""
+    code = int(row[Info.STATUS])
+    return failure(row[Info.FORMAT], code, known_as(data) if code == Status.UNKNOWN_FORMAT else reason_of(data, row))
 
 
 def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
@@ -210,6 +211,9 @@ class DecodeImage(StageOperator):
 
     def repairs(self, code: int) -> bool:
         return code == Status.REFUSED or self.on_error == "replace"
+
+    def reason(self, setup: Setup, i: int, code: int) -> str:
+        return failure(setup.params["info"][i, Info.FORMAT], code)
 
     def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value) -> Setup:
         rows = info.data
@@ -414,7 +418,7 @@ class ImageHeaders(HostOperator):
             return source, info, x.tables  # the bytes as they came, without a copy
 
         x.failed = {
-            i: (int(info[i, Info.STATUS]), reasons.get(i) or refusal(source, info, i))
+            i: (int(info[i, Info.STATUS]), reasons.get(i) or refusal(source[i], info[i]))
             for i in np.flatnonzero(info[:, Info.STATUS]).tolist()
         }
         self._decode_rasters(ctx, x)
@@ -424,6 +428,7 @@ class ImageHeaders(HostOperator):
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
         if use is not None:
             use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
+        x.failed = {i: (code, failure(info[i, Info.FORMAT], code, reason)) for i, (code, reason) in x.failed.items()}
         if self.images.on_error == "raise":
             for i in sorted(x.failed):
                 ctx.fail(i, *x.failed[i])
@@ -594,18 +599,17 @@ class ImageHeaders(HostOperator):
             except DecodeError as e:
                 return e
         if code := int(row[Info.STATUS]):
-            why = f"{_ffi.STATUS[code]}{known_as(data)}" if code == Status.UNKNOWN_FORMAT else reason_of(data, row) or _ffi.STATUS[code]
-            return DecodeError(code, why)
+            return DecodeError(code, refusal(data, row))
         if why := self._refuse_large(row[None]):
             return DecodeError(Status.TOO_LARGE, why[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], 1)
             if isinstance(raster, DecodeError):
-                return raster
+                return DecodeError(raster.code, failure(row[Info.FORMAT], raster.code, str(raster)))
             data = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * raster.itemsize, 0, -1
         (result,) = self.images.on_host(pool, [(data, row)])
-        return DecodeError(result, _ffi.STATUS[result]) if isinstance(result, int) else result
+        return DecodeError(result, failure(row[Info.FORMAT], result)) if isinstance(result, int) else result
 
     def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
         """Takes images that the cache holds as finished pixels."""

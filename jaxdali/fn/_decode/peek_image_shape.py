@@ -47,7 +47,7 @@ class PeekImageShape(HostOperator):
                 info[i] = 0
                 ctx.fail(i, x.code, str(x))
         for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present).tolist():
-            ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source, info, i))
+            ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source[i], info[i]))
         shapes = _decode.output_shapes(info, self.image_type, self.adjust_orientation)
         if self.image_type == types.ANY_DATA:
             for i in np.flatnonzero((info[:, Info.FORMAT] == Format.JPEG) & (shapes[:, 2] > 1) & ctx.present).tolist():

@@ -176,16 +176,16 @@ def huge_png():
 
 
 BAD = {
-    "truncated": (FILES["bad_trunc.jpg"], "end early"),
+    "truncated": (FILES["bad_trunc.jpg"], "JPEG: the image data end early"),
     "truncated progressive": (FILES["prog420.jpg"][:-200], "end early"),
     "no end marker": (FILES["ss420.jpg"][:-2], "end early"),
-    "truncated PNG": (FILES["rgb.png"][:-400], "end early"),
-    "truncated BMP": (FILES["rgb.bmp"][:-400], "truncated"),
+    "truncated PNG": (FILES["rgb.png"][:-400], "PNG: the image data end early"),
+    "truncated BMP": (FILES["rgb.bmp"][:-400], "BMP: the image data end early"),
     "junk": (FILES["bad_junk.jpg"], "known format"),
     "bytes before SOI": (b"\0" + FILES["ss420.jpg"], "known format"),
     "header only": (FILES["ss420.jpg"][:50], "end early"),
-    "checksum": (FILES["rgb.png"][:1000] + b"\0" + FILES["rgb.png"][1001:], "damaged"),
-    "more pixels than bytes can hold": (huge_png(), "too large"),
+    "checksum": (FILES["rgb.png"][:1000] + b"\0" + FILES["rgb.png"][1001:], "PNG: the image data are damaged"),
+    "more pixels than bytes can hold": (huge_png(), "PNG: the image is too large"),
     "empty": (b"", "empty"),
 }
 
