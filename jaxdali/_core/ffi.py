@@ -232,8 +232,9 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
     for k, (_, ctx, _) in enumerate(stages):
         if ctx.times is not None:
             ctx.times.append(_time(memory, k))
-    stage = status // _cpu.STATUSES_OF_STAGE
-    codes = [jnp.where(stage == k, status % _cpu.STATUSES_OF_STAGE, 0) for k in range(len(stages))]
+    stages_apart = np.int32(_cpu.STATUSES_OF_STAGE)
+    stage, code = jax.lax.div(status, stages_apart), jax.lax.rem(status, stages_apart)  # statuses are not negative
+    codes = [jnp.where(stage == k, code, 0) for k in range(len(stages))]
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -128,30 +129,39 @@ class Layout:
         """Where each field begins in a row of the buffer, in bytes."""
         return [4 * field.first for field in self.fields]
 
-    def read(self, row: jax.Array, buffers: Sequence[jax.Array]) -> LoadedOperands:
+    def read(self, row: jax.Array, buffers: Sequence[jax.Array], on_cpu: bool) -> LoadedOperands:
         """Reads the operands of one shard, in a program.
 
         Args:
           row: ``i32[words]``; buffers: each ``[1, ...]``.
+          on_cpu: whether the program runs on a CPU, where a native call reads them, so that XLA need not compile a loop for each.
         """
+        fields = self._unpacked(row) if on_cpu else {f: f.read(row) for f in self.fields}
 
         def value(place: OperandField | DenseOperand | RaggedOperand) -> Any:
             match place:
                 case OperandField():
-                    return place.read(row)
+                    return fields[place]
                 case DenseOperand():
                     return buffers[place.buffer][0]
-            return Ragged(buffers[place.data.buffer][0], place.offsets.read(row), place.shapes.read(row))
+            return Ragged(buffers[place.data.buffer][0], fields[place.offsets], fields[place.shapes])
 
         steps = tuple(
             (
-                tuple(None if o is None else Out(o.capacity, o.offsets.read(row), o.shapes.read(row)) for o in s.outputs),
-                {name: f.read(row) for name, f in s.params},
+                tuple(None if o is None else Out(o.capacity, fields[o.offsets], fields[o.shapes]) for o in s.outputs),
+                {name: fields[f] for name, f in s.params},
                 s.scratch,
             )
             for s in self.steps
         )
-        return LoadedOperands(tuple(c.read(row) for c in self.controls), tuple(map(value, self.values)), steps)
+        return LoadedOperands(tuple(fields[c] for c in self.controls), tuple(map(value, self.values)), steps)
+
+    def _unpacked(self, row: jax.Array) -> dict[OperandField, jax.Array]:
+        """The fields, read by a native call."""
+        there = [f for f in self.fields if f.size]
+        call = jax.ffi.ffi_call("jaxdali_unpack", [jax.ShapeDtypeStruct(f.shape, f.dtype) for f in there])
+        found = call(row, places=np.array([4 * f.first for f in there], np.int64)) if there else []
+        return {f: jnp.zeros(f.shape, f.dtype) for f in self.fields} | dict(zip(there, found, strict=True))
 
 
 class Operands:

@@ -117,7 +117,7 @@ def _jit(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
         """One shard. XLA uses only the memory of `donated`."""
-        arguments = layout.read(args[0], buffers)
+        arguments = layout.read(args[0], buffers, shards.devices[0][0].platform == "cpu")
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
         controls = [arguments.controls[segment.presences[s.presence]] for s in segment.steps]

@@ -211,6 +211,6 @@ def test_outputs_that_grow(fresh, fed, monkeypatch):
     for x, sample, expected in kept.values():
         np.testing.assert_array_equal(sample, expected[2])
         np.testing.assert_array_equal(x.as_array(), expected)
-    small, large = collections.Counter(of.shape for of in fresh).values()
-    assert 3 <= small <= 4  # of each size one that is kept, and those that take turns
-    assert 3 <= large <= 4
+    of_size = collections.Counter(of.shape for of in fresh)
+    assert 2 <= len(of_size) <= 3  # a program that is compiled ahead may be ready before the batches grow
+    assert max(of_size.values()) <= 4  # of each size one that is kept, and those that take turns
