@@ -9,8 +9,8 @@ sys.path.insert(0, str(places.ROOT / "tests" / "benchmarks"))
 from cores import Made, Work, arranged, replay, Span  # noqa: I001
 
 
-def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0):
-    return Made([Work(prepare)], [Work(dispatch)], [Work(0.0, tasks)], [Work(check)], [Work(user)])
+def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0, read=0.0):
+    return Made([Work(read)], [Work(prepare)], [Work(dispatch)], [Work(0.0, tasks)], [Work(check)], [Work(user)])
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0):
         (batch(30.0, [10.0] * 10), 1, {}, 130.0),
         (batch(0.0, [10.0] * 12), 4, {}, 30.0),
         (batch(30.0, [1.0] * 64), 64, {"launches": 3, "slots": 4}, 30.0),  # the producing thread
+        (Made([Work(0.0, [30.0])], [Work(0.0, [20.0])], [Work(0.0)], [Work(0.0, [1.0] * 64)], [Work(0.0)], [Work(0.0)]), 64, {}, 30.0),
         (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4}, 40.0),  # the interpreter's lock
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 1}, 40.0),  # threads wait for the slowest task
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 2}, 22.0),  # or begin the next batch
@@ -38,7 +39,7 @@ def test_what_limits():
 
 def test_urgent_jobs_do_not_wait():
     """The job of the producing thread, which the next launch needs, goes before the images of the batch that runs."""
-    made = [Made([Work(1.0, [5.0] * 4), Work(1.0)], [Work(0.0)], [Work(0.0, [10.0] * 40)], [Work(0.0)], [Work(0.0)])]
+    made = [Made([Work(0.0)], [Work(1.0, [5.0] * 4), Work(1.0)], [Work(0.0)], [Work(0.0, [10.0] * 40)], [Work(0.0)], [Work(0.0)])]
     assert replay(made, 4, urgent=True).producing < replay(made, 4, urgent=False).producing
 
 
@@ -53,6 +54,6 @@ def test_recordings_are_arranged():
         "check": [Span(6, 0, 3)], "next": [Span(5, 0, 2)],
     }  # fmt: skip
     (made,) = arranged(rows, spans, {7: 26, 8: 25, 6: 3, 5: 2}, 0)
-    assert (made.prepare, made.dispatch) == ([Work(9, (4, 3)), Work(5), Work(6)], [Work(3)])
+    assert (made.read, made.prepare, made.dispatch) == ([Work(9, (4, 3)), Work(5)], [Work(6)], [Work(3)])
     assert made.xla == [Work(3.0), Work(0.0, (20,))]
     assert (made.check, made.user) == ([Work(3)], [Work(2)])

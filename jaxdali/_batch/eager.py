@@ -36,13 +36,13 @@ class EagerCalls:
 
     def call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
         """Calls the function of a step; returns the specs of its outputs."""
-        self._resources.calling = step.node
+        self._resources.calls(step.node)
         try:
             if isinstance(op, SampleOperator):
                 return self._call_samples(plan, step, op, batch, ctx)
             return self._call(plan, step, op, batch, ctx)
         finally:
-            self._resources.calling = None
+            self._resources.calls(None)
 
     def _call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
         """Calls a function with each shard's arrays. Its results are arrays; later steps can also use them as host values."""

@@ -37,6 +37,13 @@ from .reading import BatchReader
 from .resources import RunResources
 from .tuning import Tuner
 
+MANY_THREADS = 16  # from which on they would wait for the thread that reads and prepares
+
+
+def launches_on_cpu(num_threads: int) -> int:
+    """Batches that are dispatched at a time: many threads finish all but the slowest images of a batch soon."""
+    return 2 + min(num_threads // MANY_THREADS, 2)
+
 
 class Executor:
     """Runs the graphs of all local shards of one iterator, or of one stand-alone pipeline.
@@ -186,13 +193,20 @@ class Executor:
         return any(s is not None and not s.is_fully_addressable for s in shardings)
 
     @property
+    def reads_aside(self) -> bool:
+        """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only for many threads:
+        few are busy anyway, and it takes the memory of one more batch."""
+        lists = bool(self.sources) and not self.reader.asks and all(s.movable for s in self.sources.values())
+        return lists and self.resources.num_threads >= MANY_THREADS
+
+    @property
     def launches(self) -> int:
         """Batches that may be dispatched and not yet finished.
 
         While an accelerator computes one, the next is packed and dispatched, so the accelerator never waits for the host. On the CPU
         the threads that have nothing left of one begin the next, instead of waiting for its slowest image.
         """
-        return 2
+        return 2 if self.shards.accelerator else launches_on_cpu(self.resources.num_threads)
 
     def given(self, values: Mapping[int, Sequence[Any]], ids: SampleIds, drawn: Mapping[int, Any] | None = None) -> InFlightBatch:
         """A batch whose sources are not read, as the caller has their values.
@@ -211,10 +225,11 @@ class Executor:
         batch.read = dict(batch.values)
         return batch
 
-    def prepare(self, batch: InFlightBatch):
+    def prepare(self, batch: InFlightBatch) -> InFlightBatch:
         """What does not need a program, see `Launcher.prepare`. Afterwards the batch holds host values and setups."""
         with self._launching:  # `check` may repair a batch meanwhile
             self._launcher.prepare(batch)
+        return batch
 
     def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
         """Everything else, except the last wait, see `Launcher.dispatch`."""
@@ -223,8 +238,7 @@ class Executor:
 
     def launch(self, batch: InFlightBatch) -> InFlightBatch:
         """Both."""
-        self.prepare(batch)
-        return self.dispatch(batch)
+        return self.dispatch(self.prepare(batch))
 
     def check(self, batch: InFlightBatch) -> Batch:
         """Waits for a batch, repairs failed samples or raises, and converts the outputs to their final form."""

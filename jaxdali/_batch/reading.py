@@ -162,7 +162,7 @@ class BatchReader:
             source, before, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
             try:
                 if not source.in_caller:
-                    self._resources.calling = node
+                    self._resources.calls(node)
                 with self._resources.meter.stage("read", node.op.name, node.name):
                     outputs, entry["cursors"], ids = source.read(self._host.context(step, batch, {}), before)
                     self._host.store(step, batch, outputs)
@@ -184,7 +184,7 @@ class BatchReader:
                     e.add_note(f"in {node.op.name} (created at {node.where})")
                 batch.error = batch.error or e
             finally:
-                self._resources.calling = None
+                self._resources.calls(None)
 
 
 def _following(state: dict) -> dict:

@@ -191,6 +191,10 @@ class RemoteExecutor(Executor):
             raise
 
     @property
+    def reads_aside(self) -> bool:
+        return False  # the workers read
+
+    @property
     def launches(self) -> int:
         return 2 * self._workers.num_workers
 
@@ -209,8 +213,8 @@ class RemoteExecutor(Executor):
             fingerprints=[{name: s.fingerprint()[i] for name, s in named.items()} for i in range(len(self._graphs))],
         )
 
-    def prepare(self, batch: InFlightBatch):
-        pass
+    def prepare(self, batch: InFlightBatch) -> InFlightBatch:
+        return batch
 
     def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
         if self._pool is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,6 @@ class RunResources:
       kernels: the native kernels of the accelerator; empty if the shards are on the CPU.
       seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
       settings: JAX's settings in the user's thread.
-      calling: the node whose user function one of our threads is currently running, for messages.
       meter: of all stages.
       of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.
       pool: of buffers; output_reuse: of the memory of outputs; num_threads, pool_id: of the native threads.
@@ -52,7 +52,7 @@ class RunResources:
         self.accelerator = shards.accelerator
         self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
         self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
-        self.calling: Node | None = None
+        self._called: dict[int, Node] = {}  # by thread
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
         self.of_operators: dict[str, Any] = {}
@@ -69,6 +69,18 @@ class RunResources:
         if num_threads not in self._pools:
             self._pools[num_threads] = _cpu.pool_create(num_threads)
         self.num_threads, self.pool_id = num_threads, self._pools[num_threads]
+
+    @property
+    def calling(self) -> Node | None:
+        """A node whose user function one of our threads is currently running, for messages."""
+        return next(iter(tuple(self._called.values())), None)
+
+    def calls(self, node: Node | None):
+        """Notes that this thread begins to run a node's user function; None: that it has ended."""
+        if node is None:
+            self._called.pop(threading.get_ident(), None)
+        else:
+            self._called[threading.get_ident()] = node
 
     @functools.cached_property
     def zeros(self) -> np.ndarray:

@@ -70,6 +70,7 @@ class Pipeline:
         `iter_setup`); otherwise a batch is made when it is scheduled.
       exec_async: has no effect, as JAX always dispatches asynchronously; accepted for compatibility with DALI.
       prefetch_queue_depth: how many batches are made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
+        Pipelines whose sources are readers read one more with at least 16 threads, and on the CPU make one more; two with at least 32.
         "auto" (not in DALI) begins with 2, and goes up to 8 while batches are waited for although they are made fast enough on average.
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority: are checked, but have no effect: XLA and the operating
         system manage memory, streams and the placement of threads.

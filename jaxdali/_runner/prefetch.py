@@ -1,12 +1,14 @@
-"""The two threads that make batches ahead: *produce* (host pass, launch) and *check* (waits, repairs)."""
+"""The threads that make batches ahead: *produce* (host pass, launch), *check* (waits, repairs), for many native threads *read* (lists)."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import queue
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
@@ -15,13 +17,17 @@ from .._core.system import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
+# What stands for a batch in the queues: "batch", "error" or "end", the batch or the error, and the executor's state after it.
+_Item: TypeAlias = tuple[str, Any, dict]
+
 # The producer starts this long after a full queue gets a free slot, so that the user's own step is dispatched first: both need the GIL.
 HEAD_START = 0.002  # seconds
 
 
 class Prefetch:
-    """Makes batches ahead of `get`: at most `depth` finished ones, as many dispatched ones as the executor allows, and one that is read and
-    prepared meanwhile; and no more than `depth` and one in all.
+    """Makes batches ahead of `get`: as many dispatched ones as the executor allows, and one that is read and prepared meanwhile; and no
+    more than `depth` and one in all. If the executor reads aside, one more is read in a thread of its own, and there are as many more in
+    all as it dispatches more than two at a time.
 
     The threads start when a batch is first requested. Sources that must be called in the thread that takes the batches are read there,
     `ahead` batches in all: before a batch is taken, as many are read as were taken since.
@@ -44,14 +50,19 @@ class Prefetch:
         self._met_end = False  # the last request met the end of the data
         self._requested: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()  # requested, not yet read
         self._unread: InFlightBatch | None = None  # taken from there when the thread was parked
-        self._at_end_parked = False
+        self._reads_aside = executor.reads_aside
+        self._read: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()  # read aside, not yet prepared
+        self._read_room = threading.Semaphore(1)
+        self._first = True  # no batch has been dispatched yet
+        self._read_end = False  # the last batch to be read met the end of the data: the next one is read after `restart`
         self._stop = self._closing = False
         self.depth = depth
         self._tuner = executor.tuner(depth)
-        self._slots = threading.Semaphore(depth + 1)
-        self._launched: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._room = depth + max(1, executor.launches - 1 if self._reads_aside else 0)  # for batches that are made and not taken
+        self._slots = threading.Semaphore(self._room)
+        self._launched: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._launch_room = threading.Semaphore(executor.launches)
-        self._finished: collections.deque[Any] = collections.deque()
+        self._finished: collections.deque[_Item] = collections.deque()
         self._ready = threading.Condition()
         self._resume = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
@@ -75,11 +86,12 @@ class Prefetch:
     def _start(self):
         shutdown.close_at_exit(self)
         try:
-            for target, name in ((self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")):
+            targets = [(self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")]
+            for target, name in [(self._read_all, "jaxdali-read")] * self._reads_aside + targets:
                 thread = Thread(target=target, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-        except BaseException:  # no memory, for example: a single thread would wait for the other forever
+        except BaseException:  # no memory, for example: one thread would wait for another forever
             self._stop = True
             self._wake()
             raise
@@ -109,7 +121,7 @@ class Prefetch:
     def _deepen(self, depth: int):
         """Makes more batches ahead from now on."""
         more = depth - self.depth
-        self.depth, self._ahead = depth, self._ahead + more
+        self.depth, self._ahead, self._room = depth, self._ahead + more, self._room + more
         for _ in range(more):
             self._slots.release()
 
@@ -161,14 +173,14 @@ class Prefetch:
         self._unread = None
         while not self._requested.empty():  # requested before the end of another source was known
             self._requested.get()
-        # The producing thread waits to be resumed.
+        # The thread that reads waits to be resumed.
         self.state = self._state = self._asked_state = self._executor.reader.after_end(state)
-        self._asked, self._met_end = 0, False
+        self._asked, self._met_end, self._read_end = 0, False, False
         self._slots.release()
         self._resume.release()
 
     def close(self, collected: bool = False):
-        """Stops both threads and waits for them for a bounded time, because one may be in a user function. See Note [Exit].
+        """Stops the threads and waits for them for a bounded time, because one may be in a user function. See Note [Exit].
 
         Safe to call twice, and from any thread but these. `collected`: because it was garbage-collected; otherwise the user closes it.
         """
@@ -188,7 +200,9 @@ class Prefetch:
     def _wake(self):
         """Makes waiting threads notice that they must stop."""
         self._requested.put(None)
+        self._read.put(None)
         self._slots.release()
+        self._read_room.release()
         self._resume.release()
         self._launch_room.release()
         with self._ready:
@@ -208,12 +222,10 @@ class Prefetch:
             self.close(collected=True)
             return
         with self._ready:
-            for _ in range(self._requested.qsize()):  # removes only what woke the thread; the rest keeps its order
-                batch = self._requested.get()
-                if batch is not None:
-                    self._requested.put(batch)
-            self._at_end_parked = bool(self._finished) and self._finished[-1][0] == "end"
-            self._slots = threading.Semaphore(self.depth + 1 - len(self._finished))
+            _without_wakes(self._requested)
+            _without_wakes(self._read)
+            self._read_room = threading.Semaphore(int(self._read.empty()))
+            self._slots = threading.Semaphore(self._room - len(self._finished))
             self._launch_room, self._resume = threading.Semaphore(self._executor.launches), threading.Semaphore(0)
             self._threads, self._stop = [], False
 
@@ -227,69 +239,105 @@ class Prefetch:
         for t in self._threads:
             t.join()
 
-    def _produce_all(self):
+    def _read_all(self):
         try:
-            self._produce()
+            with own_settings():
+                while not self._stop:
+                    self._read_room.acquire()
+                    if self._may_read():
+                        self._read.put(self._next_read(None))
         finally:  # it may be interrupted anywhere
-            self._launched.put(None)
+            self._read.put(None)
 
-    def _produce(self):
-        if self._at_end_parked:
+    def _may_read(self) -> bool:
+        """Waits at the end of the data until the next epoch begins. Returns False if the thread must stop."""
+        while self._read_end and not self._stop:
             self._resume.acquire()
-            self._at_end_parked = False
-        with own_settings():
-            while not self._stop:
-                if not self._slots.acquire(blocking=False):
-                    with self._executor.resources.meter.stage("wait", "for room", "queue"):
-                        self._slots.acquire()
-                    if not self._stop:
-                        threading.Event().wait(HEAD_START)
-                asked, self._unread = self._unread, None
-                if asked is None and self._asks and not self._stop:
-                    asked = self._requested.get()
-                if self._stop:
-                    self._unread = asked
-                    break
-                item = self._prepared(asked)
-                self._launch_room.acquire()
-                if self._closing:
-                    break
-                if item[0] == "batch":
-                    try:
-                        item = ("batch", self._executor.dispatch(item[1]))
-                    except BaseException as e:
-                        item = ("error", e)
-                self._launched.put((*item, self._state))
-                if item[0] == "end":
-                    with self._executor.resources.meter.stage("wait", "for the next epoch", "queue"):
-                        self._resume.acquire()
-                del item, asked
+        return not self._stop
 
-    def _prepared(self, asked: InFlightBatch | None) -> tuple[str, Any]:
-        """The next batch, read and prepared, or how that ended. Afterwards the state is that behind the batch."""
+    def _next_read(self, asked: InFlightBatch | None) -> _Item:
+        """Reads the next batch."""
         try:
             batch = self._executor.reader.read(self._state, asked)
             self._state = batch.after  # the next batch is another one, even if this one fails
-            self._executor.prepare(batch)
+            return "batch", batch, self._state
         except StopIteration:
-            return "end", None
+            self._read_end = True
+            return "end", None, self._state
         except SourceError as e:
             self._state = e.after
-            return "error", e.__cause__
+            return "error", e.__cause__, self._state
         except BaseException as e:
-            return "error", e
-        return "batch", batch
+            return "error", e, self._state
+
+    def _produce_all(self):
+        try:
+            with own_settings():
+                while not self._stop and self._has_slot() and (item := self._taken_up()) is not None:
+                    item = _after(item, self._executor.prepare)
+                    self._launch_room.acquire()
+                    if self._closing:
+                        break
+                    self._launched.put(_after(item, self._executor.dispatch))
+                    del item
+                    if self._first:
+                        self._first = False
+                        self._read_room.release()
+        finally:  # it may be interrupted anywhere
+            self._launched.put(None)
+
+    def _has_slot(self) -> bool:
+        """Waits for room for a batch. Returns False if the thread must stop."""
+        if not self._slots.acquire(blocking=False):
+            with self._executor.resources.meter.stage("wait", "for room", "queue"):
+                self._slots.acquire()
+            if not self._stop:
+                threading.Event().wait(HEAD_START)
+        return not self._stop
+
+    def _taken_up(self) -> _Item | None:
+        """The next batch, which is read now or was read aside. None: the thread must stop."""
+        waits = self._read_end and self._read.empty()
+        with self._executor.resources.meter.stage("wait", "for the next epoch", "queue") if waits else contextlib.nullcontext():
+            if self._reads_aside:
+                item = self._read.get()
+                if not self._first:  # it tells how large the buffers are that the next ones are read into
+                    self._read_room.release()
+                return item
+            if not self._may_read():
+                return None
+        asked, self._unread = self._unread, None
+        if asked is None and self._asks:
+            asked = self._requested.get()
+        if self._stop:
+            self._unread = asked
+            return None
+        return self._next_read(asked)
 
     def _check(self):
         with own_settings():
             while (item := self._launched.get()) is not None:
-                if isinstance(item[1], InFlightBatch):
-                    try:
-                        item = ("batch", self._executor.check(item[1]), item[2])
-                    except BaseException as e:
-                        item = ("error", e, item[2])
+                item = _after(item, self._executor.check)
                 self._launch_room.release()
                 with self._ready:
                     self._finished.append(item)
                     self._ready.notify_all()
                 del item
+
+
+def _after(item: _Item, step: Callable[[Any], Any]) -> _Item:
+    """The item after another step of making it, if it is a batch."""
+    kind, batch, state = item
+    if kind != "batch":
+        return item
+    try:
+        return "batch", step(batch), state
+    except BaseException as e:
+        return "error", e, state
+
+
+def _without_wakes(waiting: queue.SimpleQueue[Any]):
+    """Removes from a queue what only woke a thread; the rest keeps its order."""
+    for _ in range(waiting.qsize()):
+        if (item := waiting.get()) is not None:
+            waiting.put(item)

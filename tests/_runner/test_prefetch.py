@@ -70,9 +70,10 @@ def test_collected_in_a_thread_of_a_source():
     assert closed_in == ["jaxdali-close"]
 
 
-@pytest.mark.parametrize("launches", [1, 2])
-def test_reading_overlaps_with_an_accelerator(launches):
-    """While a device is at work the next batches are dispatched, one more is read and prepared, and no more: memory stays bounded."""
+@pytest.mark.parametrize(("launches", "aside"), [(1, False), (2, False), (2, True)])
+def test_reading_overlaps_with_an_accelerator(launches, aside):
+    """While a device is at work the next batches are dispatched, one more is read and prepared, another one read if that has a thread, and
+    no more: memory stays bounded."""
     read, launched, taken = [], [], []
     computed = [threading.Event() for _ in range(6)]
     as_many = threading.Condition()
@@ -86,6 +87,7 @@ def test_reading_overlaps_with_an_accelerator(launches):
         asks = False
 
         def read(self, state, asked):
+            assert threading.current_thread().name == ("jaxdali-read" if aside else "jaxdali-produce")
             note(read, state["k"])
             return types.SimpleNamespace(k=state["k"], after={"k": state["k"] + 1})
 
@@ -95,13 +97,13 @@ def test_reading_overlaps_with_an_accelerator(launches):
         sources, reader, resources = {}, Reader(), types.SimpleNamespace(meter=Meter(False), calling=None)
 
         def __init__(self):
-            self.launches = launches
+            self.launches, self.reads_aside = launches, aside
 
         def build(self):
             pass
 
         def prepare(self, work):
-            pass
+            return work
 
         def dispatch(self, work):
             note(launched, work.k)
@@ -123,7 +125,7 @@ def test_reading_overlaps_with_an_accelerator(launches):
     runner.ask()
     for done in range(4):
         with as_many:
-            assert as_many.wait_for(lambda done=done: len(read) == done + launches + 1, 10)
+            assert as_many.wait_for(lambda done=done: len(read) == done + launches + 1 + aside, 10)
         assert len(launched) == done + launches
         computed[done].set()
         assert runner.get() == done

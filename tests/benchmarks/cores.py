@@ -1,13 +1,14 @@
 """What a pipeline does with more cores than this machine has: records a run on one core, and replays it on 1 to 256 virtual ones.
 
-    python tests/benchmarks/cores.py [--data DIR] [--pipeline train] [--batch 256] [--launches 2] [--rounds 3] [--cores 1,2,4,...]
+    python tests/benchmarks/cores.py [--data DIR] [--pipeline train] [--batch 256] [--launches N] [--rounds 3] [--cores 1,2,4,...]
 
 Recorded are CPU times: of each task of the native threads (a file, a header, an image), of what the threads of an iterator do between
 these, and of XLA's threads around them. The replay knows:
 
-* which work waits for which: a batch is read, prepared and dispatched by the producing thread, run by XLA's, checked, and taken by the
-  user's, which takes batches as fast as they come. `--launches` batches are dispatched and unfinished, while the next one is read and
-  prepared; one more than the queue is deep are made in all;
+* which work waits for which: a batch is read, prepared and dispatched by the producing thread, run by XLA's, checked, and
+  taken by the user's, which takes batches as fast as they come. `--launches` batches are dispatched and unfinished (default: as an
+  iterator does it with so many threads), while the next one is read and prepared; in all, one batch less than `--launches` and the
+  depth of the queue together. Where an iterator has so many threads that it reads in a thread of its own, that reads one batch more;
 * the native threads' queue: a thread takes the next task of the first job that has one left, jobs of the producing thread first;
   the thread that brings a job works on it, too;
 * the interpreter's lock: of the threads in Python, one goes on;
@@ -39,6 +40,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxdali._batch.executor import MANY_THREADS, launches_on_cpu
+
 US = 1e-3  # microseconds in one nanosecond
 DEPTH = 2  # of the queue
 WARM_UP = 8  # batches that are made before what is recorded or measured counts
@@ -65,6 +68,7 @@ class Work:
 class Made:
     """The work for one batch, by stage. The producing thread prepares and dispatches; XLA's threads do not need the interpreter."""
 
+    read: Sequence[Work]
     prepare: Sequence[Work]
     dispatch: Sequence[Work]
     xla: Sequence[Work]
@@ -72,7 +76,7 @@ class Made:
     user: Sequence[Work]
 
 
-STAGES = ("prepare", "dispatch", "xla", "check", "user")
+STAGES = ("read", "prepare", "dispatch", "xla", "check", "user")
 
 
 # --- replay ---------------------------------------------------------------------------------------------------------------------------
@@ -124,19 +128,33 @@ class Simulator:
     Args:
       made: the work for each batch.
       cores: virtual cores; the pool has as many threads, that which brings a job included.
-      launches: batches that may be dispatched and unfinished.
-      slots: batches that may be made and not taken.
+      launches: batches that may be dispatched and unfinished; None: as an iterator with so many threads.
+      slots: batches that may be made and not taken; None: as that iterator.
+      aside: whether a thread of its own reads one batch ahead; None: as that iterator.
       urgent: whether the producing thread's jobs are put before others in the queue.
     """
 
-    def __init__(self, made: Sequence[Made], cores: int, launches: int = 2, slots: int = DEPTH + 1, urgent: bool = True):
+    def __init__(
+        self,
+        made: Sequence[Made],
+        cores: int,
+        launches: int | None = None,
+        slots: int | None = None,
+        aside: bool | None = None,
+        urgent: bool = True,
+    ):
+        self._aside = cores >= MANY_THREADS if aside is None else aside
+        launches = launches_on_cpu(cores) if launches is None else launches
+        slots = DEPTH + max(1, launches - 1) if slots is None else slots
         self._made, self._cores, self._launches, self._slots, self._urgent = made, cores, launches, slots, urgent
         self._workers = [Thread("pool") for _ in range(cores - 1)]
         self._resting = list(self._workers)
         self._producing = Thread("produce")
         # XLA runs each program in a thread that is free.
         self._threads = [("xla", Thread("xla")) for _ in range(launches)]
-        self._threads += [("prepare", self._producing), ("dispatch", self._producing), ("check", Thread("check")), ("user", Thread("user"))]
+        self._threads += [("prepare", self._producing), ("dispatch", self._producing)]
+        self._threads += [("read", Thread("read") if self._aside else self._producing)]
+        self._threads += [(name, Thread(name)) for name in ("check", "user")]
         self._queue: collections.deque[Job] = collections.deque()
         self._done = dict.fromkeys(STAGES, 0)  # batches, in order
         self._xla_done: set[int] = set()
@@ -192,8 +210,13 @@ class Simulator:
 
     def _may_begin(self, stage: str, batch: int) -> bool:
         done = self._done
-        if stage == "prepare":  # when the thread has dispatched the one before
-            return done["dispatch"] == batch and done["user"] > batch - self._slots
+        if stage == "read" and self._aside:  # one batch ahead of the one that is prepared
+            return self._begun["prepare"] >= batch
+        # When the thread has dispatched the one before, and there is room.
+        if stage == ("prepare" if self._aside else "read") and (done["dispatch"] < batch or done["user"] <= batch - self._slots):
+            return False
+        if stage == "read":
+            return True
         if stage == "dispatch" and done["check"] <= batch - self._launches:
             return False
         return done[STAGES[STAGES.index(stage) - 1]] > batch
@@ -226,7 +249,7 @@ class Simulator:
             self._next_work(thread)
             return
         job = thread.job = Job(work.tasks, thread)
-        if self._urgent and thread.name == "produce":
+        if self._urgent and thread.name in ("read", "produce"):
             self._queue.appendleft(job)
         else:
             self._queue.append(job)
@@ -249,7 +272,7 @@ class Simulator:
             self._go(thread, "native", job.waiting.popleft())
 
 
-def replay(made: Sequence[Made], cores: int, launches: int = 2, **options) -> Replay:
+def replay(made: Sequence[Made], cores: int, launches: int | None = None, **options) -> Replay:
     """Replays batches, again and again, on virtual cores; for the options see `Simulator`."""
     again = max(1, math.ceil(48 / len(made)))
     return Simulator([*made] * again, cores, launches, **options).run()
@@ -358,7 +381,8 @@ def arranged(rows: Sequence[Sequence[int]], spans: Mapping[str, Sequence[Span]],
         native = [Work(0.0, c.tasks) for c in of_xla[i * each : (i + 1) * each]]
         made.append(
             Made(
-                [*works(spans["read"][i]), *works(spans["prepare"][i])],
+                works(spans["read"][i]),
+                works(spans["prepare"][i]),
                 works(spans["dispatch"][i]),
                 [Work(beside), *native],
                 *map(works, (spans["check"][i], spans["next"][i])),
@@ -453,7 +477,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--images", type=int, default=4096, help="in each run, after a warm-up")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--launches", type=int, default=2, help="batches that may be dispatched and unfinished")
+    parser.add_argument("--launches", type=int, help="batches that may be dispatched and unfinished")
     parser.add_argument("--urgent", action=argparse.BooleanOptionalAction, default=True, help="the producing thread's jobs go first")
     parser.add_argument("--cores", type=lambda s: [int(x) for x in s.split(",")], default=[1, 2, 4, 8, 16, 32, 64, 128, 256])
     parser.add_argument("--dali-python", help="the interpreter of an environment that has DALI")
