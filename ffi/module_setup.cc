@@ -1,10 +1,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
 
+#include "ffi/common/batch.h"
 #include "ffi/host/resize_plan.h"
 #include "ffi/host/windows.h"
 #include "ffi/module_parts.h"
@@ -81,6 +83,28 @@ void PackRows(const std::vector<Field>& arrays, const std::vector<int64_t>& plac
   }
 }
 
+// Whether a byte of what an object lends is not 0. A jax.Array is waited for, without the interpreter's lock.
+bool AnySet(const nb::object& lender) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(lender.ptr(), &buffer, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
+  const auto* bytes = static_cast<const uint8_t*>(buffer.buf);
+  const bool found = std::any_of(bytes, bytes + buffer.len, [](uint8_t byte) { return byte != 0; });
+  PyBuffer_Release(&buffer);
+  return found;
+}
+
+// The end of what the fullest row of packed samples uses, in elements.
+int64_t PackedEnd(Vector<const int32_t> offsets, Matrix<const int64_t> shapes) {
+  if (shapes.shape(0) != offsets.size()) throw nb::value_error("packed_end: lengths differ");
+  int64_t end = 0;
+  for (size_t i = 0; i < offsets.size(); i++) {
+    int64_t size = 1;
+    for (size_t axis = 0; axis < shapes.shape(1); axis++) size *= shapes(i, axis);
+    end = std::max(end, offsets(i) * kAlignment + size);
+  }
+  return end;
+}
+
 }  // namespace
 
 void DefineSetup(nb::module_& m) {
@@ -106,6 +130,11 @@ void DefineSetup(nb::module_& m) {
         nb::arg("axis"), nb::arg("which"), "Mirrors an axis of the windows of some samples.");
   m.def("pack_rows", &PackRows, nb::arg("arrays"), nb::arg("places"), nb::arg("out").noconvert(),
         "Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.");
+  m.def("any_set", &AnySet, nb::arg("lender"),
+        "Whether a byte of an object's buffer is not 0. Waits for a jax.Array; BufferError if it is not one on one CPU "
+        "device.");
+  m.def("packed_end", &PackedEnd, nb::arg("offsets"), nb::arg("shapes"),
+        "Returns the end of what the fullest row of packed samples uses, in elements.");
 }
 
 }  // namespace jaxdali

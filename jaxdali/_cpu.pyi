@@ -591,6 +591,16 @@ def pack_rows(arrays: Sequence[Annotated[NDArray, dict(order='C', device='cpu', 
     Copies the rows of arrays [S, ...] to their places, in bytes, in the rows of a buffer.
     """
 
+def any_set(lender: object) -> bool:
+    """
+    Whether a byte of an object's buffer is not 0. Waits for a jax.Array; BufferError if it is not one on one CPU device.
+    """
+
+def packed_end(offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], shapes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> int:
+    """
+    Returns the end of what the fullest row of packed samples uses, in elements.
+    """
+
 def targets() -> dict:
     """Maps the names of FFI targets to capsules."""
 

@@ -42,7 +42,7 @@ class _SingleStep:
     shapes: tuple[np.ndarray | None, ...]
     fetched: list[tuple[Step, Ref]]
 
-    @property
+    @functools.cached_property
     def waits(self) -> bool:
         """Whether it runs after programs, which must have succeeded."""
         return bool(self.fetched) or isinstance(self.step.op, EagerOperator)

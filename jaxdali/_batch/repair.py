@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _cpu
 from .._core import ffi as _ffi
 from .._core.errors import SampleError
 from .._core.operator import NativeOperator, ProgramOperator
@@ -24,6 +25,16 @@ from .meter import Meter
 Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step, the samples that failed, with their codes
 
 
+def _any_set(codes: Any) -> bool:
+    """Whether a code is not 0; waits for the program that writes them."""
+    if isinstance(codes, jax.Array) and len(codes.sharding.device_set) == 1:
+        try:
+            return _cpu.any_set(codes)  # NumPy takes longer
+        except (BufferError, RuntimeError):  # it is on an accelerator, or the program has failed
+            pass
+    return bool(np.asarray(codes).any())
+
+
 def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
     """Waits for the programs launched so far. Returns the samples that failed and can be repaired, by native step, with their codes.
 
@@ -33,15 +44,16 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
     bad: dict[int, dict[int, int]] = {}
     for at, (program, native, codes, times) in enumerate(batch.status):
         with meter.stage("check", " ".join(s.op.name for s in native), program):
-            codes = np.asarray(codes)
+            some = _any_set(codes)
         if meter.enabled:
             meter.count("check", program, len(codes), codes.nbytes)
         if times is not None:
             for step, seconds in zip(native, np.asarray(times).mean(axis=0) * TIME_UNIT, strict=True):
                 meter.took("program", step.name, float(seconds), len(codes))
             batch.status[at] = program, native, codes, None  # only once: a later phase reads the status again
-        if not codes.any():
+        if not some:
             continue
+        codes = np.asarray(codes)
         for column, step in enumerate(native):
             found = {i: int(codes[i, column]) for i in np.flatnonzero(codes[:, column]).tolist()}
             assert isinstance(step.op, NativeOperator)

@@ -69,13 +69,14 @@ class Packed:
     @property
     def used(self) -> int:
         """Elements that the fullest row uses."""
-        return int((self.offsets.astype(np.int64) * ALIGNMENT + self.shapes.prod(axis=1)).max(initial=0))
+        return _cpu.packed_end(self.offsets, self.shapes)
 
     @property
     def starts(self) -> np.ndarray:
         """``i64[S*B]``, the first element of each sample in the rows one after another."""
         rows, capacity = self.data.shape
-        return self.offsets * np.int64(ALIGNMENT) + np.repeat(np.arange(rows, dtype=np.int64) * capacity, len(self) // rows)
+        starts = self.offsets * np.int64(ALIGNMENT)
+        return starts if rows == 1 else starts + np.repeat(np.arange(rows, dtype=np.int64) * capacity, len(self) // rows)
 
     def __getitem__(self, i: int) -> np.ndarray:
         """Sample ``i`` as a view."""
@@ -290,10 +291,10 @@ class _Memory:
 
     __slots__ = ("__array_interface__", "_free", "_owner")
 
-    def __init__(self, owner: Any, address: int, size: int, free: collections.deque):
+    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], typestr: str, free: collections.deque):
         self._owner = owner
         self._free = free
-        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__array_interface__ = {"shape": shape, "typestr": typestr, "data": (address, False), "version": 3}
 
     def __del__(self):
         self._free.append(self._owner)
@@ -301,8 +302,10 @@ class _Memory:
 
 def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
     """An array that uses the memory at an address. When nothing refers to it any more, the owner of the memory is appended to `free`."""
-    size = math.prod(shape) * dtype.itemsize
-    return np.asarray(_Memory(owner, address, size, free)).view(dtype).reshape(shape)
+    if dtype.kind != "V":
+        return np.asarray(_Memory(owner, address, shape, dtype.str, free))
+    # The interface does not know types that NumPy does not have itself, such as bfloat16.
+    return np.asarray(_Memory(owner, address, (math.prod(shape) * dtype.itemsize,), "|u1", free)).view(dtype).reshape(shape)
 
 
 def is_lent(x: np.ndarray) -> bool:
@@ -339,12 +342,11 @@ class BufferPool:
             if self._asked - asked > self.FORGOTTEN:
                 del self._free[oldest]
         try:
-            raw = free.pop()
+            memory = free.pop()
         except IndexError:
             whole = np.empty(room + 64, np.uint8)
-            start = -whole.ctypes.data % 64
-            raw = whole[start : start + room]
-        return lent(raw, raw.ctypes.data, shape, dtype, free)
+            memory = whole, -(-whole.ctypes.data // 64) * 64
+        return lent(memory, memory[1], shape, dtype, free)
 
 
 def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:

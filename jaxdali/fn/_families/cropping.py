@@ -18,6 +18,7 @@ from .window import Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
 _FAR = float(1 << 62)
+_SIZES = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))  # the arguments for a window's extents
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -129,19 +130,20 @@ class CropWindow(Bounded):
     def crop_extents(self, image: Spec) -> list[int | None]:
         """The extents of the window that are known when the pipeline is built."""
         extents = [image.extent(d) for d in range(image.ndim)]
-        sizes = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))
-        fixed = all(self.args.is_static(n) for n in sizes)
+        fixed = all(self.args.is_static(n) for n in _SIZES)
         if fixed:
             for d, n in crop_sizes(self.layout(image), self.arguments(None, ())).items():
                 extents[d] = int(n[0])
         if not fixed or self.out_of_bounds_policy == "trim_to_shape":
-            if not fixed or any(n in self.args for n in sizes):
+            if not fixed or any(n in self.args for n in _SIZES):
                 for d in crop_axes(self.layout(image)).values():
                     extents[d] = None
         return extents
 
     def crop(self, ctx: HostContext, image: Value, a: Values) -> Part:
         """The window."""
+        if not self.has_fill and not any(n in self.args for n in _SIZES):
+            return Part.whole(image.shapes)
         layout = self.layout(image.spec)
         start, extent = np.zeros(image.shapes.shape, np.int64), image.shapes.copy()
         for d, n in crop_sizes(layout, a).items():

@@ -87,7 +87,7 @@ class Window(StageOperator):
     def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
         """What `setup` returns."""
         params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
-        params |= {n: x.astype(np.float32) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
+        params |= {n: x.astype(np.float32, copy=False) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
         return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
 
     def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:

@@ -55,7 +55,8 @@ class CropMirrorNormalize(CropWindow):
         part = self.crop(ctx, image, a)
         if "W" in layout and (mirrored := self.mirrored(a)) is not None:
             part.flip(layout.index("W"), mirrored)
-        for name in ("mean", "std"):
+        known = "C" not in layout or image.spec.extent(layout.index("C")) is not None
+        for name in () if known and a.samples in self._same_normalisation else ("mean", "std"):
             n = a[name].size // max(1, len(a[name]))
             if n != 1 and n != (image.spec.extent(layout.index("C")) if "C" in layout else 1):
                 channels = image.shapes[:, layout.index("C")][ctx.present] if "C" in layout else np.ones(1, np.int64)
@@ -72,14 +73,14 @@ class CropMirrorNormalize(CropWindow):
         return part
 
     def _normalisation(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and offset of the elements, ``f64[N, numbers]`` each: one number for all channels of a sample, or one per channel."""
+        """Scale and offset of the elements, ``f32[N, numbers]`` each: one number for all channels of a sample, or one per channel."""
         same = self.args.is_static("mean") and self.args.is_static("std")
         if same and a.samples in self._same_normalisation:
             return self._same_normalisation[a.samples]
         mean, std = (a[name].reshape(len(a[name]), -1) for name in ("mean", "std"))
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = self.scale / std
-            scale, offset = np.broadcast_arrays(scale, self.shift - mean * scale)
+            scale, offset = (x.astype(np.float32) for x in np.broadcast_arrays(scale, self.shift - mean * scale))
         if same:
             self._same_normalisation[a.samples] = scale, offset
         return scale, offset
