@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jpeg_corpus import File, by_pillow, corpus
-from PIL import Image
+from PIL import Image, ImageChops
 
 from jaxdali import _cpu, types
 from jaxdali._core import ffi as _ffi
@@ -142,7 +142,10 @@ def assert_same(got: np.ndarray, want: np.ndarray, name: str):
 
 
 def pillow(data: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    image = Image.open(io.BytesIO(data))
+    if image.mode == "CMYK" and "adobe" not in image.info:
+        image = ImageChops.invert(image)  # Pillow takes all such files to be inverted, as Adobe's are
+    return np.asarray(image.convert("RGB"))
 
 
 def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:

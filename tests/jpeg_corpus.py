@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib.util
 import io
+import itertools
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -77,11 +78,11 @@ def frame(data: bytes) -> tuple[int, int, int]:
 
 
 def is_covered(data: bytes) -> bool:
-    """GPU kernels are to decode it: a JPEG file, sequential, Huffman-coded, 8 bits, 1 or 3 components."""
+    """GPU kernels are to decode it: a JPEG file, sequential, Huffman-coded, 8 bits, 1, 3 or 4 components."""
     if data[:2] != b"\xff\xd8":
         return False
     kind, bits, components = frame(data)
-    return kind <= 1 and bits == 8 and components in (1, 3)
+    return kind <= 1 and bits == 8 and components in (1, 3, 4)
 
 
 class Contents:
@@ -182,6 +183,25 @@ def _numpy(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
     yield from extreme(rng)
 
 
+def _inks(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
+    """Cyan, magenta, yellow and black, as they are or as YCbCr and black."""
+    variants: list[dict[str, Any]] = [
+        {"markers": b""},
+        {"markers": jpeg_encoder.JFIF, "slots": (0, 0, 0, 0), "huffman_tables": "optimised"},
+        {"markers": jpeg_encoder.ADOBE_RGB, "restart": 5},
+        {"markers": jpeg_encoder.ADOBE_YCCK, "huffman_tables": "optimised", "restart": 2},
+        {"markers": jpeg_encoder.ADOBE_YCC, "scans": ((0,), (1,), (2,), (3,)), "fill": 1},
+        {"markers": jpeg_encoder.JFIF + jpeg_encoder.ADOBE_YCCK, "scans": ((3,), (0, 1, 2)), "restart": 3},
+    ]
+    samplings = [((1, 1),) * 4, ((2, 2), (1, 1), (1, 1), (2, 2)), ((2, 1), (1, 1), (1, 1), (1, 1)), ((2, 2), (1, 2), (2, 1), (1, 1))]
+    for factors, variant in itertools.product(samplings, variants):
+        size, options = rng.integers(1, 120, 2).tolist(), {"ids": (1, 2, 3, 4), "slots": (0, 1, 1, 0), **variant}
+        luma, chroma = jpeg_encoder.quantisers(int(rng.integers(1, 101)))
+        pixels = np.concatenate([contents.any(*size), contents.any(*size)[..., :1]], 2)
+        data = jpeg_encoder.encode(pixels, factors, rgb=True, tables=[luma, chroma, chroma, luma], **options)
+        yield File(f"inks {factors} {size} {variant}", data)
+
+
 def extreme(rng: np.random.Generator) -> Iterator[File]:
     """Coefficients and quantisers that no picture has, so that the arithmetic saturates and wraps."""
     for i in range(24):
@@ -218,7 +238,7 @@ def corpus(seed: int = 0) -> list[File]:
     rng = np.random.default_rng(seed)
     contents = Contents(rng)
     known = [File(p.name, p.read_bytes()) for p in (*PHOTOS, *GOLDEN) if not p.name.startswith("bad")]
-    files = [*known, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents)]
+    files = [*known, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents), *_inks(rng, contents)]
     return [f for f in files if is_covered(f.data)]
 
 

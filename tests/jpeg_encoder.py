@@ -39,7 +39,7 @@ STANDARD = ((DC_LUMA, AC_LUMA), (DC_CHROMA, AC_CHROMA))
 # Segments that tell the colour space.
 JFIF = b"\xff\xe0" + struct.pack(">H5sHBHHBB", 16, b"JFIF\0", 0x101, 0, 1, 1, 0, 0)
 SHORT_JFIF = b"\xff\xe0" + struct.pack(">H5sHB", 10, b"JFIF\0", 0x101, 0)  # too short to count
-ADOBE_RGB, ADOBE_YCC = (b"\xff\xee" + struct.pack(">H5sHHHB", 14, b"Adobe", 100, 0, 0, t) for t in (0, 1))
+ADOBE_RGB, ADOBE_YCC, ADOBE_YCCK = (b"\xff\xee" + struct.pack(">H5sHHHB", 14, b"Adobe", 100, 0, 0, t) for t in (0, 1, 2))
 
 
 def exif(orientation: int) -> bytes:

@@ -174,16 +174,13 @@ class JpegDecoder {
     return kOk;
   }
 
-  // Converts in place. Adobe's files hold inverted values. Products are rounded as in Pillow.
+  // Converts in place. Adobe's files hold inverted values.
   static void CmykToRgb(uint8_t* p, int64_t pixels, bool inverted) {
     uint8_t* to = p;
     const int flip = inverted ? 0 : 255;  // afterwards each value is 255 - ink
     for (int64_t i = 0; i < pixels; i++, p += 4, to += 3) {
-      int k = p[3] ^ flip;
-      for (int j = 0; j < 3; j++) {
-        int t = (255 - (p[j] ^ flip)) * k + 128;
-        to[j] = static_cast<uint8_t>(k - ((t + (t >> 8)) >> 8));
-      }
+      const int light = p[3] ^ flip;
+      for (int j = 0; j < 3; j++) to[j] = LightThrough(255 - (p[j] ^ flip), light);
     }
   }
 

@@ -48,6 +48,12 @@ JAXDALI_HD inline S GrayOfRgb(S r, S g, S b) {
   return static_cast<S>((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
 }
 
+// What an ink leaves of the light, both 0 to 255, rounded as in Pillow.
+JAXDALI_HD inline uint8_t LightThrough(int ink, int light) {
+  const int t = ink * light + 128;
+  return static_cast<uint8_t>(light - ((t + (t >> 8)) >> 8));
+}
+
 // ITU-R BT.601, studio range.
 template <class S>
 JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {

@@ -13,7 +13,8 @@ namespace jaxdali::jpeg {
 
 static_assert(kDcValues == kScanned);
 
-// The sums of three components, 16 bits each and 5 bits apart. kDcReset: a segment began, so nothing before counts.
+// A word holds the sums of three components, 16 bits each and 5 bits apart. The fourth component, if there is one, has
+// a word of its own. kDcReset: a segment began, so nothing before counts.
 inline constexpr uint64_t kDcReset = uint64_t{1} << 63,
                           kDcLanes = 0xFFFF | uint64_t{0xFFFF} << 21 | uint64_t{0xFFFF} << 42;
 
@@ -22,7 +23,12 @@ struct AddDc {
     return b & kDcReset ? b : ((a + b) & kDcLanes) | (a & kDcReset);
   }
 };
-JAXDALI_HD inline int16_t DcOf(uint64_t sums, int component) { return static_cast<int16_t>(sums >> (21 * component)); }
+JAXDALI_HD constexpr int DcWords(int components) { return (components + 2) / 3; }
+JAXDALI_HD inline int DcWord(int component) { return component / 3; }
+JAXDALI_HD inline int DcShift(int component) { return 21 * (component % 3); }
+JAXDALI_HD inline int16_t DcOf(uint64_t sums, int component) {
+  return static_cast<int16_t>(sums >> DcShift(component));
+}
 
 struct DcSums : Shard {
   int32_t grid;  // blocks of the launch
@@ -30,7 +36,7 @@ struct DcSums : Shard {
 
   struct Shared {
     int32_t slot;
-    bool runs;
+    int words;  // 0: the image does not count
     ScanRows<uint64_t> rows;
   };
 
@@ -40,24 +46,30 @@ struct DcSums : Shard {
     for (int32_t index = GroupFirst(Work::kDc, group) + block.index; index < end; index += grid) {
       FindSlot(block, Work::kDc, index, &s.slot);
       block.Phase([&](int thread) {
-        if (thread == 0) s.runs = Active(s.slot / 3);
+        const int image = s.slot / kMaxScans;
+        if (thread == 0) s.words = Active(image) ? DcWords(tables[image].components) : 0;
       });
-      if (!s.runs) continue;
-      const ScanTable& scan = tables[s.slot / 3].scan[s.slot % 3];
+      const ScanTable& scan = tables[s.slot / kMaxScans].scan[s.slot % kMaxScans];
       const int32_t number = index - scan.dc0, first = number * kDcValues, left = scan.dc_values() - first;
       const int32_t segment = scan.restart_interval * scan.mcu_blocks;
       int16_t* dc = At<int16_t>(scan.dc) + first;
       auto component = [&](int i) { return scan.block[(first + i) % scan.mcu_blocks].component; };
-      ScanAll(
-          block, s.rows, left < kDcValues ? left : kDcValues,
-          [&](int i) {
-            const uint64_t value = static_cast<uint64_t>(static_cast<uint16_t>(dc[i])) << (21 * component(i));
-            return (first + i) % segment == 0 ? value | kDcReset : value;
-          },
-          AddDc{}, [&](int i, uint64_t, uint64_t with) { dc[i] = DcOf(with, component(i)); });
-      block.Phase([&](int thread) {
-        if (thread == 0) At<uint64_t>(scan.dc_before)[number] = s.rows.carry;
-      });
+      for (int word = 0; word < s.words; word++) {
+        ScanAll(
+            block, s.rows, left < kDcValues ? left : kDcValues,
+            [&](int i) {
+              const int c = component(i);
+              const uint64_t value = DcWord(c) == word ? uint64_t{static_cast<uint16_t>(dc[i])} << DcShift(c) : 0;
+              return (first + i) % segment == 0 ? value | kDcReset : value;
+            },
+            AddDc{},
+            [&](int i, uint64_t, uint64_t with) {
+              if (const int c = component(i); DcWord(c) == word) dc[i] = DcOf(with, c);
+            });
+        block.Phase([&](int thread) {
+          if (thread == 0) At<uint64_t>(scan.dc_before)[word * scan.dc_blocks + number] = s.rows.carry;
+        });
+      }
     }
   }
 };
@@ -67,21 +79,25 @@ struct DcPrefix : Shard {
   int32_t group;
 
   struct Shared {
-    bool runs;
+    int words;
     ScanRows<uint64_t> rows;
   };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const ScanTable& scan = tables[block.index / 3].scan[block.index % 3];
+    const int image = block.index / kMaxScans;
+    const ScanTable& scan = tables[image].scan[block.index % kMaxScans];
     block.Phase([&](int thread) {
-      if (thread == 0) s.runs = tables[block.index / 3].group == group && scan.dc_blocks > 1 && Active(block.index / 3);
+      if (thread != 0) return;
+      const bool runs = tables[image].group == group && scan.dc_blocks > 1 && Active(image);
+      s.words = runs ? DcWords(tables[image].components) : 0;
     });
-    if (!s.runs) return;
-    uint64_t* sums = At<uint64_t>(scan.dc_before);
-    ScanAll(
-        block, s.rows, scan.dc_blocks, [&](int i) { return sums[i]; }, AddDc{},
-        [&](int i, uint64_t before, uint64_t) { sums[i] = before; });
+    for (int word = 0; word < s.words; word++) {
+      uint64_t* sums = At<uint64_t>(scan.dc_before) + word * scan.dc_blocks;
+      ScanAll(
+          block, s.rows, scan.dc_blocks, [&](int i) { return sums[i]; }, AddDc{},
+          [&](int i, uint64_t before, uint64_t) { sums[i] = before; });
+    }
   }
 };
 
@@ -90,7 +106,8 @@ JAXDALI_HD inline int16_t ReadDc(const Shard& shard, const ScanTable& scan, int 
   const int16_t value = shard.At<const int16_t>(scan.dc)[i];
   const int32_t number = i / kDcValues, segment = scan.restart_interval * scan.mcu_blocks;
   if (i / segment * segment >= number * kDcValues) return value;  // the segment begins in the value's own block
-  return static_cast<int16_t>(value + DcOf(shard.At<const uint64_t>(scan.dc_before)[number], component));
+  const uint64_t* sums = shard.At<const uint64_t>(scan.dc_before) + DcWord(component) * scan.dc_blocks;
+  return static_cast<int16_t>(value + DcOf(sums[number], component));
 }
 
 }  // namespace jaxdali::jpeg

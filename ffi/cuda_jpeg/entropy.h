@@ -49,9 +49,9 @@ struct EntropyWork : Shard {
 
   template <class Block>
   JAXDALI_HD void Load(const Block& block, int slot, ScanView* v) const {
-    const ImageTable& image = tables[slot / 3];
+    const ImageTable& image = tables[slot / kMaxScans];
     block.Phase([&](int thread) {
-      CopyWords(thread, &image.scan[slot % 3], 1, &v->scan);
+      CopyWords(thread, &image.scan[slot % kMaxScans], 1, &v->scan);
       CopyWords(thread, At<Lookup>(image.lookup), image.tables, v->lookup);
     });
   }
@@ -106,7 +106,7 @@ struct SyncWork : EntropyWork {
       if (s.changed == 0) break;
       if (lookups >= kMaxLookups) {
         block.Phase([&](int thread) {
-          if (thread == 0) AtomicMax(&samples.status[s.slot / 3], kRefused);
+          if (thread == 0) AtomicMax(&samples.status[s.slot / kMaxScans], kRefused);
         });
         break;
       }
@@ -146,8 +146,8 @@ struct SyncBlocks : SyncWork {
     const int32_t total = Total(Work::kSequences);
     for (int32_t index = block.index; index < total; index += grid) {
       FindSlot(block, Work::kSequences, index, &s.slot);
-      const int image = s.slot / 3;
-      const ScanTable& scan = tables[image].scan[s.slot % 3];
+      const int image = s.slot / kMaxScans;
+      const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
       const int32_t number = index - scan.sequence0;
       block.Phase([&](int thread) {
         if (thread != 0) return;
@@ -175,8 +175,8 @@ struct SyncScans : SyncWork {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int image = block.index / 3;
-    const ScanTable& scan = tables[image].scan[block.index % 3];
+    const int image = block.index / kMaxScans;
+    const ScanTable& scan = tables[image].scan[block.index % kMaxScans];
     block.Phase([&](int thread) {
       if (thread != 0) return;
       s.slot = block.index;
@@ -221,8 +221,8 @@ struct DecodeWrite : EntropyWork {
     const int32_t end = GroupFirst(Work::kSequences, group + 1);
     for (int32_t index = GroupFirst(Work::kSequences, group) + block.index; index < end; index += grid) {
       FindSlot(block, Work::kSequences, index, &s.slot);
-      const int image = s.slot / 3;
-      const ScanTable& scan = tables[image].scan[s.slot % 3];
+      const int image = s.slot / kMaxScans;
+      const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
       const int32_t base = (index - scan.sequence0) * kThreads;
       block.Phase([&](int thread) {
         CopyWords(thread, tables[image].component, kMaxComponents, s.component);

@@ -86,20 +86,20 @@ struct Prepare {
       return;
     }
     int32_t next = 0;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < kMaxScans; k++) {
       const ScanTable& scan = row.scan[k];
       const Component& component = row.component[k];
       const int32_t start = work == Work::kChunks      ? scan.chunk0
                             : work == Work::kSequences ? scan.sequence0
                             : work == Work::kDc        ? scan.dc0
                                                        : component.idct0;
-      first[3 * i + k] = start;
+      first[kMaxScans * i + k] = start;
       next = start + (work == Work::kChunks      ? scan.chunks
                       : work == Work::kSequences ? scan.sequences
                       : work == Work::kDc        ? scan.dc_blocks
                                                  : component.idct_blocks());
     }
-    if (i == shard.samples.n - 1) first[3 * i + 3] = next;
+    if (i == shard.samples.n - 1) first[kMaxScans * (i + 1)] = next;
   }
 
   // Writes where group number `g` begins if that is at this image, or if it is empty behind the last one.

@@ -162,30 +162,32 @@ JAXDALI_HD inline Plane PlaneOf(const Shard& shard, const Component& c) {
 }
 
 // Fills part of tile number `number` of image i. Different threads make the kTileParts parts, because this is much of a
-// block's sequential work. Parts 0 to 2 are the planes.
-inline constexpr int kTileParts = 5;
+// block's sequential work. The first parts are the planes.
+inline constexpr int kTileParts = kMaxComponents + 2;
 JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, const Shard& shard, int i,
                                 int32_t number, int part, Tile* t) {
-  const bool is_ycc = table.color == ColorTransform::kYcc, is_bgr = b.type == ImageType::kBgr;
+  const bool is_ycc = table.color == ColorTransform::kYcc || table.color == ColorTransform::kInvertedYcck;
+  const bool is_bgr = b.type == ImageType::kBgr;
   const int channels = OutputChannels(b.info[i], b.type);
-  const int planes = table.components == 1 || (is_ycc && channels == 1) ? 1 : 3;
-  if (part < 3) {
+  const int planes = table.color == ColorTransform::kYcc && channels == 1 ? 1 : table.components;
+  if (part < kMaxComponents) {
     // RGB takes the planes in the order Cr, Cb (numbers 2 and 1) for YCbCr, or as they are. BGR reverses the order.
     const int reversed = is_ycc ? 3 - part : 2 - part;
-    const bool is_reversed = is_ycc ? part > 0 && !is_bgr : table.color == ColorTransform::kRgb && is_bgr;
+    const bool is_reversed = part < 3 && planes > 1 && (is_ycc ? part > 0 && !is_bgr : is_bgr);
     if (part < planes) t->plane[part] = PlaneOf(shard, table.component[is_reversed ? reversed : part]);
-  } else if (part == 3) {
+  } else if (part == kMaxComponents) {
     t->channels = channels;
     t->weights = ColorWeights::Make(is_bgr);
     if (planes == 1)
       t->source = channels == 1 ? Source::kOnePlane : Source::kGrayToThree;
     else
       t->source = is_ycc ? Source::kYcc : Source::kThreePlanes;
+    t->inks = planes < 4 ? Inks::kNone : table.color == ColorTransform::kCmyk ? Inks::kPlain : Inks::kInverted;
     t->finish = Finish::kNone;
     if (b.type == ImageType::kYcbcr) t->finish = Finish::kYcbcr;
-    if (channels == 1 && planes == 3) t->finish = Finish::kGray;
+    if (channels == 1 && planes > 1) t->finish = Finish::kGray;
     t->by_groups =
-        t->source != Source::kThreePlanes && t->finish == Finish::kNone &&
+        t->source != Source::kThreePlanes && t->inks == Inks::kNone && t->finish == Finish::kNone &&
         table.component[0].upsampling == Upsampling::kFull &&
         (planes == 1 || (HasGroups(table.component[1].upsampling) && HasGroups(table.component[2].upsampling)));
   } else {

@@ -18,8 +18,9 @@ namespace jaxdali::jpeg {
 // (image, scan), (image, component) or images.
 enum class Work { kChunks, kSequences, kDc, kIdct, kPixels };
 inline constexpr int kWorks = 5;
+static_assert(kMaxScans == kMaxComponents, "as many slots of an image");
 
-JAXDALI_HD inline int64_t SlotEntries(int n) { return (kWorks - 1) * (int64_t{3} * n + 1) + n + 1; }
+JAXDALI_HD inline int64_t SlotEntries(int n) { return (kWorks - 1) * (int64_t{kMaxScans} * n + 1) + n + 1; }
 JAXDALI_HD inline int64_t DirectoryEntries(int n) { return SlotEntries(n) + kMostGroups + 1; }
 JAXDALI_HD inline int64_t DirectoryUnits(int n) { return (DirectoryEntries(n) * 4 + kPlaceUnit - 1) / kPlaceUnit; }
 
@@ -33,9 +34,9 @@ struct Shard {
     return reinterpret_cast<T*>(workspace + place * kPlaceUnit);
   }
 
-  JAXDALI_HD int slots(Work w) const { return w == Work::kPixels ? samples.n : 3 * samples.n; }
+  JAXDALI_HD int slots(Work w) const { return w == Work::kPixels ? samples.n : kMaxScans * samples.n; }
   JAXDALI_HD int32_t* Firsts(Work w) const {
-    return reinterpret_cast<int32_t*>(workspace) + static_cast<int64_t>(w) * (int64_t{3} * samples.n + 1);
+    return reinterpret_cast<int32_t*>(workspace) + static_cast<int64_t>(w) * (int64_t{kMaxScans} * samples.n + 1);
   }
   JAXDALI_HD int32_t Total(Work w) const { return Firsts(w)[slots(w)]; }
   // The first image of each group, and `n` from the end of the last one on: kMostGroups + 1.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ffi/cuda_jpeg/dc.h"
 #include "ffi/cuda_jpeg/huffman.h"
 #include "ffi/cuda_jpeg/shard.h"
 #include "ffi/decode/decode.h"
@@ -90,8 +91,7 @@ bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* 
   Header header;
   if (size > kMaxBytes || !IsDecodable(info) || !ReadHeader(data, size, &header)) return false;
   const size_t components = header.components.size();
-  if ((components != 1 && components != 3) || header.scans.size() > kMaxScans || header.tables.size() > kMaxTables)
-    return false;
+  if (components == 2 || header.scans.size() > kMaxScans || header.tables.size() > kMaxTables) return false;
   if (header.width != info.width || header.height != info.height || (components == 1) != (info.channels == 1))
     return false;
   row->kind = 1;
@@ -135,7 +135,7 @@ struct Places {
   }
 };
 
-void PlaceScan(ScanTable* s, Places* places) {
+void PlaceScan(int components, ScanTable* s, Places* places) {
   s->words = places->Take<uint32_t>((s->end - s->begin + 3) / 4);
   s->segment_end = places->Take<uint32_t>(s->segments);
   s->chunk_kept = places->Take<uint32_t>(s->chunks);
@@ -146,7 +146,7 @@ void PlaceScan(ScanTable* s, Places* places) {
   s->other = places->Take<Decoding>(subsequences);
   s->edge = places->Take<uint16_t>(s->sequences);
   s->dc = places->Take<int16_t>(s->dc_values());
-  s->dc_before = places->Take<uint64_t>(s->dc_blocks);
+  s->dc_before = places->Take<uint64_t>(int64_t{s->dc_blocks} * DcWords(components));
 }
 
 int64_t CoefficientUnits(const ImageTable& row) {
@@ -216,7 +216,7 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups)
       chunks += s.chunks;
       sequences += s.sequences;
       dc += s.dc_blocks;
-      PlaceScan(&s, &places);
+      PlaceScan(row.components, &s, &places);
     }
     for (Component& c : row.component) {
       c.idct0 = idct;

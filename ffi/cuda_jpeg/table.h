@@ -16,7 +16,7 @@
 
 namespace jaxdali::jpeg {
 
-inline constexpr int kMaxComponents = 3, kMaxScans = 3, kMaxTables = 6, kMaxMcuBlocks = 10;
+inline constexpr int kMaxComponents = 4, kMaxScans = 4, kMaxTables = 6, kMaxMcuBlocks = 10;
 inline constexpr int64_t kPlaceUnit = 64;
 
 // Work of one CUDA block in each kernel.
@@ -104,7 +104,7 @@ struct ScanTable {
       other;           // Decoding[sequences * kBlockSubsequences]: the current one of each subsequence, and another
   uint32_t edge;       // u16[sequences]
   uint32_t dc;         // i16[needed_mcus * mcu_blocks]: DC values in the scan's order
-  uint32_t dc_before;  // u64[dc_blocks]: sum to be added, see dc.h
+  uint32_t dc_before;  // u64[DcWords, dc_blocks]: sums to be added, see dc.h
   McuBlock block[kMaxMcuBlocks];
   uint8_t unused[2];
 
@@ -121,7 +121,7 @@ struct ImageTable {
   int32_t kind;  // 1: the kernels decode this JPEG file; 0: they do nothing
   int32_t width, height;
   int32_t region_y, region_x, region_h, region_w;  // region of the stored raster
-  int32_t components;                              // 1 or 3
+  int32_t components;                              // 1, 3 or 4
   ColorTransform color;
   int32_t scans, tables;
   int8_t follower[kMaxTables];  // the table for the codes after a table's: the same for AC; -1: it varies

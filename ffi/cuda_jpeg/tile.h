@@ -20,13 +20,17 @@ namespace jaxdali::jpeg {
 // How the output's channels are made from the planes.
 enum class Source : int32_t { kOnePlane, kGrayToThree, kYcc, kThreePlanes };
 enum class Finish : int32_t { kNone, kGray, kYcbcr };
+// Whether the planes are the inks cyan, magenta, yellow and black. kInverted: black, and inks that are not YCbCr, are
+// inverted.
+enum class Inks : int32_t { kNone, kPlain, kInverted };
 
 struct Tile {
-  // The image. The planes are in the order of the output's channels. kYcc: luminance, then the chroma for the first and
-  // the third channel.
-  Plane plane[3];
+  // The image. The planes are in the order of the output's channels, before black. kYcc: luminance, then the chroma for
+  // the first and the third channel.
+  Plane plane[kMaxComponents];
   ColorWeights weights;
   Source source;
+  Inks inks;
   Finish finish;
   bool by_groups;  // FillGroup supports it
   int32_t channels;
@@ -85,14 +89,21 @@ JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* t
 
 // Any pixel of any image.
 JAXDALI_HD inline void FillPixel(const Tile& t, int32_t y, int32_t x, uint8_t* to) {
-  uint8_t v[3];
-  const int planes = t.source == Source::kYcc || t.source == Source::kThreePlanes ? 3 : 1;
+  uint8_t v[kMaxComponents];
+  const int colors = t.source == Source::kYcc || t.source == Source::kThreePlanes ? 3 : 1;
+  const int planes = t.inks == Inks::kNone ? colors : 4;
   for (int i = 0; i < planes; i++) v[i] = static_cast<uint8_t>(Upsample(t.plane[i], y, x));
   if (t.source == Source::kGrayToThree) v[1] = v[2] = v[0];
   if (t.source == Source::kYcc) {
     uint32_t c[3];
     YccToChannels(t.weights, v[0], v[1], v[2], c);
     for (int i = 0; i < 3; i++) v[i] = static_cast<uint8_t>(c[i] >> 16);
+  }
+  if (t.inks != Inks::kNone) {
+    const bool is_inverted = t.inks == Inks::kInverted;
+    const int light = is_inverted ? v[3] : 255 - v[3];
+    for (int i = 0; i < 3; i++)
+      v[i] = LightThrough(is_inverted && t.source == Source::kThreePlanes ? 255 - v[i] : v[i], light);
   }
   if (t.finish == Finish::kGray) v[0] = GrayOfRgb(v[0], v[1], v[2]);
   if (t.finish == Finish::kYcbcr) {

@@ -101,10 +101,10 @@ struct UnstuffWork : Shard {
     FindSlot(block, Work::kChunks, index, &c->slot);
     block.Phase([&](int thread) {
       if (thread != 0) return;
-      const int image = c->slot / 3;
+      const int image = c->slot / kMaxScans;
       c->runs = Active(image);
       c->file = in.sample<const uint8_t>(image);
-      c->scan = &tables[image].scan[c->slot % 3];
+      c->scan = &tables[image].scan[c->slot % kMaxScans];
       c->extent = At<ScanExtent>(c->scan->extent);
       c->number = index - c->scan->chunk0;
       c->at = (c->scan->begin & ~(kLoadBytes - 1)) + c->number * kChunkBytes;
@@ -161,8 +161,8 @@ struct UnstuffPrefix : UnstuffWork {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int image = block.index / 3;
-    const ScanTable& scan = tables[image].scan[block.index % 3];
+    const int image = block.index / kMaxScans;
+    const ScanTable& scan = tables[image].scan[block.index % kMaxScans];
     block.Phase([&](int thread) {
       if (thread == 0) s.runs = scan.chunks > 0 && Active(image);
     });
@@ -230,7 +230,7 @@ struct UnstuffWrite : UnstuffWork {
           if (bytes.restart >> i & 1) {
             if (mark < static_cast<uint32_t>(scan.segments - 1))
               At<uint32_t>(scan.segment_end)[mark] = ((kept & ~3u) + at) * 8;
-            if ((bytes.byte(i) & 7) != (mark & 7)) AtomicMax(&samples.status[s.chunk.slot / 3], kRefused);
+            if ((bytes.byte(i) & 7) != (mark & 7)) AtomicMax(&samples.status[s.chunk.slot / kMaxScans], kRefused);
             mark++;
           }
         }

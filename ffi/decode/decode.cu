@@ -45,7 +45,7 @@ class Launcher {
 // `groups`: at least as many as the rows have.
 const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int groups, void* stream) {
   using namespace jpeg;
-  const int64_t n = samples.n, slots = 3 * n;  // slots of scans or components
+  const int64_t n = samples.n, slots = kMaxScans * n;  // of scans or components
   if (n == 0) return nullptr;
   if (b.workspace_size < DirectoryUnits(samples.n) * kPlaceUnit) return "decode: too little working memory";
   if (b.in.dtype != DType::kU8) return "decode: element type";

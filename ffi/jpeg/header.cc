@@ -286,6 +286,10 @@ class Reader {
 
 ColorTransform TransformOf(const Header& h) {
   if (h.components.size() == 1) return ColorTransform::kGray;
+  if (h.components.size() == 4)
+    return !h.adobe                 ? ColorTransform::kCmyk
+           : h.adobe_transform == 0 ? ColorTransform::kInvertedCmyk
+                                    : ColorTransform::kInvertedYcck;
   if (h.jfif) return ColorTransform::kYcc;
   if (h.adobe) return h.adobe_transform == 0 ? ColorTransform::kRgb : ColorTransform::kYcc;
   const bool rgb = h.components[0].id == 'R' && h.components[1].id == 'G' && h.components[2].id == 'B';

@@ -15,7 +15,8 @@ struct HuffmanTable {
   uint8_t unused[3];
 };
 
-enum class ColorTransform : int32_t { kYcc, kRgb, kGray };
+// kInvertedYcck: like kInvertedCmyk, but the first three components are YCbCr for the inverted RGB.
+enum class ColorTransform : int32_t { kYcc, kRgb, kGray, kCmyk, kInvertedCmyk, kInvertedYcck };
 
 struct FrameComponent {
   int id, h, v;  // sampling factors
@@ -48,7 +49,7 @@ struct Header {
   int adobe_transform;
 };
 
-// The colour space of a file with one or three components.
+// The colour space of a file with one, three or four components.
 ColorTransform TransformOf(const Header& header);
 
 // False: a file of another kind, or a damaged one.
