@@ -11,6 +11,7 @@
 #include "ffi/common/batch.h"
 #include "ffi/cpu_codecs/encode_jpeg.h"
 #include "ffi/cpu_codecs/image_header.h"
+#include "ffi/cuda_jpeg/compact.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/decode/decode.h"
 #include "ffi/host/windows.h"
@@ -127,8 +128,39 @@ void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, 
   nb::gil_scoped_release release;
   pool->Run(static_cast<int>(batch.n), [&](int i) {
     const bool jpeg = usable.data()[i] && rows[i].format == static_cast<int32_t>(Format::kJpeg);
-    if (!jpeg || !jpeg::MakeTable(batch[i], batch.sizes[i], rows[i], &out[i])) out[i].kind = 0;
+    if (!jpeg || !jpeg::MakeTable(batch[i], batch.sizes[i], rows[i], &out[i])) out[i].coding = jpeg::Coding::kNone;
   });
+}
+
+// For each file its compact coefficients, or None.
+nb::list CompactJpegs(const std::vector<Vector<const uint8_t> >& data, Rows info, Vector<const int64_t> most,
+                      Rows tables, int output_type, int pool_id) {
+  const size_t n = data.size();
+  const ImageInfo* rows = Info(info, static_cast<int64_t>(n));
+  jpeg::ImageTable* out = Tables(tables);
+  if (most.shape(0) != n || tables.shape(0) != n)
+    throw nb::value_error("compact_jpegs: lengths of the operands differ");
+  auto pool = Pool(pool_id);
+  std::vector<jpeg::Compact> made(n);
+  {
+    nb::gil_scoped_release release;
+    pool->Run(static_cast<int>(n), [&](int i) {
+      const int64_t limit = std::min<int64_t>(most.data()[i], INT32_MAX);  // sizes of samples have 31 bits
+      jpeg::MakeCompact(data[i].data(), static_cast<int64_t>(data[i].size()), rows[i],
+                        static_cast<ImageType>(output_type), limit, &made[i], &out[i]);
+    });
+  }
+  nb::list result;
+  for (size_t i = 0; i < n; i++) {
+    if (out[i].coding == jpeg::Coding::kNone) {
+      result.append(nb::none());
+      continue;
+    }
+    uint8_t* bytes = made[i].bytes.release();
+    nb::capsule owner(bytes, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
+    result.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1> >(bytes, {static_cast<size_t>(made[i].size)}, owner));
+  }
+  return result;
 }
 
 int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int groups) {
@@ -272,6 +304,12 @@ void DefineImages(nb::module_& m) {
   m.def("make_jpeg_tables", &MakeJpegTables, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         nb::arg("usable"), nb::arg("tables"), nb::arg("pool"),
         "Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.");
+  m.def(
+      "compact_jpegs", &CompactJpegs, nb::arg("data"), nb::arg("info"), nb::arg("most"), nb::arg("tables"),
+      nb::arg("output_type"), nb::arg("pool"),
+      "Decodes the coefficients of progressive files on a thread pool, for GPU kernels to do the rest. Returns them in "
+      "a compact form, and describes each image in tables (i32[N, TABLE_WORDS]). None: the CPU must decode the file, "
+      "or its coefficients would have more than `most` bytes.");
   m.def("plan_jpeg_workspace", &PlanJpegWorkspace, nb::arg("tables"), nb::arg("shards"),
         nb::arg("subsequence_bits") = 0, nb::arg("groups") = 0,
         "Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. "

@@ -84,13 +84,15 @@ class Format(enum.IntEnum):
 
     PIXELS = 9
 
-    GIF = 10
+    COMPACT = 10
 
-    AVIF = 11
+    GIF = 11
 
-    HEIC = 12
+    AVIF = 12
 
-    JPEG_XL = 13
+    HEIC = 13
+
+    JPEG_XL = 14
 
 class Info(enum.IntEnum):
     """Columns of the info operand, see image_header.h."""
@@ -277,7 +279,7 @@ MOST_TILE_CHANNELS: int = 4
 
 INFO_COLUMNS: int = 14
 
-TABLE_WORDS: int = 787
+TABLE_WORDS: int = 791
 
 JPEG_GROUP_BYTES: int = 41943040
 
@@ -330,6 +332,11 @@ def random_windows(u: Annotated[NDArray[numpy.float64], dict(shape=(None, None),
 def make_jpeg_tables(data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', writable=False)], offsets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], usable: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], pool: int) -> None:
     """
     Describes each image for GPU kernels (i32[N, TABLE_WORDS]). The first word is 0 if they can't decode it.
+    """
+
+def compact_jpegs(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], most: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], output_type: int, pool: int) -> list:
+    """
+    Decodes the coefficients of progressive files on a thread pool, for GPU kernels to do the rest. Returns them in a compact form, and describes each image in tables (i32[N, TABLE_WORDS]). None: the CPU must decode the file, or its coefficients would have more than `most` bytes.
     """
 
 def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0, groups: int = 0) -> int:

@@ -16,7 +16,7 @@ from PIL import Image, ImageChops
 
 from jaxdali import _cpu, types
 from jaxdali._core import ffi as _ffi
-from jaxdali._core.ragged import Ragged, pack, plan_offsets
+from jaxdali._core.ragged import Packed, Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
 from jaxdali._cpu import Status
 from jaxdali.fn._decode import decode as _decode
@@ -58,6 +58,20 @@ class Decoded:
     taken: np.ndarray  # the kernels took it
 
 
+def packed(samples: Sequence[np.ndarray]) -> Packed:
+    return pack(samples, 1, lambda elements, dtype: np.zeros((1, elements), dtype))
+
+
+def with_coefficients(p: Packed, info: np.ndarray, chosen: np.ndarray, tables: np.ndarray, kind: types.DALIImageType, pool: int) -> Packed:
+    """Files of which the host decodes the coefficients replaced by these, however many bytes they are."""
+    rows, most = tables[chosen], np.full(len(chosen), 1 << 30)
+    made = _cpu.compact_jpegs([p[i] for i in chosen], info[chosen], most, rows, int(kind), pool)
+    tables[chosen] = rows
+    compact = {i: x for i, x in zip(chosen.tolist(), made, strict=True) if x is not None}
+    info[[*compact], _cpu.Info.FORMAT] = _cpu.Format.COMPACT
+    return packed([compact[i] if i in compact else p[i] for i in range(len(p))])
+
+
 def decode(
     files: Sequence[bytes],
     kernels: Kernels | None = None,
@@ -82,7 +96,7 @@ def decode(
     pool = _cpu.pool_create(2)
     try:
         with jax.enable_x64(True), jax.default_device(device):
-            p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
+            p = packed([np.frombuffer(f, np.uint8) for f in files])
             ctx: Any = python_types.SimpleNamespace(present=None, pool=pool)
             info, _ = _decode.parse_headers(ctx, p)
             if orientations is not None:
@@ -94,6 +108,7 @@ def decode(
             scratch = 0
             if kernels:
                 _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, usable, tables, pool)
+                p = with_coefficients(p, info, np.flatnonzero(usable & (tables[:, 0] == 0)), tables, kind, pool)
                 scratch = _cpu.plan_jpeg_workspace(tables, 1, kernels.subsequence_bits, kernels.groups)
                 scratch = max(scratch, kernels.groups * _cpu.JPEG_GROUP_BYTES)
             taken = tables[:, 0] != 0 if kernels else usable

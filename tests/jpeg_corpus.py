@@ -1,4 +1,4 @@
-"""Several hundred sequential JPEG files of mixed sizes, samplings, qualities, tables and contents, by several encoders."""
+"""Several hundred JPEG files of mixed sizes, samplings, qualities, tables and contents, by several encoders."""
 
 import base64
 import contextlib
@@ -78,11 +78,11 @@ def frame(data: bytes) -> tuple[int, int, int]:
 
 
 def is_covered(data: bytes) -> bool:
-    """GPU kernels are to decode it: a JPEG file, sequential, Huffman-coded, 8 bits, 1, 3 or 4 components."""
+    """GPU kernels are to decode it: a JPEG file, Huffman-coded, 8 bits, 1 or 3 components, or 4 of a sequential file."""
     if data[:2] != b"\xff\xd8":
         return False
     kind, bits, components = frame(data)
-    return kind <= 1 and bits == 8 and components in (1, 3, 4)
+    return bits == 8 and kind <= 2 and components in ((1, 3) if kind == 2 else (1, 3, 4))
 
 
 class Contents:
@@ -202,6 +202,18 @@ def _inks(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
         yield File(f"inks {factors} {size} {variant}", data)
 
 
+def _progressive(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
+    """Files that refine coefficients scan by scan; `fuzz_jpeg` makes those with other scans."""
+    for i in range(60):
+        size, channels = rng.integers(1, 180, 2).tolist(), 1 if i % 6 == 0 else 3
+        o: dict[str, Any] = {"quality": (100, 95, 85, 70, 40, 5)[i // 10], "subsampling": i % 3, "progressive": True}
+        o |= ({}, {"restart_marker_blocks": 3}, {"restart_marker_rows": 1})[int(rng.integers(3))]
+        if i % 10 == 5 and channels == 3:
+            o |= {"keep_rgb": True, "subsampling": 0}
+        yield File(f"progressive {size} {o}", by_pillow(contents.any(*size, channels), **o))
+    yield File("progressive 450x600", by_pillow(contents.photo(450, 600), quality=92, progressive=True))
+
+
 def extreme(rng: np.random.Generator) -> Iterator[File]:
     """Coefficients and quantisers that no picture has, so that the arithmetic saturates and wraps."""
     for i in range(24):
@@ -238,7 +250,8 @@ def corpus(seed: int = 0) -> list[File]:
     rng = np.random.default_rng(seed)
     contents = Contents(rng)
     known = [File(p.name, p.read_bytes()) for p in (*PHOTOS, *GOLDEN) if not p.name.startswith("bad")]
-    files = [*known, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents), *_inks(rng, contents)]
+    files = [*known, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents)]
+    files += [*_inks(rng, contents), *_progressive(rng, contents)]
     return [f for f in files if is_covered(f.data)]
 
 

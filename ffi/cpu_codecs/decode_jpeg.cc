@@ -20,11 +20,6 @@ bool IsFaster() {
   return is;
 }
 
-jpeg::BaselineDecoder& DecoderOfThread() {
-  thread_local jpeg::BaselineDecoder decoder;
-  return decoder;
-}
-
 bool IsGray(const ImageInfo& info, const DecodeOptions& options) {
   return options.type == ImageType::kGray || (options.type == ImageType::kAny && info.channels == 1);
 }
@@ -99,6 +94,11 @@ bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std
 
 }  // namespace
 
+jpeg::BaselineDecoder& JpegDecoderOfThread() {
+  thread_local jpeg::BaselineDecoder decoder;
+  return decoder;
+}
+
 bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                           jpeg::BaselineDecoder* decoder, RasterOutput* out) {
   return Start(data, size, info, options, decoder) && DecodeRows(info, options, out->end_row(), decoder, out);
@@ -106,7 +106,7 @@ bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& in
 
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out) {
-  if (IsFaster() && DecodeJpegByBaseline(data, size, info, options, &DecoderOfThread(), out)) return kOk;
+  if (IsFaster() && DecodeJpegByBaseline(data, size, info, options, &JpegDecoderOfThread(), out)) return kOk;
   return DecodeJpegByTurbo(data, size, info, options, out);
 }
 
@@ -115,7 +115,7 @@ jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageI
   if (info.status != kOk || info.host_decode || static_cast<Format>(info.format) != Format::kJpeg) return nullptr;
   if (!IsDecodable(info) || (options.adjust_orientation && info.orientation != 1)) return nullptr;
   if (!IsFaster() || options.type == ImageType::kYcbcr) return nullptr;
-  jpeg::BaselineDecoder* decoder = &DecoderOfThread();
+  jpeg::BaselineDecoder* decoder = &JpegDecoderOfThread();
   if (!Start(data, size, info, options, decoder) || (strip && !decoder->Enter(strip->start))) return nullptr;
   return decoder;
 }

@@ -20,7 +20,8 @@ namespace jaxdali {
   X(kWebp)                                                                                                  \
   X(kPnm)                                                                                                   \
   X(kJpeg2000)                                                                                              \
-  X(kPixels) /* the finished output, made by the host pass: decoding copies it */                           \
+  X(kPixels)  /* the finished output, made by the host pass: decoding copies it */                          \
+  X(kCompact) /* coefficients of a JPEG file, made by the host pass for GPUs, see cuda_jpeg/compact.h */    \
   X(kGif)                                                                                                   \
   X(kAvif)                                                                                                  \
   X(kHeic)                                                                                                  \

@@ -85,6 +85,7 @@ inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) 
 }
 
 // JPEG files have two decoders. False: libjpeg-turbo must decode the file, from the first row on.
+jpeg::BaselineDecoder& JpegDecoderOfThread();
 bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                           jpeg::BaselineDecoder* decoder, RasterOutput* out);
 Status DecodeJpegByTurbo(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,

@@ -34,7 +34,7 @@ struct Prepare {
       if (thread == 0) {
         const Status status = shard.samples.present[i] ? Check(i) : kOk;
         shard.samples.status[i] = status;
-        s.runs = status == kOk && shard.samples.present[i] && row.kind;
+        s.runs = status == kOk && shard.samples.present[i] && row.coding == Coding::kHuffman;
       }
       if (thread >= 32 && thread < 32 + kWorks) List(i, static_cast<Work>(thread - 32));
       if (thread >= 64 && thread <= 64 + kMostGroups) ListGroup(i, thread - 64);
@@ -64,7 +64,8 @@ struct Prepare {
   // Whether the row describes this sample, and its arrays lie in the working memory.
   JAXDALI_HD bool Fits(const ImageInfo& info, const ImageTable& row, int64_t size) const {
     const int64_t units = batch.workspace_size / kPlaceUnit;
-    if (info.format != static_cast<int32_t>(Format::kJpeg) || !row.kind || info.height != row.height ||
+    const Format format = row.coding == Coding::kCompact ? Format::kCompact : Format::kJpeg;
+    if (info.format != static_cast<int32_t>(format) || row.coding == Coding::kNone || info.height != row.height ||
         info.width != row.width || info.region_y != row.region_y || info.region_x != row.region_x ||
         info.region_h != row.region_h || info.region_w != row.region_w)
       return false;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ffi/common/launch.h"
+#include "ffi/cuda_jpeg/compact.h"
 #include "ffi/cuda_jpeg/dc.h"
 #include "ffi/cuda_jpeg/shard.h"
 #include "ffi/cuda_jpeg/table.h"
@@ -24,6 +25,7 @@ namespace jaxdali::jpeg {
 // Where another group follows, its memory is cleared while it is still in the caches.
 struct IdctKernel {
   Shard shard;
+  Batch in;
   bool luminance_only;  // the output does not use chroma
   bool clears;          // another group follows
   int32_t grid;         // blocks of the launch
@@ -38,12 +40,17 @@ struct IdctKernel {
   struct Shared {
     int32_t slot, count;  // blocks in the unit; 0: skip it
     bool transforms;      // false: it is only cleared
+    bool clears;
     const Component* component;
     const ScanTable* scan;
     int16_t* coefficients;
+    const uint8_t* compact;  // the image's data if they are compact coefficients, or null
     uint8_t* plane;
     int32_t first, columns;  // first block of the unit within the component, and blocks per row of the component
     int16_t block_dc[kIdctBlocks];
+    uint64_t present[kIdctBlocks];  // of compact coefficients: what there is of a block, and the place of its values
+    uint32_t values_at[kIdctBlocks];
+    alignas(8) uint8_t zigzag[64];       // column by column
     uint32_t place[kIdctBlocks];         // first sample of a block in the plane, which may have more than 2^31
     alignas(16) uint16_t quantizer[64];  // column by column, like coefficients
     alignas(16) int16_t values[kAtOnce * kStride];
@@ -60,7 +67,7 @@ struct IdctKernel {
       });
       if (s.count == 0) continue;
       if (s.transforms) Transform(block, s);
-      if (clears) {
+      if (s.clears) {
         block.Phase([&](int thread) {
           for (int i = thread; i < s.count * 8; i += kThreads)
             Store4(s.coefficients + static_cast<int64_t>(s.first) * 64 + i * 8, {});
@@ -89,11 +96,20 @@ struct IdctKernel {
     const ImageTable& table = shard.tables[image];
     s->count = 0;
     s->transforms = shard.Active(image) && !(luminance_only && number > 0 && table.color == ColorTransform::kYcc);
-    if (!s->transforms && !(clears && shard.Touched(image))) return;
+    s->clears = clears && shard.Touched(image);
+    if (!s->transforms && !s->clears) return;
     const Component& c = table.component[number];
     s->component = &c;
     s->scan = &table.scan[c.scan];
     s->coefficients = shard.At<int16_t>(c.coefficients);
+    s->compact = nullptr;
+    if (table.coding == Coding::kCompact) {
+      s->compact = in.sample<const uint8_t>(image);
+      if (c.compact + CompactBytes(c) > in.size(image)) {
+        AtomicMax(&shard.samples.status[image], kInternal);
+        return;
+      }
+    }
     s->plane = shard.At<uint8_t>(c.plane);
     s->columns = c.columns();
     s->first = (unit - shard.Firsts(Work::kIdct)[s->slot]) * kIdctBlocks;
@@ -105,17 +121,39 @@ struct IdctKernel {
     const Component& c = *s->component;
     for (int i = thread; i < s->count; i += kThreads) {
       const int32_t y = (s->first + i) / s->columns, x = (s->first + i) % s->columns;
-      s->block_dc[i] = ReadDc(shard, *s->scan, s->slot % kMaxComponents, s->scan->DcIndex(c, c.x0 + x, c.y0 + y));
+      if (s->compact)
+        FindValues(i, s);
+      else
+        s->block_dc[i] = ReadDc(shard, *s->scan, s->slot % kMaxComponents, s->scan->DcIndex(c, c.x0 + x, c.y0 + y));
       s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
     }
-    for (int i = thread; i < 64; i += kThreads) s->quantizer[i] = c.quantizer[i % 8 * 8 + i / 8];
+    if (thread < 64) {
+      s->quantizer[thread] = c.quantizer[thread % 8 * 8 + thread / 8];
+      s->zigzag[ColumnOrder(thread)] = static_cast<uint8_t>(thread);
+    }
+  }
+
+  // Reads what the data say of the unit's block number i.
+  JAXDALI_HD void FindValues(int i, Shared* s) const {
+    const Component& c = *s->component;
+    const int image = s->slot / kMaxComponents;
+    const auto* blocks = reinterpret_cast<const CompactBlock*>(s->compact + c.compact);
+    const CompactBlock block = blocks[s->first + i];
+    const uint32_t values =
+        reinterpret_cast<const uint32_t*>(blocks + c.blocks())[s->first / kIdctBlocks] + block.values;
+    const bool good = int64_t{values} + ValueBytes(block.present()) <= in.size(image);
+    if (!good) AtomicMax(&shard.samples.status[image], kInternal);
+    s->block_dc[i] = block.dc;
+    s->present[i] = good ? block.present() : 0;
+    s->values_at[i] = values;
   }
 
   // Transforms the columns; eight threads for each of the blocks from `at` on.
   JAXDALI_HD static void Column(int at, int thread, Shared* s) {
     const int i = at + thread / 8, column = thread % 8;
     int16_t* values = s->values + thread / 8 * kStride;
-    const Words4 c = Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + column * 8);
+    const Words4 c = s->compact ? ExpandColumn(s->present[i], s->compact + s->values_at[i], s->zigzag + column * 8)
+                                : Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + column * 8);
     const Words4 q = Load4(s->quantizer + column * 8);
     s->is_uneven[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
     int32_t v[8], out[8];

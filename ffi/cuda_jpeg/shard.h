@@ -59,7 +59,9 @@ struct Shard {
   JAXDALI_HD bool Active(int image) const { return Has(image, kOk); }
 
   // Whether kernels may have written coefficients of a file: it is active, or was until its data were refused.
-  JAXDALI_HD bool Touched(int image) const { return Has(image, kOk) || Has(image, kRefused); }
+  JAXDALI_HD bool Touched(int image) const {
+    return tables[image].coding == Coding::kHuffman && (Has(image, kOk) || Has(image, kRefused));
+  }
 
  private:
   JAXDALI_HD bool Has(int image, Status wanted) const {
@@ -68,7 +70,7 @@ struct Shard {
 #else
     const int32_t status = __atomic_load_n(&samples.status[image], __ATOMIC_RELAXED);
 #endif
-    return samples.present[image] && tables[image].kind && status == wanted;
+    return samples.present[image] && tables[image].coding != Coding::kNone && status == wanted;
   }
 };
 

@@ -38,7 +38,8 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   return true;
 }
 
-bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* image, ScanTable* s) {
+bool SetScan(const Scan& from, int number, ImageTable* image) {
+  ScanTable* s = &image->scan[number];
   const bool alone = from.components.size() == 1;  // such a scan has one block per MCU and no padding
   s->components = static_cast<int32_t>(from.components.size());
   int rows = 0, needed_rows = 0;
@@ -53,8 +54,8 @@ bool SetScan(const Scan& from, int number, int h_max, int v_max, ImageTable* ima
         s->block[s->mcu_blocks++] = {static_cast<uint8_t>(part.component), static_cast<uint8_t>(x),
                                      static_cast<uint8_t>(y), static_cast<uint8_t>(part.dc),
                                      static_cast<uint8_t>(part.ac)};
-    s->mcu_columns = CeilDivide(alone ? c.width : image->width, alone ? 8 : 8 * h_max);
-    rows = CeilDivide(alone ? c.height : image->height, alone ? 8 : 8 * v_max);
+    s->mcu_columns = CeilDivide(alone ? c.width : image->width, alone ? 8 : 8 * c.h * c.expand_x);
+    rows = CeilDivide(alone ? c.height : image->height, alone ? 8 : 8 * c.v * c.expand_y);
     needed_rows = std::max(needed_rows, CeilDivide(c.y1, down));
   }
   s->mcus = s->mcu_columns * rows;
@@ -89,29 +90,14 @@ void SetFollowers(ImageTable* row) {
 
 bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
   Header header;
-  if (size > kMaxBytes || !IsDecodable(info) || !ReadHeader(data, size, &header)) return false;
-  const size_t components = header.components.size();
-  if (components == 2 || header.scans.size() > kMaxScans || header.tables.size() > kMaxTables) return false;
-  if (header.width != info.width || header.height != info.height || (components == 1) != (info.channels == 1))
-    return false;
-  row->kind = 1;
-  row->width = info.width;
-  row->height = info.height;
-  row->region_y = info.region_y;
-  row->region_x = info.region_x;
-  row->region_h = info.region_h;
-  row->region_w = info.region_w;
-  row->components = static_cast<int32_t>(components);
-  row->color = TransformOf(header);
+  if (size > kMaxBytes || !ReadHeader(data, size, &header) || !SetFrame(header, info, row)) return false;
+  if (header.scans.size() > kMaxScans || header.tables.size() > kMaxTables) return false;
+  row->coding = Coding::kHuffman;
   row->scans = static_cast<int32_t>(header.scans.size());
   row->tables = static_cast<int32_t>(header.tables.size());
   std::copy(header.tables.begin(), header.tables.end(), row->table);
-  int h_max = 1, v_max = 1;
-  for (const FrameComponent& c : header.components) h_max = std::max(h_max, c.h), v_max = std::max(v_max, c.v);
-  for (size_t c = 0; c < components; c++)
-    if (!SetComponent(header.components[c], h_max, v_max, *row, &row->component[c])) return false;
   for (int s = 0; s < row->scans; s++)
-    if (!SetScan(header.scans[s], s, h_max, v_max, row, &row->scan[s])) return false;
+    if (!SetScan(header.scans[s], s, row)) return false;
   SetFollowers(row);
   return true;
 }
@@ -149,10 +135,15 @@ void PlaceScan(int components, ScanTable* s, Places* places) {
   s->dc_before = places->Take<uint64_t>(int64_t{s->dc_blocks} * DcWords(components));
 }
 
+// Coefficients in the working memory.
+int64_t Coefficients(const ImageTable& row, const Component& c) {
+  return row.coding == Coding::kHuffman ? int64_t{c.blocks()} * 64 : 0;
+}
+
 int64_t CoefficientUnits(const ImageTable& row) {
-  int64_t units = 0;
-  for (const Component& c : row.component) units += c.blocks() * (64 * int64_t{sizeof(int16_t)} / kPlaceUnit);
-  return units;
+  int64_t all = 0;
+  for (const Component& c : row.component) all += Coefficients(row, c);
+  return all * static_cast<int64_t>(sizeof(int16_t)) / kPlaceUnit;
 }
 
 // Divides the images into groups whose coefficients take about the same memory. Returns the end of the largest group.
@@ -169,7 +160,7 @@ int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, const Places& bef
     ImageTable& row = rows[i];
     row.group = all ? static_cast<int32_t>(std::min(taken * groups / all, int64_t{groups} - 1)) : 0;
     if (i > 0 && row.group != rows[i - 1].group) places = before;
-    for (Component& c : row.component) c.coefficients = places.Take<int16_t>(int64_t{c.blocks()} * 64);
+    for (Component& c : row.component) c.coefficients = places.Take<int16_t>(Coefficients(row, c));
     taken += CoefficientUnits(row);
     end = std::max(end, places.next);
   }
@@ -182,6 +173,26 @@ int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, const Places& bef
 
 }  // namespace
 
+bool SetFrame(const Header& header, const ImageInfo& info, ImageTable* row) {
+  const size_t components = header.components.size();
+  if (!IsDecodable(info) || components == 2 || header.width != info.width || header.height != info.height ||
+      (components == 1) != (info.channels == 1))
+    return false;
+  row->width = info.width;
+  row->height = info.height;
+  row->region_y = info.region_y;
+  row->region_x = info.region_x;
+  row->region_h = info.region_h;
+  row->region_w = info.region_w;
+  row->components = static_cast<int32_t>(components);
+  row->color = TransformOf(header);
+  int h_max = 1, v_max = 1;
+  for (const FrameComponent& c : header.components) h_max = std::max(h_max, c.h), v_max = std::max(v_max, c.v);
+  for (size_t c = 0; c < components; c++)
+    if (!SetComponent(header.components[c], h_max, v_max, *row, &row->component[c])) return false;
+  return true;
+}
+
 bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
   *row = {};
   if (Fill(data, size, info, row)) return true;
@@ -192,7 +203,7 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
 int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups) {
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {
-    if (rows[i].kind == 0) rows[i] = {};
+    if (rows[i].coding == Coding::kNone) rows[i] = {};
     for (const ScanTable& s : rows[i].scan) bytes += s.end - s.begin;
   }
   if (subsequence_bits == 0) subsequence_bits = SubsequenceBits(bytes);

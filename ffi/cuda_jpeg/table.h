@@ -40,6 +40,9 @@ inline int GroupsOf(int n, int64_t bytes) {
   return static_cast<int>(std::max<int64_t>(groups, 1));
 }
 
+// How the coefficients of an image come.
+enum class Coding : int32_t { kNone, kHuffman, kCompact };
+
 struct Component {
   int32_t h, v;                // sampling factors
   int32_t expand_x, expand_y;  // pixels of the image per sample
@@ -51,6 +54,7 @@ struct Component {
   // plane's rows are 8 * (x1 - x0) samples long, and its first sample is (8 * x0, 8 * y0) of the component.
   int32_t x0, y0, x1, y1;
   uint32_t coefficients;   // offset: i16[blocks, 64], each block column by column, without DC
+  uint32_t compact;        // place in the data, see compact.h; then the coefficients have no place in the memory
   uint32_t plane;          // offset: u8[rows, 8 * (x1 - x0)]
   int32_t idct0;           // first CUDA block of the shard's inverse DCT for this component
   uint16_t quantizer[64];  // natural order
@@ -118,7 +122,7 @@ struct ScanTable {
 };
 
 struct ImageTable {
-  int32_t kind;  // 1: the kernels decode this JPEG file; 0: they do nothing
+  Coding coding;  // kNone: the kernels do nothing
   int32_t width, height;
   int32_t region_y, region_x, region_h, region_w;  // region of the stored raster
   int32_t components;                              // 1, 3 or 4
@@ -140,10 +144,14 @@ struct ImageTable {
   // Number of tiles: per row, and in total.
   JAXDALI_HD int32_t tile_columns() const { return (region_x % kGroupWidth + region_w + kTileWidth - 1) / kTileWidth; }
   JAXDALI_HD int32_t tile_rows() const { return (region_y % kGroupHeight + region_h + kTileHeight - 1) / kTileHeight; }
-  JAXDALI_HD int32_t pixel_blocks() const { return kind ? tile_columns() * tile_rows() : 0; }
+  JAXDALI_HD int32_t pixel_blocks() const { return coding == Coding::kNone ? 0 : tile_columns() * tile_rows(); }
 };
 static_assert(std::is_trivially_copyable_v<ImageTable> && sizeof(ImageTable) % 4 == 0 && alignof(ImageTable) == 4);
 inline constexpr int kTableWords = sizeof(ImageTable) / 4;
+
+// Fills in what does not depend on the coding: the frame of a file, and the region of `info`. False: the kernels don't
+// support it.
+bool SetFrame(const Header& header, const ImageInfo& info, ImageTable* row);
 
 // Makes the row of a JPEG file, with the region of `info`. False: the kernels don't support the file.
 bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row);

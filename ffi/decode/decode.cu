@@ -69,7 +69,7 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
     launch(DecodeWrite{{shard, writes}, g}, writes);
     launch(DcSums{shard, sums, g}, sums);
     launch(DcPrefix{shard, g}, slots);
-    launch(IdctKernel{shard, b.type == ImageType::kGray, g + 1 < groups, units, g}, units);
+    launch(IdctKernel{shard, b.in, b.type == ImageType::kGray, g + 1 < groups, units, g}, units);
   }
   return launch.error() ? launch.error() : LaunchPixels(b, shard, stream);
 }

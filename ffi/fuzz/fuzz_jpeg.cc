@@ -3,22 +3,26 @@
 //
 //   fuzz_jpeg FOLDER [MUTATIONS [SEED [DECODINGS]]]
 //
-// Every *.jpg and *.jpeg of FOLDER is a seed file. The seeds that the kernels support are decoded first, DECODINGS
-// times (default 12): whole and in parts, with short and long subsequences, in one group or several, to all image types
-// and several element types. Mutations follow. All arrays are heap blocks of exactly the right size. Exits with 1 if
-// pixels differ from libjpeg-turbo's, or if a seed is refused.
+// Every *.jpg and *.jpeg of FOLDER is a seed file, and every second one once more as a progressive file with random
+// scans. The seeds that the kernels support are decoded first, DECODINGS times (default 12): whole and in parts, with
+// short and long subsequences, in one group or several, to all image types and several element types. Mutations follow,
+// of files and of the coefficients that the host makes of progressive files. All arrays are heap blocks of exactly the
+// right size. Exits with 1 if pixels differ from libjpeg-turbo's, or if a seed is refused.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ffi/cuda_jpeg/compact.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/decode/decode.cu"  // compiled as C++, with a loop instead of launches
 #include "ffi/decode/decode.h"
 #include "ffi/fuzz/mutator.h"
+#include "ffi/fuzz/progressive_writer.h"
 
 namespace jaxdali {
 namespace {
@@ -26,6 +30,13 @@ namespace {
 struct Sample {
   const Data* data;
   ImageInfo info;
+};
+
+// What the kernels get of it.
+struct Operands {
+  Sample sample;  // refers to `compact` if that is not empty
+  Data compact;
+  jpeg::ImageTable row;
 };
 
 struct Settings {
@@ -115,26 +126,32 @@ std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vec
 
 class Fuzzer {
  public:
-  Fuzzer(std::vector<SeedFile> seeds, uint64_t seed) : seeds_(std::move(seeds)), mutate_(seed) {}
+  Fuzzer(std::vector<SeedFile> seeds, uint64_t seed) : seeds_(std::move(seeds)), mutate_(seed) {
+    for (size_t i = 0, n = seeds_.size(); i < n; i += 2) {
+      Data data = AsProgressive(seeds_[i].data, &mutate_);
+      if (!data.empty()) seeds_.push_back({seeds_[i].name + ", progressive", std::move(data)});
+    }
+  }
 
   // Decodes every seed, whole and in parts.
   void CheckSeeds(int decodings) {
     int taken = 0, decoded = 0, refused = 0;
     for (const SeedFile& seed : seeds_) {
       Sample sample{&seed.data, Parse(seed.data)};
-      jpeg::ImageTable row;
-      if (sample.info.status != kOk || !MakeTable(sample, &row)) continue;
+      Operands operands;
+      if (sample.info.status != kOk || !MakeOperands(sample, {}, &operands)) continue;
       if (ByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0, 1}).status != kOk) continue;  // a damaged file
       taken++;
       for (int k = 0; k < decodings; k++) {
         if (k > decodings / 3) ChooseRegion(&sample.info);
-        MakeTable(sample, &row);
         // A finished image beside it, which is only copied.
         Settings settings = ChooseSettings(k == 0);
+        MakeOperands(sample, settings, &operands);
         Result expected = ByCpu(sample, settings);
         Sample copied{&expected.pixels, sample.info};
         copied.info.format = static_cast<int32_t>(Format::kPixels);
-        const auto results = ByKernels({copied, sample, sample}, {jpeg::ImageTable{}, row, row}, settings);
+        const auto results = ByKernels({copied, operands.sample, operands.sample},
+                                       {jpeg::ImageTable{}, operands.row, operands.row}, settings);
         for (const Result& result : results) {
           decoded++;
           if (result.status == kRefused)
@@ -152,18 +169,18 @@ class Fuzzer {
     for (int k = 0; k < mutations; k++) {
       const Data data = mutate_(seeds_[k % seeds_.size()].data);
       Sample sample{&data, Parse(data)};
-      jpeg::ImageTable row;
+      Operands operands;
       if (sample.info.status != kOk || int64_t{sample.info.height} * sample.info.width > kMaxPixels) {
         others_++;
         continue;
       }
       if (k % 3 == 0) ChooseRegion(&sample.info);
-      if (!MakeTable(sample, &row)) {
+      const Settings settings = ChooseSettings(k % 2 == 0);
+      if (!MakeOperands(sample, settings, &operands)) {
         others_++;
         continue;
       }
-      const Settings settings = ChooseSettings(k % 2 == 0);
-      const Result result = ByKernels({sample}, {row}, settings)[0];
+      const Result result = ByKernels({operands.sample}, {operands.row}, settings)[0];
       if (result.status != kOk) {
         refused_++;
         if (result.status != kRefused) Report("mutation " + std::to_string(k), result.status, sample.info, settings);
@@ -182,6 +199,31 @@ class Fuzzer {
                 mutations, others_, refused_, equal_, cpu_failed_);
   }
 
+  // Mutates the coefficients that the host makes of progressive files. The kernels do not trust it with their places.
+  // Any pixels will do, as long as all accesses are inside.
+  void MutateCoefficients(int mutations) {
+    std::vector<const SeedFile*> seeds;
+    Operands operands;
+    for (const SeedFile& seed : seeds_) {
+      const Sample sample{&seed.data, Parse(seed.data)};
+      if (sample.info.status != kOk || int64_t{sample.info.height} * sample.info.width > kMaxPixels) continue;
+      if (MakeOperands(sample, {}, &operands) && operands.row.coding == jpeg::Coding::kCompact) seeds.push_back(&seed);
+    }
+    int decoded = 0, refused = 0;
+    for (int k = 0; k < mutations && !seeds.empty(); k++) {
+      const SeedFile& seed = *seeds[k % seeds.size()];
+      Sample sample{&seed.data, Parse(seed.data)};
+      if (k % 3 == 0) ChooseRegion(&sample.info);
+      const Settings settings = ChooseSettings(k % 2 == 0);
+      MakeOperands(sample, settings, &operands);
+      Damage(operands.row, &operands.compact);
+      const int status = ByKernels({operands.sample}, {operands.row}, settings)[0].status;
+      (status == kOk ? decoded : refused)++;
+      if (status != kOk && status != kInternal) Report("coefficients of " + seed.name, status, sample.info, settings);
+    }
+    std::printf("%d mutations of coefficients: %d decoded, %d refused\n", decoded + refused, decoded, refused);
+  }
+
   int failures() const { return failures_; }
 
  private:
@@ -190,11 +232,39 @@ class Fuzzer {
   static ImageInfo Parse(const Data& data) { return ParseHeader(data.data(), static_cast<int64_t>(data.size())); }
 
   // Reads from a heap block of exactly the file's size.
-  static bool MakeTable(const Sample& s, jpeg::ImageTable* row) {
+  static bool MakeOperands(const Sample& s, const Settings& settings, Operands* to) {
     auto exact = Exact<uint8_t>(s.data->size());
     std::copy(s.data->begin(), s.data->end(), exact.get());
-    return s.info.format == static_cast<int32_t>(Format::kJpeg) &&
-           jpeg::MakeTable(exact.get(), static_cast<int64_t>(s.data->size()), s.info, row);
+    const auto size = static_cast<int64_t>(s.data->size());
+    to->sample = s;
+    if (s.info.format != static_cast<int32_t>(Format::kJpeg)) return false;
+    if (jpeg::MakeTable(exact.get(), size, s.info, &to->row)) return true;
+    jpeg::Compact compact{};
+    if (!jpeg::MakeCompact(exact.get(), size, s.info, settings.type, INT32_MAX, &compact, &to->row)) return false;
+    to->compact.assign(compact.bytes.get(), compact.bytes.get() + compact.size);
+    to->sample.data = &to->compact;
+    to->sample.info.format = static_cast<int32_t>(Format::kCompact);
+    return true;
+  }
+
+  // Changes what the kernels take for places and sizes, or anything else.
+  void Damage(const jpeg::ImageTable& row, Data* data) {
+    if (mutate_.below(4) == 0) {
+      *data = mutate_(*data);
+      return;
+    }
+    const uint32_t size = static_cast<uint32_t>(data->size());
+    for (int i = 0, n = 1 + mutate_.below(4); i < n; i++) {
+      const jpeg::Component& c = row.component[mutate_.below(row.components)];
+      const int64_t units = c.compact + int64_t{c.blocks()} * static_cast<int64_t>(sizeof(jpeg::CompactBlock));
+      const uint32_t words[] = {0,        0xFFFFFFFF, 0x80000000, size,
+                                size - 1, size - 126, 0u - 126,   1u << mutate_.below(32)};
+      const uint32_t word = words[mutate_.below(std::size(words))];
+      // A word of a block, where the last one has DC and the place of the values; or the place of a unit's values.
+      const int64_t at = mutate_.below(3) ? c.compact + int64_t{4} * mutate_.below(3 * c.blocks())
+                                          : units + int64_t{4} * mutate_.below(c.idct_blocks());
+      if (at + 4 <= static_cast<int64_t>(size)) std::memcpy(data->data() + at, &word, sizeof word);
+    }
   }
 
   void ChooseRegion(ImageInfo* info) {
@@ -241,6 +311,8 @@ int main(int argc, char** argv) {
   }
   jaxdali::Fuzzer fuzzer(std::move(seeds), argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
   fuzzer.CheckSeeds(argc > 4 ? std::atoi(argv[4]) : 12);
-  fuzzer.Mutate(argc > 2 ? std::atoi(argv[2]) : 2000);
+  const int mutations = argc > 2 ? std::atoi(argv[2]) : 2000;
+  fuzzer.Mutate(mutations);
+  fuzzer.MutateCoefficients(mutations / 4);
   return fuzzer.failures() != 0;
 }

@@ -235,8 +235,7 @@ void BaselineDecoder::SwapBands() {
   }
 }
 
-// Decodes all coefficients of the image.
-bool BaselineDecoder::DecodeScans() {
+bool BaselineDecoder::DecodeCoefficients() {
   const int groups = CeilDivide(mcu_columns(), 2);
   int64_t pairs = 0;
   for (int i = 0; i < components(); i++) {
@@ -290,7 +289,7 @@ bool BaselineDecoder::DecodeScans() {
 }
 
 bool BaselineDecoder::TransformNextBand() {
-  if (!has_coefficients_ && !DecodeScans()) return false;
+  if (!has_coefficients_ && !DecodeCoefficients()) return false;
   has_coefficients_ = true;
   StoredGroupPair stored[kMostBlocks];
   int pair = 0;

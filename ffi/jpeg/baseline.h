@@ -59,6 +59,13 @@ class BaselineDecoder {
   // decode the whole image.
   bool NextRow(uint8_t* pixels);
 
+  // For kernels that do the rest (cuda_jpeg/compact.h), instead of Select and NextRow:
+  bool progressive() const { return header_.progressive; }
+  const Header& header() const { return header_; }
+  // Decodes all coefficients of a progressive file that the format needs. False: libjpeg-turbo must decode it.
+  bool DecodeCoefficients();
+  const StoredPlane& stored(int component) const { return stored_[component]; }
+
   // For several decoders on one image (strips.h):
   const Kernels& kernels() const { return kernels_; }
   // Begins with the file of another decoder, for another region of the same raster.
@@ -84,7 +91,6 @@ class BaselineDecoder {
   int FirstRowFrom(int band) const { return (band + 1) * band_height(); }
   int next_band() const { return next_band_; }
   int next_row() const { return next_row_; }
-  bool progressive() const { return header_.progressive; }
   int restart_interval() const { return header_.scans[0].restart_interval; }  // in MCUs; 0: no restarts
 
  private:
@@ -121,7 +127,6 @@ class BaselineDecoder {
   void AllocateRows();
   void PlanSkipping(int mcus, bool wanted);
   bool DecodeNextBand();
-  bool DecodeScans();
   bool TransformNextBand();
   void SwapBands();
   const uint8_t* UpsampledRow(int component, int y);

@@ -5,6 +5,8 @@
 The decoders take turns file by file. Reported are medians over the rounds of the mean over the files, in CPU time of the thread, and
 the median of the per-round ratios to libjpeg-turbo as imagecodecs calls it (as Pillow does, where imagecodecs is not installed).
 Before that every file's pixels are compared.
+
+With --progressive it also says what the host does for a GPU: how many bytes cross, and its CPU time.
 """
 
 import argparse
@@ -21,6 +23,9 @@ from photos import describe, make_photos
 from PIL import Image
 
 import jaxdali
+from jaxdali import _cpu, types
+from jaxdali._cpu import Info
+from jaxdali.fn._decode.formats import parse_header
 
 
 def by_pillow(data: bytes) -> np.ndarray:
@@ -46,6 +51,41 @@ def as_progressive(data: bytes) -> bytes:
     with Image.open(io.BytesIO(data)) as image:
         image.save(file, "JPEG", quality="keep", progressive=True)
     return file.getvalue()
+
+
+def crops(info: np.ndarray) -> np.ndarray:
+    """The same images with random windows: 8 to 100 % of the area, aspect ratios 3:4 to 4:3, cut where they leave the image."""
+    rng, info = np.random.default_rng(0), info.copy()
+    height, width = info[:, Info.HEIGHT], info[:, Info.WIDTH]
+    area, ratio = height * width * rng.uniform(0.08, 1, len(info)), np.exp(rng.uniform(-1, 1, len(info)) * np.log(4 / 3))
+    sizes = [np.clip(x, 1, most).astype(int) for x, most in ((np.sqrt(area / ratio), height), (np.sqrt(area * ratio), width))]
+    starts = [rng.integers(0, most - x + 1) for x, most in zip(sizes, (height, width), strict=True)]
+    info[:, [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]] = np.stack([*starts, *sizes], axis=1)
+    return info
+
+
+def print_for_gpu(files: list[bytes], rounds: int):
+    """The coefficients of progressive files, as they are sent to a GPU, beside the pixels."""
+    data = [np.frombuffer(f, np.uint8) for f in files]
+    whole, pool = np.stack([parse_header(x) for x in data]), _cpu.pool_create(1)
+    print("\n| for a GPU, whole or a random window | KB/image | CPU ms/image |\n|---|--:|--:|")
+    for name, info in (("whole", whole), ("window", crops(whole))):
+        out = [np.empty((h, w, 3), np.uint8) for h, w in info[:, [Info.REGION_H, Info.REGION_W]].tolist()]
+        pixels = np.array([x.nbytes for x in out])
+        tables = np.zeros((len(files), _cpu.TABLE_WORDS), np.int32)
+        taken: dict[str, list[float]] = {"coefficients": [], "pixels": []}
+        made: list[np.ndarray | None] = []
+        for _ in range(rounds):
+            start = time.thread_time()
+            made = _cpu.compact_jpegs(data, info, pixels, tables, int(types.RGB), pool)
+            middle = time.thread_time()
+            assert not any(_cpu.decode_images(data, info, out, int(types.RGB), False, False, pool))
+            for kind, seconds in zip(taken, (middle - start, time.thread_time() - middle), strict=True):
+                taken[kind].append(1e3 * seconds / len(files))
+        assert all(x is not None for x in made)
+        for kind, size in (("coefficients", sum(x.nbytes for x in made if x is not None)), ("pixels", pixels.sum())):
+            print(f"| {name}, {kind} | {size / len(files) / 1e3:.0f} | {statistics.median(taken[kind]):.2f} |")
+    _cpu.pool_destroy(pool)
 
 
 def main():
@@ -81,6 +121,8 @@ def main():
     for name, ms in rounds.items():
         ratio = statistics.median(r / m for r, m in zip(reference, ms, strict=True))
         print(f"| {name} | {statistics.median(ms):.2f} | {ratio:.2f} |")
+    if args.progressive:
+        print_for_gpu(files, args.rounds)
 
 
 if __name__ == "__main__":

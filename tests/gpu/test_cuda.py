@@ -96,15 +96,21 @@ def test_absent_and_broken_jpeg(jpeg_kernels):
 
 @pytest.mark.parametrize(("kind", "dtype"), [(types.RGB, types.UINT8), (types.ANY_DATA, types.UINT16), (types.GRAY, types.FLOAT)])
 def test_batch_of_all_kinds(monkeypatch, gpu, kind, dtype):
-    files, taken, make = of_all_kinds(), [], _cpu.make_jpeg_tables
+    files, taken, make, compact = of_all_kinds(), [], _cpu.make_jpeg_tables, _cpu.compact_jpegs
 
     def spied(data, offsets, sizes, info, usable, tables, pool):
         make(data, offsets, sizes, info, usable, tables, pool)
         taken.append(int((tables[:, 0] != 0).sum()))
 
+    def spied_compact(*arguments):
+        made = compact(*arguments)
+        taken[-1] += sum(x is not None for x in made)
+        return made
+
     with jax.default_device(jax.devices("cpu")[0]):
         want = decode(files, output_type=kind, dtype=dtype)
     monkeypatch.setattr(_cpu, "make_jpeg_tables", spied)
+    monkeypatch.setattr(_cpu, "compact_jpegs", spied_compact)
     with jax.default_device(gpu):
         got = decode(files, output_type=kind, dtype=dtype, device="mixed")
     assert taken == [sum(map(is_covered, files))]

@@ -2,7 +2,8 @@
 
 A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the compiled program can't
 decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG, PNG and WebP. On a GPU with native kernels, it
-decodes sequential JPEG (``ffi/cuda_jpeg/``), and all other images arrive as finished pixels.
+decodes sequential JPEG (``ffi/cuda_jpeg/``). Progressive JPEG arrives as coefficients, which the host has decoded, and all other images as
+finished pixels.
 """
 
 from __future__ import annotations
@@ -404,6 +405,7 @@ class ImageHeaders(HostOperator):
         if use is not None:
             self._look_up(ctx, x, use)
         remaining = np.zeros(ctx.N, bool)  # images that GPU kernels don't decode, and images for the cache
+        others: list[int] = []  # images that GPU kernels may take as coefficients
         if self.on_gpu:
             usable = ctx.present & (info[:, Info.STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
@@ -412,6 +414,7 @@ class ImageHeaders(HostOperator):
             usable[[*x.data, *x.keys, *x.rasters]] = False
             _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
             remaining = ctx.present & (x.tables[:, 0] == 0)
+            others = np.flatnonzero(usable & remaining).tolist()
         remaining[[*x.keys]] = True
         remaining &= info[:, Info.FORMAT] != Format.PIXELS  # the cache had them
         if not ctx.bad and not x.data and not x.rasters and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
@@ -425,6 +428,7 @@ class ImageHeaders(HostOperator):
         for i, code in ctx.bad.items():
             if code != Status.REFUSED:
                 x.failed.setdefault(i, (code, ""))  # the sample's own failure, not that of the sample which replaced it
+        remaining[self._compact(ctx, x, [i for i in others if i not in x.failed])] = False
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
         if use is not None:
             use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
@@ -637,6 +641,28 @@ class ImageHeaders(HostOperator):
                 x.data[i] = result.reshape(-1).view(np.uint8)
                 x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * result.itemsize, 0, -1
 
+    def _compact(self, ctx: HostContext, x: _Samples, chosen: list[int]) -> list[int]:
+        """Decodes the coefficients of progressive JPEG, from which GPU kernels make the pixels.
+
+        A file is left out if its coefficients would be more bytes to send to the GPU than its pixels. Photos are not like that. No file is
+        taken with `use_fast_idct`, which only the host has: pixels must not depend on the size of a window.
+
+        Returns:
+          Which of the chosen samples have become coefficients.
+        """
+        op = self.images
+        chosen = [i for i in chosen if x.info[i, Info.FORMAT] == Format.JPEG and not x.info[i, Info.HOST_DECODE]]
+        if not chosen or op.use_fast_idct:
+            return []
+        info, tables = x.info[chosen], x.tables[chosen]
+        most = output_shapes(info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
+        results = _cpu.compact_jpegs([x.bytes_of(i) for i in chosen], info, most, tables, int(op.output_type), ctx.pool)
+        x.tables[chosen] = tables
+        made = {i: data for i, data in zip(chosen, results, strict=True) if data is not None}
+        x.data |= made
+        x.info[[*made], Info.FORMAT] = Format.COMPACT
+        return [*made]
+
     def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
         """Decodes images that GPU kernels don't take to finished pixels."""
         for i, result in zip(chosen, self.images.on_host(ctx.pool, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True):
@@ -668,7 +694,8 @@ class ImageHeaders(HostOperator):
                 x.data[i] = x.bytes_of(good)
                 x.info[i] = x.info[good]
                 x.tables[i] = x.tables[good]
-                if ctx.bad.get(i) == Status.REFUSED and x.tables[i].any():  # the kernels might refuse it in this shard's batch as well
+                # The kernels might refuse it in this shard's batch as well. They refuse no coefficients.
+                if ctx.bad.get(i) == Status.REFUSED and x.info[i, Info.FORMAT] == Format.JPEG:
                     self._decode_pixels(ctx, x, [i])
                     x.tables[i] = 0
             ctx.report_bad(i, *x.failed[i])

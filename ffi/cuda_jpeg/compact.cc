@@ -1,0 +1,101 @@
+#include "ffi/cuda_jpeg/compact.h"
+
+#include <cstring>
+#include <new>
+
+#include "ffi/cpu_codecs/raster_output.h"
+#include "ffi/jpeg/baseline.h"
+
+namespace jaxdali::jpeg {
+namespace {
+
+// Writes values of this many bytes. Returns the bits that no value of a byte, plus 128, has.
+template <int kBytes>
+uint32_t WriteValues(const int16_t* block, uint64_t present, uint8_t* to) {
+  uint32_t bits = 0;
+  for (; present; present &= present - 1, to += kBytes) {
+    const int value = block[kPairOrder.place[63 - __builtin_ctzll(present)]];
+    bits |= static_cast<uint32_t>(value + 128);
+    for (int i = 0; i < kBytes; i++) to[i] = static_cast<uint8_t>(value >> 8 * i);
+  }
+  return bits & ~255u;
+}
+
+// Writes a component's blocks and units to `head` and their values to `values`, both in `bytes`. Returns the end of the
+// values, or null if there would be more than `most` bytes.
+uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t most, uint8_t* bytes, uint8_t* head,
+                        uint8_t* values) {
+  uint8_t *block = head, *unit = head + int64_t{c.blocks()} * static_cast<int64_t>(sizeof(CompactBlock));
+  uint32_t begin = 0;
+  int left = 0;  // blocks of the unit
+  for (int y = c.y0; y < c.y1; y++) {
+    for (int64_t number = plane.Number(y, c.x0), end = plane.Number(y, c.x1); number < end; number++) {
+      const auto at = static_cast<uint32_t>(values - bytes);
+      if (left-- == 0) {
+        if (at > most) return nullptr;
+        std::memcpy(unit, &at, sizeof at);
+        unit += sizeof at;
+        begin = at;
+        left = kIdctBlocks - 1;
+      }
+      uint64_t present = plane.present[number];
+      const int16_t* coefficients = plane.Block(number);
+      if (WriteValues<1>(coefficients, present, values)) {
+        WriteValues<2>(coefficients, present, values);
+        present |= kWide;
+      }
+      const CompactBlock compact{static_cast<uint32_t>(present >> 32), static_cast<uint32_t>(present), coefficients[0],
+                                 static_cast<uint16_t>(at - begin)};
+      std::memcpy(block, &compact, sizeof compact);
+      block += sizeof compact;
+      values += ValueBytes(present);
+    }
+  }
+  return values;
+}
+
+bool Make(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t most, Compact* compact,
+          ImageTable* row) {
+  BaselineDecoder& decoder = JpegDecoderOfThread();
+  // Gray needs no chroma, unless it is made from RGB.
+  const bool is_gray = type == ImageType::kGray && decoder.Start(data, size, PixelFormat::kGray);
+  if (!is_gray && !decoder.Start(data, size, PixelFormat::kRgb)) return false;
+  if (!decoder.progressive() || !SetFrame(decoder.header(), info, row) || !decoder.DecodeCoefficients()) return false;
+  row->coding = Coding::kCompact;
+  const int components = is_gray ? 1 : row->components;
+  int64_t head = 0;
+  for (int c = 0; c < components; c++) {
+    row->component[c].compact = static_cast<uint32_t>(head);
+    head += CompactBytes(row->component[c]);
+  }
+  if (head > most) return false;
+  int64_t values = 0;
+  for (int c = 0; c < components; c++) {
+    const Component& part = row->component[c];
+    const StoredPlane& plane = decoder.stored(c);
+    for (int y = part.y0; y < part.y1; y++)
+      for (int64_t number = plane.Number(y, part.x0); number < plane.Number(y, part.x1); number++)
+        values += ValueBytes(plane.present[number]);
+  }
+  compact->bytes.reset(new uint8_t[static_cast<size_t>(head + 2 * values)]);  // all blocks may be wide
+  uint8_t *const bytes = compact->bytes.get(), *end = bytes + head;
+  for (int c = 0; c < components && end; c++)
+    end = WriteComponent(decoder.stored(c), row->component[c], most, bytes, bytes + row->component[c].compact, end);
+  compact->size = end ? end - bytes : 0;
+  return end && compact->size <= most;
+}
+
+}  // namespace
+
+bool MakeCompact(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t most,
+                 Compact* compact, ImageTable* row) {
+  *row = {};
+  try {
+    if (Make(data, size, info, type, most, compact, row)) return true;
+  } catch (const std::bad_alloc&) {  // decoding on the host may take less
+  }
+  *row = {};
+  return false;
+}
+
+}  // namespace jaxdali::jpeg
