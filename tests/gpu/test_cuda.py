@@ -153,8 +153,10 @@ def test_fused(gpu):
             return resized, fn.crop_mirror_normalize(warped, crop=(90, 95), mirror=mirror, output_layout="HWC", **numbers)
 
         with define(batch_size=4, seed=0, fuse=fuse) as iterator:
-            assert ("@jaxdali_chain" in iterator.lower().as_text()) == fuse
-            return {name: np.asarray(x) for name, x in next(iterator).items()}
+            batch = {name: np.asarray(x) for name, x in next(iterator).items()}
+            if not DRY_RUN:  # what stands in for a program has no text
+                assert ("@jaxdali_chain" in iterator.lower().as_text()) == fuse
+            return batch
 
     got, want = batch(True), batch(False)
     assert got.keys() == want.keys()
