@@ -159,9 +159,11 @@ class Layout:
     def _unpacked(self, row: jax.Array) -> dict[OperandField, jax.Array]:
         """The fields, read by a native call."""
         there = [f for f in self.fields if f.size]
-        call = jax.ffi.ffi_call("jaxdali_unpack", [jax.ShapeDtypeStruct(f.shape, f.dtype) for f in there])
-        found = call(row, places=np.array([4 * f.first for f in there], np.int64)) if there else []
-        return {f: jnp.zeros(f.shape, f.dtype) for f in self.fields} | dict(zip(there, found, strict=True))
+        results = [jax.ShapeDtypeStruct(f.shape, np.uint8 if f.dtype == np.bool_ else f.dtype) for f in there]
+        found = jax.ffi.ffi_call("jaxdali_unpack", results)(row, places=np.array([4 * f.first for f in there], np.int64)) if there else []
+        fields = {f: jnp.zeros(f.shape, f.dtype) for f in self.fields if not f.size}
+        # A bool of NumPy may be any byte, one of XLA is 0 or 1.
+        return fields | {f: x != 0 if f.dtype == np.bool_ else x for f, x in zip(there, found, strict=True)}
 
 
 class Operands:
