@@ -5,6 +5,7 @@ import functools
 import gc
 import math
 import re
+import threading
 
 import jax
 import numpy as np
@@ -22,12 +23,12 @@ COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "
 
 @contextlib.contextmanager
 def compilations():
-    """Counts the compilations of XLA programs, everywhere in the process."""
+    """The threads that compile XLA programs, once for each program."""
     seen = []
 
     def listener(event: str, duration: float, **kwargs):
         if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(duration)
+            seen.append(threading.current_thread().name)
 
     jax.monitoring.register_event_duration_secs_listener(listener)
     try:
@@ -95,7 +96,7 @@ def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     assert needs[-1] <= capacity <= max(2 * max(needs), LEAST_ROOMY + ALIGNMENT)
     with compilations() as seen, make(files[::-1], seed=2) as it:
         assert sum(1 for _ in it) == 250
-    assert seen == []
+    assert set(seen) <= {"jaxdali-compile"}  # no batch waits; what the first iterator's end has cancelled may be compiled ahead
 
 
 def pixels(path):
