@@ -33,6 +33,12 @@ class Fuzzer {
   void CheckSeed(const SeedFile& seed) {
     for (int k = 0; k < 12; k++) Check(seed.data, k == 0, k > 3, seed.name);
     for (int k = 0; k < 4; k++) Check(AsProgressive(seed.data, &mutate_), k == 0, k > 1, seed.name + ", progressive");
+    const std::vector<size_t> markers = RestartMarkers(seed.data);
+    for (int k = 0; k < 40 && !markers.empty(); k++) {
+      Data wrong = seed.data;
+      wrong[markers[mutate_.below(markers.size())] + 1] ^= static_cast<uint8_t>(1 + mutate_.below(3));
+      Check(wrong, false, k > 1, seed.name + ", wrong restart marker");
+    }
   }
   void CheckMutation(const SeedFile& seed, int k) {
     const std::string name = "mutation " + std::to_string(k) + " of " + seed.name;
@@ -68,6 +74,13 @@ class Fuzzer {
   static constexpr int kHelpers = 2;
 
   enum Way { kBest, kOther, kThreads };
+
+  static std::vector<size_t> RestartMarkers(const Data& data) {
+    std::vector<size_t> places;
+    for (size_t at = 0; at + 1 < data.size(); at++)
+      if (data[at] == 0xFF && (data[at + 1] & 0xF8) == 0xD0) places.push_back(at);
+    return places;
+  }
 
   void Check(const Data& data, bool usual, bool part, const std::string& name) {
     const int64_t size = static_cast<int64_t>(data.size());

@@ -151,8 +151,12 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   std::vector<Checkpoint> starts;
   const int interval = decoder->restart_interval();
   int next_mcu = interval ? (std::max(here.mcu - 1, 0) / interval + 1) * interval : 0;  // after a restart marker
+  // libjpeg-turbo goes on with other MCUs at a marker whose number is wrong, so nothing may begin there or behind it.
+  bool ordered = true;
   const uint8_t* end = EndOfScan(here.byte, decoder->end(), [&](const uint8_t* marker) {
     if (!interval || next_mcu >= bands * columns) return;
+    ordered &= marker[1] == 0xD0 + ((next_mcu / interval - 1) & 7);
+    if (!ordered) return;
     if (starts.empty() || starts.back().mcu / columns != next_mcu / columns)
       starts.push_back({next_mcu, marker, 0, {}});
     next_mcu += interval;
