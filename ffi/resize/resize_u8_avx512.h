@@ -12,7 +12,7 @@ inline constexpr int kWideBytes = 64;
 using WideVertical = void (*)(const uint8_t* const* rows, const int16_t* w, int k, int64_t begin, int64_t n,
                               int16_t* out);
 
-// The horizontal pass for n outputs with 3 or 4 channels, in groups of as many as fit into a register of int32.
+// The horizontal pass for n outputs with 1, 3 or 4 channels, in groups of as many as fit into a register of int32.
 // `first`: offset in the line where each group's taps begin. `blocks`: for each group, which bytes after that are the
 // first two taps, then weights for each two taps. Up to kWideMargin elements after the taps are read.
 inline constexpr int kWideMargin = 64;
@@ -23,7 +23,7 @@ using WideHorizontal = void (*)(const int16_t* line, const int32_t* first, const
                                 int64_t n, uint8_t* dst);
 
 // Extra outputs in MakeWideHorizontal's arrays.
-inline constexpr int kWidePadding = 4;
+inline constexpr int kWidePadding = 16;
 
 #if defined(__x86_64__)
 

@@ -165,8 +165,8 @@ WideVertical MakeWideVertical() { return kHasWide ? AnyVertical : nullptr; }
 
 WideHorizontal MakeWideHorizontal(int channels, int64_t n, const int32_t* offset, const int16_t* w, int taps,
                                   std::vector<int32_t>* first, std::vector<Block>* blocks) {
-  if (!kHasWide || (channels != 3 && channels != 4)) return nullptr;
-  return (channels == 3 ? Make<3> : Make<4>)(n, offset, w, taps, first, blocks);
+  if (!kHasWide) return nullptr;
+  return (channels == 1 ? Make<1> : channels == 3 ? Make<3> : Make<4>)(n, offset, w, taps, first, blocks);
 }
 
 }  // namespace jaxdali::resize_u8
