@@ -4,6 +4,8 @@
 #include <climits>
 #include <cstring>
 
+#include "ffi/common/triple.h"
+
 namespace jaxdali::jpeg {
 namespace {
 
@@ -373,7 +375,7 @@ bool BaselineDecoder::NextRow(uint8_t* pixels) {
   if (format_ == PixelFormat::kGray) {
     std::memcpy(pixels, first, static_cast<size_t>(n));
   } else if (color_ == ColorTransform::kGray) {
-    for (int x = 0; x < n; x++) pixels[3 * x] = pixels[3 * x + 1] = pixels[3 * x + 2] = first[x];
+    Triple(first, n, pixels);
   } else {
     const uint8_t *second = row(1), *third = row(2);
     const bool bgr = format_ == PixelFormat::kBgr;
