@@ -26,8 +26,11 @@ struct Part {
   Range axis[2];
 };
 
-// Writes the next row of a part. Returns false if there is none.
-using Rows = std::function<bool(uint8_t*)>;
+// The rows of a part.
+struct Rows {
+  std::function<bool(uint8_t*)> next;  // writes the next row; returns false if there is none
+  bool gray = false;                   // a row has one channel, to which the three of the part are equal
+};
 
 // Parts are packed in memory.
 class Stage {
@@ -42,11 +45,11 @@ class Stage {
   virtual const void* InPlace(int, const Part& /*made*/) const { return nullptr; }
   // Row by row, with the same bytes, if two neighbouring stages support it. The first stage of a chain makes the rows,
   // from the top or, where several threads share the part, from strip `from` on. They must be taken before this thread
-  // begins another image. Empty: the stage makes no rows (MakeRows), or one thread makes them all (Cut).
+  // begins another image. Without `next`: the stage makes no rows; without strips: one thread makes them all.
   virtual Rows MakeRows(int, const Part& /*made*/, const jpeg::Strip* /*from*/ = nullptr) const { return {}; }
   virtual std::vector<jpeg::Strip> Cut(int, const Part& /*made*/) const { return {}; }
   // The second stage takes all rows. False: it can't, or a row was missing; then only Run finds the reason.
-  virtual bool RunOnRows(int, const Part& /*read*/, const Rows& /*next*/, const Part& /*made*/, void* /*to*/) const {
+  virtual bool RunOnRows(int, const Part& /*read*/, const Rows&, const Part& /*made*/, void* /*to*/) const {
     return false;
   }
 };
@@ -79,7 +82,7 @@ class ResizeStage : public Stage {
   Status Reads(int i, const Part& made, Part* read) const override;
   Part Makes(int i, const Part& wanted) const override;
   Status Run(int i, const Part& read, const void* from, const Part& made, void* to) const override;
-  bool RunOnRows(int i, const Part& read, const Rows& next, const Part& made, void* to) const override;
+  bool RunOnRows(int i, const Part& read, const Rows& rows, const Part& made, void* to) const override;
 
  private:
   Status Of(int i, const Part& made, ResizeJob* job, ResizePart* part) const;

@@ -109,20 +109,25 @@ Status DecodeStage::Run(int i, const Part&, const void*, const Part& made, void*
 Rows DecodeStage::MakeRows(int i, const Part& made, const jpeg::Strip* from) const {
   ImageInfo part;
   if (out.dtype != DType::kU8 || Of(i, made, &part) != kOk) return {};
+  DecodeOptions as = options;
+  const bool gray = part.channels <= 2 && (as.type == ImageType::kRgb || as.type == ImageType::kBgr);
+  if (gray) as.type = ImageType::kGray;
   if (static_cast<Format>(part.format) == Format::kPng) {
     png::Decoder* rows = nullptr;
-    return [=, this](uint8_t* pixels) mutable {
-      if (!rows) rows = StartPngRows(in.sample<uint8_t>(i), in.size(i), part, options);
-      if (rows) NextPngRow(rows, part, options, pixels);
+    auto next = [=, this](uint8_t* pixels) mutable {
+      if (!rows) rows = StartPngRows(in.sample<uint8_t>(i), in.size(i), part, as);
+      if (rows) NextPngRow(rows, part, as, pixels);
       return rows != nullptr;
     };
+    return {next, gray};
   }
   if (static_cast<Format>(part.format) != Format::kJpeg) return {};
   jpeg::BaselineDecoder* decoder = nullptr;  // created with the first row, when it is clear that rows are taken
-  return [=, this](uint8_t* pixels) mutable {
-    if (!decoder) decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, options, from);
+  auto next = [=, this](uint8_t* pixels) mutable {
+    if (!decoder) decoder = StartRows(in.sample<uint8_t>(i), in.size(i), part, as, from);
     return decoder && decoder->NextRow(pixels);
   };
+  return {next, gray};
 }
 
 // The rows of the strips are counted as those of the sample, whose region may begin below the top of the file.
@@ -181,12 +186,12 @@ Status ResizeStage::Of(int i, const Part& read, const Part& made, ResizeJob* job
   return kOk;
 }
 
-bool ResizeStage::RunOnRows(int i, const Part& read, const Rows& next, const Part& made, void* to) const {
+bool ResizeStage::RunOnRows(int i, const Part& read, const Rows& rows, const Part& made, void* to) const {
   ResizeJob job;
   ResizePart part;
   if (batch.first_axis != 0 || Of(i, read, made, &job, &part) != kOk) return false;
   job.out = to;
-  return ResizeRows(job, part, next);
+  return ResizeRows(job, part, rows.next, rows.gray);
 }
 
 Status ResizeStage::Run(int i, const Part& read, const void* from, const Part& made, void* to) const {
@@ -304,19 +309,17 @@ Status Chain::Plan(int i, int n, Part* parts, int* failed) const {
 
 bool Chain::RunRows(int i, int k, const Part& read, const jpeg::Strip* from, const Part& made, void* to) const {
   const Stage &first = *stages[k], &second = *stages[k + 1];
-  Rows rows = first.MakeRows(i, read, from);
+  const Rows rows = first.MakeRows(i, read, from);
   if (spent.empty()) return second.RunOnRows(i, read, rows, made, to);
   int64_t making = 0;
   const int64_t start = Ticks();
-  const bool good = second.RunOnRows(
-      i, read,
-      [&](uint8_t* row) {
-        const int64_t begun = Ticks();
-        const bool made_one = rows(row);
-        making += Ticks() - begun;
-        return made_one;
-      },
-      made, to);
+  const auto next = [&](uint8_t* row) {
+    const int64_t begun = Ticks();
+    const bool made_one = rows.next(row);
+    making += Ticks() - begun;
+    return made_one;
+  };
+  const bool good = second.RunOnRows(i, read, {next, rows.gray}, made, to);
   spent[k] += making;
   spent[k + 1] += Ticks() - start - making;
   return good;
@@ -394,7 +397,7 @@ Status Chain::Run(int i, int* failed) const {
       return memory[k % 2].OfSize(Size(made, i, parts[k + 1]) * SizeOf(made.dtype));
     };
     for (int k = 0; k < n; k++) {
-      if (streams && k + 1 < n && stages[k]->MakeRows(i, parts[k + 1])) {
+      if (streams && k + 1 < n && stages[k]->MakeRows(i, parts[k + 1]).next) {
         void* behind = to(k + 1);
         if (Stream(i, k, parts, behind)) {
           from = behind;

@@ -42,6 +42,11 @@ class Way {
     const Data file = damaged_ ? mutate_(seed) : seed;
     info_ = ParseHeader(file.data(), static_cast<int64_t>(file.size()));
     if (info_.status != kOk || int64_t{info_.height} * info_.width > 1 << 16 || info_.host_decode) return false;
+    if (static_cast<Format>(info_.format) == Format::kJpeg && random_(5) == 0) {  // scaled down
+      const int by = 2 << random_(3);
+      info_.height = info_.region_h = (info_.height + by - 1) / by;
+      info_.width = info_.region_w = (info_.width + by - 1) / by;
+    }
     if (random_(4) == 0) {  // a window
       info_.region_y = random_(info_.height), info_.region_h = 1 + random_(info_.height - info_.region_y);
       info_.region_x = random_(info_.width), info_.region_w = 1 + random_(info_.width - info_.region_x);

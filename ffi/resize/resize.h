@@ -295,8 +295,8 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part);
 
 // The same, with rows that `next` gives, from the first row held on. It keeps no more rows than the filter has taps,
 // and takes all rows that are held. False: only ResizeSome supports this resize, or a row was missing; then the
-// contents of `out` are undefined.
-bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next);
+// contents of `out` are undefined. `gray`: the rows have one channel, to which the job's three are equal.
+bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray);
 
 // Whether there is a kernel for these types: from any type to itself, or to a float of at most 32 bits.
 inline bool ResizeTypes(DType in, DType out) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ffi/common/simd.h"
+#include "ffi/common/triple.h"
 #include "ffi/resample/resample.h"
 #include "ffi/resize/resize.h"
 #include "ffi/resize/resize_u8.h"
@@ -428,19 +429,21 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   }
 }
 
-bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next) {
+bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray) {
   if (job.in_type != DType::kU8 || job.out_type != DType::kU8 || job.num_axes != 2 || job.outer != 1) return false;
-  if (job.convention != Convention::kDali) return false;
+  if (job.convention != Convention::kDali || (gray && job.inner != 3)) return false;
   if (part.made[0].size() * part.made[1].size() * job.inner == 0) return false;
   Scratch& s = ScratchOfThread();
   Axes axes;
   if (axes.Make(job) != kOk || axes.nearest || TapsOf(axes, job, part, s) != kOk) return false;
   const Taps &y = s.taps[1], &x = s.taps[2];
   if (!std::is_sorted(y.first.begin(), y.first.begin() + y.n)) return false;  // mirrored
-  if (!s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(job.inner, 8)))) return false;
-  // A ring. Any y.k neighbouring rows have different slots.
-  const int64_t row_size = part.held[1].size() * job.inner;
-  uint8_t* ring = AtLeast(s.rows, y.k * row_size);
+  const int64_t channels = gray ? 1 : job.inner;
+  if (!s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(channels, 8)))) return false;
+  // A ring, in which any y.k neighbouring rows have different slots, and a resized row of gray pixels.
+  const int64_t row_size = part.held[1].size() * channels;
+  uint8_t* ring = AtLeast(s.rows, y.k * row_size + x.n);
+  uint8_t* resized = ring + y.k * row_size;
   std::vector<const uint8_t*> window(y.k);
   int64_t come = 0;  // rows received
   auto until = [&](int64_t row) {
@@ -450,7 +453,9 @@ bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::functio
   for (int64_t o = 0; o < y.n; o++) {
     if (!until(int64_t{y.first[o]} + y.k)) return false;
     for (int j = 0; j < y.k; j++) window[j] = ring + (y.first[o] + j) % y.k * row_size;
-    s.u8.Row(o, window.data(), static_cast<uint8_t*>(job.out) + o * x.n * job.inner);
+    uint8_t* to = static_cast<uint8_t*>(job.out) + o * x.n * job.inner;
+    s.u8.Row(o, window.data(), gray ? resized : to);
+    if (gray) Triple(resized, x.n, to);
   }
   return until(part.held[0].size());
 }

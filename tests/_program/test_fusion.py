@@ -23,7 +23,8 @@ def files() -> list[np.ndarray]:
     """Photos of all the kinds that decoders treat in ways of their own: formats, orientations, subsampling, sizes."""
     made = [encode(picture(90 + 7 * o, 130, seed=o), "JPEG", quality=90, orientation=o) for o in (1, 3, 6, 8)]
     made += [encode(picture(64, 210, seed=k), "JPEG", quality=80, subsampling=k) for k in (0, 1, 2)]
-    made += [encode(picture(75, 61), "JPEG", progressive=True), encode(picture(80, 70, 1), "JPEG"), png(picture(77, 95))]
+    made += [encode(picture(75, 61), "JPEG", progressive=True), png(picture(77, 95)), png(picture(70, 60, 2))]
+    made += [encode(picture(80, 70, 1), "JPEG"), encode(picture(390, 510, 1), "JPEG", progressive=True, orientation=6)]
     made += [encode(picture(66, 70), "JPEG") + b"behind the end", encode(picture(300, 420), "BMP"), encode(picture(500, 310), "JPEG")]
     return [np.frombuffer(f, np.uint8) for f in made]
 
@@ -160,6 +161,26 @@ def test_train_and_eval():
         text = both(define, level=1 / 57)
         assert 'kernels = "decode resize window"' in text
         assert not any(f"@jaxdali_{kernel}" in text for kernel in ("decode", "resize", "window"))
+
+
+@pytest.mark.parametrize("size", [(61, 53), (300, 9), (24, 700)])
+@pytest.mark.parametrize("filters", [types.INTERP_LINEAR, types.INTERP_LANCZOS3])
+def test_gray_files_as_rgb(filters, size):
+    """One channel is decoded and resized, which three repeat to the bit."""
+    made = [encode(picture(180, 270, 1, seed=k), "JPEG", quality=90, progressive=k > 0) for k in (0, 1)]
+    made += [png(picture(90, 131, k)) for k in (1, 2)]
+    gray = [np.frombuffer(f, np.uint8) for f in made]
+
+    def define():
+        kinds = (types.RGB, types.BGR, types.GRAY)
+        return tuple(fn.resize(fn.decoders.image(source(gray), output_type=kind), size=size, interp_type=filters) for kind in kinds)
+
+    (fused,), text = batches(define, batch_size=len(gray))
+    (alone,), _ = batches(define, batch_size=len(gray), fuse=False)
+    assert text.count("@jaxdali_chain") == 3
+    for a, b, one in zip(fused, alone, 3 * fused[8:], strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, np.broadcast_to(one, a.shape))
 
 
 def test_a_chain_without_a_decoder():
