@@ -133,7 +133,7 @@ class CropWindow(Bounded):
         fixed = all(self.args.is_static(n) for n in _SIZES)
         if fixed:
             for d, n in crop_sizes(self.layout(image), self.arguments(None, ())).items():
-                extents[d] = int(n[0])
+                extents[d] = int(n[0]) or extents[d]  # 0: all
         if not fixed or self.out_of_bounds_policy == "trim_to_shape":
             if not fixed or any(n in self.args for n in _SIZES):
                 for d in crop_axes(self.layout(image)).values():

@@ -36,6 +36,11 @@ def test_resize_crop_mirror(how):
     close(whole, [np.asarray(x)[::-1] for x in resized], 1)
 
 
+def test_a_crop_of_all_rows():
+    (got,) = run(lambda x: fn.crop(x, crop=(0, 20), crop_pos_x=0.0), IMAGES, layouts=("HWC",))
+    close(got, [x[:, :20] for x in IMAGES], 0)
+
+
 def test_outside_the_edge_is_repeated():
     (got,) = run(lambda x: fn.resize_crop_mirror(x, size=(10, 10), crop=(20, 10), interp_type=types.INTERP_NN), IMAGES, layouts=("HWC",))
     for x in map(np.asarray, got):
