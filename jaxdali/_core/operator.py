@@ -300,6 +300,18 @@ class StageOperator(NativeOperator):
         """
         return False
 
+    def narrowed(self, maker: Operator, reader: Operator, image: Spec, out: Spec) -> tuple[Operator, Operator, Operator] | None:
+        """Three operators in place of `maker`, which makes all of this one's inputs, this one and `reader`, which alone reads the image:
+        they do the same, but make only the part of the image that is read. None: there are none. See Note [Parts of images].
+
+        The first one gets the further inputs of `reader` behind its own. The last one gets the image, the last output of the first one,
+        and the further inputs of `reader`.
+
+        Args:
+          image: the image that this one makes; out: what `reader` makes of it.
+        """
+        return None
+
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         """The kernel's operands and attributes."""
         raise NotImplementedError(self.name)

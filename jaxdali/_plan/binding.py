@@ -16,7 +16,7 @@ from .._core.settings import UserSettings
 from .._core.values import Spec
 from .._data.source import Source
 from .options import RunOptions
-from .passes import compact, cut, fused, simplified
+from .passes import compact, cut, fused, narrowed, simplified
 from .plan import Plan, Ref, Step
 
 
@@ -79,8 +79,9 @@ class BoundPlan:
         if self._context.accelerator:
             placed = frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed)
             plan = cut(plan, self._context.kernels, placed)
-            if not self._is_read:
+            if not self._is_read:  # these change what steps give that may have run
                 plan = compact(plan, self._context.kernels, placed, self._context.sources)
+                plan = narrowed(plan, self._context.kernels) if self._context.options.fuse else plan
         self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
 
     def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]], first_samples: Mapping[Ref, Sequence[np.ndarray]]):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from .._core.graph import Node
-from .._core.operator import NativeOperator, SourceOperator, StageOperator
+from .._core.operator import NativeOperator, Operator, SourceOperator, StageOperator
 from .._core.values import Spec
 from .._cpu import MOST_STAGES
 from .._data.source import Source
@@ -87,7 +87,7 @@ def absorb(plan: Plan) -> Plan:
 # possible; intermediate results stay in the cache. The steps remain steps of the plan with their own set-up, status and statistics, but
 # their image has no buffer. The native part is in `ffi/chain`. On a GPU, where each kernel works on all images at once, the kernel of a
 # resize or of a warp makes the window that alone reads its images (`makes_windows`): a crop, mirrored and normalised. All other kernels
-# are launched one by one.
+# are launched one by one; for a decoder and a window see Note [Parts of images].
 def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
     """Marks the steps whose image only one other step reads: they become one native call with that step, where there is such a call.
 
@@ -108,6 +108,62 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
             length[step.id] = length[first.id] + 1
     same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+# Note [Parts of images]
+# A decoder of an accelerator makes whole images, and a crop behind it throws most pixels away. If nothing else reads the images, the
+# decoder makes only the part that the crop reads, as `decoders.image_crop` does. Which part that is depends on the crop's arguments and on
+# the size of the image, and the host must know it when it prepares the files: so the arguments become inputs of the step that parses the
+# headers, too. The image is made whole where a program makes the arguments, because the steps are in different phases, or where it has
+# another reader, which includes arguments that depend on its size. The crop's own step remains. It reports the samples that fail in it,
+# and does what is left to do; if it only cuts, that is nothing. On the CPU, the chain has the same effect.
+def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
+    """Lets an accelerator's decoders make only the part of an image that the only step which reads it needs.
+
+    Args:
+      kernels: the native kernels of the accelerator.
+    """
+    readers: dict[int, set[int]] = collections.defaultdict(set)
+    for step in plan.steps:
+        for r in step.needs:
+            readers[r.step].add(step.id)
+    shown = {r.step for r in (*plan.outputs, *plan.sinks)}
+    steps: dict[int, Step] = {}
+
+    def spec(ref: Ref) -> Spec:
+        return steps[ref.step].specs[ref.index]
+
+    def is_between(before: Step, after: Step) -> bool:
+        """Whether only one step reads what another one gives, in the same phase and for the same samples."""
+        together = before.known and after.known and (before.phase, before.presence) == (after.phase, after.presence)
+        return together and before.id not in shown and readers[before.id] == {after.id}
+
+    for step in plan.steps:
+        steps[step.id] = step
+        image = plan.maker(step.inputs[0]) if step.inputs else step
+        if not isinstance(image.op, StageOperator) or not _on_device(image, kernels) or not _on_device(step, kernels):
+            continue
+        maker = plan.maker(image.inputs[0])
+        if image.inputs != maker.outputs or not is_between(maker, image) or not is_between(image, step):
+            continue
+        ops = image.op.narrowed(maker.op, step.op, image.specs[0], step.specs[0])
+        if ops is None:
+            continue
+        # The first two move behind what makes the arguments. Nothing in between reads them.
+        del steps[maker.id], steps[image.id], steps[step.id]
+        given, arguments = maker.outputs, step.inputs[1:]
+        maker = _with_operator(maker, ops[0], (*maker.inputs, *arguments), spec)
+        steps[maker.id] = maker
+        image = _with_operator(image, ops[1], given, spec)
+        steps[image.id] = image
+        steps[step.id] = _with_operator(step, ops[2], (*image.outputs, maker.outputs[-1], *arguments), spec)
+    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+
+
+def _with_operator(step: Step, op: Operator, inputs: tuple[Ref, ...], spec: Callable[[Ref], Spec]) -> Step:
+    """A step with another operator."""
+    return dataclasses.replace(step, op=op, inputs=inputs, specs=tuple(op.infer(*map(spec, inputs))))
 
 
 def _chained_on_cpu(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:

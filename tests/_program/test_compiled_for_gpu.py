@@ -168,7 +168,19 @@ def normalised(files, num_shards=1, shard_id=0):
     return jax_function(lambda x: jnp.transpose(x, (0, 3, 1, 2)))(centred * np.float32(1 / 64)), labels
 
 
-NATIVE = {tutorial: 2, random_crops: 2, train: 2, rotated: 3, normalised: 2}  # calls of ours
+def cropped(files, num_shards=1, shard_id=0):
+    jpegs, labels = read(files, num_shards, shard_id)
+    return fn.crop(fn.decoders.image(jpegs, device="mixed"), crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))), labels.gpu()
+
+
+def cropped_and_normalised(files, num_shards=1, shard_id=0):
+    jpegs, labels = read(files, num_shards, shard_id)
+    images = fn.decoders.image(jpegs, device="mixed")
+    return fn.crop_mirror_normalize(images, crop=(224, 224), mirror=fn.random.coin_flip(), std=[58.0, 57.0, 57.0]), labels.gpu()
+
+
+# Calls of ours.
+NATIVE = {tutorial: 2, random_crops: 2, train: 2, rotated: 3, normalised: 2, cropped: 1, cropped_and_normalised: 2}
 
 
 def copies(text: str) -> list[int]:
@@ -228,7 +240,7 @@ def test_what_is_launched(define, devices, photos, tmp_path):
     assert len(own) == (define is normalised), f"what is computed after the last native call is one kernel: {c.thunks}"
 
 
-@pytest.mark.parametrize(("define", "limit"), [(tutorial, 360), (random_crops, 210), (rotated, 415), (normalised, 125)])
+@pytest.mark.parametrize(("define", "limit"), [(tutorial, 360), (random_crops, 210), (rotated, 415), (normalised, 125), (cropped, 95)])
 def test_working_memory(define, limit, photos, tmp_path):
     """In MB, for 256 photos. Of the tutorial's 336, 144 are pixels, 139 the decoder's, and the rest is room for larger batches."""
     c = compiled_for_h100(functools.partial(define, photos), 256, 1, tmp_path)

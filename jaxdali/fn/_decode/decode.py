@@ -27,6 +27,8 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from .._families.conversion import convert
+from .._families.parts import PLACE, PartOfImage, Reader, of_part
+from .._families.window import Window
 from .._image.resize import Resize, output_spec
 from .._tensor.copy import Copy
 from . import pillow as _pillow
@@ -205,6 +207,18 @@ class DecodeImage(StageOperator):
         only = readers[0] if len(readers) == 1 else None
         return dataclasses.replace(self, resize=only) if self.dct_scaling and isinstance(only, Resize) else self
 
+    def narrowed(self, maker: Operator, reader: Operator, image: Spec, out: Spec) -> tuple[Operator, Operator, Operator] | None:
+        if type(maker) is not ImageHeaders or maker.reader is not None or not self.on_gpu or not isinstance(reader, Window):
+            return None  # the other decoders make parts already
+        if self.on_error != "raise" or maker.cache is not None:
+            return None  # an image that replaces a failed one is read in another part, and the cache has whole images
+        found = of_part(reader, image, out)
+        if found is None:
+            return None
+        window, last = found
+        images = dataclasses.replace(self, extents=(out.extent(0), out.extent(1))) if isinstance(last, PartOfImage) else self
+        return dataclasses.replace(maker, images=images, reader=window), images, last
+
     @property
     def how(self) -> tuple[Any, ...]:
         """The arguments that determine the pixels of an image."""
@@ -278,6 +292,7 @@ class Decoded(Copy):
 
 class ImageHeaders(HostOperator):
     """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported or replaced here.
+    With a `reader` there are its arguments behind the other inputs, and a fourth output, the place of the part that is decoded.
 
     With registered decoders the first output may be finished images or volumes; see `register_decoder`.
     """
@@ -290,10 +305,11 @@ class ImageHeaders(HostOperator):
     cache: CacheOptions | None = None
     on_gpu: bool = False  # as in DecodeImage
     pixels: Spec | None = None  # the first output if registered decoders make it; known with the first batch
+    reader: Reader | None = None  # the window that alone reads the images, if only the part is decoded that it reads
 
     @property
     def num_outputs(self) -> int:
-        return 3
+        return 3 if self.reader is None else 4
 
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         check_encoded(encoded)
@@ -302,6 +318,7 @@ class ImageHeaders(HostOperator):
             self.pixels or Spec(np.dtype(np.uint8), 1, None),
             Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)),
             Spec(np.dtype(np.int32), 1, (words,)),
+            *(() if self.reader is None else (PLACE,)),
         )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
@@ -385,22 +402,46 @@ class ImageHeaders(HostOperator):
         """
         return {}
 
-    def run(self, ctx: HostContext, encoded: Value, *arguments: Value) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _narrow(self, ctx: HostContext, info: np.ndarray, reader: Reader, arguments: Sequence[Value]) -> np.ndarray:
+        """Writes the region that a window reads into `info`, where the regions are the whole images.
+
+        Returns:
+          The place of each region in its image, see `PLACE`.
+        """
+        op = self.images
+        shapes = output_shapes(info, op.output_type, op.adjust_orientation)
+        start, size = reader.part(ctx, shapes, *arguments)
+        _cpu.set_regions(info, op.adjust_orientation, start, size)
+        return np.concatenate([shapes, start.astype(np.int64)], axis=1)
+
+    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        own = len(values) if self.reader is None else 1 + len(self.args.inputs)
+        values, arguments = values[:own], values[own:]
         if self.pixels is not None:
-            arrays = self._decode_arrays(ctx, self.pixels, (encoded, *arguments))
+            arrays = self._decode_arrays(ctx, self.pixels, values)
             return arrays, np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32), np.zeros((ctx.N, 0), np.int32)
-        source = packed(ctx, encoded)
+        source = packed(ctx, values[0])
         info, most = parse_headers(ctx, source)
         rasters, reasons = self._registered_rasters(ctx, source, info)
-        pages, without = self._pages(ctx, source, info, rasters, (encoded, *arguments))
+        pages, without = self._pages(ctx, source, info, rasters, values)
         usual = 0 <= most <= self.max_pixels and "page" not in self.args and not rasters
         if not usual:
             reasons |= without | self._refuse_large(info)
-        reasons |= self.choose_regions(ctx, info, (encoded, *arguments))
+        reasons |= self.choose_regions(ctx, info, values)
         self._scale(ctx, info)
+        place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
         if usual and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
             return source, info, np.zeros((ctx.N, 0), np.int32)  # the kernels decode all images, and the bytes are not copied
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages)
+        return (*self._decoded(ctx, x, reasons), *place)
+
+    def _decoded(self, ctx: HostContext, x: _Samples, reasons: dict[int, str]) -> tuple[Packed, np.ndarray, np.ndarray]:
+        """The first three outputs: the bytes that the kernels get, with what they can't decode decoded.
+
+        Args:
+          x: the samples; reasons: why some of them, whose status is set, can't be decoded.
+        """
+        source, info = x.source, x.info
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         if use is not None:
             self._look_up(ctx, x, use)

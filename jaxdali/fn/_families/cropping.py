@@ -45,6 +45,10 @@ class Bounded(Window):
     def has_fill(self) -> bool:
         return self.out_of_bounds_policy == "pad"
 
+    @property
+    def cuts(self) -> bool:
+        return True
+
     def bounded(self, ctx: HostContext, shapes: np.ndarray, start: np.ndarray, extent: np.ndarray) -> Part:
         """The window, by the policy for what is outside. `start` and `extent` become parts of the result."""
         part = Part(start, np.full(start.shape, 1, np.int64), extent)
@@ -123,6 +127,10 @@ class CropWindow(Bounded):
     """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and `rounding`."""
 
     rounding: Literal["round", "truncate"]
+
+    @property
+    def cuts(self) -> bool:
+        return any(n in self.args for n in _SIZES)
 
     def layout(self, image: Spec) -> str:
         return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)  # as in DALI, but for other operators FHWC

@@ -67,6 +67,15 @@ class Window(StageOperator):
         """Whether the window may reach outside the sample, and has fill there."""
         return False
 
+    @property
+    def cuts(self) -> bool:
+        """Whether it may read less than the whole image, so that only that part of it need be made."""
+        return False
+
+    def is_part(self, image: Spec, out: Spec) -> bool:
+        """Whether it is rows and columns of the image, at least one of each, just as they are. Only asked where it `cuts`."""
+        return False
+
     def is_made_in_place(self, image: Spec, out: Spec) -> bool:
         if image.ndim != 3 or image.extent(2) not in range(1, MOST_TILE_CHANNELS + 1) or self.layout(image).find("C") != 2:
             return False

@@ -25,6 +25,9 @@ class Crop(CropWindow):
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         return (spec_of(converted(image, self.dtype), self.crop_extents(image), self.layout(image)),)
 
+    def is_part(self, image: Spec, out: Spec) -> bool:
+        return not self.has_fill and out.dtype == image.dtype
+
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         return self.crop(ctx, image, a)
 

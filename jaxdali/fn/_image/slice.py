@@ -44,6 +44,11 @@ class Slice(Bounded):
     def layout(self, image: Spec) -> str:
         return image.layout
 
+    def is_part(self, image: Spec, out: Spec) -> bool:
+        axes = self._axes(image)
+        plain = not self.has_fill and out.dtype == image.dtype
+        return plain and axes is not None and all(d < 2 and out.extent(d) for d in axes)  # of unknown extents one may be 0
+
     def _axes(self, image: Spec) -> list[int] | None:
         """The axes that are cut; None: they come per sample."""
         if "axes" in self.args and self.axis_names is not None:

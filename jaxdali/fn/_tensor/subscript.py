@@ -192,6 +192,10 @@ class _PerSampleSubscript(Subscript, Window):
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.called
 
+    @property
+    def cuts(self) -> bool:
+        return True
+
     def setup(self, ctx: HostContext, x: Value, *indices: Value) -> Setup:
         return self.setup_of(ctx, x, self.window(ctx, x, (x, *indices)))
 
