@@ -42,7 +42,7 @@ MANY_THREADS = 16  # from which on they would wait for the thread that reads and
 
 def launches_on_cpu(num_threads: int) -> int:
     """Batches that are dispatched at a time: many threads finish all but the slowest images of a batch soon."""
-    return 2 + min(num_threads // MANY_THREADS, 2)
+    return 2 + min(num_threads // MANY_THREADS, 4)
 
 
 class Executor:

@@ -14,6 +14,10 @@ these, and of XLA's threads around them. The replay knows:
 * the interpreter's lock: of the threads in Python, one goes on;
 * cores: if more threads can run than there are cores, they share them evenly.
 
+The serial work is what it costs on one core beside decoding: between two batches its threads sleep, and wake with cold caches. On many
+cores they hardly sleep. `--serial` replays with another cost, such as that of small files, of which one core makes 1,400 batches a second:
+`--data SMALL --batch 8`.
+
 It does not know memory bandwidth, caches and clock rates that several cores share, the time that it takes to wake a thread, and that
 large images are cut into strips for threads that are idle. So it says which limits the code sets, not which the machine does.
 
@@ -460,6 +464,13 @@ def made_of(found: Sequence[Mapping[str, Any]]) -> list[Made]:
     return [Made(**{name: [Work(**w) for w in works] for name, works in one.items()}) for one in found]
 
 
+def with_serial(made: Sequence[Made], cost: float) -> list[Made]:
+    """The same batches, with so many nanoseconds of serial work for each on average."""
+    found = sum(w.alone for one in made for stage in STAGES for w in getattr(one, stage)) / len(made)
+    scaled = ({n: [Work(w.alone * cost / found, w.tasks) for w in getattr(one, n)] for n in STAGES} for one in made)
+    return [Made(**stages) for stages in scaled]
+
+
 def of_recorded(made: Sequence[Made], batch: int) -> str:
     """A table of the CPU time per image of what was recorded."""
     n = len(made) * batch / US
@@ -478,6 +489,7 @@ def main():
     parser.add_argument("--images", type=int, default=4096, help="in each run, after a warm-up")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--launches", type=int, help="batches that may be dispatched and unfinished")
+    parser.add_argument("--serial", type=float, help="microseconds of serial work an image to replay with; default: as recorded")
     parser.add_argument("--urgent", action=argparse.BooleanOptionalAction, default=True, help="the producing thread's jobs go first")
     parser.add_argument("--cores", type=lambda s: [int(x) for x in s.split(",")], default=[1, 2, 4, 8, 16, 32, 64, 128, 256])
     parser.add_argument("--dali-python", help="the interpreter of an environment that has DALI")
@@ -506,6 +518,8 @@ def main():
     ]
     print(f"\n{of_recorded(made, args.batch)}\n")
     print("| cores | images/s | efficiency | cores busy | in Python | producing | bound by |\n|--:|--:|--:|--:|--:|--:|---|")
+    if args.serial is not None:
+        made = with_serial(made, args.serial * args.batch / US)
     one = replay(made, 1, **options).speed
     for t in args.cores:
         r = replay(made, t, **options)
