@@ -410,9 +410,12 @@ class ImageHeaders(HostOperator):
         """
         op = self.images
         shapes = output_shapes(info, op.output_type, op.adjust_orientation)
-        start, size = reader.part(ctx, shapes, *arguments)
-        _cpu.set_regions(info, op.adjust_orientation, start, size)
-        return np.concatenate([shapes, start.astype(np.int64)], axis=1)
+        place = np.full((ctx.N, 5), -1, np.int64)
+        place[:, :3] = shapes
+        if (part := reader.part(ctx, shapes, *arguments)) is not None:
+            _cpu.set_regions(info, op.adjust_orientation, *part)
+            place[:, 3:] = part[0]
+        return place
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         own = len(values) if self.reader is None else 1 + len(self.args.inputs)

@@ -16,6 +16,7 @@ from .ragged import fit, shapes_of
 from .window import Window
 
 # Where a part is in its image, a row of 5 numbers for each sample: the shape of the whole image, HWC, and the part's first row and column.
+# These are -1 where a window's set-up fails.
 PLACE = Spec(np.dtype(np.int64), 1, (5,))
 
 
@@ -40,15 +41,17 @@ class Reader:
         """
         return self.window.setup(dataclasses.replace(ctx, specs=(self.out,)), Value(self.image, shapes), *arguments)
 
-    def part(self, ctx: HostContext, shapes: np.ndarray, *arguments: Value) -> tuple[np.ndarray, np.ndarray]:
+    def part(self, ctx: HostContext, shapes: np.ndarray, *arguments: Value) -> tuple[np.ndarray, np.ndarray] | None:
         """The first row and column of the smallest part with all that the window reads, at least one pixel; and the part's extents,
-        ``f64[N, 2]`` each. Errors are left to the window's own step, which makes the same set-up.
+        ``f64[N, 2]`` each. None: the set-up fails, as that of the window's own step will, which says why.
         """
-        extents = np.maximum(shapes[:, :2], 1)
+        extents, failed = np.maximum(shapes[:, :2], 1), list[int]()
         try:
-            params = self.setup(dataclasses.replace(ctx, fail=lambda *_: None), shapes, *arguments).params
+            params = self.setup(dataclasses.replace(ctx, fail=lambda i, *_: failed.append(i)), shapes, *arguments).params
         except Exception:
-            return np.zeros(extents.shape), extents.astype(np.float64)
+            return None
+        if ctx.present[failed].any():
+            return None
         start, step, extent = (params[name][:, :2].astype(np.int64) for name in ("start", "step", "extent"))
         ends = start, start + step * np.maximum(extent - 1, 0)
         first = np.clip(np.minimum(*ends), 0, extents - 1)
@@ -73,7 +76,8 @@ class PartOfImage(ProgramOperator):
 
     def setup(self, ctx: HostContext, part: Value, place: Value, *arguments: Value) -> Setup:
         assert isinstance(place.data, np.ndarray)
-        self.reader.setup(ctx, place.data[:, :3], *arguments)  # for the samples that fail in it
+        if (place.data[:, 3:] < 0).any():
+            self.reader.setup(ctx, place.data[:, :3], *arguments)
         return Setup((shapes_of(part),))
 
     def lower(self, ctx: LowerContext, part: Any, *arguments: Any) -> tuple[Any, ...]:
