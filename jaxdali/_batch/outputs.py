@@ -74,7 +74,8 @@ class Outputs:
             and (self._x64 or narrow(result.dtype) == result.dtype)
         )
         if whole and sharding is None and step.stage == "device":  # native operators may have made it on the CPU beside the device
-            return jax.device_put(result, self._shards.primaries[0]) if len(self._shards.devices) == 1 else result
+            there = len(self._shards.devices) > 1 or result.sharding == self._shards.local
+            return result if there else jax.device_put(result, self._shards.primaries[0])
         if whole and (sharding is None or result.sharding == sharding):
             return result
         parts = self.parts(ref, step, batch, batch.present if short else None, narrowed=not self._x64)
