@@ -92,6 +92,12 @@ def main():
         normal = fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
         return normal, labels.gpu()
 
+    @data_iterator(output_map=["x", "label"], reader_name="reader")
+    def crop():
+        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, name="reader")
+        images = fn.decoders.image(jpegs, device="mixed")
+        return fn.crop(images, crop=(160, 160), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))), labels.gpu()
+
     times: dict[str, list[float]] = collections.defaultdict(list)
     parts = {
         "open files": (_cpu, "file_sizes"),
@@ -105,10 +111,14 @@ def main():
     for label, (of, name) in parts.items():
         timed(of, name, times, label)
     print("| us of CPU time per image | median | least |\n|---|--:|--:|")
-    for define in (resize, train):
+    for define in (resize, train, crop):
         taken, programs = measure(define, args.batch_size, args.batches, times)
         mean = 1e6 * sum(taken) / len(taken) / args.batch_size
         print(f"| **{define.__name__}**, {programs} programs, mean {mean:.1f} | {numbers(taken, args.batch_size)} |")
+        reading = [sum(t) for t in zip(times["open files"], times["read files"])]
+        print(f"| all but opening and reading files | {numbers([t - r for t, r in zip(taken, reading)], args.batch_size)} |")
+        together = [sum(t) for t in zip(times["the host pass, with these"], times["operands and dispatch"])]
+        print(f"| everything between reading and the end of the launch | {numbers(together, args.batch_size)} |")
         for label in parts:
             print(f"| {label} | {numbers(times[label], args.batch_size)} |")
 
