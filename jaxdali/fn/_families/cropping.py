@@ -169,23 +169,25 @@ def crop_axes(layout: str) -> dict[str, int]:
 def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
     """The axes of which `crop` or `crop_h`, `crop_w` and `crop_d` give the extents, with these: ``i64[N]``, 0: all.
 
-    As in DALI, a number for an axis D that the layout has not is ignored, and of sequences it is for the frames.
+    As in DALI, fractions are dropped, numbers below 1 mean all, and a number for an axis D that the layout has not is ignored. Of sequences
+    it is for the frames.
     """
     axes = crop_axes(layout)
     named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
-    named = {letter: x for letter, x in named.items() if x is not None and np.any(x > 0)}
+    named = {letter: x for letter, x in named.items() if x is not None}
+    used = [letter for letter, x in named.items() if np.any(x > 0)]
     if "crop" in a:
-        if named:
-            raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in named)}, not both")
+        if used:
+            raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in used)}, not both")
         size = a.crop.reshape(len(a.crop), -1)
         if size.shape[1] not in (2, 3):
             raise ArgumentError(f"argument crop must be 2 or 3 numbers, got {size.shape[1]}")
         sizes = dict(zip("DHW"[-size.shape[1] :], size.T, strict=True))
     else:
-        if named and not {"H", "W"} <= set(named):
+        if used and not {"H", "W"} <= set(named):
             raise ArgumentError("crop_h and crop_w must be given together")
         sizes = named
-    return {axes[letter]: x.astype(np.int64) for letter, x in sizes.items() if letter in axes}  # as DALI, which cuts fractions
+    return {axes[letter]: np.maximum(x.astype(np.int64), 0) for letter, x in sizes.items() if letter in axes}
 
 
 def crop_start(letter: str, free: np.ndarray, a: Values, rounding: str) -> np.ndarray:

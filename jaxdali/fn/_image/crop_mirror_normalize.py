@@ -160,7 +160,8 @@ def crop_mirror_normalize(
 
     Args:
       input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; data without a layout are HWC, DHWC or FDHWC by their rank.
-      crop: extents of the window in pixels, (H, W) or (D, H, W); fractions are dropped. Default: the whole image. May be per sample.
+      crop: extents of the window in pixels, (H, W) or (D, H, W). Fractions are dropped; an extent below 1 means the image's. Default: the
+        whole image. May be per sample.
       crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences, `crop_d` counts
         frames; for images it is ignored. May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be per sample.

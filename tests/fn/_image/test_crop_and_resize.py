@@ -36,9 +36,22 @@ def test_resize_crop_mirror(how):
     close(whole, [np.asarray(x)[::-1] for x in resized], 1)
 
 
-def test_a_crop_of_all_rows():
-    (got,) = run(lambda x: fn.crop(x, crop=(0, 20), crop_pos_x=0.0), IMAGES, layouts=("HWC",))
+@pytest.mark.parametrize("size", [{"crop": (0, 20)}, {"crop": (-5, 20.5)}, {"crop_h": 0, "crop_w": 20}, {"crop_h": -1.0, "crop_w": 20}])
+def test_a_crop_of_all_rows(size):
+    (got,) = run(lambda x: fn.crop(x, crop_pos_x=0.0, **size), IMAGES, layouts=("HWC",))
     close(got, [x[:, :20] for x in IMAGES], 0)
+
+
+def test_a_crop_of_all_rows_of_some_samples():
+    """Or of all samples of a batch, which is not an error either."""
+    for rows in ((0, 7, -3), (0, 0, 0)):
+        (got,) = run(
+            lambda x, h: fn.crop(x, crop_h=h, crop_w=20, crop_pos_x=0.0, crop_pos_y=0.0),
+            IMAGES,
+            list(map(np.float32, rows)),
+            layouts=("HWC", ""),
+        )
+        close(got, [x[: n if n > 0 else None, :20] for n, x in zip(rows, IMAGES)], 0)
 
 
 def test_outside_the_edge_is_repeated():
