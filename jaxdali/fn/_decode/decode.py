@@ -673,7 +673,7 @@ class ImageHeaders(HostOperator):
                 x.keys[i] = key
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
-        """Decodes images that are neither JPEG nor PNG to rasters as they are stored."""
+        """Decodes images that no native decoder takes to rasters as they are stored."""
         for i, raster in x.rasters.items():
             if i not in x.failed and i not in x.data:
                 x.data[i] = raster.reshape(-1).view(np.uint8)
