@@ -6,7 +6,7 @@ import places
 import pytest
 
 sys.path.insert(0, str(places.ROOT / "tests" / "benchmarks"))
-from cores import Made, Work, arranged, replay, Span  # noqa: I001
+from cores import Made, Work, arranged, replay, with_serial, Span  # noqa: I001
 
 
 def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0, read=0.0):
@@ -57,3 +57,9 @@ def test_recordings_are_arranged():
     assert (made.read, made.prepare, made.dispatch) == ([Work(9, (4, 3)), Work(5)], [Work(6)], [Work(3)])
     assert made.xla == [Work(3.0), Work(0.0, (20,))]
     assert (made.check, made.user) == ([Work(3)], [Work(2)])
+
+
+def test_another_cost_of_serial_work():
+    """On average of all batches; tasks stay as they are."""
+    made = with_serial([batch(30.0, [10.0] * 4, check=10.0), batch(100.0, [20.0], user=20.0)], 40.0)
+    assert made == [batch(15.0, [10.0] * 4, check=5.0), batch(50.0, [20.0], user=10.0)]
