@@ -62,7 +62,6 @@ def _as_dali(x: np.ndarray, scale: float, length: int, quality: float) -> np.nda
     return result
 
 
-# Note [A resampler that keeps aliases out]
 # DALI's resampler interpolates at the old rate, whatever the new one is: a tone of 12 kHz taken from 44.1 to 16 kHz comes out as one of
 # 4 kHz, at full amplitude. With `antialias` the sinc is stretched to the lower rate, in a Kaiser window of 24 lobes or more from quality
 # 50 on: 86 dB, and a transition from 0.86 to 1.09 of the new Nyquist frequency (5.7 / 24 wide, around 0.975).
