@@ -1,4 +1,4 @@
-// Counts the PTX instructions of CUDA kernels for photos of 112 x 112 in bytes. The time of a kernel that is bound by
+// Counts the PTX instructions of CUDA kernels for photos of 224 x 224 in bytes. The time of a kernel that is bound by
 // instructions is proportional to them.
 //
 //   count_kernels [TEXT]   only the cases whose name contains the text
@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ffi/color/color.h"
@@ -27,7 +28,7 @@
 namespace jaxdali {
 namespace {
 
-constexpr int kSide = 112, kChannels = 3;
+constexpr int kSide = 224, kChannels = 3;
 
 // A batch of one sample.
 struct Image {
@@ -137,7 +138,7 @@ void CountPixels(Counter& count) {
 }
 
 void CountNeighbourhoods(Counter& count) {
-  for (const int n : {3, 5, 13}) {
+  for (const int n : {3, 5, 13, 31}) {
     const std::vector<float> window(static_cast<size_t>(2 * n), 1.F / static_cast<float>(n));
     const std::vector<int32_t> taps{n, n};
     const std::string name = "filter: " + std::to_string(n) + " x " + std::to_string(n);
@@ -151,15 +152,22 @@ void CountNeighbourhoods(Counter& count) {
   for (const int n : {3, 5, 7, 15}) {
     const std::vector<int32_t> window{n, n}, anchor{n / 2, n / 2};
     const std::vector<float> fill{0};
-    const std::string name = "stencil: median " + std::to_string(n) + " x " + std::to_string(n);
-    count.operator()<StencilBatch>(name.c_str(), LaunchStencil, Photo(), Photo(), [&](StencilBatch* b) {
-      b->window = window.data();
-      b->anchor = anchor.data();
-      b->fill = fill.data();
-      b->axes = 2;
-      b->what = StencilReduction::kMedian;
-      b->border = Border::kReplicate;
-    });
+    const std::vector<float> weights(static_cast<size_t>(n * n), 1.F / static_cast<float>(n * n));
+    for (const auto& [what, name] :
+         {std::pair{StencilReduction::kMedian, "median"}, std::pair{StencilReduction::kMax, "dilation"},
+          std::pair{StencilReduction::kSum, "convolution"}}) {
+      const std::string full = "stencil: " + std::string(name) + ' ' + std::to_string(n) + " x " + std::to_string(n);
+      count.operator()<StencilBatch>(full.c_str(), LaunchStencil, Photo(), Photo(), [&](StencilBatch* b) {
+        b->window = window.data();
+        b->anchor = anchor.data();
+        b->fill = fill.data();
+        b->weights = weights.data();
+        b->most = n * n;
+        b->axes = 2;
+        b->what = what;
+        b->border = Border::kReplicate;
+      });
+    }
   }
 }
 
@@ -217,8 +225,8 @@ void CountGeometry(Counter& count) {
     };
   };
   const auto square = [](int64_t side) { return Image(DType::kU8, {side, side, kChannels}); };
-  count.operator()<ResizeBatch>("resize: 112 to 50, linear", LaunchResize, Photo(), square(50), resize(linear));
-  count.operator()<ResizeBatch>("resize: 112 to 224, cubic", LaunchResize, Photo(), square(224), resize(cubic));
+  count.operator()<ResizeBatch>("resize: 224 to 100, linear", LaunchResize, Photo(), square(100), resize(linear));
+  count.operator()<ResizeBatch>("resize: 224 to 448, cubic", LaunchResize, Photo(), square(448), resize(cubic));
 }
 
 }  // namespace
