@@ -160,6 +160,18 @@ JAXDALI_HD inline void TapWeights(float f, float* w) {
   }
 }
 
+// The sum of value(row, column) of all taps. It begins with the first product, not with 0, which saves additions.
+template <int kTaps, class Value>
+JAXDALI_HD inline float WeightedSum(const float* wx, const float* wy, Value value) {
+  float sum = 0;
+  for (int j = 0; j < kTaps; j++) {
+    float line = value(j, 0) * wx[0];
+    for (int k = 1; k < kTaps; k++) line += value(j, k) * wx[k];
+    sum = j == 0 ? line * wy[0] : sum + line * wy[j];
+  }
+  return sum;
+}
+
 // Makes all channels of one output pixel. C is the number of channels; 0: any number.
 template <class T, Interp kSampling, int C = 0>
 JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* out) {
@@ -197,35 +209,28 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
     if (first_x >= 0 && first_y >= 0 && first_x + kTaps <= width && first_y + kTaps <= height) {
       const T* rows[kTaps];
       for (int j = 0; j < kTaps; j++) rows[j] = in + ((first_y + j) * width + first_x) * channels;
-      for (int64_t c = 0; c < channels; c++) {
-        float sum = 0;
-        for (int j = 0; j < kTaps; j++) {
-          const T* at = rows[j] + c;
-          float line = 0;
-          for (int k = 0; k < kTaps; k++) line += static_cast<float>(at[k * channels]) * wx[k];
-          sum += line * wy[j];
-        }
-        out[c] = ConvertTo<T>(sum);
-      }
+      for (int64_t c = 0; c < channels; c++)
+        out[c] = ConvertTo<T>(
+            WeightedSum<kTaps>(wx, wy, [&](int j, int k) { return static_cast<float>(rows[j][k * channels + c]); }));
       return;
     }
-    int64_t xs[kTaps], ys[kTaps];
+    int64_t xs[kTaps], ys[kTaps], all = 0;  // elements to a column and to a row, negative if it does not exist
     for (int k = 0; k < kTaps; k++) {
-      xs[k] = Inside(a.border, first_x + k, width);
-      ys[k] = Inside(a.border, first_y + k, height);
+      xs[k] = Inside(a.border, first_x + k, width) * channels;
+      ys[k] = Inside(a.border, first_y + k, height) * width * channels;
+      all |= xs[k] | ys[k];
+    }
+    if (all >= 0) {
+      for (int64_t c = 0; c < channels; c++)
+        out[c] = ConvertTo<T>(
+            WeightedSum<kTaps>(wx, wy, [&](int j, int k) { return static_cast<float>((in + ys[j] + xs[k])[c]); }));
+      return;
     }
     for (int64_t c = 0; c < channels; c++) {
       const float fill = a.fill[c * fill_step];
-      float sum = 0;
-      for (int j = 0; j < kTaps; j++) {
-        float line = 0;
-        for (int k = 0; k < kTaps; k++) {
-          const bool is_inside = xs[k] >= 0 && ys[j] >= 0;
-          line += (is_inside ? static_cast<float>(in[(ys[j] * width + xs[k]) * channels + c]) : fill) * wx[k];
-        }
-        sum += line * wy[j];
-      }
-      out[c] = ConvertTo<T>(sum);
+      out[c] = ConvertTo<T>(WeightedSum<kTaps>(wx, wy, [&](int j, int k) {
+        return (xs[k] | ys[j]) >= 0 ? static_cast<float>(in[ys[j] + xs[k] + c]) : fill;
+      }));
     }
   }
 }
