@@ -9,31 +9,58 @@
 
 namespace jaxdali {
 
+// Calls f(i) for i = begin ... end - 1 up to `last`. nvcc does not unroll all loops that it is told to, and then arrays
+// are in memory.
+template <int begin, int end, class F>
+JAXDALI_HD inline void Unrolled(int last, F f) {
+  if constexpr (begin < end) {
+    if (begin > last) return;
+    f(begin);
+    Unrolled<begin + 1, end>(last, f);
+  }
+}
+
+// Slide for reductions in any order, for windows of at least n values. Those that all windows have are reduced once.
+template <int n, class V, class Result, class Next, class Reduce>
+JAXDALI_HD inline void SlideInAnyOrder(int taps, Next next, Reduce reduce, Result (&result)[n]) {
+  V v[n];
+  Unrolled<0, n - 1>(n, [&](int i) { v[i] = next(); });
+  Result shared = result[0], last = result[0];
+  for (int k = n - 1; k < taps; k++) reduce(shared, next());
+  result[n - 1] = shared;
+  JAXDALI_UNROLL
+  for (int r = n - 2; r >= 0; r--) {
+    reduce(shared, v[r]);
+    result[r] = shared;
+  }
+  Unrolled<1, n>(n, [&](int r) {
+    reduce(last, next());
+    reduce(result[r], last);
+  });
+}
+
 // Reduces n windows of neighbouring positions: window r has the values r to r + taps - 1 of a sequence, and next()
 // returns its n + taps - 1 values one after another. of_tap(k) returns a function that takes the result of a window and
 // its value number k. It is called for k = 0, 1, ... in this order.
 template <int n, class V, class Result, class Next, class OfTap>
 JAXDALI_HD inline void Slide(int taps, Next next, OfTap of_tap, Result (&result)[n]) {
+  if constexpr (OfTap::kInAnyOrder)
+    if (taps >= n) return SlideInAnyOrder<n, V>(taps, next, of_tap(0), result);
   V v[n];  // the next values, from v[k % n] on, while tap k is done
-  JAXDALI_UNROLL
-  for (int i = 0; i + 1 < n; i++) v[i] = next();
+  Unrolled<0, n - 1>(n, [&](int i) { v[i] = next(); });
   auto step = [&](int k, int first) {
     v[(first + n - 1) % n] = next();
     const auto add = of_tap(k);
     JAXDALI_UNROLL
     for (int r = 0; r < n; r++) add(result[r], v[(first + r) % n]);
   };
-  int k = 0;
+  step(0, 0);  // by itself, so that the initial results need no registers
+  int k = 1;
   for (; k + n <= taps; k += n) {
     JAXDALI_UNROLL
-    for (int first = 0; first < n; first++) step(k + first, first);
+    for (int first = 1; first <= n; first++) step(k + first - 1, first % n);
   }
-  const int left = taps - k;
-  JAXDALI_UNROLL
-  for (int first = 0; first + 1 < n; first++) {
-    if (first >= left) break;
-    step(k + first, first);
-  }
+  Unrolled<1, n>(taps - k, [&](int first) { step(k + first - 1, first); });
 }
 
 // Four neighbouring elements.
@@ -47,10 +74,7 @@ template <class T>
 JAXDALI_HD inline Four LoadFour([[maybe_unused]] DType type, const void* from) {
   Four four;
   if constexpr (std::is_same_v<T, float>) {
-    uint32_t words[4];
-    ReadWords(static_cast<const uint8_t*>(from), words);
-    JAXDALI_UNROLL
-    for (int k = 0; k < 4; k++) four.v[k] = AsFloat(words[k]);
+    ReadFloats(static_cast<const float*>(from), four.v);
   } else if constexpr (std::is_same_v<T, uint8_t>) {
     const uint32_t word = ReadWord(static_cast<const uint8_t*>(from));
     JAXDALI_UNROLL
@@ -80,8 +104,7 @@ JAXDALI_HD inline void StoreFour(DType type, void* to, const Four& four) {
     for (int k = 0; k < 4; k++) v[k] = static_cast<uint32_t>(RoundToByte(four.v[k]));
     WriteWord(static_cast<uint8_t*>(to), PackBytes(v[0], v[1], v[2], v[3]));
   } else if constexpr (std::is_same_v<T, float>) {
-    const uint32_t words[4] = {AsBits(four.v[0]), AsBits(four.v[1]), AsBits(four.v[2]), AsBits(four.v[3])};
-    WriteWords(static_cast<uint8_t*>(to), words);
+    WriteFloats(static_cast<float*>(to), four.v);
   } else {
     StorePart<T>(type, to, 4, four);
   }

@@ -91,19 +91,18 @@ JAXDALI_HD inline void FindTile(const Block& block, const TilePlan& a, int64_t p
 }
 
 // Slides along the rows of the input that a tile depends on. A thread has n results of one channel in some of the rows.
-template <class In, int n>
+// kInner is TilePlan's `inner`, for which addresses are constants; 0: any.
+template <class In, int n, int kInner>
 class RowSlider {
  public:
   JAXDALI_HD RowSlider(const TilePlan& a, const Tile& t, int thread)
-      : in_(static_cast<const uint8_t*>(a.in)),
-        row_(a.row),
-        plane_(t.plane * a.n[0]),
+      : row_(static_cast<int32_t>(a.row)),
         type_(a.in_type),
         border_(a.border),
         first_y_(t.y - a.anchor[0]),
         rows_(a.n[0]),
         taps_(a.taps[1]),
-        inner_(a.inner),
+        inner_(kInner > 0 ? kInner : a.inner),
         outside_(a.outside),
         at_border_(t.is_inside ? 0 : -1) {
     const auto unit = a.row_units.Divide(static_cast<uint32_t>(thread));
@@ -115,7 +114,7 @@ class RowSlider {
     results = first >= stride || left < 0 ? 0 : left < n ? left : n;
     at = step * inner_ + channel - t.channel;
     columns_ = t.from + step;
-    in_ += channel * SizeAs<In>(type_);
+    in_ = static_cast<const uint8_t*>(a.in) + (t.plane * a.n[0] * a.row + channel) * SizeAs<In>(type_);
   }
 
   int32_t first, stride;  // the thread has rows first, first + stride, ...
@@ -123,16 +122,16 @@ class RowSlider {
   int32_t at;             // elements of a row from the tile's first to the first result
 
   // Row m of the rows that the tile depends on; `of_tap` as Slide has it.
-  template <class OfTap>
-  JAXDALI_HD void operator()(int32_t m, OfTap of_tap, float (&result)[n]) const {
+  template <class OfTap, class Result>
+  JAXDALI_HD void operator()(int32_t m, OfTap of_tap, Result (&result)[n]) const {
     int32_t y = first_y_ + m;
     if (static_cast<uint32_t>(y) >= static_cast<uint32_t>(rows_)) y = static_cast<int32_t>(Inside(border_, y, rows_));
-    const uint8_t* from = in_ + (plane_ + y) * row_ * SizeAs<In>(type_);  // unused if y < 0
+    const uint8_t* from = in_ + int64_t{y} * row_ * SizeAs<In>(type_);  // unused if y < 0
     if ((y | at_border_) >= 0) {
       from += *columns_ * SizeAs<In>(type_);
       auto next = [&] {
         const float v = LoadAs<float, In>(type_, from, 0);
-        from += inner_ * SizeAs<In>(type_);
+        from += (kInner > 0 ? kInner : inner_) * SizeAs<In>(type_);
         return v;
       };
       Slide<n, float>(taps_, next, of_tap, result);
@@ -150,8 +149,8 @@ class RowSlider {
 
  private:
   const int32_t* columns_;
-  const uint8_t* in_;
-  int64_t row_, plane_;
+  const uint8_t* in_;  // the channel's first element in the plane
+  int32_t row_;
   DType type_;
   Border border_;
   int32_t first_y_, rows_, taps_, inner_;
@@ -159,13 +158,21 @@ class RowSlider {
   int32_t at_border_;  // -1: some columns that the tile depends on are outside
 };
 
+// Calls f with the slider of a thread.
+template <class In, class F>
+JAXDALI_HD inline void WithSlider(const TilePlan& a, const Tile& t, int thread, F f) {
+  if (!a.by_steps) return f(RowSlider<In, 1, 0>(a, t, thread));
+  if constexpr (std::is_same_v<In, uint8_t>)
+    if (a.inner == 3) return f(RowSlider<In, kTileSteps, 3>(a, t, thread));
+  f(RowSlider<In, kTileSteps, 0>(a, t, thread));
+}
+
 // Reduces the rows that a tile depends on along themselves, beginning with `initial`.
-template <class In, int n, class OfTap>
-JAXDALI_HD inline void AlongRowsBy(const TilePlan& a, const Tile& t, int thread, float initial, OfTap of_tap,
-                                   TileRows* rows) {
-  const RowSlider<In, n> slide(a, t, thread);
+template <class In, int n, int kInner, class OfTap>
+JAXDALI_HD inline void AlongRowsBy(const TilePlan& a, const Tile& t, const RowSlider<In, n, kInner>& slide,
+                                   float initial, OfTap of_tap, TileRows* rows) {
   if (slide.results == 0) return;
-  const int32_t end = t.rows + a.taps[0] - 1, inner = a.inner;
+  const int32_t end = t.rows + a.taps[0] - 1, inner = kInner > 0 ? kInner : a.inner;
   float* to = reinterpret_cast<float*>(rows->values) + slide.first * kTileColumns + slide.at;
   for (int32_t m = slide.first; m < end; m += slide.stride, to += slide.stride * kTileColumns) {
     float results[n];
@@ -179,10 +186,7 @@ JAXDALI_HD inline void AlongRowsBy(const TilePlan& a, const Tile& t, int thread,
 template <class In, class OfTap>
 JAXDALI_HD inline void AlongRows(const TilePlan& a, const Tile& t, int thread, float initial, OfTap of_tap,
                                  TileRows* rows) {
-  if (a.by_steps)
-    AlongRowsBy<In, kTileSteps>(a, t, thread, initial, of_tap, rows);
-  else
-    AlongRowsBy<In, 1>(a, t, thread, initial, of_tap, rows);
+  WithSlider<In>(a, t, thread, [&](const auto& slide) { AlongRowsBy(a, t, slide, initial, of_tap, rows); });
 }
 
 // Reduces these rows across each other, and stores the tile. A thread has four results of four elements at a time.

@@ -47,6 +47,23 @@ JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
 #endif
 }
 
+// The same for floats.
+JAXDALI_HD inline void ReadFloats(const float* p, float* v) {
+#if defined(__CUDA_ARCH__)
+  const float4 four = __ldg(reinterpret_cast<const float4*>(p));
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+#else
+  std::memcpy(v, __builtin_assume_aligned(p, 16), 16);
+#endif
+}
+JAXDALI_HD inline void WriteFloats(float* p, const float* v) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<float4*>(p) = make_float4(v[0], v[1], v[2], v[3]);
+#else
+  std::memcpy(__builtin_assume_aligned(p, 16), v, 16);
+#endif
+}
+
 // Bytes `shift / 8` to `shift / 8 + 3` of the eight; shift < 32.
 JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, int shift) {
 #if defined(__CUDA_ARCH__)

@@ -18,6 +18,7 @@ JAXDALI_HD inline void AddProduct(float v, float weight, float* sum) {
 
 // Adds the products of a window's values and weights to the sums of float or Four.
 struct WeightedSum {
+  static constexpr bool kInAnyOrder = false;
   const float* weights;
 
   struct OfTap {

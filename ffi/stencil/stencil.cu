@@ -44,19 +44,29 @@ JAXDALI_NOINLINE JAXDALI_HD inline float ValueAt(const StencilArgs& a, DType typ
 
 // --- sums, maxima, minima --------------------------------------------------------------------------------------------
 
-// Functions for Slide.
+// Functions for Slide. The sums of two windows, one below the other, to which the values of a row are added.
+struct TwoSums {
+  float upper, lower;
+};
+template <bool kUpper, bool kLower>
 struct WindowSum {
-  const float* weights;
+  static constexpr bool kInAnyOrder = false;
+  const float *upper, *lower;  // the weights of the row in each window
 
   struct OfTap {
-    float weight;
-    JAXDALI_HD void operator()(float& sum, float v) const { sum += v * weight; }
+    float upper, lower;
+    JAXDALI_HD void operator()(TwoSums& sums, float v) const {
+      if (kUpper) sums.upper += v * upper;
+      if (kLower) sums.lower += v * lower;
+    }
   };
   JAXDALI_HD static constexpr float Initial() { return 0; }
-  JAXDALI_HD OfTap operator()(int64_t k) const { return {weights[k]}; }
+  JAXDALI_HD OfTap operator()(int k) const { return {kUpper ? upper[k] : 0, kLower ? lower[k] : 0}; }
 };
+using Sum = WindowSum<true, true>;
 template <bool kMax>
 struct Extreme {
+  static constexpr bool kInAnyOrder = true;
   JAXDALI_HD static constexpr float Initial() { return kMax ? -INFINITY : INFINITY; }
   JAXDALI_HD Extreme operator()(int64_t) const { return *this; }
   JAXDALI_HD void operator()(float& extreme, float v) const {
@@ -70,7 +80,8 @@ struct Extreme {
 
 template <class In, class Out, class Reduction>
 struct Windows : StencilBatch {
-  static constexpr bool kIsSum = std::is_same_v<Reduction, WindowSum>;
+  static constexpr int kBlocksPerSm = 2;
+  static constexpr bool kIsSum = std::is_same_v<Reduction, Sum>;
 
   struct Plan : StencilArgs {
     TilePlan tiles;
@@ -128,10 +139,7 @@ struct Windows : StencilBatch {
         FindTile(block, tiles, piece, &s.tile);
         if constexpr (kIsSum) {
           block.Phase([&](int thread) {
-            if (tiles.by_steps)
-              Sums<kTileSteps>(s.plan, s.tile, thread);
-            else
-              Sums<1>(s.plan, s.tile, thread);
+            WithSlider<In>(tiles, s.tile, thread, [&](const auto& slide) { Sums(s.plan, s.tile, slide); });
           });
         } else {
           constexpr float kInitial = Reduction::Initial();
@@ -143,20 +151,31 @@ struct Windows : StencilBatch {
   }
 
  private:
-  // A thread has n sums along a row at a time.
-  template <int n>
-  JAXDALI_HD static void Sums(const Plan& plan, const Tile& t, int thread) {
+  // A thread has n sums along each of two neighbouring rows at a time, which share what they read.
+  template <int n, int kInner>
+  JAXDALI_HD static void Sums(const Plan& plan, const Tile& t, const RowSlider<In, n, kInner>& slide) {
     const TilePlan& a = plan.tiles;
-    const RowSlider<In, n> slide(a, t, thread);
-    const int32_t down = a.taps[0], across = a.taps[1];
+    const int32_t down = a.taps[0], across = a.taps[1], end = slide.results ? t.rows : 0;
+    const int64_t first = t.plane * a.out_n[0] + t.y;
     const float* const weights = plan.weights;
-    for (int32_t m = slide.first; m < (slide.results ? t.rows : 0); m += slide.stride) {
-      float sums[n] = {};
-      for (int32_t dy = 0; dy < down; dy++) slide(m + dy, WindowSum{weights + dy * across}, sums);
-      int64_t to = (t.plane * a.out_n[0] + t.y + m) * a.out_row + t.column + slide.at;
+    for (int32_t m = 2 * slide.first; m < end; m += 2 * slide.stride) {
+      TwoSums sums[n] = {};
+      slide(m, WindowSum<true, false>{weights, nullptr}, sums);
+      const float* row = weights;
+      for (int32_t dy = 1; dy < down; dy++, row += across) slide(m + dy, Sum{row + across, row}, sums);
+      slide(m + down, WindowSum<false, true>{nullptr, row}, sums);
+      const DType type = a.out_type;
+      const int64_t size = SizeAs<Out>(type), step = (kInner > 0 ? kInner : a.inner) * size, pitch = a.out_row * size;
+      uint8_t* to = static_cast<uint8_t*>(a.out) + (first + m) * pitch + (t.column + slide.at) * size;
       JAXDALI_UNROLL
-      for (int r = 0; r < n; r++, to += a.inner)
-        if (r < slide.results) StoreAs<Out>(a.out_type, a.out, to, sums[r]);
+      for (int y = 0; y < 2; y++, to += pitch) {
+        if (m + y >= end) break;
+        auto store = [&](int r) { StoreAs<Out>(type, to + r * step, 0, y == 0 ? sums[r].upper : sums[r].lower); };
+        if (slide.results == n)
+          Unrolled<0, n>(n, store);
+        else
+          Unrolled<0, n>(slide.results - 1, store);
+      }
     }
   }
 
@@ -400,17 +419,18 @@ struct Medians : StencilBatch {
     if constexpr (kBytes) {
       constexpr int kHistograms = kHistogramBytes / 256 / static_cast<int>(sizeof(Count));
       if (thread >= t.columns) return;
-      Count* const counts = reinterpret_cast<Count*>(memory) + thread;
+      Count* const counts = reinterpret_cast<Count*>(memory);
       const int32_t rank = static_cast<int32_t>(a.Taps() / 2), inner = static_cast<int32_t>(a.inner);
       const int32_t down = static_cast<int32_t>(a.window[1]), across = static_cast<int32_t>(a.window[2]);
       const uint8_t* from = tile + thread;
-      int32_t median = from[down / 2 * a.pitch + across / 2 * inner], below = 0;  // below: smaller values
+      auto place = [&](const uint8_t* p) { return *p * kHistograms + thread; };  // of the count of a value
+      int32_t median = place(from + down / 2 * a.pitch + across / 2 * inner);
+      int32_t below = 0;  // smaller values
       auto count = [&](const uint8_t* p, int32_t change) {
         for (int32_t x = 0; x < across; x++, p += inner) {
-          const int32_t v = *p;
-          Count& c = counts[v * kHistograms];
-          c = static_cast<Count>(c + change);
-          below += v < median ? change : 0;
+          const int32_t at = place(p);
+          counts[at] = static_cast<Count>(counts[at] + change);
+          below += at < median ? change : 0;
         }
       };
       for (int32_t m = 0; m < down - 1; m++) count(from + m * a.pitch, 1);
@@ -418,9 +438,9 @@ struct Medians : StencilBatch {
       uint8_t* to = static_cast<uint8_t*>(a.out) + (t.plane * a.out_n[1] + t.y) * row + t.column + thread;
       for (int32_t y = 0; y < t.rows; y++, from += a.pitch, to += row) {
         count(from + (down - 1) * a.pitch, 1);
-        while (below > rank) below -= counts[--median * kHistograms];
-        for (int32_t n; below + (n = counts[median * kHistograms]) <= rank; median++) below += n;
-        *to = static_cast<uint8_t>(median);
+        while (below > rank) below -= counts[median -= kHistograms];
+        for (int32_t n; below + (n = counts[median]) <= rank; median += kHistograms) below += n;
+        *to = static_cast<uint8_t>(median / kHistograms);
         count(from, -1);
       }
     }
@@ -475,7 +495,7 @@ const char* LaunchStencil(const StencilBatch& b, const Samples& samples, void* s
   const int64_t pieces = b.out.capacity / kThreads + samples.n;
   switch (b.what) {
     case StencilReduction::kSum:
-      return LaunchWindows<WindowSum>(b, samples, stream);
+      return LaunchWindows<Sum>(b, samples, stream);
     case StencilReduction::kMax:
       return LaunchWindows<Extreme<true>>(b, samples, stream);
     case StencilReduction::kMin:
