@@ -163,14 +163,15 @@ nb::list CompactJpegs(const std::vector<Vector<const uint8_t> >& data, Rows info
   return result;
 }
 
-int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int groups) {
+int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int groups, int32_t group_bytes) {
   jpeg::ImageTable* rows = Tables(tables);
   const auto n = static_cast<int64_t>(tables.shape(0));
   if (shards <= 0 || n % shards != 0) throw nb::value_error("plan_jpeg_workspace: number of shards");
+  if (group_bytes <= 0) throw nb::value_error("plan_jpeg_workspace: group_bytes");
   int64_t most = 0;
   for (int64_t s = 0; s < shards; s++)
-    most = std::max(
-        most, jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards), subsequence_bits, groups));
+    most = std::max(most, jpeg::PlanWorkspace(rows + s * (n / shards), static_cast<int>(n / shards), subsequence_bits,
+                                              groups, group_bytes));
   return most;
 }
 
@@ -311,10 +312,11 @@ void DefineImages(nb::module_& m) {
       "a compact form, and describes each image in tables (i32[N, TABLE_WORDS]). None: the CPU must decode the file, "
       "or its coefficients would have more than `most` bytes.");
   m.def("plan_jpeg_workspace", &PlanJpegWorkspace, nb::arg("tables"), nb::arg("shards"),
-        nb::arg("subsequence_bits") = 0, nb::arg("groups") = 0,
+        nb::arg("subsequence_bits") = 0, nb::arg("groups") = 0, nb::arg("group_bytes") = jpeg::kGroupBytes,
         "Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. "
         "subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data. groups: in how "
-        "many the coefficients share memory, with at least JPEG_GROUP_BYTES of working memory for each; 0: chosen.");
+        "many the coefficients share memory, with at least group_bytes of working memory for each; 0: chosen. The "
+        "call gets the same group_bytes.");
   m.def("decode_images", &DecodeImages, nb::arg("data"), nb::arg("info"), nb::arg("out"), nb::arg("output_type"),
         nb::arg("adjust_orientation"), nb::arg("fast_idct"), nb::arg("pool"),
         "Decodes images into arrays [H, W, C] on a thread pool. Returns the status of each.");

@@ -339,9 +339,9 @@ def compact_jpegs(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(Non
     Decodes the coefficients of progressive files on a thread pool, for GPU kernels to do the rest. Returns them in a compact form, and describes each image in tables (i32[N, TABLE_WORDS]). None: the CPU must decode the file, or its coefficients would have more than `most` bytes.
     """
 
-def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0, groups: int = 0) -> int:
+def plan_jpeg_workspace(tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], shards: int, subsequence_bits: int = 0, groups: int = 0, group_bytes: int = 41943040) -> int:
     """
-    Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data. groups: in how many the coefficients share memory, with at least JPEG_GROUP_BYTES of working memory for each; 0: chosen.
+    Assigns each image its part of its shard's working memory. Returns how many bytes the largest shard needs. subsequence_bits: how many bits a thread decodes at a time; 0: chosen by the amount of data. groups: in how many the coefficients share memory, with at least group_bytes of working memory for each; 0: chosen. The call gets the same group_bytes.
     """
 
 def decode_images(data: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], info: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], out: Sequence[Annotated[NDArray, dict(order='C', device='cpu')]], output_type: int, adjust_orientation: bool, fast_idct: bool, pool: int) -> list[int]:

@@ -135,6 +135,7 @@ def decode(
                 output_type=int(kind),
                 adjust_orientation=adjust_orientation,
                 fast_idct=False,
+                group_bytes=_cpu.JPEG_GROUP_BYTES,
             )
             data = np.asarray(y.data)
             status = np.asarray(status)

@@ -147,12 +147,13 @@ int64_t CoefficientUnits(const ImageTable& row) {
 }
 
 // Divides the images into groups whose coefficients take about the same memory. Returns the end of the largest group.
-int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, const Places& before) {
+int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, int32_t group_bytes, const Places& before) {
   int64_t all = 0;
   for (int i = 0; i < n; i++) all += CoefficientUnits(rows[i]);
   if (groups == 0) {
-    groups = GroupsOf(n, all * kPlaceUnit);
-    while (groups > GroupsOf(n, (before.next + all / groups) * kPlaceUnit)) groups--;  // no more than are launched
+    groups = GroupsOf(n, all * kPlaceUnit, group_bytes);
+    // No more than are launched.
+    while (groups > GroupsOf(n, (before.next + all / groups) * kPlaceUnit, group_bytes)) groups--;
   }
   int64_t taken = 0, end = before.next;
   Places places = before;
@@ -200,7 +201,7 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
   return false;
 }
 
-int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups) {
+int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups, int32_t group_bytes) {
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {
     if (rows[i].coding == Coding::kNone) rows[i] = {};
@@ -236,7 +237,7 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups)
     }
     row.units = static_cast<uint32_t>(places.next) - row.place;
   }
-  return PlaceCoefficients(rows, n, groups, places) * kPlaceUnit;
+  return PlaceCoefficients(rows, n, groups, group_bytes, places) * kPlaceUnit;
 }
 
 }  // namespace jaxdali::jpeg

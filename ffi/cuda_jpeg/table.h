@@ -30,13 +30,13 @@ inline constexpr int kTileWidth = 128, kTileHeight = 32;  // size in pixels of a
 
 // Images are decoded in groups, one after the other, whose coefficients share memory: as much as stays in the L2 cache
 // of a large GPU. So few of them are written to its memory and read again.
-inline constexpr int64_t kGroupBytes = int64_t{40} << 20;  // the coefficients of 70 photos of 500x375
+inline constexpr int32_t kGroupBytes = 40 << 20;  // the coefficients of 70 photos of 500x375
 inline constexpr int kMostGroups = 64;
 
-// One group for each kGroupBytes. The host divides images by the bytes of their coefficients. Launches depend on
+// One group for each `group_bytes`. The host divides images by the bytes of their coefficients. Launches depend on
 // capacities only, so the size of the working memory says how many are launched; the last groups may be empty.
-inline int GroupsOf(int n, int64_t bytes) {
-  const int64_t groups = std::min<int64_t>({(bytes + kGroupBytes - 1) / kGroupBytes, n, kMostGroups});
+inline int GroupsOf(int n, int64_t bytes, int32_t group_bytes) {
+  const int64_t groups = std::min<int64_t>({(bytes + group_bytes - 1) / group_bytes, n, kMostGroups});
   return static_cast<int>(std::max<int64_t>(groups, 1));
 }
 
@@ -158,8 +158,9 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
 
 // Assigns an offset to each array of a shard's images, and a group to each image. Returns how much working memory they
 // need. `subsequence_bits` 0: chosen by the size of the data. `groups` 0: chosen so that with this memory, or more, at
-// least as many are launched.
-int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits = 0, int groups = 0);
+// least as many are launched with the same `group_bytes`.
+int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits = 0, int groups = 0,
+                      int32_t group_bytes = kGroupBytes);
 
 }  // namespace jaxdali::jpeg
 

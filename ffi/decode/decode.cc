@@ -8,7 +8,7 @@ namespace jaxdali {
 
 static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets,
                              I32 out_shapes, I32 control, ffi::Span<const int64_t> empty, I32 info, I32 tables,
-                             int32_t output_type, bool adjust_orientation, bool fast_idct,
+                             int32_t output_type, bool adjust_orientation, bool fast_idct, int32_t group_bytes,
                              ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,
                              ffi::ResultBuffer<ffi::U8> workspace) {
   Operands operands(empty);
@@ -26,6 +26,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
   (void)fast_idct;  // the kernels only have the accurate IDCT
   if (tables.dimensions().size() != 2 || tables.dimensions()[0] != out.n || tables.dimensions()[1] != jpeg::kTableWords)
     return ffi::Error::InvalidArgument("decode: tables must be i32[N, TABLE_WORDS]");
+  if (group_bytes <= 0) return ffi::Error::InvalidArgument("decode: group_bytes must be positive");
   const DecodeBatch batch{.in = in,
                           .out = out,
                           .info = rows,
@@ -33,10 +34,11 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
                           .workspace = workspace->typed_data(),
                           .workspace_size = static_cast<int64_t>(workspace->element_count()),
                           .type = static_cast<ImageType>(output_type),
-                          .adjust_orientation = adjust_orientation};
+                          .adjust_orientation = adjust_orientation,
+                          .group_bytes = group_bytes};
   return LaunchKernel(LaunchDecode, batch, device, control, status, static_cast<uint8_t*>(nullptr));
 #else
-  (void)device, (void)tables;
+  (void)device, (void)tables, (void)group_bytes;
   const auto pool = ThreadPool::Get(control.typed_data()[0]);
   const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct, {pool.get()}};
   const CallTime time;
@@ -57,6 +59,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_decode, DecodeImpl,
                                   .Attr<int32_t>("output_type")  // ImageType
                                   .Attr<bool>("adjust_orientation")
                                   .Attr<bool>("fast_idct")
+                                  .Attr<int32_t>("group_bytes")  // see jpeg::kGroupBytes; CUDA only
                                   .Ret<ffi::AnyBuffer>()         // pixels
                                   .Ret<I32>()                    // status
                                   .Ret<ffi::Buffer<ffi::U8>>(),  // working memory

@@ -77,7 +77,7 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
 }  // namespace
 
 const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* stream) {
-  return LaunchInGroups(b, samples, jpeg::GroupsOf(samples.n, b.workspace_size), stream);
+  return LaunchInGroups(b, samples, jpeg::GroupsOf(samples.n, b.workspace_size, b.group_bytes), stream);
 }
 
 }  // namespace jaxdali

@@ -97,6 +97,7 @@ struct DecodeBatch {
   int64_t workspace_size;  // bytes
   ImageType type;
   bool adjust_orientation;
+  int32_t group_bytes;  // positive; see jpeg::kGroupBytes
 };
 
 // Returns null or an error message.

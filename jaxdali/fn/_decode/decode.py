@@ -250,7 +250,8 @@ class DecodeImage(StageOperator):
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
         call = self.call(ctx)
-        y, status = _ffi.call("decode", ctx, image, ctx.spec, ctx.out[0], *call.params, scratch=ctx.scratch, **call.attrs)
+        memory = {"scratch": ctx.scratch, "group_bytes": _cpu.JPEG_GROUP_BYTES}
+        y, status = _ffi.call("decode", ctx, image, ctx.spec, ctx.out[0], *call.params, **memory, **call.attrs)
         return (y,), status
 
     def on_host(self, pool: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
