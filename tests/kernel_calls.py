@@ -83,16 +83,34 @@ def run(
 
 
 def assert_agree(case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]) -> None:
-    """Outputs equal: within 1 for integers and 1e-5 of the largest value for floats, or exactly; status exactly."""
-    np.testing.assert_array_equal(got[1], want[1], err_msg=case.note)
-    for i, code in enumerate(want[1]):
-        if code != 0:
+    """Outputs equal, as `differences` has it."""
+    lines = differences(case, got, want)
+    assert not lines, "\n".join([case.note, *lines])
+
+
+def differences(case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]) -> list[str]:
+    """What differs, a line for each sample. Outputs are equal within 1 for integers and 1e-5 of the largest value for floats, or exactly;
+    status exactly."""
+    lines = []
+    for i, (status, code) in enumerate(zip(got[1], want[1], strict=True)):
+        if status != code:
+            lines.append(f"sample {i}: status {status} instead of {code}")
+        if status != code or code != 0:
             continue
         a, b = got[0][i], want[0][i]
+        assert a.shape == b.shape
         if case.exact or a.size == 0:
-            np.testing.assert_array_equal(a, b, err_msg=case.note)
+            wrong = (a != b) & ~((a != a) & (b != b))  # NaN is equal to NaN
         else:
             largest = float(np.abs(b.astype(np.float64)).max())
             atol = 1e-5 * largest if is_float(case.dtype) else max(1, 1e-6 * largest)
             rtol = {"float16": 2**-10, "bfloat16": 2**-7}.get(case.dtype.name, 0)  # the last bit
-            np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=atol, err_msg=case.note)
+            wrong = ~np.isclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=atol, equal_nan=True)
+        if wrong.any():
+            x, y = (v[wrong].astype(np.float64) for v in (a, b))
+            first = tuple(int(k) for k in np.argwhere(wrong)[0])
+            lines.append(
+                f"sample {i}, {case.samples[i].shape} to {a.shape}: {wrong.sum()} of {a.size} differ by {np.abs(x - y).max():.3g} at most; "
+                f"first at {first}: {x[0]:.6g} instead of {y[0]:.6g}"
+            )
+    return lines

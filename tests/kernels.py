@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 from images import picture
-from kernel_calls import INTERNAL, Case, assert_agree, run
+from kernel_calls import INTERNAL, Case, differences, run
+from kernel_calls import assert_agree as assert_agree
 from ml_dtypes import bfloat16
 
 from jaxdali import _cpu
@@ -400,20 +401,37 @@ CASES = {
 
 
 def compare(kernel: str, target: str = "", device: Any = None, seed: int = 0, most: int = 0) -> int:
-    """Compares an implementation with the CPU's over all cases, or about `most`; returns their number."""
+    """Compares an implementation with the CPU's over all cases, or about `most`; returns their number.
+
+    Raises:
+      AssertionError: some differ: lists all of them, in at most 30 lines of 300 characters.
+      RuntimeError: a call failed: names its case. The cases that follow are not run.
+    """
     cpu = jax.devices("cpu")[0]
-    number = 0
+    number = runs = 0
+    wrong: list[str] = []
     cases = list(CASES[kernel](np.random.default_rng(seed)))
     for number, case in enumerate(cases[:: max(1, len(cases) // most) if most else 1], 1):
         for how in ({}, {"dense": True}, {"present": [1, 0, *[1] * (len(case.samples) - 2)], "broken": 2}):
             if how and number % 5:
                 continue
-            want = run(case, device=cpu, **how)
-            got = run(case, target, device=device or cpu, **how)
-            if how.get("present"):
-                want = ([*want[0][:1], *want[0][2:]], np.delete(want[1], 1))  # nothing is said about an absent sample's data
-                assert got[1][1] == 0
-                got = ([*got[0][:1], *got[0][2:]], np.delete(got[1], 1))
-                assert want[1][1] == INTERNAL
-            assert_agree(case, got, want)
+            name = f"case {number}{''.join(f', {key}' for key in how)}: {case.note}"
+            runs += 1
+            try:
+                want = run(case, device=cpu, **how)
+                got = run(case, target, device=device or cpu, **how)
+                if how.get("present"):
+                    got[0][1] = want[0][1] = np.zeros_like(want[0][1])  # nothing is said about an absent sample's data
+                    assert (want[1][1], want[1][2]) == (0, INTERNAL)
+                if lines := differences(case, got, want):
+                    wrong.append(f"{name}: {len(lines)} of {len(want[1])} samples: {lines[0]}")
+            except AssertionError as e:
+                wrong.append(f"{name}: {' '.join(str(e).split())}")
+            except Exception as e:
+                before = "".join(f"\n{line[:300]}" for line in wrong[:30])
+                raise RuntimeError(f"{kernel}: {name}: {type(e).__name__}: {str(e)[:300]}; {len(wrong)} differed before{before}") from e
+    if wrong:
+        more = [f"and {len(wrong) - 29} more"] if len(wrong) > 30 else []
+        lines = [line[:300] for line in wrong[: 29 if more else 30]] + more
+        raise AssertionError("\n".join([f"{kernel}: {len(wrong)} of {runs} batches differ", *lines]))
     return number

@@ -1,25 +1,27 @@
-"""Decoding of a batch of JPEGs by the CUDA kernels, beside nvJPEG through torchvision in the same process; see run.sh.
+"""Decoding of a batch of JPEGs by the CUDA kernels, beside nvJPEG through torchvision (bench_nvjpeg.py); see run.sh.
 
     python tests/gpu/bench_decode.py [--images 256] [--rounds 15] [--dry-run]
 
-The images have 500x375 pixels or a few more or less, about 105 KB, 4:2:0. Contenders take turns; medians. nvJPEG gets its bytes from
-the host, as `decode_jpeg` wants them, so the row to compare it with is the one "with the transfer". "In a row": eight
-batches are asked for before the first is waited for. XLA should not take all memory for itself: XLA_PYTHON_CLIENT_PREALLOCATE=false.
+The images are those of gpu_photos.py. Our contenders take turns; medians. nvJPEG is measured in a process of its own, after all of ours
+is printed. It gets its bytes from the host, as `decode_jpeg` wants them, so the row to compare it with is the one "with the transfer".
+"In a row": eight batches are asked for before the first is waited for. XLA should not take all memory for itself:
+XLA_PYTHON_CLIENT_PREALLOCATE=false.
 """
 
 import pathlib
 import statistics
-import tempfile
+import subprocess
+import sys
 import time
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gpu_photos
 import jax
 import jax.numpy as jnp
 import measuring
 import numpy as np
-from photos import describe, make_photos
 
 from jaxdali import _cpu
 from jaxdali import types as dali_types
@@ -28,15 +30,17 @@ from jaxdali._core.ragged import Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
 from jaxdali.fn._decode import decode as _decode
 
-SHAPES = [((500, 375), 0.75), ((375, 500), 0.25)]
 IN_A_ROW = 8
 TARGET = 3  # times nvJPEG
 
 
 class Batch:
-    """Encoded images as the pipeline hands them to the decoder: on the host (`operands`), and what turns them into pixels (`decode`)."""
+    """Encoded images as the pipeline hands them to the decoder: on the host (`operands`), and what turns them into pixels (`decode`).
 
-    def __init__(self, files: Sequence[bytes], target: str, with_tables: bool, pool: int):
+    `group_bytes`: how many bytes of coefficients the kernels keep at a time.
+    """
+
+    def __init__(self, files: Sequence[bytes], target: str, with_tables: bool, pool: int, group_bytes: int = _cpu.JPEG_GROUP_BYTES):
         n = len(files)
         begin = time.perf_counter()
         p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
@@ -49,7 +53,7 @@ class Batch:
         scratch = 0
         if with_tables:
             _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, np.ones(n, bool), tables, pool)
-            scratch = _cpu.plan_jpeg_workspace(tables, 1)
+            scratch = _cpu.plan_jpeg_workspace(tables, 1, group_bytes=group_bytes)
             assert tables[:, 0].all(), "not all of the images are for the kernels"
         self.seconds_on_host = time.perf_counter() - begin
         shapes = _decode.output_shapes(info, dali_types.RGB, False)
@@ -71,6 +75,7 @@ class Batch:
                 output_type=int(dali_types.RGB),
                 adjust_orientation=False,
                 fast_idct=False,
+                group_bytes=group_bytes,
             )
             return y.data, status
 
@@ -81,32 +86,27 @@ class Batch:
         return [host[o * 64 : o * 64 + s.prod()].reshape(s) for o, s in zip(self.offsets, self.shapes, strict=True)]
 
 
-def nvjpeg(files: Sequence[bytes], dry_run: bool) -> Callable[[], Any] | None:
-    """Decodes with torchvision; None where there is none."""
+def nvjpeg_seconds(args: Any, n: int, rounds: int) -> float:
+    """Of a batch. 0: not known. What its process says is printed."""
+    command = [sys.executable, str(pathlib.Path(__file__).with_name("bench_nvjpeg.py")), str(n), str(rounds), *["--dry-run"] * args.dry_run]
     try:
-        import torch
-        from torchvision.io import ImageReadMode, decode_jpeg  # pyright: ignore[reportMissingImports]
-    except ImportError as e:
-        print(f"Without torchvision: {e}\n")
-        return None
-    encoded = [torch.frombuffer(bytearray(f), dtype=torch.uint8) for f in files]
-
-    def decode():
-        result = decode_jpeg(encoded, mode=ImageReadMode.RGB, device="cpu" if dry_run else "cuda")
-        if not dry_run:
-            torch.cuda.synchronize()
-        return result
-
-    return decode
+        process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        print("nvJPEG is not measured: it took more than 60 s", flush=True)
+        return 0
+    *lines, last = process.stdout.strip().splitlines() or [""]
+    if process.returncode:
+        print("nvJPEG is not measured:", *[line[:200] for line in [*lines[-3:], last]], sep="\n    ", flush=True)
+        return 0
+    print(*lines, sep="\n", flush=True)
+    return float(last)
 
 
 def main():
     args = measuring.arguments(__doc__, images=256, rounds=15)
     n, rounds = (8, 2) if args.dry_run else (args.images, args.rounds)
-    with tempfile.TemporaryDirectory() as folder:
-        root = make_photos(pathlib.Path(folder), n, 1, shapes=SHAPES, sigma=(12, 30))
-        print(f"\n{describe(root)}")
-        files = [f.read_bytes() for f in sorted(root.rglob("*.jpg"))]
+    files = [path.read_bytes() for path in gpu_photos.make(n)]
+    print(f"\n{n} JPEGs of about 500x375, {sum(map(len, files)) / n / 1e3:.0f} KB each", flush=True)
 
     pool = _cpu.pool_create(4)
     device, cpu = measuring.device(args.dry_run), jax.devices("cpu")[0]
@@ -130,7 +130,7 @@ def main():
         want = reference.images(jax.block_until_ready(reference.decode(*reference.operands)[0]))
         seconds_cpu = time.perf_counter() - begin
     different = sum(not np.array_equal(a, b) for a, b in zip(got, want, strict=True))
-    print(f"Images whose pixels differ from libjpeg-turbo's: {different} of {n}")
+    print(f"Images whose pixels differ from libjpeg-turbo's: {different} of {n}", flush=True)
 
     contenders: dict[str, Callable[[], Any]] = {
         "bytes on the device": lambda: on_device(1),
@@ -139,37 +139,30 @@ def main():
         "with the transfer, in a row": lambda: with_transfer(IN_A_ROW),
         "the transfer alone": lambda: jax.block_until_ready(jax.device_put(batch.operands, device)),
     }
-    peer = nvjpeg(files, args.dry_run)
-    if peer is not None:
-        other = [np.moveaxis(x.cpu().numpy(), 0, -1).astype(np.int32) for x in peer()]
-        print(f"nvJPEG's pixels differ by {np.mean([np.abs(a - b).mean() for a, b in zip(other, want, strict=True)]):.2f} on average")
-        contenders["nvJPEG (torchvision)"] = peer
     times = measuring.interleaved(contenders, rounds)
-    each = {name: statistics.median(t) / (IN_A_ROW if "in a row" in name else 1) for name, t in times.items()}
-    base = each.get("nvJPEG (torchvision)")
+    calls = {name: IN_A_ROW if "in a row" in name else 1 for name in times}
+    each = {name: statistics.median(t) / calls[name] for name, t in times.items()}
     measuring.table(
-        ("decode", "ms per batch", "fastest", "images/s", f"times nvJPEG (target {TARGET})"),
-        [
-            (
-                name,
-                f"{seconds * 1e3:.3f}",
-                f"{min(times[name]) / (IN_A_ROW if 'in a row' in name else 1) * 1e3:.3f}",
-                f"{n / seconds:,.0f}",
-                f"{base / seconds:.2f}" if base and "alone" not in name else "",
-            )
-            for name, seconds in each.items()
-        ],
+        ("decode", "ms per batch", "fastest", "images/s"),
+        [(name, f"{s * 1e3:.3f}", f"{min(times[name]) / calls[name] * 1e3:.3f}", f"{n / s:,.0f}") for name, s in each.items()],
     )
     print(
         f"On the host, once: packing {batch.seconds_packing * 1e3:.1f} ms, headers and tables {batch.seconds_on_host * 1e3:.1f} ms; "
         f"decoding there {seconds_cpu * 1e3:.0f} ms.\nWorkspace: {batch.scratch / 1e6:.0f} MB for {batch.bytes / 1e6:.1f} MB of JPEG and "
-        f"{sum(map(np.prod, batch.shapes)) / 1e6:.0f} MB of pixels."
+        f"{sum(map(np.prod, batch.shapes)) / 1e6:.0f} MB of pixels.",
+        flush=True,
     )
     with jax.default_device(device):
         kernels = measuring.kernel_times(lambda: on_device(1))
     if kernels:
         measuring.table(("kernel", "ms per batch"), [(f"`{name[:110]}`", f"{ms:.4f}") for name, ms in kernels])
     _cpu.pool_destroy(pool)
+    if peer := nvjpeg_seconds(args, n, rounds):
+        print(f"nvJPEG (torchvision), bytes on the host: {peer * 1e3:.3f} ms per batch, {n / peer:,.0f} images/s", flush=True)
+        measuring.table(
+            ("decode", f"times nvJPEG (target {TARGET})"),
+            [(name, f"{peer / seconds:.2f}") for name, seconds in each.items() if "alone" not in name],
+        )
     if different:
         raise SystemExit("wrong pixels")
 

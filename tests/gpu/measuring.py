@@ -93,14 +93,22 @@ def copy_bandwidth(dry_run: bool) -> float:
     return 2 * 8 * x.nbytes / median(several, 5)
 
 
+def head(columns: Sequence[str]) -> None:
+    """Prints the head of a table in Markdown; all columns but the first are aligned to the right."""
+    print(f"\n| {' | '.join(columns)} |\n|---|" + "--:|" * (len(columns) - 1), flush=True)
+
+
+def row(cells: Sequence[str]) -> None:
+    """Prints a row of a table at once."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table in Markdown; all columns but the first are aligned to the right."""
-    print()
-    print(f"| {' | '.join(columns)} |")
-    print("|---|" + "--:|" * (len(columns) - 1))
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
-    print()
+    """Prints a table in Markdown."""
+    head(columns)
+    for cells in rows:
+        row(cells)
+    print(flush=True)
 
 
 def kernel_times(f: Callable[[], Any], calls: int = 5) -> list[tuple[str, float]]:
