@@ -228,7 +228,7 @@ class _TensorList:
         self._samples: Sequence[Any] = data if isinstance(data, DeviceSamples) else list(data) if self._dense is None else ()
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
-        first = self._dense if self._dense is not None else self._samples[0] if self._samples else None
+        first = self._dense if self._dense is not None else next(self._in_place(), None)
         if first is None:
             self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0
         else:
@@ -310,6 +310,11 @@ class _TensorList:
     def _stack(self, samples: list[Any]) -> Any:
         raise NotImplementedError
 
+    def _in_place(self) -> Iterator[Any]:
+        """The samples of a list, those of `DeviceSamples` as views of its memory."""
+        samples = self._samples
+        return (samples.view(i) for i in range(len(samples))) if isinstance(samples, DeviceSamples) else iter(samples)
+
     def _whole(self) -> Any:
         """The batch as one array. A list of samples is stacked once, on first use."""
         if self._dense is None:
@@ -318,7 +323,7 @@ class _TensorList:
                     f"the samples of this batch differ in shape ({sorted(set(self.shape()))[:4]} ...), so they can't become one tensor; "
                     "take them one by one with [i] or at(i)"
                 )
-            self._dense = self._stack(list(self._samples)) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
+            self._dense = self._stack(list(self._in_place())) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
             self._samples = ()
         return self._dense
 
@@ -431,7 +436,7 @@ class TensorListGPU(_TensorList):
 
     def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
         """Copies all samples, one after the other, to memory at `ptr`; see `TensorGPU.copy_to_external`."""
-        _copy_from_device([self._dense] if self._dense is not None else list(self._samples), ptr, cuda_stream)
+        _copy_from_device([self._dense] if self._dense is not None else list(self._in_place()), ptr, cuda_stream)
 
 
 if not _TYPE_CHECKING:

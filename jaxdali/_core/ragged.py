@@ -130,9 +130,15 @@ class DeviceSamples(Sequence[jax.Array]):
         return len(self.shapes)
 
     def __getitem__(self, i: Any) -> Any:
-        return self._part(self.starts[i], self.shapes[i], copy=True)
+        # Its memory is its own, for it may be donated. On a GPU, DLPack can't copy; so it crosses to the host and back.
+        with jax.enable_x64(True):
+            return jax.device_put(np.array(self.view(i)), *self.data.devices())
 
-    def _part(self, start: int, shape: tuple[int, ...], copy: bool | None = None) -> jax.Array:
+    def view(self, i: int) -> jax.Array:
+        """A sample in the array's own memory."""
+        return self._part(self.starts[i], self.shapes[i])
+
+    def _part(self, start: int, shape: tuple[int, ...]) -> jax.Array:
         (device,) = self.data.devices()
         with jax.enable_x64(True):  # or else JAX narrows it
             if not math.prod(shape):
@@ -140,7 +146,7 @@ class DeviceSamples(Sequence[jax.Array]):
             if device.platform == "tpu":  # has no DLPack
                 return jax.lax.dynamic_slice(self.data, (start,), (math.prod(shape),)).reshape(shape)
             # Who reads memory by its address does not wait for the program that writes it.
-            return jax.dlpack.from_dlpack(_Sample(self.data.block_until_ready(), start, shape), device=device, copy=copy)
+            return jax.dlpack.from_dlpack(_Sample(self.data.block_until_ready(), start, shape), device=device)
 
     def of(self, samples: Sequence[int]) -> DeviceSamples:
         """Some of the samples."""
