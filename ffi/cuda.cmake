@@ -35,7 +35,7 @@ endfunction()
 # The CUDA kernels compiled as C++. The same blocks and threads run in a loop on the host, see ffi/common/launch.h.
 if(JAXDALI_EMULATED)
   set(emulated)
-  foreach(kernel ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
+  foreach(kernel ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu ffi/common/pinned.cu)
     string(REGEX REPLACE "^ffi/(.*)\\.cu$" "${CMAKE_BINARY_DIR}/emulated/\\1.cc" source "${kernel}")
     file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"${kernel}\"\n")
     list(APPEND emulated "${source}")
@@ -91,7 +91,7 @@ message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}; ta
 
 set(CMAKE_CUDA_STANDARD 17)  # Debian's CMake 3.25 does not support C++20 with nvcc 13
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-add_library(jaxdali_cuda OBJECT ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu)
+add_library(jaxdali_cuda OBJECT ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu ffi/common/pinned.cu)
 set_target_properties(jaxdali_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_VISIBILITY_PRESET hidden)
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")

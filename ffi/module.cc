@@ -1,6 +1,7 @@
 // The module `_cpu`: the handlers as capsules, and the functions for the host pass, which module_*.cc define. With
 // JAXDALI_CUDA it is `_cuda` (and the tests' `_emulated`): the handlers that launch CUDA kernels.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -18,6 +19,7 @@
 #ifdef JAXDALI_CUDA
 #include "ffi/common/cuda_version.h"
 #include "ffi/common/kernel_list.h"
+#include "ffi/common/pinned.h"
 extern "C" const char* jaxdali_load_kernels(int device);  // launch.h
 #endif
 
@@ -58,6 +60,21 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
       "The version of jaxdali, CUDA version and GPU architectures, by name.");
   m.def("driver_problem", &jaxdali::DriverProblem,
         "Why this machine's driver can't run the kernels. Empty: it can, or there is no driver.");
+  m.def(
+      "pinned",
+      [](int64_t bytes, int device) -> nb::object {
+        void* memory = nullptr;
+        {
+          nb::gil_scoped_release release;
+          memory = jaxdali::AllocatePinned(bytes, device);
+        }
+        if (!memory) return nb::none();
+        nb::capsule owner(memory, [](void* p) noexcept { jaxdali::FreePinned(p); });
+        const auto size = static_cast<size_t>(bytes);
+        return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1> >(memory, {size}, owner));
+      },
+      nb::arg("bytes"), nb::arg("device"),
+      "Allocates page-locked memory (u8[bytes]), from which GPUs copy by themselves. None: there is no more.");
 #ifdef JAXDALI_EMULATED
   m.def(
       "kernels",

@@ -194,10 +194,10 @@ class Executor:
 
     @property
     def reads_aside(self) -> bool:
-        """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only for many threads:
-        few are busy anyway, and it takes the memory of one more batch."""
+        """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only for an accelerator
+        or many threads: few are busy anyway, and it takes the memory of one more batch."""
         lists = bool(self.sources) and not self.reader.asks and all(s.movable for s in self.sources.values())
-        return lists and self.resources.num_threads >= MANY_THREADS
+        return lists and (self.shards.accelerator or self.resources.num_threads >= MANY_THREADS)
 
     @property
     def launches(self) -> int:

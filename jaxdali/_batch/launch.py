@@ -288,8 +288,9 @@ class Launcher:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
             if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX can't shard a NumPy array
                 arguments = jax.device_put(arguments, shards.local)
+            placed = jax.device_put(arguments, shards.local) if shards.accelerator else arguments  # see Note [Pinned memory]
             with contextlib.nullcontext() if program in self._compiled else stored():
-                exports, codes, times = program.run(*arguments)
+                exports, codes, times = program.run(*placed)
             self._compiled.add(program)
         except jax.errors.JaxRuntimeError as e:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):

@@ -56,7 +56,7 @@ class RunResources:
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
         self.of_operators: dict[str, Any] = {}
-        self.pool = BufferPool()
+        self.pool = BufferPool(functools.partial(_ffi.pinned_memory, shards.primaries[0]))
         self.output_reuse = OutputReuse()
         self._pools: dict[int, int] = {}
         if options.pool_id is None:

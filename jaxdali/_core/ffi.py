@@ -28,6 +28,7 @@ for _name, _capsule in _cpu.targets().items():
 
 
 _loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA kernels into a GPU, returns an error message
+_pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
 
 
@@ -58,6 +59,7 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
     for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
     _loaders["jaxdali"] = cuda.load_kernels
+    _pinned.append(cuda.pinned)
     kernels = frozenset(name.removeprefix("jaxdali_") for name in cuda.targets())
     return f"loaded: {', '.join(sorted(kernels))} (CUDA {info['cuda']}, {info['architectures']})", kernels
 
@@ -102,6 +104,11 @@ def load_kernels(device: jax.Device):
             if problem := load(device.local_hardware_id):
                 raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {device}: {problem}")
             _loaded.add(key)
+
+
+def pinned_memory(device: jax.Device, size: int) -> np.ndarray | None:
+    """Page-locked memory ``u8[size]`` for a device. None: the device is no NVIDIA GPU with kernels, or there is no more."""
+    return _pinned[0](size, device.local_hardware_id) if _pinned and is_cuda(device) else None
 
 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:

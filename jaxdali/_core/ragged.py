@@ -322,15 +322,26 @@ def is_lent(x: np.ndarray) -> bool:
     return isinstance(base, _Memory) and x.flags.c_contiguous and x.ctypes.data == base.__array_interface__["data"][0]
 
 
+LEAST_PINNED = 1 << 16  # bytes; XLA copies smaller arrays as fast
+
+
+# Note [Pinned memory]
+# A GPU copies from page-locked memory only. XLA copies other memory into its own page-locked one first, and a program that reads it is not
+# dispatched until that is done: 4.3 ms for 27 MB of JPEG files on a machine with an H100. From page-locked memory the GPU copies them in
+# 0.7 ms. So on NVIDIA GPUs the buffers that files are read into are page-locked, and `jax.device_put` gets them.
 class BufferPool:
     """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy.
 
     It keeps a few buffers per size, and none of a size that was not requested among the last `FORGOTTEN` buffers.
+
+    Args:
+      pinned: allocates page-locked memory ``u8[size]`` for large buffers, see Note [Pinned memory]; None: there is no more.
     """
 
     FORGOTTEN, MOST_FREE = 256, 16
 
-    def __init__(self):
+    def __init__(self, pinned: Callable[[int], np.ndarray | None] = lambda size: None):
+        self._pinned = pinned
         self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
         self._asked = 0
         self._lock = threading.Lock()
@@ -350,7 +361,9 @@ class BufferPool:
         try:
             memory = free.pop()
         except IndexError:
-            whole = np.empty(room + 64, np.uint8)
+            whole = self._pinned(room + 64) if room >= LEAST_PINNED else None
+            if whole is None:
+                whole = np.empty(room + 64, np.uint8)
             memory = whole, -(-whole.ctypes.data // 64) * 64
         return lent(memory, memory[1], shape, dtype, free)
 

@@ -57,3 +57,26 @@ def test_samples_of_many_shapes_compile_nothing(dtype, dlpack_of_cuda):
         for got in (array, copied.at(i), iterated[i]):
             assert got.dtype == dtype
             np.testing.assert_array_equal(got, x)
+
+
+def test_large_buffers_are_page_locked():
+    """Large ones come from the allocator, and from ordinary memory when it has no more; their memory is used again."""
+    asked = []
+
+    def pinned(size):
+        asked.append(size)
+        return np.zeros(size, np.uint8) if len(asked) < 3 else None
+
+    pool = BufferPool(pinned)
+    pool.empty((1, 100), np.uint8)
+    assert not asked
+    buffers = [pool.empty((2, LEAST_PINNED), np.uint8) for _ in range(3)]
+    assert len(asked) == 3
+    assert len({x.ctypes.data for x in buffers}) == 3
+    for i, x in enumerate(buffers):
+        assert x.ctypes.data % 64 == 0
+        x[:] = i
+    first = buffers[0].ctypes.data
+    del buffers[0], x
+    assert pool.empty((2, LEAST_PINNED), np.uint8).ctypes.data == first
+    assert len(asked) == 3

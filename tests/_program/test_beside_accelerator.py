@@ -1,5 +1,6 @@
 """Accelerators without native kernels, emulated by CPU devices: native operators run on the first CPU device instead."""
 
+import collections
 import types
 from typing import Any
 
@@ -16,6 +17,7 @@ from jaxdali import fn
 from jaxdali._batch import launch, outputs
 from jaxdali._core import ffi as _ffi
 from jaxdali._pipeline import schedule
+from jaxdali._program import program
 from jaxdali._program.sharding import Shards
 from jaxdali.backend import TensorGPU, TensorListCPU, TensorListGPU
 from jaxdali.plugin.jax import data_iterator
@@ -73,6 +75,25 @@ def test_same_batches_as_without(monkeypatch, sharding, kernels, count):
     for name, value in batch.items():
         assert value.sharding == sharding
         np.testing.assert_array_equal(value, expected[name])
+
+
+@pytest.mark.parametrize("sharding", [lambda: on(1, 2), lambda: on(1, 3)], ids=["mesh of 1", "mesh of 2"])
+def test_arguments_are_on_the_accelerator_before_a_program_begins(monkeypatch, sharding):
+    """A program of a GPU waits for copies of NumPy arrays, see Note [Pinned memory]."""
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
+    monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(("resize", "warp")))
+    jit, arguments = program._jit, []
+
+    def spied(segment, *options):
+        run = jit(segment, *options)
+        return lambda *args: arguments.extend((segment.on_device, x) for x in jax.tree.leaves(args)) or run(*args)
+
+    monkeypatch.setattr(program, "_jit", spied)
+    monkeypatch.setattr(program, "_programs", collections.OrderedDict())
+    second_batch(sharding())
+    assert {on_device for on_device, _ in arguments} == {True, False}
+    for on_device, x in arguments:
+        assert not on_device or isinstance(x, jax.Array)
 
 
 def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):

@@ -1,0 +1,14 @@
+#ifndef JAXDALI_FFI_COMMON_PINNED_H_
+#define JAXDALI_FFI_COMMON_PINNED_H_
+
+#include <cstdint>
+
+namespace jaxdali {
+
+// Allocates page-locked memory of the host, from which a GPU copies by itself. Returns null if there is none.
+void* AllocatePinned(int64_t bytes, int device);
+void FreePinned(void* memory);
+
+}  // namespace jaxdali
+
+#endif  // JAXDALI_FFI_COMMON_PINNED_H_
