@@ -48,17 +48,20 @@ struct Batch {
   int64_t dense[8];
 
   JAXDALI_HD int64_t dim(int i, int d) const { return offsets ? shapes[static_cast<int64_t>(i) * ndim + d] : dense[d]; }
-  JAXDALI_HD int64_t size(int i) const {
+  JAXDALI_NOINLINE JAXDALI_HD int64_t size(int i) const {
     int64_t s = 1;
+    JAXDALI_UNROLL_BY(1)
     for (int d = 0; d < ndim; d++) s *= dim(i, d);
     return s;
   }
   JAXDALI_HD int64_t start(int i) const { return offsets ? offsets[i] * kAlignment : i * size(i); }
   // Whether sample i lies inside the buffer. Kernels check this once per sample, because shapes are data.
   JAXDALI_NOINLINE JAXDALI_HD bool valid(int i) const {
+    JAXDALI_UNROLL_BY(1)
     for (int d = 0; d < ndim; d++)
       if (dim(i, d) < 0) return false;
-    return start(i) >= 0 && start(i) + size(i) <= capacity;
+    const int64_t n = size(i), first = offsets ? offsets[i] * kAlignment : i * n;
+    return first >= 0 && first + n <= capacity;
   }
   template <class T>
   JAXDALI_HD T* sample(int i) const {

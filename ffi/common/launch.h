@@ -97,8 +97,16 @@ class Divisor {
   Divisor() = default;
   JAXDALI_HD explicit Divisor(int64_t n) : n_(n), multiplier_(0), shift_(31) {
     if (n < 1 || n >> 31 != 0) return;  // the quotient is 0
+#if defined(__CUDA_ARCH__)
+    shift_ += 32 - __clz(static_cast<int>(n) - 1);
+    // 2^shift_ / n in double, which is one too large at most, takes fewer instructions than a 64-bit division.
+    uint64_t quotient = static_cast<uint64_t>(static_cast<double>(uint64_t{1} << shift_) / static_cast<double>(n));
+    if (quotient * static_cast<uint64_t>(n) > uint64_t{1} << shift_) quotient--;
+#else
     while (int64_t{1} << (shift_ - 31) < n) shift_++;
-    multiplier_ = static_cast<uint32_t>((uint64_t{1} << shift_) / static_cast<uint64_t>(n) + 1);
+    const uint64_t quotient = (uint64_t{1} << shift_) / static_cast<uint64_t>(n);
+#endif
+    multiplier_ = static_cast<uint32_t>(quotient + 1);
   }
   JAXDALI_HD int64_t n() const { return n_; }
   struct Result32 {
@@ -282,10 +290,10 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 
 // --- kernels that work on each sample of a batch separately ----------------------------------------------------------
 //
-// Two launches. The first has one block: each thread computes the plan of a sample, which is what the kernel has to
-// know of it, and the number of pieces of its work. The second has as many blocks as run at once, or a few times as
-// many. All pieces of all samples form one sequence, and each block gets an equal part of it, from one sample or from
-// several neighbouring ones.
+// Two launches. In the first, a thread computes the plan of a sample, which is what the kernel has to know of it, and
+// the number of pieces of its work. The second has as many blocks as run at once, or a few times as many. All pieces of
+// all samples form one sequence, and each block gets an equal part of it, from one sample or from several neighbouring
+// ones.
 //
 //   struct Kernel {
 //     Batch in, out;
@@ -293,53 +301,83 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 //     JAXDALI_HD Status Prepare(int i, Plan*) const;        // one thread: sample i's
 //     JAXDALI_HD static int64_t CountPieces(const Plan&);
 //     Parts parts;
-//     struct Shared { int slot; Plan plan; ... };
+//     struct Shared { Plan plan; ... };
 //     template <class Block>
 //     JAXDALI_HD void operator()(const Block&, Shared&) const;  // calls parts.ForEach
 //   };
 
 struct Parts {
   Samples samples;
-  int32_t grid;  // blocks of the second launch
+  int32_t grid;          // blocks of the second launch
+  int32_t group = 1;     // samples that a block of the first launch plans
+  int32_t planners = 0;  // blocks of the first launch
 
   static constexpr int64_t kPlan = kPlanBytes - 16;
+  // Threads of a block that plan at the same time, one of each warp: their paths differ, and so would their addresses.
+  static constexpr int kPlanning = kThreads / 32;
+  static constexpr int kMostPlanners = 128;  // the second launch adds up what they have counted
 
-  template <class Plan>
-  JAXDALI_HD Plan* PlanOf(int i) const {
-    static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= kPlan && sizeof(Plan) % 4 == 0);
-    return reinterpret_cast<Plan*>(samples.plans + i * kPlan);
+  // Samples are spread over many blocks, since the plan of one takes thousands of instructions.
+  void SpreadPlanning() {
+    group = std::max((samples.n + kMostPlanners - 1) / kMostPlanners, kPlanning);
+    planners = (samples.n + group - 1) / group;
   }
-  // [n + 1]: the first piece of each sample, then the total number.
-  JAXDALI_HD int64_t* Firsts() const { return reinterpret_cast<int64_t*>(samples.plans + samples.n * kPlan); }
+
+  JAXDALI_HD uint8_t* PlanOf(int i) const { return samples.plans + i * kPlan; }
+  // [n]: the pieces of each sample.
+  JAXDALI_HD int64_t* Counts() const { return reinterpret_cast<int64_t*>(samples.plans + samples.n * kPlan); }
+  // [planners]: the pieces of each group.
+  JAXDALI_HD int64_t* Totals() const { return Counts() + samples.n; }
+
+  // The pieces of a block. In all there are too few for the blocks' parts of them to exceed 31 bits.
+  struct Share {
+    int32_t left;  // how many
+    int32_t slot;  // the sample that contains the first one
+    int64_t skip;  // pieces of this sample before it
+  };
+  // The loops have no exits, so that their loads don't wait for each other.
+  JAXDALI_NOINLINE JAXDALI_HD Share Find(int index) const {
+    const int64_t *totals = Totals(), *counts = Counts();
+    int64_t total = 0;
+    JAXDALI_UNROLL_BY(8)
+    for (int g = 0; g < planners; g++) total += totals[g];
+    const int64_t at = Divide(total * index, grid).quotient, end = Divide(total * (index + 1), grid).quotient;
+    int64_t before = 0, first = 0;
+    int inside = 0;
+    JAXDALI_UNROLL_BY(8)
+    for (int g = 0; g < planners; g++) {
+      before += totals[g];
+      if (before <= at) first = before, inside = g + 1;
+    }
+    const int begin = inside * group, most = samples.n - begin < group ? samples.n - begin : group;
+    before = first;
+    int slot = begin;
+    JAXDALI_UNROLL_BY(8)
+    for (int k = 0; k < most; k++) {
+      before += counts[begin + k];
+      if (before <= at) first = before, slot = begin + k + 1;
+    }
+    return {static_cast<int32_t>(end - at), slot, at - first};
+  }
 
   // Calls work(first, end) with the pieces of each sample that belong to the block, with the sample's plan in `shared`.
   template <class Block, class Shared, class Work>
   JAXDALI_HD void ForEach(const Block& block, Shared& s, Work work) const {
-    const int64_t* first = Firsts();
-    const int64_t total = first[samples.n], end = total * (block.index + 1) / grid;
-    int64_t at = total * block.index / grid;
-    if (at >= end) return;
-    block.Phase([&](int thread) {
-      for (int i = thread; i < samples.n; i += kThreads)
-        if (first[i] <= at && at < first[i + 1]) s.slot = i;
-    });
+    auto [left, slot, skip] = Find(block.index);
+    if (left == 0) return;
     for (;;) {
-      block.Phase([&](int thread) {  // by memcpy: compilers may reorder a plan that is read as words
-        const void* from = PlanOf<decltype(s.plan)>(s.slot);
+      block.Phase([&, from = PlanOf(slot)](int thread) {  // by memcpy: compilers may reorder a plan read as words
         for (size_t k = 4 * static_cast<size_t>(thread); k < sizeof s.plan; k += 4 * kThreads)
           std::memcpy(__builtin_assume_aligned(reinterpret_cast<uint8_t*>(&s.plan) + k, 4),
-                      __builtin_assume_aligned(static_cast<const uint8_t*>(from) + k, 4), 4);
+                      __builtin_assume_aligned(from + k, 4), 4);
       });
-      const int64_t begin = first[s.slot], until = first[s.slot + 1] < end ? first[s.slot + 1] : end;
-      work(at - begin, until - begin);
-      if (until == end) return;
-      at = until;
-      block.Phase([&](int thread) {
-        if (thread > 0) return;
-        do {
-          s.slot++;
-        } while (first[s.slot + 1] <= at);
-      });
+      const int64_t count = Counts()[slot] - skip, end = skip + (count < left ? count : left);
+      left -= static_cast<int32_t>(end - skip);
+      slot++;
+      work(skip, end);
+      skip = 0;
+      if (left == 0) return;
+      while (Counts()[slot] == 0) slot++;
     }
   }
 };
@@ -347,36 +385,54 @@ struct Parts {
 // The first launch. It also writes the status of the samples.
 template <class Kernel>
 struct PlanSamples {
+  using Plan = typename Kernel::Plan;
+  static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= Parts::kPlan && sizeof(Plan) % 4 == 0);
+
   Kernel kernel;
 
   struct Shared {
-    int64_t row[kThreads];
-    int64_t before;
+    struct alignas(16) Aligned {
+      Plan plan;
+    };
+    Aligned plans[Parts::kPlanning];
+    int64_t counts[Parts::kPlanning];
+    int64_t total;
   };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const Parts& parts = kernel.parts;
-    const Samples& samples = parts.samples;
-    block.Phase([&](int thread) {
-      if (thread == 0) s.before = parts.Firsts()[0] = 0;
-    });
-    for (int base = 0; base < samples.n; base += kThreads) {
-      block.Phase([&](int thread) { s.row[thread] = base + thread < samples.n ? PiecesOf(base + thread) : 0; });
-      ScanBlock(block, s.row, [](int64_t a, int64_t b) { return a + b; });
+    const int first = block.index * parts.group, all = parts.samples.n - first;
+    const int n = all < parts.group ? all : parts.group;
+    for (int done = 0; done < n; done += Parts::kPlanning) {
       block.Phase([&](int thread) {
-        if (base + thread < samples.n) parts.Firsts()[base + thread + 1] = s.before + s.row[thread];
+        const int k = thread / 32;
+        if (thread % 32 == 0) s.counts[k] = done + k < n ? PiecesOf(first + done + k, &s.plans[k].plan) : 0;
       });
-      block.Phase([&](int thread) {
-        if (thread == 0) s.before += s.row[kThreads - 1];
+      block.Phase([&](int thread) {  // copies the plans together
+        constexpr int kWords = sizeof(Plan) / 4;
+        for (int k = thread; k < Parts::kPlanning * kWords; k += kThreads) {
+          const int plan = k / kWords, word = k % kWords;
+          if (s.counts[plan] > 0)
+            std::memcpy(__builtin_assume_aligned(parts.PlanOf(first + done + plan) + 4 * word, 4),
+                        __builtin_assume_aligned(reinterpret_cast<const uint8_t*>(&s.plans[plan].plan) + 4 * word, 4),
+                        4);
+        }
+        if (thread < Parts::kPlanning && done + thread < n) parts.Counts()[first + done + thread] = s.counts[thread];
+        if (thread > 0) return;
+        int64_t total = done > 0 ? s.total : 0;
+        for (int k = 0; k < Parts::kPlanning; k++) total += s.counts[k];
+        s.total = total;
       });
     }
+    block.Phase([&](int thread) {
+      if (thread == 0) parts.Totals()[block.index] = s.total;
+    });
   }
 
  private:
-  JAXDALI_HD int64_t PiecesOf(int i) const {
+  JAXDALI_HD int64_t PiecesOf(int i, Plan* plan) const {
     const Samples& samples = kernel.parts.samples;
-    auto* plan = kernel.parts.template PlanOf<typename Kernel::Plan>(i);
     Status code = kOk;
     if (samples.present[i]) code = kernel.in.valid(i) && kernel.out.valid(i) ? kernel.Prepare(i, plan) : kInternal;
     samples.status[i] = code;
@@ -390,7 +446,8 @@ const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces,
   if (samples.n == 0) return nullptr;
   const int64_t grid = std::clamp<int64_t>(pieces, 1, 2 * BlocksAtOnce<Kernel>());
   kernel.parts = {samples, static_cast<int32_t>(grid)};
-  if (const char* what = LaunchBlocks(PlanSamples<Kernel>{kernel}, 1, stream)) return what;
+  kernel.parts.SpreadPlanning();
+  if (const char* what = LaunchBlocks(PlanSamples<Kernel>{kernel}, kernel.parts.planners, stream)) return what;
   return LaunchBlocks(kernel, grid, stream);
 }
 
@@ -410,7 +467,6 @@ struct SampleKernel : Kernel {
   Parts parts;
 
   struct Shared {
-    int slot;
     Plan plan;
   };
 

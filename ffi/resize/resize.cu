@@ -69,7 +69,6 @@ struct ResizeVolumes : ResizeBatch {
     Axes axes;
   };
   struct Shared {
-    int slot;
     Plan plan;
     FilterTables tables;
   };

@@ -101,7 +101,7 @@ struct ResizeTiles : Call {
   }
 
  private:
-  JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+  JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return Divide(a + b - 1, b).quotient; }
 
   template <class Block>
   JAXDALI_HD static void Copy(const Block& block, Shared& s) {

@@ -158,7 +158,6 @@ struct ResizeTile {
     bool whole_pixels;            // a part has all channels of the image, in their order
   };
   struct Shared {
-    int slot;
     Plan plan;
     Part part;
     FilterTables tables;

@@ -91,7 +91,6 @@ struct Windows : StencilBatch {
   };
   struct NoRows {};
   struct Shared {
-    int slot;
     Plan plan;
     Tile tile;
     std::conditional_t<kIsSum, NoRows, TileRows> rows;
@@ -225,7 +224,6 @@ struct Medians : StencilBatch {
     int32_t rows, columns;
   };
   struct Shared {
-    int slot;
     Plan plan;
     TilePlace place;
     alignas(16) uint8_t memory[kMemory];

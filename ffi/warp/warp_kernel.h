@@ -37,7 +37,6 @@ struct WarpImages : Call {
     std::conditional_t<kBytes, typename ByteTiles::Plan, Nothing> tiles;
   };
   struct Shared {
-    int slot;
     Plan plan;
     union {
       Out out[kTile][kTile * kMostChannels];

@@ -99,8 +99,12 @@ struct WindowBatch {
       } else {
         const int64_t near = by > 0 ? -first : first - dim + 1, far = by > 0 ? dim - first : first + 1,
                       width = by > 0 ? by : -by;
-        low = near > 0 ? (near + width - 1) / width : 0;
-        high = far > 0 ? (far + width - 1) / width : 0;
+        low = near > 0 ? near : 0;
+        high = far > 0 ? far : 0;
+        if (width > 1) {  // divisions take long on a GPU
+          low = (low + width - 1) / width;
+          high = (high + width - 1) / width;
+        }
       }
       low = low < n ? low : n;
       high = high < n ? high : n;
