@@ -70,9 +70,8 @@ struct ResizePasses {
           }
           block.Phase([&](int thread) { Down(thread, s, from); });
         }
-        block.Phase([&](int thread) { Across(thread, s, p, from.begin == low); });
+        block.Phase([&](int thread) { Across(thread, s, p, from, from.begin == low, from.end == high); });
       }
-      block.Phase([&](int thread) { Finish(thread, s, from.row, from.rows); });
     }
   }
 
@@ -229,12 +228,9 @@ struct ResizePasses {
     }
   }
 
-  JAXDALI_NOINLINE JAXDALI_HD static void Finish(int thread, const Shared& s, int begin, int rows) {
-    Tile::Write(thread, s, s.part, begin, rows, [&](int row, int e) { return Mid::Finish(s.sum[row][e]); });
-  }
-
   // The horizontal pass: one element of all rows of the band.
-  JAXDALI_NOINLINE JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, bool is_first) {
+  JAXDALI_NOINLINE JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, Source source, bool is_first,
+                                                 bool is_last) {
     if (thread >= p.elements) return;
     float sum[kBand];
     JAXDALI_UNROLL
@@ -251,6 +247,7 @@ struct ResizePasses {
         sum[r + 1] = MulAdd(Mid::template Unpack<1>(both), w, sum[r + 1]);
       }
     }
+    if (is_last) return Tile::WriteSums(thread, s, p, source.row, source.rows, sum);
     JAXDALI_UNROLL
     for (int r = 0; r < kBand; r++) s.sum[r][thread] = sum[r];
   }

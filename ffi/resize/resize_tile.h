@@ -2,7 +2,7 @@
 //
 // A block works on parts of a sample. A part is some output rows of a strip of columns, at most kThreads elements wide.
 // The block keeps the part's taps in shared memory and makes bands of kBand rows: first the vertical pass, from the
-// image's words to `mid`, which is also in shared memory, then the horizontal pass, then whole words of output. If a
+// image's words to `mid`, which is also in shared memory, then the horizontal pass, which stores the output. If a
 // strip's source columns do not fit into `mid`, they are processed in several chunks, and so are the vertical taps.
 //
 // If only a window reads the image, the outputs are those of the window: a part is some of its rows and columns.
@@ -42,6 +42,7 @@ struct Middle {
   }
   JAXDALI_HD static float Value(float unpacked) { return unpacked; }
   JAXDALI_HD static Out Finish(float sum) { return ConvertEvenTo<Out>(sum); }
+  JAXDALI_HD static float FinishValue(float sum) { return static_cast<float>(Finish(sum)); }
 };
 
 // uint8: two rows in a word halve the reads of shared memory. A byte, or 15 bits, in the middle of a float's mantissa
@@ -66,11 +67,15 @@ struct Middle<uint8_t, uint8_t> {
     return AsFloat(Permute(p, 0x47000000, kRow ? 0x7324 : 0x7104));
   }
   JAXDALI_HD static float Value(float unpacked) { return (unpacked - kOffset) / kUnit - kLow; }
-  JAXDALI_HD static uint8_t Finish(float sum) {
+  JAXDALI_HD static uint8_t Finish(float sum) { return static_cast<uint8_t>(AsBits(Rounded(sum))); }
+  JAXDALI_HD static float FinishValue(float sum) { return Rounded(sum) - kRound; }
+
+ private:
+  JAXDALI_HD static float Rounded(float sum) {  // the result, half to even, plus kRound
     float v = MulAdd(sum, 1 / kUnit, -kLow - kOffset / kUnit);
     v = v > 0 ? v : 0;
     v = v < 255 ? v : 255;
-    return static_cast<uint8_t>(AsBits(v + kRound));  // rounds half to even
+    return v + kRound;
   }
 };
 
@@ -168,7 +173,7 @@ struct ResizeTile {
     float weight_x[kTapsX], weight_y[kTapsY], sum_y[kBand];
     PairsOfWord mid[kBand / 2][Mid::kWidth / kEach];
     union {
-      float sum[kBand][kThreads];
+      float sum[kBand][kThreads];  // of the chunks so far
       int64_t place[kThreads];  // nearest neighbours: the source element of each output element
     };
   };
@@ -210,6 +215,21 @@ struct ResizeTile {
     for (int k = thread; k < rows * words; k += kThreads) {
       const TileItem item(k, words, inverse);
       WriteElements(p.out + (begin + item.row) * stride, p.elements, item.at, [&](int e) { return get(item.row, e); });
+    }
+  }
+  // Stores one element of these rows, of which there are at most kBand. Neighbouring threads store neighbouring
+  // elements, so they fill the sectors of the caches together.
+  JAXDALI_HD static void WriteSums(int element, const Shared& s, const Part& p, int begin, int rows,
+                                   const float (&sum)[kBand]) {
+    if constexpr (!kWhole) {
+      s.plan.window.template WriteColumn<kBand>(element, p.x, p.y + begin, rows,
+                                                [&](int row) { return Mid::FinishValue(sum[row]); });
+    } else {
+      const int64_t stride = s.plan.axes.axis[2].n_out * s.plan.job.inner;
+      Out* to = p.out + begin * stride + element;
+      JAXDALI_UNROLL
+      for (int r = 0; r < kBand; r++)
+        if (r < rows) to[r * stride] = Mid::Finish(sum[r]);
     }
   }
 };

@@ -74,56 +74,79 @@ struct TileWindow {
     return start[2] == 0 && step[2] == 1 && extent[2] == channels;
   }
 
-  // Writes a tile of the window, whose first pixel is (x, y): get(row, column, channel) is an element of the image.
+  // Writes a tile of the window, whose first pixel is (x, y): get(row, column, channel) is an element of the image. A
+  // row has at most kThreads elements. A thread writes elements of one column and channel.
   template <class Get>
   JAXDALI_HD void Write(int thread, int64_t x, int64_t y, int columns, int rows, Get get) const {
-    switch (type) {
-      case DType::kU8:
-        return WriteAs<uint8_t>(thread, x, y, columns, rows, get);
-      case DType::kF16:
-        return WriteAs<Half>(thread, x, y, columns, rows, get);
-      case DType::kBF16:
-        return WriteAs<BFloat16>(thread, x, y, columns, rows, get);
-      default:
-        return WriteAs<float>(thread, x, y, columns, rows, get);
-    }
+    const int channels = extent[2], width = columns * channels, at_once = kThreads / width;
+    const TileItem line(thread, width, 1 / static_cast<float>(width));
+    if (line.row >= at_once) return;
+    const int inner = planar ? columns : channels;  // neighbouring threads write neighbouring elements
+    const TileItem item(line.at, inner, 1 / static_cast<float>(inner));
+    const int column = planar ? item.at : item.row, channel = planar ? item.row : item.at;
+    WithColumn(x + column, y, channel, [&](auto to) {
+      JAXDALI_UNROLL_BY(4)
+      for (int row = line.row; row < rows; row += at_once) to.Put(row, get(row, column, channel));
+    });
+  }
+
+  // Writes the first rows of one element of a line of pixels that begins at (x, y): get(row) is an element of the image.
+  template <int kMost, class Get>
+  JAXDALI_HD void WriteColumn(int element, int64_t x, int64_t y, int rows, Get get) const {
+    const TileItem item(element, extent[2], 1 / static_cast<float>(extent[2]));
+    WithColumn(x + item.row, y, item.at, [&](auto to) {
+      JAXDALI_UNROLL
+      for (int row = 0; row < kMost; row++)
+        if (row < rows) to.Put(row, get(row));
+    });
   }
 
  private:
-  // An item is a few words of a line, which neighbouring threads write together. What they share is computed once.
-  template <class T, class Get>
-  JAXDALI_HD void WriteAs(int thread, int64_t x, int64_t y, int columns, int rows, Get get) const {
-    constexpr int kWords = 4;
-    const int channels = extent[2], lines = planar ? rows * channels : rows,
-              in_line = planar ? columns : columns * channels;
-    const int items = (WordsOf<T>(in_line) + kWords - 1) / kWords;
-    const float inverse = 1 / static_cast<float>(items), per_channel = 1 / static_cast<float>(channels);
-    for (int k = thread; k < lines * items; k += kThreads) {
-      const TileItem item(k, items, inverse);
-      if (planar) {  // a line is of one channel
-        int row = item.row, c = 0;
-        for (; row >= rows; row -= rows) c++;
-        T* line = reinterpret_cast<T*>(out) + ((int64_t{c} * extent[0] + y + row) * extent[1] + x);
-        JAXDALI_UNROLL
-        for (int w = 0; w < kWords; w++)
-          WriteElements(line, in_line, item.at + w * items, [&](int e) { return Element<T>(get(row, e, c), c); });
-      } else {
-        T* line = reinterpret_cast<T*>(out) + ((y + item.row) * extent[1] + x) * channels;
-        JAXDALI_UNROLL
-        for (int w = 0; w < kWords; w++)
-          WriteElements(line, in_line, item.at + w * items, [&](int e) {
-            const TileItem pixel(e, channels, per_channel);
-            return Element<T>(get(item.row, pixel.row, pixel.at), pixel.at);
-          });
-      }
-    }
-  }
+  // The elements below one of the output. They have one scale and offset, which are in registers.
+  template <class T>
+  struct Column {
+    T* to;
+    int64_t pitch;
+    bool scales;
+    float scale, offset;
 
-  template <class T, class V>
-  JAXDALI_HD T Element(V of_image, int channel) const {
-    float v = static_cast<float>(of_image);
-    if (scales) v = v * scale[channel] + offset[channel];
-    return ConvertTo<T>(v);
+    template <class V>
+    JAXDALI_HD void Put(int row, V of_image) const {
+      to[row * pitch] = Element(of_image);
+    }
+    template <class V>
+    JAXDALI_HD T Element(V of_image) const {
+      if constexpr (std::is_same_v<T, V>)
+        if (!scales) return of_image;
+      float v = Value(of_image);
+      if (scales) v = v * scale + offset;
+      return ConvertTo<T>(v);
+    }
+    JAXDALI_HD static float Value(float v) { return v; }
+    JAXDALI_HD static float Value(uint8_t v) {  // conversions of integers are slow on a GPU
+      return AsFloat(0x4B000000u | v) - 8388608.0f;
+    }
+  };
+  // Calls f with the Column below pixel (x, y).
+  template <class F>
+  JAXDALI_HD void WithColumn(int64_t x, int64_t y, int channel, F f) const {
+    const int64_t width = extent[1], channels = extent[2];
+    const int64_t at = planar ? (channel * int64_t{extent[0]} + y) * width + x : (y * width + x) * channels + channel;
+    const int64_t pitch = planar ? width : width * channels;
+    auto as = [&](auto t) {
+      using T = decltype(t);
+      f(Column<T>{reinterpret_cast<T*>(out) + at, pitch, scales, scale[channel], offset[channel]});
+    };
+    switch (type) {
+      case DType::kU8:
+        return as(uint8_t{});
+      case DType::kF16:
+        return as(Half{});
+      case DType::kBF16:
+        return as(BFloat16{});
+      default:
+        return as(float{});
+    }
   }
 };
 
