@@ -33,7 +33,7 @@ struct ResizeTiles : Call {
   using Plan = typename Tile::Plan;
   using Shared = typename Tile::Shared;
 
-  static constexpr int kBlocksPerSm = 3;  // as many as shared memory allows, and registers without spilling
+  static constexpr int kBlocksPerSm = 4;  // as many as shared memory allows, and registers without spilling
 
   FilterTables tables;
   int64_t most;  // upper bound of the parts of a sample
@@ -53,9 +53,9 @@ struct ResizeTiles : Call {
     if (this->out.size(i) == 0) return kOk;
     const Axis &y = s->axes.axis[1], &x = s->axes.axis[2];
     s->margin = 0;
-    constexpr int64_t kSize = sizeof(In), kOver = 8;  // bytes of an element; kOver: two words are read for one
+    constexpr int64_t kSize = sizeof(In), kOver = 12;  // bytes of an element; kOver: three words are read for one
     const int64_t row = x.n_in * s->job.inner * kSize;
-    if (kSize < 4 && (this->in.capacity - this->in.start(i) - this->in.size(i)) * kSize < kOver)
+    if ((this->in.capacity - this->in.start(i) - this->in.size(i)) * kSize < kOver)
       s->margin = static_cast<int>(CeilDiv(kOver, row));
     for (int d = 0; d < 2; d++) s->made[d] = s->axes.axis[1 + d].n_out;
     s->made[2] = s->job.inner;
@@ -67,7 +67,7 @@ struct ResizeTiles : Call {
     if constexpr (!Tile::kWhole) s->whole_pixels = s->window.KeepsChannels(s->job.inner);
     s->count_x = EdgeTaps(x, tables).count;
     s->count_y = EdgeTaps(y, tables).count;
-    const int chunk = Tile::Chunk(s->channels);
+    const int chunk = Tile::ChunkColumns(s->channels);
     s->taps_x = s->count_x < chunk ? s->count_x : chunk;
     s->taps_y = s->count_y < Tile::kMostTapsY ? s->count_y : Tile::kMostTapsY;
     const int fit = kThreads / s->channels, weighed = Tile::kTapsX / s->taps_x;

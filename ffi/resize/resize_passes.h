@@ -41,7 +41,7 @@ struct ResizePasses {
       }
     });
     const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend if mirrored
-    const int low = a < b ? a : b, high = (a < b ? b : a) + s.plan.count_x, chunk = Tile::Chunk(s.plan.channels);
+    const int low = a < b ? a : b, high = (a < b ? b : a) + s.plan.count_x, chunk = Tile::ChunkColumns(s.plan.channels);
     const bool one_x = high - low <= chunk, one_y = s.plan.count_y <= s.plan.taps_y;
     const int all = p.rows;  // read before the last phase: a fast thread may set up the next part after it
     Source from;
@@ -79,6 +79,19 @@ struct ResizePasses {
   JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from) {
     const EdgeTaps x(s.plan.axes.axis[2], s.tables);
     const int lead = Lead(s, p, from);
+    if (thread == 0) {
+      const Axis& y = s.plan.axes.axis[1];
+      auto& c = s.chunk;
+      c.start = reinterpret_cast<const uint8_t*>(Start(s, p, from) - lead);
+      const int64_t pitch = s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In));
+      c.pitch = static_cast<int>(pitch);
+      c.words = (lead + (from.end - from.begin) * p.channels + kEach - 1) / kEach;
+      c.items = (c.words + 1) / 2;
+      c.per_items = 1 / static_cast<float>(c.items);
+      c.last_row =
+          s.plan.whole_pixels && pitch >> 31 == 0 ? static_cast<int>(y.n_in) - s.plan.margin - s.plan.count_y : -1;
+      c.aligned = SameInWord(s);
+    }
     for (int k = thread; k < p.columns * s.plan.taps_x; k += kThreads) {
       const Quotient q = Divide(k, s.plan.taps_x);
       const int column = static_cast<int>(q.quotient), first = s.first_x[column];
@@ -94,6 +107,8 @@ struct ResizePasses {
       s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
       s.from[thread] =
           static_cast<uint16_t>(high > low ? lead + (low - from.begin) * p.channels + static_cast<int>(q.rest) : 0);
+      s.column[thread] = static_cast<uint8_t>(column);
+      s.channel[thread] = static_cast<uint8_t>(q.rest);
     }
   }
 
@@ -123,11 +138,12 @@ struct ResizePasses {
 
   // The vertical pass.
   JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
-    const int64_t rows = s.plan.axes.axis[1].n_in;
     const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
-    if (!s.plan.whole_pixels || (a < b ? b : a) + s.plan.count_y > rows - s.plan.margin)
+    if ((a < b ? b : a) > s.chunk.last_row)
       DownElements(thread, s, from);
-    else if (SameInWord(s))
+    else if (thread >= (from.rows + 1) / 2 * s.chunk.items)
+      return;  // most bands have less work than threads
+    else if (s.chunk.aligned)
       DownWords<true>(thread, s, from);
     else
       DownWords<false>(thread, s, from);
@@ -147,52 +163,77 @@ struct ResizePasses {
       offset = one ? -Mid::kOffset : -Mid::kOffset * s.sum_y[of_band];
     }
   };
-  template <int kRow>
-  JAXDALI_HD static float Begin(const Source& from, float offset, Pair old) {
-    return from.tap == 0 ? offset : offset + Mid::Value(Mid::template Unpack<kRow>(old));
+  // Adds what the taps before these gave.
+  JAXDALI_HD static void AddOld(Pair old, float* upper, float* lower) {
+    *upper += Mid::Value(Mid::template Unpack<0>(old));
+    *lower += Mid::Value(Mid::template Unpack<1>(old));
   }
 
-  // By words: each thread takes two words of two rows. Elements before the first one and after the last one are unused.
+  // By words: each thread takes two neighbouring words of two rows. Elements before the first one and after the last
+  // one are unused.
   template <bool kAligned>
   JAXDALI_NOINLINE JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
-    const int64_t stride = s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In));
-    const int lead = Lead(s, s.part, from), n = lead + (from.end - from.begin) * s.part.channels;
-    const uint8_t* start = reinterpret_cast<const uint8_t*>(Start(s, s.part, from) - lead);
-    const int words = (n + kEach - 1) / kEach, items = (words + 1) / 2;
-    const float inverse = 1 / static_cast<float>(items);
+    const uint8_t* start = s.chunk.start;
+    const int stride = s.chunk.pitch;
+    const int words = s.chunk.words, items = s.chunk.items;
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
-      const TileItem item(k, items, inverse);
-      const int at = item.at, next = at + items < words ? at + items : at;
+      const TileItem item(k, items, s.chunk.per_items);
+      const int at = 2 * item.at, next = at + 1 < words ? at + 1 : at;
       float v[2][2][kEach];
+      const Row rows[2] = {Row(s, from, item.row, 0), Row(s, from, item.row, 1)};
       JAXDALI_UNROLL
-      for (int r = 0; r < 2; r++) {
-        const Row row(s, from, item.row, r);
+      for (int e = 0; e < kEach; e++) {
+        v[0][0][e] = v[0][1][e] = rows[0].offset;
+        v[1][0][e] = v[1][1][e] = rows[1].offset;
+      }
+      if (from.tap > 0) {
         JAXDALI_UNROLL
         for (int e = 0; e < kEach; e++) {
-          v[r][0][e] = r == 0 ? Begin<0>(from, row.offset, s.mid[item.row][at].pair[e])
-                              : Begin<1>(from, row.offset, s.mid[item.row][at].pair[e]);
-          v[r][1][e] = r == 0 ? Begin<0>(from, row.offset, s.mid[item.row][next].pair[e])
-                              : Begin<1>(from, row.offset, s.mid[item.row][next].pair[e]);
+          AddOld(s.mid[item.row][at].pair[e], &v[0][0][e], &v[1][0][e]);
+          AddOld(s.mid[item.row][next].pair[e], &v[0][1][e], &v[1][1][e]);
         }
-        const uint8_t* line = start + (s.first_y[row.of_part] + from.tap) * stride + 4 * at;
-        JAXDALI_UNROLL_BY(2)
-        for (int j = 0; j < from.taps; j++, line += stride) {
-          uint32_t first, second;
+      }
+      const uint8_t* lines[2] = {start + int64_t{s.first_y[rows[0].of_part] + from.tap} * stride + 4 * at,
+                                 start + int64_t{s.first_y[rows[1].of_part] + from.tap} * stride + 4 * at};
+      auto load = [&](uint32_t (&words)[2][2]) {
+        JAXDALI_UNROLL
+        for (int r = 0; r < 2; r++) {
           if constexpr (kAligned) {
-            first = ReadWord(line);
-            second = ReadWord(line + 4 * (next - at));
+            words[r][0] = ReadWord(lines[r]);
+            words[r][1] = ReadWord(lines[r] + 4);
           } else {
-            const int over = static_cast<int>(reinterpret_cast<uintptr_t>(line) & 3);
-            const uint8_t *a = line - over, *b = a + 4 * (next - at);
-            first = Funnel(ReadWord(a), ReadWord(a + 4), 8 * over);
-            second = Funnel(ReadWord(b), ReadWord(b + 4), 8 * over);
+            const int over = static_cast<int>(reinterpret_cast<uintptr_t>(lines[r]) & 3);
+            const uint8_t* from = lines[r] - over;
+            const uint32_t middle = ReadWord(from + 4);
+            words[r][0] = Funnel(ReadWord(from), middle, 8 * over);
+            words[r][1] = Funnel(middle, ReadWord(from + 8), 8 * over);
           }
+          lines[r] += stride;
+        }
+      };
+      auto add = [&](const uint32_t (&words)[2][2], int j) {
+        JAXDALI_UNROLL
+        for (int r = 0; r < 2; r++) {
+          const float weight = rows[r].weight[j];
           JAXDALI_UNROLL
           for (int e = 0; e < kEach; e++) {
-            v[r][0][e] = MulAdd(Mid::Read(first, e), row.weight[j], v[r][0][e]);
-            v[r][1][e] = MulAdd(Mid::Read(second, e), row.weight[j], v[r][1][e]);
+            v[r][0][e] = MulAdd(Mid::Read(words[r][0], e), weight, v[r][0][e]);
+            v[r][1][e] = MulAdd(Mid::Read(words[r][1], e), weight, v[r][1][e]);
           }
         }
+      };
+      uint32_t now[2][2], then[2][2];
+      int j = 0;
+      JAXDALI_UNROLL_BY(1)
+      for (; j + 2 <= from.taps; j += 2) {  // a thread waits for eight words at a time
+        load(now);
+        load(then);
+        add(now, j);
+        add(then, j + 1);
+      }
+      if (j < from.taps) {
+        load(now);
+        add(now, j);
       }
       PairsOfWord first, second;
       JAXDALI_UNROLL
@@ -217,9 +258,11 @@ struct ResizePasses {
       Pair& mid = s.mid[pair][at / kEach].pair[at % kEach];
       float v[2];
       JAXDALI_UNROLL
+      for (int r = 0; r < 2; r++) v[r] = Row(s, from, pair, r).offset;
+      if (from.tap > 0) AddOld(mid, &v[0], &v[1]);
+      JAXDALI_UNROLL
       for (int r = 0; r < 2; r++) {
         const Row row(s, from, pair, r);
-        v[r] = r == 0 ? Begin<0>(from, row.offset, mid) : Begin<1>(from, row.offset, mid);
         const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels +
                          pixel.rest * s.plan.window.Step(2);
         for (int j = 0; j < from.taps; j++) v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);

@@ -142,8 +142,18 @@ struct ResizeTile {
   struct Part {
     const In* in;  // the image, at the first channel
     Out* out;      // the first element; unused with a window
+    typename Window::Lines lines;
     int64_t x, y;  // the position of the first element
     int columns, rows, channels, elements;
+  };
+  // What the threads of the vertical pass share, for one range of source columns.
+  struct Chunk {
+    const uint8_t* start;  // the first word of source row 0
+    int pitch;             // bytes from row to row
+    int words, items;      // of a row, and of two rows together: an item is two words of each
+    float per_items;       // 1 / items
+    int last_row;          // up to this one, the taps of a row can be read by words
+    bool aligned;          // all rows begin with a word
   };
 
   struct alignas(sizeof(Pair) * kEach) PairsOfWord {
@@ -165,21 +175,23 @@ struct ResizeTile {
   struct Shared {
     Plan plan;
     Part part;
+    Chunk chunk;
     FilterTables tables;
     int first_x[kThreads], first_y[kRows];
     float norm_x[kThreads], norm_y[kRows];
     // For each element of an output row: where its taps are in `mid` and in weight_x, and how many.
     uint16_t from[kThreads], at[kThreads], count[kThreads];
+    uint8_t column[kThreads], channel[kThreads];  // of these elements, in the part
     float weight_x[kTapsX], weight_y[kTapsY], sum_y[kBand];
     PairsOfWord mid[kBand / 2][Mid::kWidth / kEach];
     union {
       float sum[kBand][kThreads];  // of the chunks so far
-      int64_t place[kThreads];  // nearest neighbours: the source element of each output element
+      int64_t place[kThreads];     // nearest neighbours: the source element of each output element
     };
   };
 
   // How many source pixels fit into `mid`.
-  JAXDALI_HD static int Chunk(int channels) { return (Mid::kWidth - kSlack) / channels; }
+  JAXDALI_HD static int ChunkColumns(int channels) { return (Mid::kWidth - kSlack) / channels; }
 
   // Neighbouring blocks work on the same rows, for the caches.
   JAXDALI_NOINLINE JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {
@@ -198,6 +210,8 @@ struct ResizeTile {
     p.in = static_cast<const In*>(s.plan.job.in) + image * y.n_in * x.n_in * s.plan.job.inner + s.plan.window.At(2, c);
     if constexpr (kWhole)
       p.out = static_cast<Out*>(s.plan.job.out) + ((image * y.n_out + p.y) * x.n_out + p.x) * s.plan.job.inner + c;
+    else
+      p.lines = s.plan.window.LinesAt(p.x, p.y);
     return p;
   }
 
@@ -222,14 +236,17 @@ struct ResizeTile {
   JAXDALI_HD static void WriteSums(int element, const Shared& s, const Part& p, int begin, int rows,
                                    const float (&sum)[kBand]) {
     if constexpr (!kWhole) {
-      s.plan.window.template WriteColumn<kBand>(element, p.x, p.y + begin, rows,
-                                                [&](int row) { return Mid::FinishValue(sum[row]); });
+      const Window& window = s.plan.window;
+      window.template WriteColumn<kBand>(window.Below(p.lines, begin), s.column[element], s.channel[element], rows,
+                                         [&](int row) { return Mid::FinishValue(sum[row]); });
     } else {
       const int64_t stride = s.plan.axes.axis[2].n_out * s.plan.job.inner;
       Out* to = p.out + begin * stride + element;
       JAXDALI_UNROLL
-      for (int r = 0; r < kBand; r++)
-        if (r < rows) to[r * stride] = Mid::Finish(sum[r]);
+      for (int r = 0; r < kBand; r++, to += stride) {
+        if (r >= rows) return;
+        *to = Mid::Finish(sum[r]);
+      }
     }
   }
 };

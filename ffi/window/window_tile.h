@@ -23,6 +23,7 @@ struct TileItem {
 struct WholeImage {
   JAXDALI_HD static int64_t At(int /*axis*/, int64_t index) { return index; }
   JAXDALI_HD static int Step(int /*axis*/) { return 1; }
+  struct Lines {};
 };
 
 // A window of one image HWC, inside of it.
@@ -74,6 +75,19 @@ struct TileWindow {
     return start[2] == 0 && step[2] == 1 && extent[2] == channels;
   }
 
+  // Lines of the output from pixel (x, y) on: the distances to the next line and channel are in elements.
+  struct Lines {
+    uint8_t* first;
+    int64_t pitch, plane;
+  };
+  JAXDALI_HD Lines Below(const Lines& lines, int rows) const {
+    return {lines.first + rows * lines.pitch * SizeOf(type), lines.pitch, lines.plane};
+  }
+  JAXDALI_HD Lines LinesAt(int64_t x, int64_t y) const {
+    const int64_t pixel = planar ? 1 : extent[2], pitch = extent[1] * pixel;
+    return {out + (y * pitch + x * pixel) * SizeOf(type), pitch, extent[0] * pitch};
+  }
+
   // Writes a tile of the window, whose first pixel is (x, y): get(row, column, channel) is an element of the image. A
   // row has at most kThreads elements. A thread writes elements of one column and channel.
   template <class Get>
@@ -84,35 +98,37 @@ struct TileWindow {
     const int inner = planar ? columns : channels;  // neighbouring threads write neighbouring elements
     const TileItem item(line.at, inner, 1 / static_cast<float>(inner));
     const int column = planar ? item.at : item.row, channel = planar ? item.row : item.at;
-    WithColumn(x + column, y, channel, [&](auto to) {
+    WithColumn(LinesAt(x, y + line.row), at_once, column, channel, [&](auto to) {
       JAXDALI_UNROLL_BY(4)
-      for (int row = line.row; row < rows; row += at_once) to.Put(row, get(row, column, channel));
+      for (int row = line.row; row < rows; row += at_once) to.Put(get(row, column, channel));
     });
   }
 
-  // Writes the first rows of one element of a line of pixels that begins at (x, y): get(row) is an element of the image.
+  // Writes the first rows, at most kMost, of a column of a tile, in one channel: get(row) is an element of the image.
   template <int kMost, class Get>
-  JAXDALI_HD void WriteColumn(int element, int64_t x, int64_t y, int rows, Get get) const {
-    const TileItem item(element, extent[2], 1 / static_cast<float>(extent[2]));
-    WithColumn(x + item.row, y, item.at, [&](auto to) {
+  JAXDALI_HD void WriteColumn(const Lines& lines, int column, int channel, int rows, Get get) const {
+    WithColumn(lines, 1, column, channel, [&](auto to) {
       JAXDALI_UNROLL
-      for (int row = 0; row < kMost; row++)
-        if (row < rows) to.Put(row, get(row));
+      for (int row = 0; row < kMost; row++) {
+        if (row >= rows) return;
+        to.Put(get(row));
+      }
     });
   }
 
  private:
-  // The elements below one of the output. They have one scale and offset, which are in registers.
+  // Elements of the output below each other. They have one scale and offset, which are in registers.
   template <class T>
   struct Column {
     T* to;
-    int64_t pitch;
+    int64_t step;  // elements from one to the next
     bool scales;
     float scale, offset;
 
     template <class V>
-    JAXDALI_HD void Put(int row, V of_image) const {
-      to[row * pitch] = Element(of_image);
+    JAXDALI_HD void Put(V of_image) {
+      *to = Element(of_image);
+      to += step;
     }
     template <class V>
     JAXDALI_HD T Element(V of_image) const {
@@ -127,15 +143,13 @@ struct TileWindow {
       return AsFloat(0x4B000000u | v) - 8388608.0f;
     }
   };
-  // Calls f with the Column below pixel (x, y).
+  // Calls f with a Column, whose elements are `step` lines apart.
   template <class F>
-  JAXDALI_HD void WithColumn(int64_t x, int64_t y, int channel, F f) const {
-    const int64_t width = extent[1], channels = extent[2];
-    const int64_t at = planar ? (channel * int64_t{extent[0]} + y) * width + x : (y * width + x) * channels + channel;
-    const int64_t pitch = planar ? width : width * channels;
+  JAXDALI_HD void WithColumn(const Lines& lines, int step, int column, int channel, F f) const {
+    const int64_t at = planar ? channel * lines.plane + column : column * extent[2] + channel;
     auto as = [&](auto t) {
       using T = decltype(t);
-      f(Column<T>{reinterpret_cast<T*>(out) + at, pitch, scales, scale[channel], offset[channel]});
+      f(Column<T>{reinterpret_cast<T*>(lines.first) + at, step * lines.pitch, scales, scale[channel], offset[channel]});
     };
     switch (type) {
       case DType::kU8:
