@@ -20,11 +20,11 @@ namespace jaxdali {
 template <class In, class Out, bool kLinear, class Call>
 struct WarpImages : Call {
   using Window = typename Call::Window;
-  using ByteTiles = WarpTiles<Window>;
+  using ByteTiles = WarpTiles<Window, kLinear>;
   static constexpr bool kWhole = ByteTiles::kWhole;
   static constexpr int kBlocksPerSm = 5;
   static constexpr int kTile = 32, kMostChannels = 4;  // pixels with more channels are written directly
-  static constexpr bool kBytes = kLinear && std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
+  static constexpr bool kBytes = std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
   struct Nothing {};
   static_assert(kTile * kTile == 4 * kThreads && kMostTileChannels <= kMostChannels);
 

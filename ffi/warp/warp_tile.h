@@ -1,4 +1,4 @@
-// Linear warps of images of three bytes a pixel on CUDA, tile by tile.
+// Warps of images of three bytes a pixel on CUDA, tile by tile.
 //
 // The source pixels of a tile lie in a rectangle that is little larger than the tile. A block copies them to shared
 // memory, one word each, together with the fill outside the image. After that no pixel needs a bounds check. A row of a
@@ -24,7 +24,7 @@ JAXDALI_HD inline uint32_t WeighPair(uint32_t weights, uint32_t pairs, uint32_t 
 #endif
 }
 
-template <class Window>
+template <class Window, bool kLinear>
 struct WarpTiles {
   static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
   static constexpr int kLines = 32, kLanes = kThreads / kLines;  // a line of output pixels has eight threads
@@ -134,10 +134,11 @@ struct WarpTiles {
     Tile t;
     int32_t extent[2];
     for (int axis = 0; axis < 2; axis++) {
-      // Source points are relative to the centre of the first source pixel. They are rounded to the weights' unit here,
-      // once for all pixels. If this leads to the next source pixel, that pixel has all of the weight anyway.
-      t.pos[axis] = a.map[axis][3] + y * a.map[axis][1] + (x - plan.before) * a.map[axis][0] - kOnePixel / 2 +
-                    (kOnePixel >> (kWeightBits + 1));
+      // For linear interpolation, source points are relative to the centre of the first source pixel. They are rounded
+      // to the weights' unit here, once for all pixels. If this leads to the next source pixel, that pixel has all of
+      // the weight anyway.
+      t.pos[axis] = a.map[axis][3] + y * a.map[axis][1] + (x - plan.before) * a.map[axis][0];
+      if constexpr (kLinear) t.pos[axis] += (kOnePixel >> (kWeightBits + 1)) - kOnePixel / 2;
       t.first[axis] = static_cast<int32_t>((t.pos[axis] + plan.least[axis]) >> 32);
       extent[axis] = static_cast<int32_t>((t.pos[axis] + plan.most[axis]) >> 32) + 2 - t.first[axis];
       t.pos[axis] -= t.first[axis] * kOnePixel;
@@ -213,20 +214,25 @@ struct WarpTiles {
       for (int k = 0; k < kAtOnce; k++) {
         const uint32_t* p = s.pixels + static_cast<uint32_t>(pos_y >> 32) * kSide;
         p += static_cast<uint32_t>(pos_x >> 32);
+        uint8_t* pixel = out + 3 * kLanes * k;
+        [[maybe_unused]] const uint32_t fraction_x = static_cast<uint32_t>(pos_x),
+                                        fraction_y = static_cast<uint32_t>(pos_y);
+        pos_x += kLanes * step_x;
+        pos_y += kLanes * step_y;
+        if constexpr (!kLinear) {
+          for (int c = 0; c < 3; c++) pixel[c] = static_cast<uint8_t>(*p >> (8 * c));
+          continue;
+        }
         const uint32_t upper[] = {p[0], p[1]}, lower[] = {p[kSide], p[kSide + 1]};
         // Like Weights(), two in a word: bottom = w2 + w3 * 2^16, top = w0 + w1 * 2^16.
         constexpr uint32_t kOne = 1 << kWeightBits, kHalf = kOne / 2;
-        const uint32_t qx = static_cast<uint32_t>(pos_x) >> (32 - kWeightBits);
-        const uint32_t qy = static_cast<uint32_t>(pos_y) >> (32 - kWeightBits);
+        const uint32_t qx = fraction_x >> (32 - kWeightBits), qy = fraction_y >> (32 - kWeightBits);
         const uint32_t bottom = ((qx * qy + kHalf) >> kWeightBits) * 65535 + qy, top = qx * 65535 + kOne - bottom;
         const uint32_t u = Permute(upper[0], upper[1], 0x5140), v = Permute(lower[0], lower[1], 0x5140);
         const uint32_t u2 = Permute(upper[0], upper[1], 0x0062), v2 = Permute(lower[0], lower[1], 0x0062);
-        uint8_t* pixel = out + 3 * kLanes * k;
         pixel[0] = static_cast<uint8_t>(WeighPair<0>(bottom, v, WeighPair<0>(top, u, kHalf)) >> kWeightBits);
         pixel[1] = static_cast<uint8_t>(WeighPair<1>(bottom, v, WeighPair<1>(top, u, kHalf)) >> kWeightBits);
         pixel[2] = static_cast<uint8_t>(WeighPair<0>(bottom, v2, WeighPair<0>(top, u2, kHalf)) >> kWeightBits);
-        pos_x += kLanes * step_x;
-        pos_y += kLanes * step_y;
       }
       out += 3 * kNarrow;
     }

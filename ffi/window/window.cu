@@ -104,6 +104,8 @@ struct ComputedWindows : WindowBatch {
           s.to.template Write<T>(k, [&] { return place.template Element<T>(channel); });
         else if (where < 0)
           s.to.template Write<T>(k, [v = FillOf<T>(channel)] { return v; });
+        else if (s.to.template IsWhole<T>(k) && place.InPixels(kUnit / static_cast<int>(sizeof(T))))
+          s.to.template Write<T>(k, [&] { return place.template OfPixel<T>(); });
         else
           s.to.template WriteInLoop<T>(k, [&] { return place.template Next<T>(); });
       }
@@ -150,6 +152,24 @@ struct ComputedWindows : WindowBatch {
       if (first || last) return first && last ? 1 : 0;
       if (x_ + n > row_.n()) return 0;
       return !inside_ || row_.begin <= x_ || row_.begin >= x_ + n ? -1 : 0;
+    }
+    // Whether the next n elements are channels of pixels in one row, inside the input, whose numbers are in the plan.
+    JAXDALI_HD bool InPixels(int n) const {
+      if (!by_last_ || !inside_ || row_.n() > Plan::kChannels || row_.begin > 0 || row_.width < row_.n()) return false;
+      const Axis& outer = s_.axis[s_.last - 1];
+      const auto end = row_.extent.Divide(static_cast<uint32_t>(x_ + n - 1)).quotient;
+      return outer.Contains(y_ + static_cast<int32_t>(end));
+    }
+    // The next of these elements.
+    template <class T>
+    JAXDALI_HD T OfPixel() {
+      const T v = ElementAt<T>(at_, s_.channels[x_]);
+      at_ += step_;
+      if (++x_ == static_cast<int32_t>(row_.extent.n())) {
+        x_ = 0;
+        at_ += static_cast<Index>(s_.axis[s_.last - 1].stride) - static_cast<Index>(row_.extent.n()) * step_;
+      }
+      return v;
     }
     // The next element, whether it is inside the input or not.
     template <class T>
