@@ -54,6 +54,9 @@ struct EntropyWork : Shard {
       CopyWords(thread, &image.scan[slot % kMaxScans], 1, &v->scan);
       CopyWords(thread, At<Lookup>(image.lookup), image.tables, v->lookup);
     });
+    block.Phase([&](int thread) {
+      if (thread < kMaxMcuBlocks) v->SetTables(thread);
+    });
   }
 };
 

@@ -12,9 +12,12 @@ namespace jaxdali::jpeg {
 
 inline constexpr int kLookupBits = 10;  // 0.5 % of a photo's symbols have longer codes
 
+inline constexpr int kMaxSymbolBits = 31;  // a code of 16 bits and a magnitude of 15
+
 // The meaning of a code. Bits 0-4: length of the code and of the magnitude after it, together. Bits 5-8: length of the
 // magnitude. Bits 9-15: how far the coefficient's index advances; kEndOfBlock for the code that ends a block. Never 0.
 inline constexpr int kEndOfBlock = 127;
+inline constexpr uint32_t kNoCode = 1 | 65u << 9;  // what no code means to a guess: a bit, and an index past the last one
 
 JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
   const int size = value & 15, run = value >> 4;
@@ -24,9 +27,9 @@ JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
 }
 
 // A group: all symbols of a block whose codes lie within kLookupBits bits. It is used where only the final state
-// counts. Bits 0-4: length of the codes and magnitudes. Bits 5-11: how far the index advances. Bit 12: the last symbol
-// ends the block. kNoGroup means that there is no such symbol; its advance is too large for any index.
-inline constexpr uint32_t kEndsBlock = 1u << 12, kNoGroup = 127u << 5;
+// counts. Bits 0-4: length of the codes and magnitudes. Bit 8: the last symbol ends the block. Bits 9-15: how far the
+// index advances. kNoGroup means that there is no such symbol; its advance is too large for any index.
+inline constexpr uint32_t kEndsBlock = 1u << 8, kNoGroup = 127u << 9;
 
 // Built on the device.
 struct Lookup {
@@ -49,12 +52,12 @@ struct Lookup {
       const uint32_t next = table->symbol[bits << length & ((1 << kLookupBits) - 1)], step = next >> 9;
       const uint32_t code_bits = (next & 31) - (next >> 5 & 15);
       if (next == 0 || length + code_bits > kLookupBits) break;  // `symbol` may depend on bits beyond the window
-      if (step == kEndOfBlock) return (length + code_bits) | advance << 5 | kEndsBlock;
+      if (step == kEndOfBlock) return (length + code_bits) | advance << 9 | kEndsBlock;
       if (advance + step > 63) break;
       length += next & 31;
       advance += step;
     }
-    return length ? length | advance << 5 : kNoGroup;
+    return length ? length | advance << 9 : kNoGroup;
   }
 
   // The meaning of the code at the start of a window. 0: there is no code.

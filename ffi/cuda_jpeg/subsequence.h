@@ -18,6 +18,20 @@ struct ScanView {
   const uint32_t* words;
   const uint32_t* segment_end;
   uint32_t bits, subsequence_bits;
+  // For each block of the period: the tables' places, in words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and the
+  // number of the next block.
+  uint32_t tables[kMaxMcuBlocks];
+
+  JAXDALI_HD void SetTables(int part) {
+    const McuBlock& b = scan.block[part];
+    constexpr uint32_t kWords = sizeof(Lookup) / 4;
+    static_assert(kMaxTables * kWords < 1 << 13);
+    tables[part] = b.dc * kWords | b.ac * kWords << 13 | static_cast<uint32_t>(part + 1 < scan.period ? part + 1 : 0) << 26;
+  }
+  JAXDALI_HD const Lookup& LookupAt(uint32_t tables_of_block, bool is_ac) const {
+    const uint32_t words = (is_ac ? tables_of_block >> 13 : tables_of_block) & 0x1FFF;
+    return *reinterpret_cast<const Lookup*>(reinterpret_cast<const uint32_t*>(lookup) + words);
+  }
 
   JAXDALI_HD int32_t subsequences() const {
     return static_cast<int32_t>((bits + subsequence_bits - 1) / subsequence_bits);
@@ -56,6 +70,33 @@ class BitReader {
 
   const uint32_t* words_;
   uint32_t count_, tail_, at_, first_, second_;
+};
+
+// The same without checks, where kBitsAhead bits follow. It reads a word before a look-up needs it, so none waits.
+inline constexpr uint32_t kBitsAhead = 96;
+class BitStream {
+ public:
+  JAXDALI_HD BitStream(const uint32_t* words, uint32_t bit)
+      : words_(reinterpret_cast<const uint8_t*>(words)), until_((bit | 31) + 1), first_(BigEndian(Read(-4))),
+        second_(BigEndian(Read(0))), third_(Read(4)) {}
+
+  // `bit` ascends by at most 31.
+  JAXDALI_HD uint32_t Peek(uint32_t bit) {
+    if (bit >= until_) {
+      until_ += 32;
+      first_ = second_;
+      second_ = BigEndian(third_);
+      third_ = Read(4);
+    }
+    return FunnelLeft(first_, second_, bit & 31);
+  }
+
+ private:
+  // The word so many bytes after the end of the first one.
+  JAXDALI_HD uint32_t Read(int bytes) const { return ReadWord(words_ + (until_ >> 3) + bytes); }
+
+  const uint8_t* words_;
+  uint32_t until_, first_, second_, third_;
 };
 
 // The first segment that ends after `bit`; `n`: none.
@@ -136,91 +177,145 @@ struct Output {
   }
 };
 
+// How far decoding has come.
+struct Position {
+  uint32_t at;      // bit
+  int index, part;  // coefficient in the block, block in the period
+};
+
+// Symbols that begin before this bit end before the segment does, and kBitsAhead bits follow the beginning.
+JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uint32_t end) {
+  auto before = [](uint32_t bit, uint32_t n) { return bit > n ? bit - n : 0; };
+  const uint32_t a = before(segment_end, kMaxSymbolBits), b = before(bits, kBitsAhead - 1), c = a < b ? a : b;
+  return c < end ? c : end;
+}
+
+// Decodes symbols that begin before `until`, which is an UncheckedEnd. Only the state counts, so a look-up gives all
+// symbols of a group. Returns the number of look-ups.
+//
+// Threads of a warp are at different places of their blocks. So there are few branches, and a few instructions in each.
+JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* position, uint32_t* count) {
+  int32_t lookups = 0;
+  uint32_t at = position->at, part = static_cast<uint32_t>(position->part), blocks = 0;
+  uint32_t twice = static_cast<uint32_t>(position->index) * 2;  // the index
+  uint32_t tables = v.tables[part];
+  BitStream stream(v.words, at);
+  // The codes of a group, though not the magnitude of the last one, lie within kLookupBits bits.
+  const uint32_t groups_until = until > kLookupBits - 1 ? until - (kLookupBits - 1) : 0;
+  auto take = [&](bool as_group) {
+    const uint32_t window = stream.Peek(at);
+    const Lookup& lookup = v.LookupAt(tables, twice);
+    uint32_t meaning = 0, next = 0;
+    bool is_wrong = false;
+    if (as_group) {
+      meaning = lookup.group[window >> (32 - kLookupBits)];
+      next = twice + (meaning >> 8);  // odd: it ends the block
+    }
+    if (!as_group || next > 2 * 64) {  // the group is not all in this block
+      meaning = lookup.Read(window);
+      if (meaning == 0) meaning = kNoCode;
+      next = twice + (meaning >> 9) * 2;
+      is_wrong = next > 2 * 64 && next < 2 * kEndOfBlock;
+      if (next > 2 * 64) next = 2 * 64;
+    }
+    at += meaning & 31;
+    twice = next;
+    if (next & (2 * 64 | 1)) {
+      // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
+      // MCU begins here, which synchronises soonest.
+      twice = 0;
+      part = is_wrong ? 0 : tables >> 26;
+      tables = v.tables[part];
+      blocks++;
+    }
+  };
+  for (; at < groups_until; lookups++) take(true);
+  for (; at < until; lookups++) take(false);
+  *position = {at, static_cast<int>(twice / 2), static_cast<int>(part)};
+  *count += blocks;
+  return lookups;
+}
+
 // Decodes the symbols that begin in a subsequence. `lookups`: how many look-ups it took.
 template <class Out>
 JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
   const ScanTable& scan = v.scan;
   const uint32_t start = static_cast<uint32_t>(number) * v.subsequence_bits, stop = start + v.subsequence_bits;
   const uint32_t end = stop < v.bits ? stop : v.bits;
-  uint32_t at = start + (entry & 31), count = 0, since = 0;
+  Position p{start + (entry & 31), entry >> 5 & 63, entry >> 11};
+  uint32_t count = 0, since = 0;
   *lookups = 0;
-  int index = entry >> 5 & 63, part = entry >> 11;  // coefficient in the block, block in the period
-  if (part >= scan.period) part = 0;
+  if (p.part >= scan.period) p.part = 0;
+  auto exit = [&] { return PackState(p.at > stop ? p.at - stop : 0, p.index, p.part); };
   // Without a search at the beginning: the first segment may be empty.
-  int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, at);
-  if (segment >= scan.segments || at >= end) return {entry, PackState(at > stop ? at - stop : 0, index, part), 0};
+  int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, p.at);
+  if (segment >= scan.segments || p.at >= end) return {entry, exit(), 0};
   uint32_t segment_end = v.segment_end[segment];
   if constexpr (Out::kWrites) out->EnterSegment(segment);
-  BitReader reader(v.words, v.bits);
-  McuBlock now = scan.block[part];
-  for (; at < end; ++*lookups) {
-    bool idle = false, grouped = false;
-    if constexpr (Out::kWrites) idle = out->block >= out->limit;
-    const uint32_t window = idle ? 0 : reader.Peek(at);
-    const Lookup& lookup = v.lookup[index ? now.ac : now.dc];
-    if constexpr (!Out::kWrites) {
-      const uint32_t group = lookup.group[window >> (32 - kLookupBits)], after = at + (group & 31);
-      const int next = index + static_cast<int>(group >> 5 & 127);
-      grouped = after <= (end < segment_end ? end : segment_end) && next < 64;
-      if (grouped) {
-        at = after;
-        index = group & kEndsBlock ? 64 : next;
-      }
-    }
-    if (idle) {
-      at = segment_end;  // padding, or data that no block needs
-    } else if (!grouped) {
-      const uint32_t symbol = lookup.Read(window);
-      const uint32_t length = symbol ? symbol & 31 : 1;
-      const int advance = symbol ? static_cast<int>(symbol >> 9) : 65;
-      if (at + length > segment_end) {
-        at = segment_end;  // a symbol never straddles segments: this is padding
+  while (p.at < end) {
+    const uint32_t until = UncheckedEnd(segment_end, v.bits, end);
+    if constexpr (!Out::kWrites)
+      if (p.at < until) *lookups += Skip(v, until, &p, &count);
+    // The rest of the segment, symbol by symbol, with all checks.
+    BitReader reader(v.words, v.bits);
+    for (bool stays = true; stays && p.at < end; ++*lookups) {
+      bool idle = false;
+      if constexpr (Out::kWrites) idle = out->block >= out->limit;
+      const uint32_t window = idle ? 0 : reader.Peek(p.at);
+      const McuBlock& now = scan.block[p.part];
+      const Lookup& lookup = v.lookup[p.index ? now.ac : now.dc];
+      if (idle) {
+        p.at = segment_end;  // padding, or data that no block needs
       } else {
-        if constexpr (Out::kWrites) {
-          const int size = static_cast<int>(symbol >> 5 & 15), place = index + advance - 1;
-          const uint32_t magnitude = size ? (window << (length - size)) >> (32 - size) : 0;
-          // Coefficients past the last one are refused, too. libjpeg drops them silently.
-          if (symbol == 0 || (place > 63 && advance != kEndOfBlock))
-            out->bad = true;
-          else if (index == 0)
-            *out->dc = static_cast<int16_t>(Extend(magnitude, size));
-          else if (size && out->coefficients)
-            out->coefficients[out->order[place]] = static_cast<int16_t>(Extend(magnitude, size));
+        const uint32_t symbol = lookup.Read(window);
+        const uint32_t length = symbol ? symbol & 31 : 1;
+        const int advance = symbol ? static_cast<int>(symbol >> 9) : 65;
+        if (p.at + length > segment_end) {
+          p.at = segment_end;  // a symbol never straddles segments: this is padding
+        } else {
+          if constexpr (Out::kWrites) {
+            const int size = static_cast<int>(symbol >> 5 & 15), place = p.index + advance - 1;
+            const uint32_t magnitude = size ? (window << (length - size)) >> (32 - size) : 0;
+            // Coefficients past the last one are refused, too. libjpeg drops them silently.
+            if (symbol == 0 || (place > 63 && advance != kEndOfBlock))
+              out->bad = true;
+            else if (p.index == 0)
+              *out->dc = static_cast<int16_t>(Extend(magnitude, size));
+            else if (size && out->coefficients)
+              out->coefficients[out->order[place]] = static_cast<int16_t>(Extend(magnitude, size));
+          }
+          p.at += length;
+          p.index += advance;
         }
-        at += length;
-        index += advance;
       }
-    }
-    if (index >= 64) {
-      // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
-      // MCU begins here, which synchronises soonest.
-      part = (index > 64 && index < kEndOfBlock) || part + 1 == scan.period ? 0 : part + 1;
-      index = 0;
-      now = scan.block[part];
-      count++;
-      if constexpr (Out::kWrites) out->NextBlock();
-    }
-    if (at >= segment_end) {  // the next segment starts with a new state
-      if constexpr (Out::kWrites) {
-        if (out->block < out->limit) out->bad = true;  // the segment ended early
-        out->block = 0;
+      if (p.index >= 64) {
+        p.part = (p.index > 64 && p.index < kEndOfBlock) || p.part + 1 == scan.period ? 0 : p.part + 1;
+        p.index = 0;
+        count++;
+        if constexpr (Out::kWrites) out->NextBlock();
       }
-      index = part = 0;
-      count = 0;
-      since = kSinceSegment;
-      if (++segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
-      segment_end = v.segment_end[segment];
-      if (segment_end <= at) {  // skips empty segments, of which there may be millions
-        if constexpr (Out::kWrites) out->bad = true;
-        segment = FindSegment(v.segment_end, scan.segments, at);
-        if (segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
+      if (p.at >= segment_end) {  // the next segment starts with a new state
+        if constexpr (Out::kWrites) {
+          if (out->block < out->limit) out->bad = true;  // the segment ended early
+          out->block = 0;
+        }
+        p.index = p.part = 0;
+        count = 0;
+        since = kSinceSegment;
+        if (++segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
         segment_end = v.segment_end[segment];
+        if (segment_end <= p.at) {  // skips empty segments, of which there may be millions
+          if constexpr (Out::kWrites) out->bad = true;
+          segment = FindSegment(v.segment_end, scan.segments, p.at);
+          if (segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
+          segment_end = v.segment_end[segment];
+        }
+        if constexpr (Out::kWrites) out->EnterSegment(segment);
+        stays = false;
       }
-      if constexpr (Out::kWrites) out->EnterSegment(segment);
-      now = scan.block[0];
     }
   }
-  return {entry, PackState(at > stop ? at - stop : 0, index, part), count | since};
+  return {entry, exit(), count | since};
 }
 
 }  // namespace jaxdali::jpeg
