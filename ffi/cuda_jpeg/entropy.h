@@ -215,8 +215,7 @@ struct DecodeWrite : EntropyWork {
     int32_t slot;
     bool runs;
     ScanView view;
-    Component component[kMaxComponents];
-    uint8_t order[64];
+    BlockPlace places[kMaxMcuBlocks];
   };
 
   template <class Block>
@@ -228,8 +227,8 @@ struct DecodeWrite : EntropyWork {
       const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
       const int32_t base = (index - scan.sequence0) * kThreads;
       block.Phase([&](int thread) {
-        CopyWords(thread, tables[image].component, kMaxComponents, s.component);
-        if (thread < 64) s.order[thread] = ColumnOrder(thread);
+        if (thread < scan.mcu_blocks)
+          s.places[thread] = BlockPlace::Of(scan, tables[image].component[scan.block[thread].component], scan.block[thread]);
         if (thread != 0) return;
         s.runs = Active(image);
         if (!s.runs) return;
@@ -247,8 +246,7 @@ struct DecodeWrite : EntropyWork {
         if (good) {
           Output out{};
           out.scan = &s.view.scan;
-          out.component = s.component;
-          out.order = s.order;
+          out.places = s.places;
           out.workspace = workspace;
           out.block = last->blocks;
           int32_t lookups;

@@ -50,9 +50,11 @@ struct IdctKernel {
     int16_t block_dc[kIdctBlocks];
     uint64_t present[kIdctBlocks];  // of compact coefficients: what there is of a block, and the place of its values
     uint32_t values_at[kIdctBlocks];
-    alignas(8) uint8_t zigzag[64];       // column by column
+    alignas(8) uint8_t zigzag[64];       // the indices of coefficients in zigzag order, column by column
+    alignas(8) uint8_t by_column[64];    // the other way round
     uint32_t place[kIdctBlocks];         // first sample of a block in the plane, which may have more than 2^31
-    alignas(16) uint16_t quantizer[64];  // column by column, like coefficients
+    alignas(16) uint16_t quantizer[64];  // column by column
+    alignas(16) int16_t columns_of[kAtOnce * kStride];  // coefficients, column by column
     alignas(16) int16_t values[kAtOnce * kStride];
     alignas(8) uint8_t is_uneven[kAtOnce * 8];  // columns in which some row below the first is not zero
   };
@@ -82,6 +84,11 @@ struct IdctKernel {
     block.Phase([&](int thread) { Prepare(thread, &s); });
     for (int at = 0; at < s.count; at += kAtOnce) {
       const int last = s.count - at;
+      if (!s.compact) {
+        block.Phase([&](int thread) {
+          if (thread / 8 < last) Order(at, thread, &s);
+        });
+      }
       block.Phase([&](int thread) {
         if (thread / 8 < last) Column(at, thread, &s);
       });
@@ -130,6 +137,7 @@ struct IdctKernel {
     if (thread < 64) {
       s->quantizer[thread] = c.quantizer[thread % 8 * 8 + thread / 8];
       s->zigzag[ColumnOrder(thread)] = static_cast<uint8_t>(thread);
+      s->by_column[thread] = ColumnOrder(thread);
     }
   }
 
@@ -148,12 +156,22 @@ struct IdctKernel {
     s->values_at[i] = values;
   }
 
+  // Brings coefficients from zigzag order into columns; eight threads for each of the blocks from `at` on.
+  JAXDALI_HD static void Order(int at, int thread, Shared* s) {
+    const int part = thread % 8;
+    const Words4 c = Load4(s->coefficients + static_cast<int64_t>(s->first + at + thread / 8) * 64 + part * 8);
+    const Words2 places = Load2(s->by_column + part * 8);
+    int16_t* to = s->columns_of + thread / 8 * kStride;
+    for (int k = 0; k < 8; k++)
+      to[places.word[k / 4] >> 8 * (k % 4) & 255] = static_cast<int16_t>(c.word[k / 2] >> 16 * (k % 2));
+  }
+
   // Transforms the columns; eight threads for each of the blocks from `at` on.
   JAXDALI_HD static void Column(int at, int thread, Shared* s) {
     const int i = at + thread / 8, column = thread % 8;
     int16_t* values = s->values + thread / 8 * kStride;
     const Words4 c = s->compact ? ExpandColumn(s->present[i], s->compact + s->values_at[i], s->zigzag + column * 8)
-                                : Load4(s->coefficients + static_cast<int64_t>(s->first + i) * 64 + column * 8);
+                                : Load4(s->columns_of + thread / 8 * kStride + column * 8);
     const Words4 q = Load4(s->quantizer + column * 8);
     s->is_uneven[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
     int32_t v[8], out[8];

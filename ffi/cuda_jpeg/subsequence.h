@@ -8,6 +8,7 @@
 #include "ffi/common/words.h"
 #include "ffi/cuda_jpeg/huffman.h"
 #include "ffi/cuda_jpeg/shard.h"
+#include "ffi/cuda_jpeg/words.h"
 
 namespace jaxdali::jpeg {
 
@@ -126,12 +127,26 @@ struct NoOutput {
   static constexpr bool kWrites = false;
 };
 
-// An output that writes to the arrays of coefficients and DC values.
+// Where the blocks of one place in an MCU are, as the threads of a block of DecodeWrite share it.
+struct alignas(16) BlockPlace {
+  uint32_t coefficients;       // of the component, see Component
+  int32_t columns, rows;       // blocks that the region needs
+  int32_t step_x, step_y;      // blocks of the component in an MCU
+  int32_t first_x, first_y;    // the first MCU's block, counted from the region's first
+  int32_t unused;
+
+  JAXDALI_HD static BlockPlace Of(const ScanTable& scan, const Component& c, const McuBlock& b) {
+    const bool alone = scan.components == 1;
+    return {c.coefficients, c.columns(),   c.y1 - c.y0, alone ? 1 : c.h,
+            alone ? 1 : c.v, b.dx - c.x0, b.dy - c.y0, 0};
+  }
+};
+
+// An output that writes to the arrays of coefficients and DC values. The coefficients are zero before.
 struct Output {
   static constexpr bool kWrites = true;
   const ScanTable* scan;
-  const Component* component;  // of the image
-  const uint8_t* order;        // where the coefficients of the zigzag order are in a block
+  const BlockPlace* places;  // of the scan
   uint8_t* workspace;
   uint32_t block, limit;  // the block's number within the segment, and how many of its blocks the region needs
   bool bad;
@@ -155,7 +170,7 @@ struct Output {
   }
 
   JAXDALI_HD void NextBlock() {
-    if (++block >= limit) return;
+    block++;  // past the last one what follows is not used
     dc++;
     if (++part == scan->mcu_blocks) {
       part = 0;
@@ -164,16 +179,18 @@ struct Output {
     Locate();
   }
 
+  JAXDALI_HD void Write(int index, int16_t value) const {
+    if (value && coefficients) coefficients[index] = value;
+  }
  private:
   JAXDALI_HD void Locate() {
-    const McuBlock& b = scan->block[part];
-    const Component& c = component[b.component];
-    const bool alone = scan->components == 1;
-    const int32_t x = mcu_x * (alone ? 1 : c.h) + b.dx - c.x0, y = mcu_y * (alone ? 1 : c.v) + b.dy - c.y0;
-    const bool needed = x >= 0 && x < c.x1 - c.x0 && y >= 0 && y < c.y1 - c.y0;
-    coefficients = needed ? reinterpret_cast<int16_t*>(workspace + c.coefficients * kPlaceUnit) +
-                                (static_cast<int64_t>(y) * c.columns() + x) * 64
-                          : nullptr;
+    const BlockPlace& p = places[part];
+    const int32_t x = mcu_x * p.step_x + p.first_x, y = mcu_y * p.step_y + p.first_y;
+    static_assert(64 * sizeof(int16_t) == 2 * kPlaceUnit);
+    const uint32_t place = p.coefficients + 2 * static_cast<uint32_t>(y * p.columns + x);
+    const bool needed =
+        static_cast<uint32_t>(x) < static_cast<uint32_t>(p.columns) && static_cast<uint32_t>(y) < static_cast<uint32_t>(p.rows);
+    coefficients = needed ? reinterpret_cast<int16_t*>(workspace + place * kPlaceUnit) : nullptr;
   }
 };
 
@@ -236,6 +253,61 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* posi
   return lookups;
 }
 
+// Decodes symbols that begin before `until`, which is an UncheckedEnd, and writes them, four coefficients at a time. It
+// stops before what is not allowed, and where the region needs no more blocks.
+JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* position, Output* out) {
+  uint32_t at = position->at, part = static_cast<uint32_t>(position->part), tables = v.tables[part];
+  int index = position->index;
+  // Four coefficients that are still to be written, where, and their number since the first block began.
+  uint64_t values = 0;
+  int16_t* to = nullptr;
+  int four = -1, fours = 0;
+  const int shared = index % 4 ? index / 4 : -1;  // the thread before has decoded some of these four
+  auto write_each = [&] {
+    for (int i = 0; i < 4; i++)
+      if (const auto value = static_cast<int16_t>(values >> 16 * i)) to[i] = value;
+  };
+  BitStream stream(v.words, at);
+  while (at < until && out->block < out->limit) {
+    const uint32_t window = stream.Peek(at);
+    const uint32_t symbol = v.LookupAt(tables, index != 0).Read(window);
+    const int length = static_cast<int>(symbol & 31), size = static_cast<int>(symbol >> 5 & 15);
+    const int advance = static_cast<int>(symbol >> 9), next = index + advance;
+    if (symbol == 0 || (next > 64 && advance != kEndOfBlock)) break;
+    const uint32_t magnitude = window << (length - size);
+    // A magnitude without its highest bit stands for a negative value. Without any bits the value is 0.
+    const uint32_t below = magnitude >> 31 ? 0 : (~0u << size) + 1;
+    const auto value = static_cast<uint16_t>((magnitude >> 1 >> (31 - size)) + below);
+    if (index == 0) {
+      *out->dc = static_cast<int16_t>(value);
+    } else if (size) {
+      const int place = next - 1;
+      if (fours + place / 4 != four) {
+        if (to && four == shared)
+          write_each();
+        else if (to)
+          Store2(to, {static_cast<uint32_t>(values), static_cast<uint32_t>(values >> 32)});
+        values = 0;
+        four = fours + place / 4;
+        to = out->coefficients ? out->coefficients + place / 4 * 4 : nullptr;
+      }
+      values |= static_cast<uint64_t>(value) << (place % 4 * 16);
+    }
+    at += static_cast<uint32_t>(length);
+    index = next;
+    if (next >= 64) {
+      index = 0;
+      fours += 16;
+      part = tables >> 26;
+      tables = v.tables[part];
+      out->NextBlock();
+    }
+  }
+  // The next thread may decode the rest of the four.
+  if (to) write_each();
+  *position = {at, index, static_cast<int>(part)};
+}
+
 // Decodes the symbols that begin in a subsequence. `lookups`: how many look-ups it took.
 template <class Out>
 JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
@@ -254,8 +326,11 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
   if constexpr (Out::kWrites) out->EnterSegment(segment);
   while (p.at < end) {
     const uint32_t until = UncheckedEnd(segment_end, v.bits, end);
-    if constexpr (!Out::kWrites)
-      if (p.at < until) *lookups += Skip(v, until, &p, &count);
+    if constexpr (Out::kWrites) {
+      if (p.at < until) Write(v, until, &p, out);
+    } else if (p.at < until) {
+      *lookups += Skip(v, until, &p, &count);
+    }
     // The rest of the segment, symbol by symbol, with all checks.
     BitReader reader(v.words, v.bits);
     for (bool stays = true; stays && p.at < end; ++*lookups) {
@@ -281,8 +356,8 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
               out->bad = true;
             else if (p.index == 0)
               *out->dc = static_cast<int16_t>(Extend(magnitude, size));
-            else if (size && out->coefficients)
-              out->coefficients[out->order[place]] = static_cast<int16_t>(Extend(magnitude, size));
+            else if (size)
+              out->Write(place, static_cast<int16_t>(Extend(magnitude, size)));
           }
           p.at += length;
           p.index += advance;

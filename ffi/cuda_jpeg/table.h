@@ -53,7 +53,7 @@ struct Component {
   // Blocks that the region needs, [x0, x1) x [y0, y1). Only these have coefficients and samples, in raster order: the
   // plane's rows are 8 * (x1 - x0) samples long, and its first sample is (8 * x0, 8 * y0) of the component.
   int32_t x0, y0, x1, y1;
-  uint32_t coefficients;   // offset: i16[blocks, 64], each block column by column, without DC
+  uint32_t coefficients;   // offset: i16[blocks, 64], each block in zigzag order, without DC
   uint32_t compact;        // place in the data, see compact.h; then the coefficients have no place in the memory
   uint32_t plane;          // offset: u8[rows, 8 * (x1 - x0)]
   int32_t idct0;           // first CUDA block of the shard's inverse DCT for this component
