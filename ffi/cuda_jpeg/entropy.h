@@ -211,6 +211,8 @@ struct SyncScans : SyncWork {
 struct DecodeWrite : EntropyWork {
   int32_t group;
 
+  static constexpr int kBlocksPerSm = 5;
+
   struct Shared {
     int32_t slot;
     bool runs;

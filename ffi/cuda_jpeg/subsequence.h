@@ -154,7 +154,7 @@ struct Output {
   // Where the block is: its MCU, its place in it, and its DC value's.
   int32_t mcu_x, mcu_y, part;
   int16_t* dc;
-  int16_t* coefficients;  // null: the region does not need the block
+  uint32_t coefficients;  // place in the working memory; 0: the region does not need the block
 
   JAXDALI_HD void EnterSegment(int32_t segment) {
     const int32_t first = segment * scan->restart_interval, left = scan->needed_mcus - first;
@@ -180,7 +180,10 @@ struct Output {
   }
 
   JAXDALI_HD void Write(int index, int16_t value) const {
-    if (value && coefficients) coefficients[index] = value;
+    if (value && coefficients) At(coefficients)[index] = value;
+  }
+  JAXDALI_HD int16_t* At(uint32_t place) const {
+    return reinterpret_cast<int16_t*>(workspace + static_cast<int64_t>(place) * kPlaceUnit);
   }
  private:
   JAXDALI_HD void Locate() {
@@ -190,7 +193,7 @@ struct Output {
     const uint32_t place = p.coefficients + 2 * static_cast<uint32_t>(y * p.columns + x);
     const bool needed =
         static_cast<uint32_t>(x) < static_cast<uint32_t>(p.columns) && static_cast<uint32_t>(y) < static_cast<uint32_t>(p.rows);
-    coefficients = needed ? reinterpret_cast<int16_t*>(workspace + place * kPlaceUnit) : nullptr;
+    coefficients = needed ? place : 0;
   }
 };
 
@@ -257,22 +260,26 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* posi
 // stops before what is not allowed, and where the region needs no more blocks.
 JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* position, Output* out) {
   uint32_t at = position->at, part = static_cast<uint32_t>(position->part), tables = v.tables[part];
-  int index = position->index;
-  // Four coefficients that are still to be written, where, and their number since the first block began.
+  uint32_t index = static_cast<uint32_t>(position->index);
+  // Four coefficients that are still to be written, in which block, and their number, which ascends.
   uint64_t values = 0;
-  int16_t* to = nullptr;
-  int four = -1, fours = 0;
-  const int shared = index % 4 ? index / 4 : -1;  // the thread before has decoded some of these four
-  auto write_each = [&] {
-    for (int i = 0; i < 4; i++)
-      if (const auto value = static_cast<int16_t>(values >> 16 * i)) to[i] = value;
+  uint32_t block = 0, four = ~0u, block_fours = 0;
+  const uint32_t shared = index % 4 ? index / 4 : ~0u;  // the thread before has decoded some of these four
+  auto write = [&](bool is_shared) {
+    if (block == 0) return;
+    int16_t* to = out->At(block) + four % 16 * 4;
+    if (!is_shared)
+      Store2(to, {static_cast<uint32_t>(values), static_cast<uint32_t>(values >> 32)});
+    else
+      for (int i = 0; i < 4; i++)
+        if (const auto value = static_cast<int16_t>(values >> 16 * i)) to[i] = value;
   };
   BitStream stream(v.words, at);
   while (at < until && out->block < out->limit) {
     const uint32_t window = stream.Peek(at);
     const uint32_t symbol = v.LookupAt(tables, index != 0).Read(window);
     const int length = static_cast<int>(symbol & 31), size = static_cast<int>(symbol >> 5 & 15);
-    const int advance = static_cast<int>(symbol >> 9), next = index + advance;
+    const uint32_t advance = symbol >> 9, next = index + advance;
     if (symbol == 0 || (next > 64 && advance != kEndOfBlock)) break;
     const uint32_t magnitude = window << (length - size);
     // A magnitude without its highest bit stands for a negative value. Without any bits the value is 0.
@@ -281,15 +288,12 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* positi
     if (index == 0) {
       *out->dc = static_cast<int16_t>(value);
     } else if (size) {
-      const int place = next - 1;
-      if (fours + place / 4 != four) {
-        if (to && four == shared)
-          write_each();
-        else if (to)
-          Store2(to, {static_cast<uint32_t>(values), static_cast<uint32_t>(values >> 32)});
+      const uint32_t place = next - 1, its_four = block_fours + place / 4;
+      if (its_four != four) {
+        write(four == shared);
         values = 0;
-        four = fours + place / 4;
-        to = out->coefficients ? out->coefficients + place / 4 * 4 : nullptr;
+        four = its_four;
+        block = out->coefficients;
       }
       values |= static_cast<uint64_t>(value) << (place % 4 * 16);
     }
@@ -297,15 +301,15 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* positi
     index = next;
     if (next >= 64) {
       index = 0;
-      fours += 16;
+      block_fours += 16;
       part = tables >> 26;
       tables = v.tables[part];
       out->NextBlock();
     }
   }
   // The next thread may decode the rest of the four.
-  if (to) write_each();
-  *position = {at, index, static_cast<int>(part)};
+  write(true);
+  *position = {at, static_cast<int>(index), static_cast<int>(part)};
 }
 
 // Decodes the symbols that begin in a subsequence. `lookups`: how many look-ups it took.
