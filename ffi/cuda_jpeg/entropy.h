@@ -60,39 +60,78 @@ struct EntropyWork : Shard {
   }
 };
 
-struct SyncShared {
-  int32_t slot;
-  bool runs;
-  ScanView view;
-  uint16_t state[kThreads + 1];  // state at the start of each subsequence
-  uint16_t todo[kThreads];
-  Decoding last[kThreads], other[kThreads];
-  uint32_t changed, pending;  // subsequences whose start state changed, and those of them that must be decoded
-  int32_t longest;            // look-ups in the longest decoding of a round
-};
+// How many subsequences a block may leave to SyncScans; 0: none. All blocks of a scan together leave few.
+JAXDALI_HD inline uint32_t LeftOver(const ScanTable& scan) {
+  constexpr int32_t kOfScan = 128, kMost = 32, kBlocks = 16;
+  if (scan.sequences > kBlocks) return 0;
+  return static_cast<uint32_t>(kOfScan / scan.sequences < kMost ? kOfScan / scan.sequences : kMost);
+}
 
-struct SyncWork : EntropyWork {
-  // Decodes a block's subsequences until each starts from the state in which the one before ends. Subsequences that
-  // must be decoded again are gathered first, so that they fill whole warps. If threads guess wrong for long, the same
-  // states recur, so a decoding from an earlier round is reused. `number`: the block's number in the scan. `fresh`: no
-  // decoding exists yet. Returns how many look-ups came one after the other, including `before`.
+// Makes the subsequences of each block start from the state in which the one before ends. The first of a block starts
+// from a guess; in a second launch it starts from the state in which the block before ends.
+//
+// Blocks of a short scan leave a few subsequences that need many rounds to SyncScans, and the second launch does
+// nothing. The other threads would wait for these few, and blocks that could run for these threads.
+struct SyncBlocks : EntropyWork {
+  bool fresh;  // the first launch
+
+  static constexpr int kBlocksPerSm = 6;
+  static constexpr int kFullRounds = 4;  // at least so many before anything is left
+
+  struct Shared {
+    int32_t slot;
+    bool runs;
+    ScanView view;
+    uint16_t state[kThreads + 1];  // state at the start of each subsequence
+    uint16_t todo[kThreads];
+    Decoding last[kThreads], other[kThreads];
+    uint32_t changed, pending;  // subsequences whose start state changed, and those of them that must be decoded
+    uint32_t left_over;         // that many may stay pending
+    int32_t longest;            // look-ups in the longest decoding of a round
+  };
+
   template <class Block>
-  JAXDALI_HD int Settle(const Block& block, SyncShared& s, int32_t number, uint16_t first, bool fresh,
-                        int before) const {
+  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
+    const int32_t total = Total(Work::kSequences);
+    for (int32_t index = block.index; index < total; index += grid) {
+      FindSlot(block, Work::kSequences, index, &s.slot);
+      const int image = s.slot / kMaxScans;
+      const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
+      const int32_t number = index - scan.sequence0;
+      block.Phase([&](int thread) {
+        if (thread != 0) return;
+        s.runs = Active(image);
+        if (!s.runs) return;
+        Extent(image, scan, &s.view);
+        s.runs = number * kThreads < s.view.subsequences();
+        s.left_over = s.runs ? LeftOver(scan) : 0;
+        if (s.runs && !fresh)  // the state from the left has changed
+          s.runs = s.left_over == 0 && number > 0 &&
+                   At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
+      });
+      if (!s.runs) continue;
+      Load(block, s.slot, &s.view);
+      Settle(block, s, number, fresh || number == 0 ? 0 : At<uint16_t>(scan.edge)[number - 1]);
+    }
+  }
+
+ private:
+  // Subsequences that must be decoded again are gathered first, so that they fill whole warps. If threads guess wrong
+  // for long, the same states recur, so a decoding from an earlier round is reused. `number`: the block's number in the
+  // scan. `first`: the state from which it starts.
+  template <class Block>
+  JAXDALI_HD void Settle(const Block& block, Shared& s, int32_t number, uint16_t first) const {
     const int32_t base = number * kThreads, left = s.view.subsequences() - base;
     const int n = left < kThreads ? left : kThreads;
-    Decoding* last = At<Decoding>(s.view.scan.last) + base;
-    Decoding* other = At<Decoding>(s.view.scan.other) + base;
     block.Phase([&](int thread) {
       constexpr Decoding kNone{0xFFFF, 0, 0};  // not a valid state
       if (thread == 0) s.state[0] = first;
       if (thread >= n) return;
-      s.last[thread] = fresh ? kNone : last[thread];
-      s.other[thread] = fresh ? kNone : other[thread];
+      s.last[thread] = fresh ? kNone : At<Decoding>(s.view.scan.last)[base + thread];
+      s.other[thread] = fresh ? kNone : At<Decoding>(s.view.scan.other)[base + thread];
       s.state[thread + 1] = s.last[thread].exit;
     });
-    int lookups = before;
-    for (;;) {
+    for (int lookups = 0, round = 0;; round++) {
       block.Phase([&](int thread) {
         if (thread != 0) return;
         s.changed = s.pending = 0;
@@ -106,7 +145,7 @@ struct SyncWork : EntropyWork {
         AtomicAdd(&s.changed, 1);
         if (s.state[thread] != known.entry) s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
       });
-      if (s.changed == 0) break;
+      if (s.changed == 0 || (round >= kFullRounds && s.pending <= s.left_over)) break;
       if (lookups >= kMaxLookups) {
         block.Phase([&](int thread) {
           if (thread == 0) AtomicMax(&samples.status[s.slot / kMaxScans], kRefused);
@@ -126,53 +165,37 @@ struct SyncWork : EntropyWork {
       });
     }
     block.Phase([&](int thread) {
-      if (thread < n) {
-        last[thread] = s.last[thread];
-        other[thread] = s.other[thread];
-      }
       if (thread == 0 && fresh) At<uint16_t>(s.view.scan.edge)[number] = s.state[n];
+      if (thread >= n) return;
+      const bool is_left = s.state[thread] != s.last[thread].entry;  // then `other` is the newer one
+      At<Decoding>(s.view.scan.last)[base + thread] = is_left ? s.other[thread] : s.last[thread];
+      At<Decoding>(s.view.scan.other)[base + thread] = is_left ? s.last[thread] : s.other[thread];
     });
-    return lookups;
   }
 };
 
-// Synchronises the subsequences of each block; in a second launch it starts from the state in which the block before
-// ends.
-struct SyncBlocks : SyncWork {
-  bool fresh;  // the first launch
+// Synchronises the rest, with one block per scan. A subsequence whose end state changed makes the next one follow, so
+// there is a list of those to be decoded. Then it counts how many blocks of its segment end before each subsequence.
+struct SyncScans : EntropyWork {
+  static constexpr int kListed = 1024;
 
-  static constexpr int kBlocksPerSm = 6;
-  using Shared = SyncShared;
+  struct List {
+    uint32_t count;
+    int32_t longest;  // look-ups of the thread that needed most
+    uint32_t subsequence[kListed];
+    uint16_t entry[kListed];  // the state in which the one before ends
 
-  template <class Block>
-  JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int32_t total = Total(Work::kSequences);
-    for (int32_t index = block.index; index < total; index += grid) {
-      FindSlot(block, Work::kSequences, index, &s.slot);
-      const int image = s.slot / kMaxScans;
-      const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
-      const int32_t number = index - scan.sequence0;
-      block.Phase([&](int thread) {
-        if (thread != 0) return;
-        s.runs = Active(image);
-        if (!s.runs) return;
-        Extent(image, scan, &s.view);
-        s.runs = number * kThreads < s.view.subsequences();
-        if (s.runs && !fresh)  // the state from the left has changed
-          s.runs =
-              number > 0 && At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
-      });
-      if (!s.runs) continue;
-      Load(block, s.slot, &s.view);
-      Settle(block, s, number, fresh || number == 0 ? 0 : At<uint16_t>(scan.edge)[number - 1], fresh, 0);
+    JAXDALI_HD void Add(uint32_t number, uint16_t state) {
+      const uint32_t i = AtomicAdd(&count, 1);
+      subsequence[i] = number;
+      entry[i] = state;
     }
-  }
-};
-
-// Synchronises the rest: one block per scan goes through the scan's blocks of subsequences in order. Usually there is
-// nothing left to do. Then it counts how many blocks of its segment end before each subsequence.
-struct SyncScans : SyncWork {
-  struct Shared : SyncShared {
+  };
+  struct Shared {
+    int32_t slot;
+    bool runs;
+    ScanView view;
+    List list[2];
     ScanRows<uint32_t> rows;
   };
 
@@ -183,27 +206,81 @@ struct SyncScans : SyncWork {
     block.Phase([&](int thread) {
       if (thread != 0) return;
       s.slot = block.index;
-      s.pending = 0;
+      s.list[0].count = 0;
       s.runs = scan.sequences > 0 && Active(image);
       if (s.runs) Extent(image, scan, &s.view);
     });
     if (!s.runs) return;
-    const int32_t all = s.view.subsequences(), n = (all + kThreads - 1) / kThreads;
+    const int32_t n = s.view.subsequences();
     Decoding* last = At<Decoding>(scan.last);
-    auto fits = [last](int32_t b) { return last[b * kThreads - 1].exit == last[b * kThreads].entry; };
-    block.Phase([&](int thread) {
-      for (int32_t b = 1 + thread; b < n; b += kThreads)
-        if (!fits(b)) AtomicAdd(&s.pending, 1);
-    });
-    if (s.pending) {
-      Load(block, s.slot, &s.view);
-      int lookups = 0;
-      for (int32_t b = 1; b < n; b++)
-        if (!fits(b)) lookups = Settle(block, s, b, last[b * kThreads - 1].exit, false, lookups);
+    bool loaded = false;
+    int lookups = 0;
+    for (int32_t known = 0; known < n && lookups < kMaxLookups;) {
+      uint32_t found;
+      do {  // finds as many as fit
+        block.Phase([&](int thread) {
+          const int32_t k = known + thread;
+          if (k > 0 && k < n && last[k].entry != last[k - 1].exit)
+            s.list[0].Add(static_cast<uint32_t>(k), last[k - 1].exit);
+        });
+        known += kThreads;
+        found = s.list[0].count;
+        block.Phase([](int) {});  // all have read it
+      } while (known < n && found <= kListed - kThreads);
+      if (found == 0) break;
+      if (!loaded) Load(block, s.slot, &s.view);
+      loaded = true;
+      lookups = Settle(block, s, known < n ? known : n, lookups);
+    }
+    if (lookups >= kMaxLookups) {
+      block.Phase([&](int thread) {
+        if (thread == 0) AtomicMax(&samples.status[image], kRefused);
+      });
+      return;
     }
     ScanAll(
-        block, s.rows, all, [&](int i) { return last[i].blocks; }, AddCounts{},
+        block, s.rows, n, [&](int i) { return last[i].blocks; }, AddCounts{},
         [&](int i, uint32_t before, uint32_t) { last[i].blocks = before & ~kSinceSegment; });
+  }
+
+ private:
+  // Decodes what is listed until nothing below `end` is left. Returns how many look-ups came one after the other,
+  // including `lookups`.
+  template <class Block>
+  JAXDALI_HD int Settle(const Block& block, Shared& s, int32_t end, int lookups) const {
+    Decoding *last = At<Decoding>(s.view.scan.last), *other = At<Decoding>(s.view.scan.other);
+    for (int round = 0;; round++) {
+      List &now = s.list[round % 2], &next = s.list[(round + 1) % 2];
+      block.Phase([&](int thread) {
+        if (thread != 0) return;
+        next.count = 0;
+        now.longest = 0;
+      });
+      const int count = static_cast<int>(now.count);
+      if (count == 0 || lookups >= kMaxLookups) break;
+      block.Phase([&](int thread) {
+        int32_t all = 0;
+        for (int i = thread % 32 * (kThreads / 32) + thread / 32; i < count; i += kThreads) {  // a few for each warp
+          const uint32_t k = now.subsequence[i];
+          const uint16_t entry = now.entry[i];
+          const Decoding before = last[k];
+          if (before.entry == entry) continue;
+          Decoding found = other[k];
+          if (found.entry != entry) {
+            int32_t own;
+            found = DecodeSubsequence(s.view, static_cast<int32_t>(k), entry, static_cast<NoOutput*>(nullptr), &own);
+            all += own;
+          }
+          last[k] = found;
+          other[k] = before;
+          if (found.exit != before.exit && static_cast<int32_t>(k) + 1 < end) next.Add(k + 1, found.exit);
+        }
+        AtomicMax(&now.longest, all);
+      });
+      lookups += now.longest + kRoundLookups;
+    }
+    block.Phase([](int) {});  // all have read the lists
+    return lookups;
   }
 };
 
@@ -230,7 +307,8 @@ struct DecodeWrite : EntropyWork {
       const int32_t base = (index - scan.sequence0) * kThreads;
       block.Phase([&](int thread) {
         if (thread < scan.mcu_blocks)
-          s.places[thread] = BlockPlace::Of(scan, tables[image].component[scan.block[thread].component], scan.block[thread]);
+          s.places[thread] =
+              BlockPlace::Of(scan, tables[image].component[scan.block[thread].component], scan.block[thread]);
         if (thread != 0) return;
         s.runs = Active(image);
         if (!s.runs) return;

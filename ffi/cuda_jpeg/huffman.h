@@ -17,7 +17,8 @@ inline constexpr int kMaxSymbolBits = 31;  // a code of 16 bits and a magnitude 
 // The meaning of a code. Bits 0-4: length of the code and of the magnitude after it, together. Bits 5-8: length of the
 // magnitude. Bits 9-15: how far the coefficient's index advances; kEndOfBlock for the code that ends a block. Never 0.
 inline constexpr int kEndOfBlock = 127;
-inline constexpr uint32_t kNoCode = 1 | 65u << 9;  // what no code means to a guess: a bit, and an index past the last one
+inline constexpr uint32_t kNoCode =
+    1 | 65u << 9;  // what no code means to a guess: a bit, and an index past the last one
 
 JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
   const int size = value & 15, run = value >> 4;

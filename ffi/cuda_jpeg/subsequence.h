@@ -19,15 +19,16 @@ struct ScanView {
   const uint32_t* words;
   const uint32_t* segment_end;
   uint32_t bits, subsequence_bits;
-  // For each block of the period: the tables' places, in words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and the
-  // number of the next block.
+  // For each block of the period: the tables' places, in words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and
+  // the number of the next block.
   uint32_t tables[kMaxMcuBlocks];
 
   JAXDALI_HD void SetTables(int part) {
     const McuBlock& b = scan.block[part];
     constexpr uint32_t kWords = sizeof(Lookup) / 4;
     static_assert(kMaxTables * kWords < 1 << 13);
-    tables[part] = b.dc * kWords | b.ac * kWords << 13 | static_cast<uint32_t>(part + 1 < scan.period ? part + 1 : 0) << 26;
+    tables[part] =
+        b.dc * kWords | b.ac * kWords << 13 | static_cast<uint32_t>(part + 1 < scan.period ? part + 1 : 0) << 26;
   }
   JAXDALI_HD const Lookup& LookupAt(uint32_t tables_of_block, bool is_ac) const {
     const uint32_t words = (is_ac ? tables_of_block >> 13 : tables_of_block) & 0x1FFF;
@@ -78,8 +79,11 @@ inline constexpr uint32_t kBitsAhead = 96;
 class BitStream {
  public:
   JAXDALI_HD BitStream(const uint32_t* words, uint32_t bit)
-      : words_(reinterpret_cast<const uint8_t*>(words)), until_((bit | 31) + 1), first_(BigEndian(Read(-4))),
-        second_(BigEndian(Read(0))), third_(Read(4)) {}
+      : words_(reinterpret_cast<const uint8_t*>(words)),
+        until_((bit | 31) + 1),
+        first_(BigEndian(Read(-4))),
+        second_(BigEndian(Read(0))),
+        third_(Read(4)) {}
 
   // `bit` ascends by at most 31.
   JAXDALI_HD uint32_t Peek(uint32_t bit) {
@@ -129,16 +133,15 @@ struct NoOutput {
 
 // Where the blocks of one place in an MCU are, as the threads of a block of DecodeWrite share it.
 struct alignas(16) BlockPlace {
-  uint32_t coefficients;       // of the component, see Component
-  int32_t columns, rows;       // blocks that the region needs
-  int32_t step_x, step_y;      // blocks of the component in an MCU
-  int32_t first_x, first_y;    // the first MCU's block, counted from the region's first
+  uint32_t coefficients;     // of the component, see Component
+  int32_t columns, rows;     // blocks that the region needs
+  int32_t step_x, step_y;    // blocks of the component in an MCU
+  int32_t first_x, first_y;  // the first MCU's block, counted from the region's first
   int32_t unused;
 
   JAXDALI_HD static BlockPlace Of(const ScanTable& scan, const Component& c, const McuBlock& b) {
     const bool alone = scan.components == 1;
-    return {c.coefficients, c.columns(),   c.y1 - c.y0, alone ? 1 : c.h,
-            alone ? 1 : c.v, b.dx - c.x0, b.dy - c.y0, 0};
+    return {c.coefficients, c.columns(), c.y1 - c.y0, alone ? 1 : c.h, alone ? 1 : c.v, b.dx - c.x0, b.dy - c.y0, 0};
   }
 };
 
@@ -185,14 +188,15 @@ struct Output {
   JAXDALI_HD int16_t* At(uint32_t place) const {
     return reinterpret_cast<int16_t*>(workspace + static_cast<int64_t>(place) * kPlaceUnit);
   }
+
  private:
   JAXDALI_HD void Locate() {
     const BlockPlace& p = places[part];
     const int32_t x = mcu_x * p.step_x + p.first_x, y = mcu_y * p.step_y + p.first_y;
     static_assert(64 * sizeof(int16_t) == 2 * kPlaceUnit);
     const uint32_t place = p.coefficients + 2 * static_cast<uint32_t>(y * p.columns + x);
-    const bool needed =
-        static_cast<uint32_t>(x) < static_cast<uint32_t>(p.columns) && static_cast<uint32_t>(y) < static_cast<uint32_t>(p.rows);
+    const bool needed = static_cast<uint32_t>(x) < static_cast<uint32_t>(p.columns) &&
+                        static_cast<uint32_t>(y) < static_cast<uint32_t>(p.rows);
     coefficients = needed ? place : 0;
   }
 };

@@ -62,9 +62,9 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
   launch(UnstuffCount{{shard, b.in, chunks}}, chunks);
   launch(UnstuffPrefix{{shard, b.in, chunks}}, slots);
   launch(UnstuffWrite{{shard, b.in, chunks}}, chunks);
-  launch(SyncBlocks{{{shard, sequences}}, true}, sequences);
-  launch(SyncBlocks{{{shard, sequences}}, false}, sequences);
-  launch(SyncScans{{{shard, sequences}}}, slots);
+  launch(SyncBlocks{{shard, sequences}, true}, sequences);
+  launch(SyncBlocks{{shard, sequences}, false}, sequences);
+  launch(SyncScans{{shard, sequences}}, slots);
   for (int32_t g = 0; g < groups; g++) {
     launch(DecodeWrite{{shard, writes}, g}, writes);
     launch(DcSums{shard, sums, g}, sums);
