@@ -8,6 +8,7 @@ is printed. It gets its bytes from the host, as `decode_jpeg` wants them, so the
 XLA_PYTHON_CLIENT_PREALLOCATE=false.
 """
 
+import functools
 import pathlib
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ import numpy as np
 from jaxdali import _cpu
 from jaxdali import types as dali_types
 from jaxdali._core import ffi as _ffi
-from jaxdali._core.ragged import Ragged, pack, plan_offsets
+from jaxdali._core.ragged import BufferPool, Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
 from jaxdali.fn._decode import decode as _decode
 
@@ -42,14 +43,21 @@ class Batch:
 
     def __init__(self, files: Sequence[bytes], target: str, with_tables: bool, pool: int, group_bytes: int = _cpu.JPEG_GROUP_BYTES):
         n = len(files)
+        buffers = BufferPool(functools.partial(_ffi.pinned_memory, jax.config.jax_default_device or jax.devices()[0]))
+
+        def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            x = buffers.empty(shape, dtype)
+            x[:] = 0
+            return x
+
         begin = time.perf_counter()
-        p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: np.zeros((1, elements), dtype))
+        p = pack([np.frombuffer(f, np.uint8) for f in files], 1, lambda elements, dtype: zeros((1, elements), dtype))
         self.seconds_packing = time.perf_counter() - begin
         begin = time.perf_counter()
         ctx: Any = types.SimpleNamespace(present=None, pool=pool)
         info, _ = _decode.parse_headers(ctx, p)
         assert not info[:, _cpu.Info.STATUS].any()
-        tables = np.zeros((n, _cpu.TABLE_WORDS if with_tables else 0), np.int32)
+        tables = zeros((n, _cpu.TABLE_WORDS if with_tables else 0), np.int32)
         scratch = 0
         if with_tables:
             _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, np.ones(n, bool), tables, pool)

@@ -7,8 +7,8 @@ results are also in $OUT/first.md (or build/gpu/first.md). A stage of pipelines 
 without its fusion of slices into native calls, so that the culprit is known at once.
 
 The stages that measure run one after the other: `device`, `decode`, `tutorial`, `train`, `beside`. The others run at the same time after
-them: `warps` and `windows` (all kernels but the decoder), `graphs`, `torch`, `run`, `functions`, `stateful`. A stage has the seconds that
-STAGES says and those that the stages before it left over. After END seconds everything ends.
+them: `warps` and `windows` (all kernels but the decoder), `epochs`, `graphs`, `torch`, `run`, `functions`, `stateful`. A stage has the
+seconds that STAGES says and those that the stages before it left over. After END seconds everything ends.
 
 Modules and packages that tests/gpu/carry.sh collected are unpacked where they are missing. PYTHONPATH may be set or not.
 
@@ -33,7 +33,7 @@ from typing import ClassVar
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
 STAGES = {"device": 55, "decode": 25, "tutorial": 25, "train": 40, "beside": 15}  # seconds
-TOGETHER = ("warps", "windows", "graphs", "torch", "run", "functions", "stateful")  # what is left until END, 60 to 70 s
+TOGETHER = ("warps", "windows", "epochs", "graphs", "torch", "run", "functions", "stateful")  # what is left until END, 60 to 70 s
 END = 230
 OTHERWISE = {
     "without CUDA graphs": "--xla_gpu_enable_command_buffer=",
@@ -340,6 +340,19 @@ def graphs():
     if not equal:
         say("with graphs:", *with_graphs, "\nwithout:", *without)
     assert equal
+
+
+def epochs():
+    """Every batch of three epochs beside the CPU's: host buffers are used again and again while others are copied."""
+    import numpy as np
+
+    batches = []
+    for d in (gpu(), cpu()):
+        with iterator(unshuffled, d, files(), 8 if DRY else 32, num_threads=4, prefetch_queue_depth=3) as it:
+            batches.append([np.asarray(b["images"], np.int32) for _ in range(3) for b in it])
+    differences = [np.abs(a - b).max() for a, b in zip(*batches, strict=True)]
+    say(f"EPOCHS: {len(differences)} batches, largest difference from the CPU {max(differences)}")
+    assert max(differences) <= 2, differences
 
 
 def unshuffled(names, num_shards=1, shard_id=0):
