@@ -1,4 +1,4 @@
-"""The CUDA kernels against the CPU's, on an NVIDIA GPU; see run.sh. They have not been run on one so far.
+"""The CUDA kernels against the CPU's, on an NVIDIA GPU; see run.sh.
 
 Settings in the environment: CASES, how many of each kernel's batches are compared (default: all), and of damaged files in hundreds;
 JAXDALI_REQUIRE_CUDA=1, fail where there is no GPU; JAXDALI_DRY_RUN=1, a CPU device stands in for the GPU.
