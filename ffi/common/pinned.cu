@@ -17,7 +17,8 @@ void* AllocatePinned(int64_t bytes, int device) {
     if (cudaSetDevice(device) != cudaSuccess ||
         cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable) != cudaSuccess)
       memory = nullptr;
-  }).join();
+  })
+      .join();
   return memory;
 }
 
