@@ -46,13 +46,18 @@ struct EntropyWork : Shard {
     auto* b = reinterpret_cast<uint32_t*>(to);
     for (int i = thread; i < n * static_cast<int>(sizeof(T) / 4); i += kThreads) b[i] = a[i];
   }
+  JAXDALI_HD static void CopyLookups(int thread, const Lookup* from, int n, Lookup* to) {
+    const auto* a = reinterpret_cast<const uint8_t*>(from);
+    auto* b = reinterpret_cast<uint8_t*>(to);
+    for (int i = 16 * thread; i < n * static_cast<int>(sizeof(Lookup)); i += 16 * kThreads) Store4(b + i, Load4(a + i));
+  }
 
   template <class Block>
   JAXDALI_HD void Load(const Block& block, int slot, ScanView* v) const {
     const ImageTable& image = tables[slot / kMaxScans];
     block.Phase([&](int thread) {
       CopyWords(thread, &image.scan[slot % kMaxScans], 1, &v->scan);
-      CopyWords(thread, At<Lookup>(image.lookup), image.tables, v->lookup);
+      CopyLookups(thread, At<Lookup>(image.lookup), image.tables, v->lookup);
     });
     block.Phase([&](int thread) {
       if (thread < kMaxMcuBlocks) v->SetTables(thread);
@@ -92,8 +97,7 @@ struct SyncBlocks : EntropyWork {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int32_t total = Total(Work::kSequences);
-    for (int32_t index = block.index; index < total; index += grid) {
+    for (int32_t index = block.index; index < Total(Work::kSequences); index += grid) {
       FindSlot(block, Work::kSequences, index, &s.slot);
       const int image = s.slot / kMaxScans;
       const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
@@ -268,7 +272,8 @@ struct SyncScans : EntropyWork {
           Decoding found = other[k];
           if (found.entry != entry) {
             int32_t own;
-            found = DecodeSubsequence(s.view, static_cast<int32_t>(k), entry, static_cast<NoOutput*>(nullptr), &own);
+            found =
+                DecodeSubsequence(s.view, static_cast<int32_t>(k), entry, static_cast<NoOutputAlone*>(nullptr), &own);
             all += own;
           }
           last[k] = found;

@@ -32,12 +32,17 @@ JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
 // index advances. kNoGroup means that there is no such symbol; its advance is too large for any index.
 inline constexpr uint32_t kEndsBlock = 1u << 8, kNoGroup = 127u << 9;
 
+// What the first kLookupBits bits mean. Guesses read both at once, as a word with the symbol in the lower half.
+struct alignas(4) Meaning {
+  uint16_t symbol;  // 0: the code is longer, or there is none
+  uint16_t group;
+};
+
 // Built on the device.
-struct Lookup {
-  uint16_t symbol[1 << kLookupBits];  // 0: the code is longer, or there is none
-  uint16_t group[1 << kLookupBits];
-  uint32_t limit[17];  // codes of l bits are those below limit[l], left-aligned in 16 bits
-  int32_t offset[17];  // such a code's value is value[code + offset[l]]
+struct alignas(16) Lookup {
+  Meaning meaning[1 << kLookupBits];  // the first member, see ScanView
+  uint32_t limit[17];                 // codes of l bits are those below limit[l], left-aligned in 16 bits; ascends
+  int32_t offset[17];                 // such a code's value is value[code + offset[l]]
   uint8_t value[256];
   uint32_t is_ac;
 
@@ -50,7 +55,7 @@ struct Lookup {
   JAXDALI_HD uint32_t Group(uint32_t bits, const Lookup* follower) const {
     uint32_t length = 0, advance = 0;
     for (const Lookup* table = this; table && length < kLookupBits; table = follower) {
-      const uint32_t next = table->symbol[bits << length & ((1 << kLookupBits) - 1)], step = next >> 9;
+      const uint32_t next = table->meaning[bits << length & ((1 << kLookupBits) - 1)].symbol, step = next >> 9;
       const uint32_t code_bits = (next & 31) - (next >> 5 & 15);
       if (next == 0 || length + code_bits > kLookupBits) break;  // `symbol` may depend on bits beyond the window
       if (step == kEndOfBlock) return (length + code_bits) | advance << 9 | kEndsBlock;
@@ -63,18 +68,20 @@ struct Lookup {
 
   // The meaning of the code at the start of a window. 0: there is no code.
   JAXDALI_HD uint32_t Read(uint32_t window) const {
-    const uint32_t symbol10 = symbol[window >> (32 - kLookupBits)];
-    return symbol10 ? symbol10 : ReadLong(window >> 16);
+    const uint32_t symbol = meaning[window >> (32 - kLookupBits)].symbol;
+    return symbol ? symbol : ReadLong(window >> 16);
   }
 
- private:
+  // The same for a code of more than kLookupBits bits. Some thread of a warp often has one, and all wait for it, so the
+  // lengths are compared at once.
   JAXDALI_HD uint32_t ReadLong(uint32_t window16) const {
-    for (int l = kLookupBits + 1; l <= 16; l++)
-      if (window16 < limit[l]) return Symbol(l, window16);
-    return 0;
+    int bits = kLookupBits + 1;
+    JAXDALI_UNROLL
+    for (int l = kLookupBits + 1; l < 16; l++) bits += window16 >= limit[l];
+    return window16 < limit[16] ? Symbol(bits, window16) : 0;
   }
 };
-static_assert(sizeof(Lookup) % 4 == 0, "copied as words");
+static_assert(sizeof(Lookup) % 16 == 0, "copied sixteen bytes at a time");
 
 // The place of the k-th coefficient in zigzag order if blocks are stored column by column.
 JAXDALI_HD inline uint8_t ColumnOrder(int k) {
@@ -114,7 +121,7 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
         const uint32_t window16 = static_cast<uint32_t>(i) << (16 - kLookupBits);
         int l = 1;
         while (l <= kLookupBits && window16 >= to.limit[l]) l++;
-        to.symbol[i] = static_cast<uint16_t>(l <= kLookupBits ? to.Symbol(l, window16) : 0);
+        to.meaning[i].symbol = static_cast<uint16_t>(l <= kLookupBits ? to.Symbol(l, window16) : 0);
       }
     }
   });
@@ -122,7 +129,7 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
     for (int t = 0; t < n; t++) {
       const Lookup* follower = image.follower[t] >= 0 ? lookups + image.follower[t] : nullptr;
       for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences)
-        lookups[t].group[i] = static_cast<uint16_t>(lookups[t].Group(static_cast<uint32_t>(i), follower));
+        lookups[t].meaning[i].group = static_cast<uint16_t>(lookups[t].Group(static_cast<uint32_t>(i), follower));
     }
   });
 }

@@ -2,7 +2,9 @@
 #ifndef JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
 #define JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "ffi/common/block.h"
 #include "ffi/common/words.h"
@@ -14,14 +16,14 @@ namespace jaxdali::jpeg {
 
 // A scan as the threads of a block see it, in shared memory, where divergent reads are fast.
 struct ScanView {
-  ScanTable scan;
   Lookup lookup[kMaxTables];
+  // For each block of the period: its tables, as numbers of words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and
+  // the number of the next block.
+  uint32_t tables[kMaxMcuBlocks];
+  ScanTable scan;
   const uint32_t* words;
   const uint32_t* segment_end;
   uint32_t bits, subsequence_bits;
-  // For each block of the period: the tables' places, in words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and
-  // the number of the next block.
-  uint32_t tables[kMaxMcuBlocks];
 
   JAXDALI_HD void SetTables(int part) {
     const McuBlock& b = scan.block[part];
@@ -30,9 +32,18 @@ struct ScanView {
     tables[part] =
         b.dc * kWords | b.ac * kWords << 13 | static_cast<uint32_t>(part + 1 < scan.period ? part + 1 : 0) << 26;
   }
-  JAXDALI_HD const Lookup& LookupAt(uint32_t tables_of_block, bool is_ac) const {
-    const uint32_t words = (is_ac ? tables_of_block >> 13 : tables_of_block) & 0x1FFF;
-    return *reinterpret_cast<const Lookup*>(reinterpret_cast<const uint32_t*>(lookup) + words);
+  JAXDALI_HD static uint32_t DcOf(uint32_t tables_of_block) { return tables_of_block & 0x1FFF; }
+  JAXDALI_HD static uint32_t AcOf(uint32_t tables_of_block) { return tables_of_block >> 13 & 0x1FFF; }
+  JAXDALI_HD const Lookup& LookupAt(uint32_t table) const {
+    return *reinterpret_cast<const Lookup*>(reinterpret_cast<const uint8_t*>(lookup) + table * 4);
+  }
+  // A Meaning as a word.
+  JAXDALI_HD uint32_t MeaningAt(uint32_t table, uint32_t window) const {
+    static_assert(offsetof(Lookup, meaning) == 0);
+    const auto* at = reinterpret_cast<const uint8_t*>(lookup) + (table + (window >> (32 - kLookupBits))) * 4;
+    uint32_t word;
+    std::memcpy(&word, __builtin_assume_aligned(at, 4), 4);
+    return word;
   }
 
   JAXDALI_HD int32_t subsequences() const {
@@ -87,14 +98,20 @@ class BitStream {
 
   // `bit` ascends by at most 31.
   JAXDALI_HD uint32_t Peek(uint32_t bit) {
-    if (bit >= until_) {
-      until_ += 32;
-      first_ = second_;
-      second_ = BigEndian(third_);
-      third_ = Read(4);
-    }
-    return FunnelLeft(first_, second_, bit & 31);
+    Follow(bit);
+    return Window(bit);
   }
+
+  // The two parts of Peek: the second one needs the first one only where `bit` has reached until().
+  JAXDALI_HD void Follow(uint32_t bit) {
+    if (bit < until_) return;
+    until_ += 32;
+    first_ = second_;
+    second_ = BigEndian(third_);
+    third_ = Read(4);
+  }
+  JAXDALI_HD uint32_t Window(uint32_t bit) const { return FunnelLeft(first_, second_, bit & 31); }
+  JAXDALI_HD uint32_t until(uint32_t most) const { return until_ < most ? until_ : most; }
 
  private:
   // The word so many bytes after the end of the first one.
@@ -128,7 +145,11 @@ struct AddCounts {
 
 // An output that drops decoded values, where only the state counts.
 struct NoOutput {
-  static constexpr bool kWrites = false;
+  static constexpr bool kWrites = false, kAlone = false;
+};
+// The same for a thread that has few others in its warp, or none.
+struct NoOutputAlone {
+  static constexpr bool kWrites = false, kAlone = true;
 };
 
 // Where the blocks of one place in an MCU are, as the threads of a block of DecodeWrite share it.
@@ -218,43 +239,78 @@ JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uin
 // symbols of a group. Returns the number of look-ups.
 //
 // Threads of a warp are at different places of their blocks. So there are few branches, and a few instructions in each.
+// kAlone: the thread has few others in its warp, or none. Then the time is that of instructions one after the other, and
+// each branch that is not taken saves some.
+template <bool kAlone>
 JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* position, uint32_t* count) {
   int32_t lookups = 0;
   uint32_t at = position->at, part = static_cast<uint32_t>(position->part), blocks = 0;
   uint32_t twice = static_cast<uint32_t>(position->index) * 2;  // the index
-  uint32_t tables = v.tables[part];
+  uint32_t tables = v.tables[part], ac = v.AcOf(tables), table = twice ? ac : v.DcOf(tables);
   BitStream stream(v.words, at);
   // The codes of a group, though not the magnitude of the last one, lie within kLookupBits bits.
   const uint32_t groups_until = until > kLookupBits - 1 ? until - (kLookupBits - 1) : 0;
-  auto take = [&](bool as_group) {
-    const uint32_t window = stream.Peek(at);
-    const Lookup& lookup = v.LookupAt(tables, twice);
-    uint32_t meaning = 0, next = 0;
-    bool is_wrong = false;
-    if (as_group) {
-      meaning = lookup.group[window >> (32 - kLookupBits)];
-      next = twice + (meaning >> 8);  // odd: it ends the block
-    }
-    if (!as_group || next > 2 * 64) {  // the group is not all in this block
-      meaning = lookup.Read(window);
-      if (meaning == 0) meaning = kNoCode;
-      next = twice + (meaning >> 9) * 2;
-      is_wrong = next > 2 * 64 && next < 2 * kEndOfBlock;
-      if (next > 2 * 64) next = 2 * 64;
-    }
-    at += meaning & 31;
-    twice = next;
-    if (next & (2 * 64 | 1)) {
-      // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
-      // MCU begins here, which synchronises soonest.
-      twice = 0;
-      part = is_wrong ? 0 : tables >> 26;
-      tables = v.tables[part];
-      blocks++;
-    }
+  auto read_symbol = [&](uint32_t meaning, uint32_t table, uint32_t window) {
+    uint32_t symbol = meaning & 0xFFFF;
+    if (symbol == 0) symbol = v.LookupAt(table).ReadLong(window >> 16);
+    if (symbol == 0) symbol = kNoCode;
+    at += symbol & 31;
+    twice += (symbol >> 9) * 2;
+    // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
+    // MCU begins here, which synchronises soonest.
+    if (twice > 2 * 64 && twice < 2 * kEndOfBlock) tables &= (1 << 26) - 1;
+    if (twice > 2 * 64) twice = 2 * 64;
   };
-  for (; at < groups_until; lookups++) take(true);
-  for (; at < until; lookups++) take(false);
+  auto end_block = [&] {
+    twice = 0;
+    part = tables >> 26;
+    tables = v.tables[part];
+    table = v.DcOf(tables);
+    ac = v.AcOf(tables);
+    blocks++;
+  };
+  // A group's index is odd if the last symbol ends the block, and more than 2 * 64 if they are not all in this block.
+  if constexpr (kAlone) {
+    // Most look-ups end neither the block nor the word of the data, and only one branch is for what is rare.
+    for (uint32_t stop = stream.until(groups_until); at < groups_until;) {
+      const uint32_t window = stream.Window(at), meaning = v.MeaningAt(table, window), before = table;
+      const uint32_t length = Permute(meaning, 0, 0x4442);
+      lookups++;
+      at += length;
+      twice += meaning >> 24;
+      table = ac;
+      if ((twice & ~126u) == 0 && at < stop) continue;
+      if (twice > 2 * 64) {
+        at -= length;
+        twice -= meaning >> 24;
+        read_symbol(meaning, before, window);
+      }
+      if (twice & (2 * 64 | 1)) end_block();
+      stream.Follow(at);
+      stop = stream.until(groups_until);
+    }
+  } else {
+    for (; at < groups_until; lookups++) {
+      stream.Follow(at);
+      const uint32_t window = stream.Window(at), meaning = v.MeaningAt(table, window), before = table;
+      const uint32_t next = twice + (meaning >> 24);
+      table = ac;
+      if (next > 2 * 64) {
+        read_symbol(meaning, before, window);
+      } else {
+        at += Permute(meaning, 0, 0x4442);
+        twice = next;
+      }
+      if (twice & (2 * 64 | 1)) end_block();
+    }
+  }
+  for (; at < until; lookups++) {
+    stream.Follow(at);
+    const uint32_t window = stream.Window(at), before = table;
+    table = ac;
+    read_symbol(v.MeaningAt(before, window), before, window);
+    if (twice == 2 * 64) end_block();
+  }
   *position = {at, static_cast<int>(twice / 2), static_cast<int>(part)};
   *count += blocks;
   return lookups;
@@ -263,8 +319,9 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* posi
 // Decodes symbols that begin before `until`, which is an UncheckedEnd, and writes them, four coefficients at a time. It
 // stops before what is not allowed, and where the region needs no more blocks.
 JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* position, Output* out) {
-  uint32_t at = position->at, part = static_cast<uint32_t>(position->part), tables = v.tables[part];
+  uint32_t at = position->at, part = static_cast<uint32_t>(position->part);
   uint32_t index = static_cast<uint32_t>(position->index);
+  uint32_t tables = v.tables[part];
   // Four coefficients that are still to be written, in which block, and their number, which ascends.
   uint64_t values = 0;
   uint32_t block = 0, four = ~0u, block_fours = 0;
@@ -281,7 +338,7 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* positi
   BitStream stream(v.words, at);
   while (at < until && out->block < out->limit) {
     const uint32_t window = stream.Peek(at);
-    const uint32_t symbol = v.LookupAt(tables, index != 0).Read(window);
+    const uint32_t symbol = v.LookupAt(index ? v.AcOf(tables) : v.DcOf(tables)).Read(window);
     const int length = static_cast<int>(symbol & 31), size = static_cast<int>(symbol >> 5 & 15);
     const uint32_t advance = symbol >> 9, next = index + advance;
     if (symbol == 0 || (next > 64 && advance != kEndOfBlock)) break;
@@ -337,7 +394,7 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
     if constexpr (Out::kWrites) {
       if (p.at < until) Write(v, until, &p, out);
     } else if (p.at < until) {
-      *lookups += Skip(v, until, &p, &count);
+      *lookups += Skip<Out::kAlone>(v, until, &p, &count);
     }
     // The rest of the segment, symbol by symbol, with all checks.
     BitReader reader(v.words, v.bits);
