@@ -5,8 +5,9 @@
 // "Accelerating JPEG Decompression on GPUs", HiPC 2021.)
 //
 // The result does not rely on this. The decoding that writes starts from the state from which the blocks of a
-// subsequence were counted, and checks that the subsequence before ends in this state. By induction the result is that
-// of one thread alone. Data that do not synchronise within kMaxLookups are refused, and so is every error in the data.
+// subsequence were counted, or from that in the middle of the same count, and checks that the subsequence before ends
+// in the former. By induction the result is that of one thread alone. Data that do not synchronise within kMaxLookups
+// are refused, and so is every error in the data.
 #ifndef JAXDALI_FFI_JPEG_ENTROPY_H_
 #define JAXDALI_FFI_JPEG_ENTROPY_H_
 
@@ -89,7 +90,7 @@ struct SyncBlocks : EntropyWork {
     ScanView view;
     uint16_t state[kThreads + 1];  // state at the start of each subsequence
     uint16_t todo[kThreads];
-    Decoding last[kThreads], other[kThreads];
+    Decoding last[kThreads];    // the others stay in global memory, which leaves more of the L1 cache for the data
     uint32_t changed, pending;  // subsequences whose start state changed, and those of them that must be decoded
     uint32_t left_over;         // that many may stay pending
     int32_t longest;            // look-ups in the longest decoding of a round
@@ -128,11 +129,11 @@ struct SyncBlocks : EntropyWork {
     const int32_t base = number * kThreads, left = s.view.subsequences() - base;
     const int n = left < kThreads ? left : kThreads;
     block.Phase([&](int thread) {
-      constexpr Decoding kNone{0xFFFF, 0, 0};  // not a valid state
+      constexpr Decoding kNone{0xFFFF, 0, 0, 0, 0};  // not a valid state
       if (thread == 0) s.state[0] = first;
       if (thread >= n) return;
       s.last[thread] = fresh ? kNone : At<Decoding>(s.view.scan.last)[base + thread];
-      s.other[thread] = fresh ? kNone : At<Decoding>(s.view.scan.other)[base + thread];
+      if (fresh) At<Decoding>(s.view.scan.other)[base + thread] = kNone;
       s.state[thread + 1] = s.last[thread].exit;
     });
     for (int lookups = 0, round = 0;; round++) {
@@ -143,8 +144,9 @@ struct SyncBlocks : EntropyWork {
       });
       block.Phase([&](int thread) {
         if (thread >= n || s.state[thread] == s.last[thread].entry) return;
-        const Decoding known = s.other[thread];
-        s.other[thread] = s.last[thread];
+        Decoding& other = At<Decoding>(s.view.scan.other)[base + thread];
+        const Decoding known = other;
+        other = s.last[thread];
         s.last[thread] = known;
         AtomicAdd(&s.changed, 1);
         if (s.state[thread] != known.entry) s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
@@ -159,9 +161,7 @@ struct SyncBlocks : EntropyWork {
       block.Phase([&](int thread) {
         if (thread >= static_cast<int>(s.pending)) return;
         const int k = s.todo[thread];
-        int32_t own;
-        s.last[k] = DecodeSubsequence(s.view, base + k, s.state[k], static_cast<NoOutput*>(nullptr), &own);
-        AtomicMax(&s.longest, own);
+        AtomicMax(&s.longest, DecodeSubsequence<NoOutput>(s.view, base + k, s.state[k], &s.last[k]));
       });
       lookups += s.longest + kRoundLookups;
       block.Phase([&](int thread) {
@@ -171,9 +171,11 @@ struct SyncBlocks : EntropyWork {
     block.Phase([&](int thread) {
       if (thread == 0 && fresh) At<uint16_t>(s.view.scan.edge)[number] = s.state[n];
       if (thread >= n) return;
+      Decoding& last = At<Decoding>(s.view.scan.last)[base + thread];
+      Decoding& other = At<Decoding>(s.view.scan.other)[base + thread];
       const bool is_left = s.state[thread] != s.last[thread].entry;  // then `other` is the newer one
-      At<Decoding>(s.view.scan.last)[base + thread] = is_left ? s.other[thread] : s.last[thread];
-      At<Decoding>(s.view.scan.other)[base + thread] = is_left ? s.last[thread] : s.other[thread];
+      last = is_left ? other : s.last[thread];
+      if (is_left) other = s.last[thread];
     });
   }
 };
@@ -181,6 +183,7 @@ struct SyncBlocks : EntropyWork {
 // Synchronises the rest, with one block per scan. A subsequence whose end state changed makes the next one follow, so
 // there is a list of those to be decoded. Then it counts how many blocks of its segment end before each subsequence.
 struct SyncScans : EntropyWork {
+  static constexpr int kBlocksPerSm = 4;
   static constexpr int kListed = 1024;
 
   struct List {
@@ -268,14 +271,10 @@ struct SyncScans : EntropyWork {
           const uint32_t k = now.subsequence[i];
           const uint16_t entry = now.entry[i];
           const Decoding before = last[k];
+          Decoding found = other[k];  // here, so that both are read at the same time
           if (before.entry == entry) continue;
-          Decoding found = other[k];
-          if (found.entry != entry) {
-            int32_t own;
-            found =
-                DecodeSubsequence(s.view, static_cast<int32_t>(k), entry, static_cast<NoOutputAlone*>(nullptr), &own);
-            all += own;
-          }
+          if (found.entry != entry)
+            all += DecodeSubsequence<NoOutputAlone>(s.view, static_cast<int32_t>(k), entry, &found);
           last[k] = found;
           other[k] = before;
           if (found.exit != before.exit && static_cast<int32_t>(k) + 1 < end) next.Add(k + 1, found.exit);
@@ -289,7 +288,8 @@ struct SyncScans : EntropyWork {
   }
 };
 
-// The final decoding of a group, which writes coefficients.
+// The final decoding of a group, which writes coefficients. Each thread decodes a part of a subsequence: guesses need
+// long subsequences, but here there are more threads to be had.
 struct DecodeWrite : EntropyWork {
   int32_t group;
 
@@ -304,12 +304,13 @@ struct DecodeWrite : EntropyWork {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int32_t end = GroupFirst(Work::kSequences, group + 1);
-    for (int32_t index = GroupFirst(Work::kSequences, group) + block.index; index < end; index += grid) {
-      FindSlot(block, Work::kSequences, index, &s.slot);
+    const int32_t first = GroupFirst(Work::kSequences, group) * kWriteParts;
+    for (int32_t piece = first + block.index; piece < GroupFirst(Work::kSequences, group + 1) * kWriteParts;
+         piece += grid) {
+      FindSlot(block, Work::kSequences, piece / kWriteParts, &s.slot);
       const int image = s.slot / kMaxScans;
       const ScanTable& scan = tables[image].scan[s.slot % kMaxScans];
-      const int32_t base = (index - scan.sequence0) * kThreads;
+      const int32_t base = (piece - scan.sequence0 * kWriteParts) * kThreads;  // the first part
       block.Phase([&](int thread) {
         if (thread < scan.mcu_blocks)
           s.places[thread] =
@@ -318,12 +319,12 @@ struct DecodeWrite : EntropyWork {
         s.runs = Active(image);
         if (!s.runs) return;
         Extent(image, scan, &s.view);
-        s.runs = base < s.view.subsequences();
+        s.runs = base < s.view.subsequences() * kWriteParts;
       });
       if (!s.runs) continue;
       Load(block, s.slot, &s.view);
       block.Phase([&](int thread) {
-        const int32_t number = base + thread;
+        const int32_t number = (base + thread) / kWriteParts, part = (base + thread) % kWriteParts;
         if (number >= s.view.subsequences()) return;
         const Decoding* last = At<Decoding>(scan.last) + number;
         const uint16_t entry = number ? last[-1].exit : 0;
@@ -334,8 +335,9 @@ struct DecodeWrite : EntropyWork {
           out.places = s.places;
           out.workspace = workspace;
           out.block = last->blocks;
-          int32_t lookups;
-          DecodeSubsequence(s.view, number, entry, &out, &lookups);
+          if (part > 0) out.block = AddCounts{}(out.block, last->middle_blocks) & ~kSinceSegment;
+          int32_t lookups = 0;
+          DecodePart(s.view, base + thread, part > 0 ? static_cast<uint16_t>(last->middle) : entry, &out, &lookups);
           good = !out.bad;
         }
         if (!good) AtomicMax(&samples.status[image], kRefused);

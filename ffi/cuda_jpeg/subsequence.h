@@ -239,8 +239,8 @@ JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uin
 // symbols of a group. Returns the number of look-ups.
 //
 // Threads of a warp are at different places of their blocks. So there are few branches, and a few instructions in each.
-// kAlone: the thread has few others in its warp, or none. Then the time is that of instructions one after the other, and
-// each branch that is not taken saves some.
+// kAlone: the thread has few others in its warp, or none. Then the time is that of instructions one after the other,
+// and each branch that is not taken saves some.
 template <bool kAlone>
 JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* position, uint32_t* count) {
   int32_t lookups = 0;
@@ -373,20 +373,27 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* positi
   *position = {at, static_cast<int>(index), static_cast<int>(part)};
 }
 
-// Decodes the symbols that begin in a subsequence. `lookups`: how many look-ups it took.
+// What a decoding of a part of a subsequence finds out.
+struct PartEnd {
+  uint16_t exit;
+  uint32_t blocks;
+};
+
+// Decodes the symbols that begin in a part of a subsequence. `number`: the part's in the scan. `lookups`: it adds how
+// many look-ups it took.
 template <class Out>
-JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
+JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
   const ScanTable& scan = v.scan;
-  const uint32_t start = static_cast<uint32_t>(number) * v.subsequence_bits, stop = start + v.subsequence_bits;
+  const uint32_t bits = v.subsequence_bits / kWriteParts;
+  const uint32_t start = static_cast<uint32_t>(number) * bits, stop = start + bits;
   const uint32_t end = stop < v.bits ? stop : v.bits;
   Position p{start + (entry & 31), entry >> 5 & 63, entry >> 11};
   uint32_t count = 0, since = 0;
-  *lookups = 0;
   if (p.part >= scan.period) p.part = 0;
   auto exit = [&] { return PackState(p.at > stop ? p.at - stop : 0, p.index, p.part); };
   // Without a search at the beginning: the first segment may be empty.
   int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, p.at);
-  if (segment >= scan.segments || p.at >= end) return {entry, exit(), 0};
+  if (segment >= scan.segments || p.at >= end) return {exit(), 0};
   uint32_t segment_end = v.segment_end[segment];
   if constexpr (Out::kWrites) out->EnterSegment(segment);
   while (p.at < end) {
@@ -442,12 +449,12 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
         p.index = p.part = 0;
         count = 0;
         since = kSinceSegment;
-        if (++segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
+        if (++segment >= scan.segments) return {PackState(0, 0, 0), since};
         segment_end = v.segment_end[segment];
         if (segment_end <= p.at) {  // skips empty segments, of which there may be millions
           if constexpr (Out::kWrites) out->bad = true;
           segment = FindSegment(v.segment_end, scan.segments, p.at);
-          if (segment >= scan.segments) return {entry, PackState(0, 0, 0), since};
+          if (segment >= scan.segments) return {PackState(0, 0, 0), since};
           segment_end = v.segment_end[segment];
         }
         if constexpr (Out::kWrites) out->EnterSegment(segment);
@@ -455,7 +462,23 @@ JAXDALI_HD Decoding DecodeSubsequence(const ScanView& v, int32_t number, uint16_
       }
     }
   }
-  return {entry, exit(), count | since};
+  return {exit(), count | since};
+}
+
+// Decodes a subsequence where only the state counts. Returns how many look-ups it took.
+template <class Out>
+JAXDALI_HD int32_t DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Decoding* to) {
+  *to = {entry, entry, 0, 0, 0};
+  int32_t lookups = 0;
+  JAXDALI_UNROLL_BY(1)
+  for (int part = 0; part < kWriteParts; part++) {
+    to->middle = to->exit;
+    to->middle_blocks = to->blocks;
+    const PartEnd end = DecodePart(v, number * kWriteParts + part, to->exit, static_cast<Out*>(nullptr), &lookups);
+    to->exit = end.exit;
+    to->blocks = AddCounts{}(to->middle_blocks, end.blocks);
+  }
+  return lookups;
 }
 
 }  // namespace jaxdali::jpeg

@@ -23,6 +23,7 @@ inline constexpr int64_t kPlaceUnit = 64;
 inline constexpr int kLoadBytes = 16;                    // bytes that a thread unstuffs
 inline constexpr int kChunkBytes = 4096;                 // unstuffing: bytes of a file, from multiples of kLoadBytes on
 inline constexpr int kBlockSubsequences = 256;           // entropy decoding
+inline constexpr int kWriteParts = 2;                    // of a subsequence; the last decoding has a thread for each
 inline constexpr int kDcValues = 2048;                   // DC sums: blocks of a scan
 inline constexpr int kIdctBlocks = 128;                  // inverse DCT: blocks of one component
 inline constexpr int kGroupWidth = 8, kGroupHeight = 2;  // size in pixels of a thread's group
@@ -71,11 +72,13 @@ struct ScanExtent {
 };
 
 // A decoding of a subsequence where only the state counts: the states at its beginning and end (see subsequence.h), and
-// how many blocks end in it.
-struct alignas(8) Decoding {
+// how many blocks end in it. Then the state at the beginning of its last part, and how many blocks end before.
+struct alignas(16) Decoding {
   uint16_t entry, exit;
   uint32_t blocks;
+  uint32_t middle, middle_blocks;
 };
+static_assert(kWriteParts == 1 || kWriteParts == 2);
 
 // One block of an MCU.
 struct McuBlock {

@@ -54,7 +54,7 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
   const int32_t sequences = Grid(b.in.capacity * 8 / (512 * kBlockSubsequences), slots);
   // For a group. The memory holds the planes of all groups, and the coefficients of one.
   const int64_t blocks = b.workspace_size / (64 * (groups + static_cast<int64_t>(sizeof(int16_t))));
-  const int32_t writes = (sequences + groups - 1) / groups;
+  const int32_t writes = (sequences + groups - 1) / groups * kWriteParts;
   const int32_t sums = Grid(blocks / kDcValues, slots), units = Grid(blocks / kIdctBlocks, slots);
 
   Launcher launch(stream);
