@@ -64,12 +64,12 @@ JAXDALI_HD inline void WriteFloats(float* p, const float* v) {
 #endif
 }
 
-// Bytes `shift / 8` to `shift / 8 + 3` of the eight; shift < 32.
+// Bytes `shift / 8` to `shift / 8 + 3` of the eight; only the lower five bits of `shift` count.
 JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, int shift) {
 #if defined(__CUDA_ARCH__)
   return __funnelshift_r(low, high, shift);
 #else
-  return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> shift);
+  return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
 #endif
 }
 

@@ -70,6 +70,7 @@ struct ResizeTiles : Call {
     const int chunk = Tile::ChunkColumns(s->channels);
     s->taps_x = s->count_x < chunk ? s->count_x : chunk;
     s->taps_y = s->count_y < Tile::kMostTapsY ? s->count_y : Tile::kMostTapsY;
+    s->row_weights = Tile::kIntegers ? (s->taps_y + 1) / 2 : s->taps_y;
     const int fit = kThreads / s->channels, weighed = Tile::kTapsX / s->taps_x;
     s->strips = CeilDiv(s->made[1], fit < weighed ? fit : weighed);
     s->columns = static_cast<int>(CeilDiv(s->made[1], s->strips));
@@ -88,14 +89,18 @@ struct ResizeTiles : Call {
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, tables, &s.tables);
     parts.ForEach(block, s, [&](int64_t first, int64_t end) {
-      for (int64_t k = first; k < end; k++) {
-        block.Phase([&](int thread) {
-          if (thread == 0) s.part = Tile::PartAt(s, k);
-        });
+      block.Phase([&](int thread) {
+        if (thread == 0) s.parts[0] = Tile::PartAt(s, first);
+      });
+      int now = 0;
+      for (int64_t k = first; k < end; k++, now ^= 1) {
+        auto next = [&, k](int thread) {  // what the part after this one is, in the first phase
+          if (thread == 0 && k + 1 < end) s.parts[now ^ 1] = Tile::PartAt(s, k + 1);
+        };
         if (s.plan.axes.nearest)
-          Copy(block, s);
+          Copy(block, s, s.parts[now], next);
         else
-          ResizePasses<In, Out, typename Call::Window>::Filter(block, s);
+          ResizePasses<In, Out, typename Call::Window>::Filter(block, s, s.parts[now], next);
       }
     });
   }
@@ -103,11 +108,11 @@ struct ResizeTiles : Call {
  private:
   JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return Divide(a + b - 1, b).quotient; }
 
-  template <class Block>
-  JAXDALI_HD static void Copy(const Block& block, Shared& s) {
-    const auto& p = s.part;
+  template <class Block, class Next>
+  JAXDALI_HD static void Copy(const Block& block, Shared& s, const typename Tile::Part& p, Next next) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
     block.Phase([&](int thread) {
+      next(thread);
       const Nearest nearest = Nearest::Make(x, false, s.plan.axes.second == 2);
       if (thread < p.elements) {
         const Quotient q = Divide(thread, p.channels);

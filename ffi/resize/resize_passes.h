@@ -3,6 +3,7 @@
 #define JAXDALI_FFI_RESIZE_PASSES_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
@@ -19,7 +20,10 @@ struct ResizePasses {
   using Part = typename Tile::Part;
   using Shared = typename Tile::Shared;
   using PairsOfWord = typename Tile::PairsOfWord;
+  using RowWeight = typename Tile::RowWeight;
+  using Sum = std::conditional_t<Tile::kIntegers, int32_t, float>;
   static constexpr int kBand = Tile::kBand, kEach = Tile::kEach;
+  static constexpr bool kFourTaps = true;  // whose words are read at a time, if there are so many
 
   // The source pixels of one pass over `mid`.
   struct Source {
@@ -28,98 +32,157 @@ struct ResizePasses {
     int tap, taps;   // vertical taps
   };
 
-  template <class Block>
-  JAXDALI_HD static void Filter(const Block& block, Shared& s) {
-    const Part& p = s.part;
+  // `next(thread)` is called in the first phase.
+  template <class Block, class Next>
+  JAXDALI_HD static void Filter(const Block& block, Shared& s, const Part& p, Next next) {
     block.Phase([&](int thread) {
-      const EdgeTaps x(s.plan.axes.axis[2], s.tables), y(s.plan.axes.axis[1], s.tables);
-      for (int k = thread; k < p.columns + p.rows; k += kThreads) {
-        if (k < p.columns)
-          s.first_x[k] = x.First(s.plan.window.At(1, p.x + k), false, &s.norm_x[k]);
-        else
-          s.first_y[k - p.columns] = y.First(s.plan.window.At(0, p.y + k - p.columns), true, &s.norm_y[k - p.columns]);
-      }
+      next(thread);
+      Begin(thread, s, p);
     });
-    const int a = s.first_x[0], b = s.first_x[p.columns - 1];  // taps ascend, or descend if mirrored
-    const int low = a < b ? a : b, high = (a < b ? b : a) + s.plan.count_x, chunk = Tile::ChunkColumns(s.plan.channels);
-    const bool one_x = high - low <= chunk, one_y = s.plan.count_y <= s.plan.taps_y;
-    const int all = p.rows;  // read before the last phase: a fast thread may set up the next part after it
+    const Extent x(s.plan, s.first_x[0], s.first_x[p.columns - 1]);
+    const bool one_y = s.plan.count_y <= s.plan.taps_y;
+    const int all = p.rows;  // read before the last phase: after it, a fast thread may find another part
     Source from;
     for (from.row = 0; from.row < all; from.row += kBand) {
       from.rows = all - from.row < kBand ? all - from.row : kBand;
-      for (from.begin = low; from.begin < high; from.begin += chunk) {
-        from.end = high - from.begin < chunk ? high : from.begin + chunk;
+      for (from.begin = x.low; from.begin < x.high; from.begin += x.chunk) {
+        from.end = x.high - from.begin < x.chunk ? x.high : from.begin + x.chunk;
         for (from.tap = 0; from.tap < s.plan.count_y; from.tap += s.plan.taps_y) {
           from.taps = s.plan.count_y - from.tap < s.plan.taps_y ? s.plan.count_y - from.tap : s.plan.taps_y;
-          const bool fill_x = from.tap == 0 && (from.row == 0 || !one_x);
-          const bool fill_y = !one_y || (from.row == 0 && from.begin == low);
-          if (fill_x || fill_y) {
+          const bool fill_x = from.tap == 0 && !x.ready && (from.row == 0 || !x.one);
+          if (fill_x || !one_y) {
             block.Phase([&](int thread) {
               if (fill_x) WeighColumns(thread, s, p, from);
-              if (fill_y) WeighRows(thread, s, p, from, one_y ? 0 : from.row, one_y ? p.rows : from.rows);
+              if (!one_y && thread < from.rows) WeighRow(s, p, from, thread);
             });
           }
-          if (!one_y) {
-            block.Phase([&](int thread) {
-              if (thread < from.rows) {
-                float sum = 0;
-                for (int j = 0; j < from.taps; j++) sum += s.weight_y[thread * s.plan.taps_y + j];
-                s.sum_y[thread] = sum;
-              }
-            });
-          }
-          block.Phase([&](int thread) { Down(thread, s, from); });
+          block.Phase([&](int thread) { Down(thread, s, p, from); });
         }
-        block.Phase([&](int thread) { Across(thread, s, p, from, from.begin == low, from.end == high); });
+        block.Phase([&](int thread) { Across(thread, s, p, from, from.begin == x.low, from.end == x.high); });
       }
     }
   }
 
  private:
+  // The source columns of a part: [low, high). a and b: the first tap of its first and of its last column. Taps ascend,
+  // or descend if mirrored.
+  struct Extent {
+    int low, high, chunk;
+    bool one, ready;  // one chunk has all of them; the first phase of the part makes the weights of its columns
+
+    JAXDALI_HD Extent(const typename Tile::Plan& plan, int a, int b)
+        : low(a < b ? a : b),
+          high((a < b ? b : a) + plan.count_x),
+          chunk(Tile::ChunkColumns(plan.channels)),
+          one(high - low <= chunk),
+          ready(one && plan.count_x <= Tile::kFewTaps) {}
+  };
+
+  // The first phase of a part. Weights of columns and of rows are made by the last threads, because the first ones are
+  // busy with the elements.
+  JAXDALI_NOINLINE JAXDALI_HD static void Begin(int thread, Shared& s, const Part& p) {
+    const EdgeTaps x(s.plan.axes.axis[2], s.tables);
+    auto first = [&](int column) { return x.First(s.plan.window.At(1, p.x + column), false); };
+    const Extent extent(s.plan, first(0), first(p.columns - 1));
+    Source from{extent.low, extent.high, 0, 0, 0, s.plan.count_y};
+    if (extent.ready) {
+      if (thread == 32) SetChunk(s, p, from);
+      SetElement(thread, s, p, from, first);
+    }
+    for (int k = kThreads - 1 - thread; k < p.columns + p.rows; k += kThreads) {
+      if (k < p.columns) {
+        const int64_t column = s.plan.window.At(1, p.x + k);
+        const int at = x.First(column, false);
+        const float norm = x.Norm(column);
+        s.first_x[k] = at;
+        if (extent.ready) {
+          float* to = s.weight_x + k * s.plan.taps_x;
+          x.Weigh(column, at, x.count, norm, [&](float w) { *to++ = w; });
+        } else {
+          s.norm_x[k] = norm;
+        }
+      } else {
+        const EdgeTaps y(s.plan.axes.axis[1], s.tables);
+        const int row = k - p.columns;
+        const int64_t of_image = s.plan.window.At(0, p.y + row);
+        s.first_y[row] = y.First(of_image, true);
+        s.norm_y[row] = y.Norm(of_image);
+        if (s.plan.count_y <= s.plan.taps_y) WeighRow(s, p, from, row);
+      }
+    }
+  }
+
+  // What the vertical pass needs, for one range of source columns.
+  JAXDALI_HD static void SetChunk(Shared& s, const Part& p, const Source& from) {
+    const int lead = Lead(s, p, from);
+    const Axis& y = s.plan.axes.axis[1];
+    auto& c = s.chunk;
+    c.start = reinterpret_cast<const uint8_t*>(Start(s, p, from) - lead);
+    const int64_t pitch = s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In));
+    c.pitch = static_cast<int>(pitch);
+    c.words = (lead + (from.end - from.begin) * p.channels + kEach - 1) / kEach;
+    c.items = (c.words + 1) / 2;
+    c.per_items = 1 / static_cast<float>(c.items);
+    c.last_row =
+        s.plan.whole_pixels && pitch >> 31 == 0 ? static_cast<int>(y.n_in) - s.plan.margin - s.plan.count_y : -1;
+    c.aligned = SameInWord(s);
+  }
+  // The same for the horizontal pass: an element of an output row. first(column) is the first tap of a column.
+  template <class First>
+  JAXDALI_HD static void SetElement(int thread, Shared& s, const Part& p, const Source& from, First first) {
+    if (thread >= p.elements) return;
+    const TileItem item(thread, p.channels, 1 / static_cast<float>(p.channels));
+    const int column = item.row, tap = first(column), end = tap + s.plan.count_x;
+    const int low = tap > from.begin ? tap : from.begin, high = end < from.end ? end : from.end;
+    s.at[thread] = static_cast<uint16_t>(column * s.plan.taps_x);
+    s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
+    s.from[thread] =
+        static_cast<uint16_t>(high > low ? Lead(s, p, from) + (low - from.begin) * p.channels + item.at : 0);
+    s.column[thread] = static_cast<uint8_t>(column);
+    s.channel[thread] = static_cast<uint8_t>(item.at);
+  }
+
+  // Weights of one range of source columns, by all threads: there are many, or they are made anew for each band.
   JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from) {
     const EdgeTaps x(s.plan.axes.axis[2], s.tables);
-    const int lead = Lead(s, p, from);
-    if (thread == 0) {
-      const Axis& y = s.plan.axes.axis[1];
-      auto& c = s.chunk;
-      c.start = reinterpret_cast<const uint8_t*>(Start(s, p, from) - lead);
-      const int64_t pitch = s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In));
-      c.pitch = static_cast<int>(pitch);
-      c.words = (lead + (from.end - from.begin) * p.channels + kEach - 1) / kEach;
-      c.items = (c.words + 1) / 2;
-      c.per_items = 1 / static_cast<float>(c.items);
-      c.last_row =
-          s.plan.whole_pixels && pitch >> 31 == 0 ? static_cast<int>(y.n_in) - s.plan.margin - s.plan.count_y : -1;
-      c.aligned = SameInWord(s);
-    }
+    if (thread == 0) SetChunk(s, p, from);
+    SetElement(thread, s, p, from, [&](int column) { return s.first_x[column]; });
     for (int k = thread; k < p.columns * s.plan.taps_x; k += kThreads) {
       const Quotient q = Divide(k, s.plan.taps_x);
       const int column = static_cast<int>(q.quotient), first = s.first_x[column];
       const int at = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
       if (at < first + x.count && at < from.end)
-        s.weight_x[k] = x.Weight(s.plan.window.At(1, p.x + column), at, s.norm_x[column]);
-    }
-    if (thread < p.elements) {
-      const Quotient q = Divide(thread, p.channels);
-      const int column = static_cast<int>(q.quotient), first = s.first_x[column], end = first + x.count;
-      const int low = first > from.begin ? first : from.begin, high = end < from.end ? end : from.end;
-      s.at[thread] = static_cast<uint16_t>(column * s.plan.taps_x);
-      s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
-      s.from[thread] =
-          static_cast<uint16_t>(high > low ? lead + (low - from.begin) * p.channels + static_cast<int>(q.rest) : 0);
-      s.column[thread] = static_cast<uint8_t>(column);
-      s.channel[thread] = static_cast<uint8_t>(q.rest);
+        x.Weigh(s.plan.window.At(1, p.x + column), at, 1, s.norm_x[column], [&](float w) { s.weight_x[k] = w; });
     }
   }
 
-  JAXDALI_NOINLINE JAXDALI_HD static void WeighRows(int thread, Shared& s, const Part& p, const Source& from, int begin,
-                                                    int rows) {
+  // The weights of a row of the band or, if all its taps are in one range, of the part. As integers, their sums are
+  // rounded, so that all of them together are exactly 1.
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighRow(Shared& s, const Part& p, const Source& from, int row) {
     const EdgeTaps y(s.plan.axes.axis[1], s.tables);
-    for (int k = thread; k < rows * s.plan.taps_y; k += kThreads) {
-      const Quotient q = Divide(k, s.plan.taps_y);
-      const int row = begin + static_cast<int>(q.quotient), j = static_cast<int>(q.rest);
-      if (j < from.taps)
-        s.weight_y[k] = y.Weight(s.plan.window.At(0, p.y + row), s.first_y[row] + from.tap + j, s.norm_y[row]);
+    const int of_part = from.row + row;
+    RowWeight* to = s.weight_y + row * s.plan.row_weights;
+    const int64_t of_image = s.plan.window.At(0, p.y + of_part);
+    const int at = s.first_y[of_part] + from.tap;
+    const float norm = s.norm_y[of_part];
+    if constexpr (!Tile::kIntegers) {
+      y.Weigh(of_image, at, from.taps, norm, [&](float w) { *to++ = w; });
+    } else {
+      float sum = 0;
+      int before = 0;
+      uint32_t pair = 0;
+      bool second = false;
+      y.Weigh(of_image, at, from.taps, norm, [&](float w) {
+        constexpr float kMost = 32000;
+        sum += Clamped(w * Mid::kOne, -kMost, kMost);
+        const int rounded = static_cast<int>(floorf(sum + 0.5f));
+        const uint32_t weight = static_cast<uint32_t>(rounded - before) & 0xFFFF;
+        before = rounded;
+        pair = second ? pair | weight << 16 : weight;
+        if (second) *to++ = pair;
+        second = !second;
+      });
+      if (second) *to = pair;
     }
   }
 
@@ -137,10 +200,10 @@ struct ResizePasses {
   }
 
   // The vertical pass.
-  JAXDALI_HD static void Down(int thread, Shared& s, const Source& from) {
+  JAXDALI_HD static void Down(int thread, Shared& s, const Part& p, const Source& from) {
     const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
     if ((a < b ? b : a) > s.chunk.last_row)
-      DownElements(thread, s, from);
+      DownElements(thread, s, p, from);
     else if (thread >= (from.rows + 1) / 2 * s.chunk.items)
       return;  // most bands have less work than threads
     else if (s.chunk.aligned)
@@ -152,128 +215,169 @@ struct ResizePasses {
   // Row `r` of a pair in the band. The second row may be missing.
   struct Row {
     int of_part;
-    const float* weight;
-    float offset;
+    const RowWeight* weight;
 
     JAXDALI_HD Row(const Shared& s, const Source& from, int pair, int r) {
       const int of_band = 2 * pair + r < from.rows ? 2 * pair + r : from.rows - 1;
-      const bool one = from.taps == s.plan.count_y;
       of_part = from.row + of_band;
-      weight = s.weight_y + (one ? of_part : of_band) * s.plan.taps_y;
-      offset = one ? -Mid::kOffset : -Mid::kOffset * s.sum_y[of_band];
+      weight = s.weight_y + (from.taps == s.plan.count_y ? of_part : of_band) * s.plan.row_weights;
     }
   };
-  // Adds what the taps before these gave.
-  JAXDALI_HD static void AddOld(Pair old, float* upper, float* lower) {
-    *upper += Mid::Value(Mid::template Unpack<0>(old));
-    *lower += Mid::Value(Mid::template Unpack<1>(old));
+  // What the taps before these gave for two rows.
+  JAXDALI_HD static void Continue(const Pair& old, Sum* upper, Sum* lower) {
+    if constexpr (Tile::kIntegers) {
+      *upper = Mid::template Again<0>(old);
+      *lower = Mid::template Again<1>(old);
+    } else {
+      *upper = Mid::template Unpack<0>(old);
+      *lower = Mid::template Unpack<1>(old);
+    }
   }
 
   // By words: each thread takes two neighbouring words of two rows. Elements before the first one and after the last
   // one are unused.
   template <bool kAligned>
-  JAXDALI_NOINLINE JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
+  JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
     const uint8_t* start = s.chunk.start;
-    const int stride = s.chunk.pitch;
+    const uint32_t stride = static_cast<uint32_t>(s.chunk.pitch);
     const int words = s.chunk.words, items = s.chunk.items;
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
       const TileItem item(k, items, s.chunk.per_items);
-      const int at = 2 * item.at, next = at + 1 < words ? at + 1 : at;
-      float v[2][2][kEach];
+      const int at = 2 * item.at, other = at + 1 < words ? at + 1 : at;
       const Row rows[2] = {Row(s, from, item.row, 0), Row(s, from, item.row, 1)};
+      PairsOfWord *const first = &s.mid[item.row][at], *const second = &s.mid[item.row][other];
+      Sum v[2][2][kEach];  // row, word, element
       JAXDALI_UNROLL
-      for (int e = 0; e < kEach; e++) {
-        v[0][0][e] = v[0][1][e] = rows[0].offset;
-        v[1][0][e] = v[1][1][e] = rows[1].offset;
-      }
+      for (int e = 0; e < kEach; e++) v[0][0][e] = v[0][1][e] = v[1][0][e] = v[1][1][e] = Mid::kStart;
       if (from.tap > 0) {
         JAXDALI_UNROLL
         for (int e = 0; e < kEach; e++) {
-          AddOld(s.mid[item.row][at].pair[e], &v[0][0][e], &v[1][0][e]);
-          AddOld(s.mid[item.row][next].pair[e], &v[0][1][e], &v[1][1][e]);
+          Continue(first->pair[e], &v[0][0][e], &v[1][0][e]);
+          Continue(second->pair[e], &v[0][1][e], &v[1][1][e]);
         }
       }
-      const uint8_t* lines[2] = {start + int64_t{s.first_y[rows[0].of_part] + from.tap} * stride + 4 * at,
-                                 start + int64_t{s.first_y[rows[1].of_part] + from.tap} * stride + 4 * at};
-      auto load = [&](uint32_t (&words)[2][2]) {
+      auto line = [&](const Row& row) {  // 32 times 32 bits, which is one instruction
+        return start + 4 * at + uint64_t{static_cast<uint32_t>(s.first_y[row.of_part] + from.tap)} * stride;
+      };
+      const uint8_t* lines[2] = {line(rows[0]), line(rows[1])};
+      auto load = [&](uint32_t(&words)[2][2]) {
         JAXDALI_UNROLL
         for (int r = 0; r < 2; r++) {
           if constexpr (kAligned) {
             words[r][0] = ReadWord(lines[r]);
             words[r][1] = ReadWord(lines[r] + 4);
           } else {
-            const int over = static_cast<int>(reinterpret_cast<uintptr_t>(lines[r]) & 3);
-            const uint8_t* from = lines[r] - over;
+            const auto place = reinterpret_cast<uintptr_t>(lines[r]);
+            const uint8_t* from = reinterpret_cast<const uint8_t*>(place & ~uintptr_t{3});
             const uint32_t middle = ReadWord(from + 4);
-            words[r][0] = Funnel(ReadWord(from), middle, 8 * over);
-            words[r][1] = Funnel(middle, ReadWord(from + 8), 8 * over);
+            words[r][0] = Funnel(ReadWord(from), middle, static_cast<int>(place) * 8);
+            words[r][1] = Funnel(middle, ReadWord(from + 8), static_cast<int>(place) * 8);
           }
           lines[r] += stride;
         }
       };
-      auto add = [&](const uint32_t (&words)[2][2], int j) {
-        JAXDALI_UNROLL
-        for (int r = 0; r < 2; r++) {
-          const float weight = rows[r].weight[j];
+      if constexpr (Tile::kIntegers) {
+        auto add = [&](const uint32_t(&a)[2][2], const uint32_t(&b)[2][2], int j) {  // taps j and j + 1
           JAXDALI_UNROLL
-          for (int e = 0; e < kEach; e++) {
-            v[r][0][e] = MulAdd(Mid::Read(words[r][0], e), weight, v[r][0][e]);
-            v[r][1][e] = MulAdd(Mid::Read(words[r][1], e), weight, v[r][1][e]);
+          for (int r = 0; r < 2; r++) {
+            const uint32_t weights = rows[r].weight[j / 2];
+            JAXDALI_UNROLL
+            for (int w = 0; w < 2; w++) {
+              const uint32_t low = Permute(a[r][w], b[r][w], 0x5140), high = Permute(a[r][w], b[r][w], 0x7362);
+              v[r][w][0] = WeighBytes<0>(weights, low, v[r][w][0]);
+              v[r][w][1] = WeighBytes<1>(weights, low, v[r][w][1]);
+              v[r][w][2] = WeighBytes<0>(weights, high, v[r][w][2]);
+              v[r][w][3] = WeighBytes<1>(weights, high, v[r][w][3]);
+            }
+          }
+        };
+        uint32_t a[2][2], b[2][2], c[2][2], d[2][2];
+        int j = 0;
+        if constexpr (kFourTaps) {
+          JAXDALI_UNROLL_BY(1)
+          for (; j + 4 <= from.taps; j += 4) {  // a thread waits for sixteen words at a time
+            load(a), load(b), load(c), load(d);
+            add(a, b, j);
+            add(c, d, j + 2);
           }
         }
-      };
-      uint32_t now[2][2], then[2][2];
-      int j = 0;
-      JAXDALI_UNROLL_BY(1)
-      for (; j + 2 <= from.taps; j += 2) {  // a thread waits for eight words at a time
-        load(now);
-        load(then);
-        add(now, j);
-        add(then, j + 1);
+        JAXDALI_UNROLL_BY(1)
+        for (; j + 2 <= from.taps; j += 2) {
+          load(a), load(b);
+          add(a, b, j);
+        }
+        if (j < from.taps) {
+          load(a);
+          add(a, {}, j);
+        }
+      } else {
+        auto add = [&](const uint32_t(&words)[2][2], int j) {
+          JAXDALI_UNROLL
+          for (int r = 0; r < 2; r++) {
+            const float weight = rows[r].weight[j];
+            JAXDALI_UNROLL
+            for (int e = 0; e < kEach; e++) {
+              v[r][0][e] = MulAdd(Mid::Read(words[r][0], e), weight, v[r][0][e]);
+              v[r][1][e] = MulAdd(Mid::Read(words[r][1], e), weight, v[r][1][e]);
+            }
+          }
+        };
+        uint32_t now[2][2], then[2][2];
+        int j = 0;
+        JAXDALI_UNROLL_BY(1)
+        for (; j + 2 <= from.taps; j += 2) {  // a thread waits for eight words at a time
+          load(now);
+          load(then);
+          add(now, j);
+          add(then, j + 1);
+        }
+        if (j < from.taps) {
+          load(now);
+          add(now, j);
+        }
       }
-      if (j < from.taps) {
-        load(now);
-        add(now, j);
-      }
-      PairsOfWord first, second;
+      PairsOfWord sums[2];
       JAXDALI_UNROLL
       for (int e = 0; e < kEach; e++) {
-        first.pair[e] = Mid::Pack(v[0][0][e], v[1][0][e]);
-        second.pair[e] = Mid::Pack(v[0][1][e], v[1][1][e]);
+        sums[0].pair[e] = Mid::Pack(v[0][0][e], v[1][0][e]);
+        sums[1].pair[e] = Mid::Pack(v[0][1][e], v[1][1][e]);
       }
-      s.mid[item.row][at] = first;
-      if (next != at) s.mid[item.row][next] = second;
+      *first = sums[0];
+      if (other != at) *second = sums[1];
     }
   }
 
   // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels are
   // resized.
-  JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, Source from) {
+  JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, const Part& p, Source from) {
     const int64_t channels = s.plan.job.inner, stride = s.plan.axes.axis[2].n_in * channels;
-    const int lead = Lead(s, s.part, from), n = (from.end - from.begin) * s.part.channels;
-    const In* start = Start(s, s.part, from);
+    const int lead = Lead(s, p, from), n = (from.end - from.begin) * p.channels;
+    const In* start = Start(s, p, from);
     for (int k = thread; k < (from.rows + 1) / 2 * n; k += kThreads) {
-      const Quotient item = Divide(k, n), pixel = Divide(item.rest, s.part.channels);
+      const Quotient item = Divide(k, n), pixel = Divide(item.rest, p.channels);
       const int pair = static_cast<int>(item.quotient), at = lead + static_cast<int>(item.rest);
       Pair& mid = s.mid[pair][at / kEach].pair[at % kEach];
-      float v[2];
-      JAXDALI_UNROLL
-      for (int r = 0; r < 2; r++) v[r] = Row(s, from, pair, r).offset;
-      if (from.tap > 0) AddOld(mid, &v[0], &v[1]);
+      Sum v[2] = {Mid::kStart, Mid::kStart};
+      if (from.tap > 0) Continue(mid, &v[0], &v[1]);
       JAXDALI_UNROLL
       for (int r = 0; r < 2; r++) {
         const Row row(s, from, pair, r);
         const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels +
                          pixel.rest * s.plan.window.Step(2);
-        for (int j = 0; j < from.taps; j++) v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);
+        JAXDALI_UNROLL_BY(1)
+        for (int j = 0; j < from.taps; j++) {
+          if constexpr (Tile::kIntegers)
+            v[r] += static_cast<int16_t>(row.weight[j / 2] >> (j % 2 * 16)) * line[j * stride];
+          else
+            v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);
+        }
       }
       mid = Mid::Pack(v[0], v[1]);
     }
   }
 
   // The horizontal pass: one element of all rows of the band.
-  JAXDALI_NOINLINE JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, Source source, bool is_first,
-                                                 bool is_last) {
+  JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, Source source, bool is_first, bool is_last) {
     if (thread >= p.elements) return;
     float sum[kBand];
     JAXDALI_UNROLL

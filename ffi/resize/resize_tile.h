@@ -31,8 +31,8 @@ struct Middle {
   struct Pair {
     float row[2];
   };
-  static constexpr int kWidth = 640;   // elements of a row
-  static constexpr float kOffset = 0;  // added to the elements by Read
+  static constexpr int kWidth = 640;  // elements of a row
+  static constexpr float kStart = 0;  // of sums
   JAXDALI_HD static float Read(uint32_t word, int i) { return ElementOf<In>(word, i); }
   JAXDALI_HD static float Read(In v) { return static_cast<float>(v); }
   JAXDALI_HD static Pair Pack(float a, float b) { return {{a, b}}; }
@@ -40,39 +40,55 @@ struct Middle {
   JAXDALI_HD static float Unpack(Pair p) {
     return p.row[kRow];
   }
-  JAXDALI_HD static float Value(float unpacked) { return unpacked; }
   JAXDALI_HD static Out Finish(float sum) { return ConvertEvenTo<Out>(sum); }
   JAXDALI_HD static float FinishValue(float sum) { return static_cast<float>(Finish(sum)); }
 };
 
-// uint8: two rows in a word halve the reads of shared memory. A byte, or 15 bits, in the middle of a float's mantissa
-// is the float 2^15 + byte, which takes one instruction. Weights sum to 1, so 2^15 is subtracted in the end, at a cost
-// of a hundredth of a level. 15 bits: units of 1/64 from -128 on, which is more than any filter overshoots.
+// Two 16-bit weights times two bytes of `bytes`, the lower or the upper ones, plus `sum`.
+template <int kHalf>
+JAXDALI_HD inline int32_t WeighBytes(uint32_t weights, uint32_t bytes, int32_t sum) {
+#if defined(__CUDA_ARCH__)  // CUDA's functions have signed or unsigned weights and bytes, but both alike
+  if constexpr (kHalf)
+    asm("dp2a.hi.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(bytes));
+  else
+    asm("dp2a.lo.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(bytes));
+  return sum;
+#else
+  const uint32_t pair = kHalf ? bytes >> 16 : bytes & 0xFFFF;
+  return sum + static_cast<int16_t>(weights) * static_cast<int32_t>(pair & 255) +
+         static_cast<int16_t>(weights >> 16) * static_cast<int32_t>(pair >> 8);
+#endif
+}
+
+// uint8: the vertical pass computes in integers, two taps at a time, with weights in units of 2^-14. Two rows in a word
+// halve the reads of shared memory: 15 bits each, in units of 1/64 from -128 on, which is more than any filter
+// overshoots. In the middle of a float's mantissa they are the float 2^15 + bits, which takes one instruction. Weights
+// sum to 1, so 2^15 is subtracted in the end, at a cost of a hundredth of a level.
 template <>
 struct Middle<uint8_t, uint8_t> {
   using Pair = uint32_t;
   static constexpr int kWidth = 1024;
-  static constexpr float kOffset = 32768;
   static constexpr float kUnit = 64, kLow = 128, kRound = 8388608;  // 2^23: from here on floats are integers
-  JAXDALI_HD static float Read(uint32_t word, int i) {
-    return AsFloat(Permute(word, 0x47000000, 0x7404u | static_cast<uint32_t>(i) << 4));
+  static constexpr float kOne = 16384;                              // the weight 1
+  // The sums of the vertical pass: 8 bits more than `mid` has. It begins with a half, for rounding.
+  static constexpr int32_t kHalf = 128, kStart = 128 * 64 * 256 + kHalf;
+  JAXDALI_HD static Pair Pack(int32_t a, int32_t b) {
+    return Permute(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x6521);
   }
-  JAXDALI_HD static float Read(uint8_t v) { return static_cast<float>(v) + kOffset; }
-  JAXDALI_HD static Pair Pack(float a, float b) {
-    return Permute(AsBits(MulAdd(a, kUnit, kLow * kUnit + kRound)), AsBits(MulAdd(b, kUnit, kLow * kUnit + kRound)),
-                   0x5410);
+  template <int kRow>
+  JAXDALI_HD static int32_t Again(Pair p) {  // the sum that gave it, with a half
+    return static_cast<int32_t>(Permute(p, kHalf, kRow ? 0x5324 : 0x5104));
   }
   template <int kRow>
   JAXDALI_HD static float Unpack(Pair p) {
     return AsFloat(Permute(p, 0x47000000, kRow ? 0x7324 : 0x7104));
   }
-  JAXDALI_HD static float Value(float unpacked) { return (unpacked - kOffset) / kUnit - kLow; }
   JAXDALI_HD static uint8_t Finish(float sum) { return static_cast<uint8_t>(AsBits(Rounded(sum))); }
   JAXDALI_HD static float FinishValue(float sum) { return Rounded(sum) - kRound; }
 
  private:
   JAXDALI_HD static float Rounded(float sum) {  // the result, half to even, plus kRound
-    float v = MulAdd(sum, 1 / kUnit, -kLow - kOffset / kUnit);
+    float v = MulAdd(sum, 1 / kUnit, -kLow - 32768 / kUnit);
     v = v > 0 ? v : 0;
     v = v < 255 ? v : 255;
     return v + kRound;
@@ -83,42 +99,57 @@ struct Middle<uint8_t, uint8_t> {
 struct EdgeTaps {
   const Axis& axis;
   FilterTable table;
-  int count, last;
+  int support, count, last;
 
   JAXDALI_HD EdgeTaps(const Axis& a, const FilterTables& tables)
       : axis(a),
         table(tables[a.filter]),
-        count(a.support < static_cast<double>(a.n_in) ? static_cast<int>(a.support) : static_cast<int>(a.n_in)),
+        support(static_cast<int>(a.support)),
+        count(support < a.n_in ? support : static_cast<int>(a.n_in)),
         last(static_cast<int>(a.n_in) - 1) {}
 
   JAXDALI_HD float Raw(const TapWindow& w, int j) const {
     return axis.filter == Interp::kLinear ? w.Linear(axis, j) : w.Weight(axis, table, j);
   }
-  // The first tap of output o, and the factor that normalizes its weights to a sum of 1.
-  JAXDALI_NOINLINE JAXDALI_HD int First(int64_t o, bool accumulate, float* norm) const {
-    *norm = 1;
+  // The first tap of output o.
+  JAXDALI_HD int First(int64_t o, bool accumulate) const {
     if (axis.filter == Interp::kNN) {
       const Nearest n = Nearest::Make(axis, accumulate, false);
       return n.Index(accumulate ? n.Accumulated(o) : n.At(o));
     }
-    const TapWindow w = TapWindow::Of(axis, o);
-    float sum = 0;
-    for (int j = 0; j < static_cast<int>(axis.support); j++) sum += Raw(w, j);
-    *norm = sum != 0 ? 1 / sum : 0;
+    return Inside(TapWindow::Of(axis, o));
+  }
+  JAXDALI_HD int Inside(const TapWindow& w) const {
     const int most = last + 1 - count;
     return w.first < 0 ? 0 : w.first > most ? most : w.first;
   }
-  // The weight of source sample `at` in output o.
-  JAXDALI_NOINLINE JAXDALI_HD float Weight(int64_t o, int at, float norm) const {
-    if (axis.filter == Interp::kNN) return 1;
-    const TapWindow w = TapWindow::Of(axis, o);
-    const int support = static_cast<int>(axis.support), j = at - w.first;
+  // The factor that normalizes the weights of an output to a sum of 1.
+  JAXDALI_HD float Norm(const TapWindow& w) const {
+    float sum = 0;
+    JAXDALI_UNROLL_BY(1)
+    for (int j = 0; j < support; j++) sum += Raw(w, j);
+    return sum != 0 ? 1 / sum : 0;
+  }
+  // The weight of source sample `at`.
+  JAXDALI_HD float Weight(const TapWindow& w, int at, float norm) const {
+    const int j = at - w.first;
     int begin = at == 0 ? 0 : j, end = at == last ? support - 1 : j;
     begin = begin > 0 ? begin : 0;
     end = end < support ? end : support - 1;
     float sum = 0;
+    JAXDALI_UNROLL_BY(1)
     for (int k = begin; k <= end; k++) sum += Raw(w, k) * norm;
     return sum;
+  }
+  JAXDALI_HD float Norm(int64_t o) const { return axis.filter == Interp::kNN ? 1 : Norm(TapWindow::Of(axis, o)); }
+  // Calls put(weight) for source samples at, at + 1, ..., at + n - 1 of output o.
+  template <class Put>
+  JAXDALI_HD void Weigh(int64_t o, int at, int n, float norm, Put put) const {
+    const bool nearest = axis.filter == Interp::kNN;
+    TapWindow w{};
+    if (!nearest) w = TapWindow::Of(axis, o);
+    JAXDALI_UNROLL_BY(1)
+    for (int end = at + n; at < end; at++) put(nearest ? 1 : Weight(w, at, norm));
   }
 };
 
@@ -128,12 +159,15 @@ struct ResizeTile {
   static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
   using Mid = Middle<In, Out>;
   using Pair = typename Mid::Pair;
+  static constexpr bool kIntegers = std::is_integral_v<Pair>;        // the vertical pass computes in them
+  using RowWeight = std::conditional_t<kIntegers, uint32_t, float>;  // integers: of two taps
 
   static constexpr int kBand = 8;               // rows that are processed at a time
   static constexpr int kRows = 64;              // rows of a part
   static constexpr int kTapsX = 1536;           // weights of a strip's columns
   static constexpr int kTapsY = 512;            // weights of a part's rows
   static constexpr int kMostTapsY = 64;         // taps of one row
+  static constexpr int kFewTaps = 12;           // one thread makes so many weights of a column
   static constexpr int kEach = 4 / sizeof(In);  // elements of a word
   static constexpr int kSlack = 8;              // elements of `mid` that pad words
   static_assert(kTapsX >= Mid::kWidth && kTapsY >= kMostTapsY * kBand && kThreads * 2 + kSlack < Mid::kWidth);
@@ -170,11 +204,12 @@ struct ResizeTile {
     int columns, rows, channels;  // of a part, at most
     int count_x, count_y;         // taps of one column or row
     int taps_x, taps_y;           // at most, in one chunk
+    int row_weights;              // of one row in weight_y
     bool whole_pixels;            // a part has all channels of the image, in their order
   };
   struct Shared {
     Plan plan;
-    Part part;
+    Part parts[2];  // a part and the next one
     Chunk chunk;
     FilterTables tables;
     int first_x[kThreads], first_y[kRows];
@@ -182,7 +217,8 @@ struct ResizeTile {
     // For each element of an output row: where its taps are in `mid` and in weight_x, and how many.
     uint16_t from[kThreads], at[kThreads], count[kThreads];
     uint8_t column[kThreads], channel[kThreads];  // of these elements, in the part
-    float weight_x[kTapsX], weight_y[kTapsY], sum_y[kBand];
+    float weight_x[kTapsX];
+    RowWeight weight_y[kTapsY];
     PairsOfWord mid[kBand / 2][Mid::kWidth / kEach];
     union {
       float sum[kBand][kThreads];  // of the chunks so far
