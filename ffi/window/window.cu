@@ -17,6 +17,61 @@ struct Windows : WindowBatch {
   }
 };
 
+// Windows of bytes without fill, of which those of mirrored RGB images take whole units at a time.
+struct ByteWindows : StridedKernel<Windows, uint8_t> {
+  using Base = StridedKernel<Windows, uint8_t>;
+
+  JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
+    const int row = s.from.ndim - 2, pixel = s.from.ndim - 1;
+    const bool mirrored =
+        s.from.ndim >= 2 && s.from.stride[row] == -3 && s.from.stride[pixel] == 1 && s.from.extent[pixel].n() == 3;
+    if (!mirrored) return Base::Work(s, first, end);
+    for (int64_t k = first; k < end; k += kThreads) {
+      uint32_t words[kUnitWords];
+      if (s.to.IsWhole<uint8_t>(k) && Mirror(s, s.to.First(k), words))
+        WriteWords(s.to.out + s.to.First(k), words);
+      else
+        Base::Work(s, k, k + 1);
+    }
+  }
+
+ private:
+  // Reads the words of a unit, which has bytes of six pixels. Returns false if they are not in one row, or if words of
+  // the input would reach outside its buffer.
+  JAXDALI_HD bool Mirror(const Plan& s, int64_t i, uint32_t* words) const {
+    constexpr int kPixels = 6;
+    const auto q = s.from.extent[s.from.ndim - 1].Divide(static_cast<uint64_t>(i));
+    int64_t at = s.from.start, left = 0;
+    uint64_t rest = q.quotient;
+    for (int d = s.from.ndim - 2; d >= 0; d--) {
+      const auto r = s.from.extent[d].Divide(rest);
+      at += static_cast<int64_t>(r.rest) * s.from.stride[d];
+      if (d == s.from.ndim - 2) left = s.from.extent[d].n() - static_cast<int64_t>(r.rest);
+      rest = r.quotient;
+    }
+    if (left < kPixels) return false;
+    // The bytes of these pixels in the input's order; the last of the output's is the first. Five words contain them.
+    const uint8_t *p = s.in + at - 3 * (kPixels - 1), *begin = static_cast<const uint8_t*>(this->in.data);
+    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
+    p -= over;
+    if (p < begin || s.end - p < 24) return false;
+    uint32_t in[5], low = ReadWord(p);
+    JAXDALI_UNROLL
+    for (int w = 0; w < 5; w++) {
+      const uint32_t high = ReadWord(p + 4 * (w + 1));
+      in[w] = Funnel(low, high, 8 * over);
+      low = high;
+    }
+    // Pixel 5 has bytes 15 to 17, pixel 4 has bytes 12 to 14, and so on.
+    const uint32_t out[5] = {Permute(in[3], in[4], 0x0543), Permute(in[2], in[3], 0x2165),
+                             Permute(in[1], in[2], 0x4327), Permute(in[0], in[1], 0x0543),
+                             Permute(in[0], in[0], 0x0021)};
+    JAXDALI_UNROLL
+    for (int w = 0; w < kUnitWords; w++) words[w] = Funnel(out[w], out[w + 1], 8 * static_cast<int>(q.rest));
+    return true;
+  }
+};
+
 // Elements that are only moved, with fill around them, are of one type V, In and Out: the unsigned integer of their
 // size. All others are computed in V, which is float or double.
 template <class V, class In, class Out, class Index>
@@ -253,7 +308,10 @@ const char* LaunchMoves(const WindowBatch& b, const Samples& samples, void* stre
 }  // namespace
 
 const char* LaunchWindow(const WindowBatch& b, const Samples& samples, void* stream) {
-  if (b.moves() && b.fills == 0) return LaunchStrided(Windows{b}, samples, stream);
+  if (b.moves() && b.fills == 0) {
+    if (SizeOf(b.in.dtype) == 1) return Launch(ByteWindows{{{b}}}, samples, stream);
+    return LaunchStrided(Windows{b}, samples, stream);
+  }
   if (!b.moves())
     return WithKernelTypes(b.in, b.out, [&](auto v, auto from, auto to, auto index) {
       return Launch(ComputedWindows<decltype(v), decltype(from), decltype(to), decltype(index)>{b}, samples, stream);
