@@ -75,17 +75,17 @@ struct TileWindow {
     return start[2] == 0 && step[2] == 1 && extent[2] == channels;
   }
 
-  // Lines of the output from pixel (x, y) on: the distances to the next line and channel are in elements.
+  // Lines of the output from pixel (x, y) on: the distances to the next line and channel are in bytes.
   struct Lines {
     uint8_t* first;
     int64_t pitch, plane;
   };
   JAXDALI_HD Lines Below(const Lines& lines, int rows) const {
-    return {lines.first + rows * lines.pitch * SizeOf(type), lines.pitch, lines.plane};
+    return {lines.first + rows * lines.pitch, lines.pitch, lines.plane};
   }
   JAXDALI_HD Lines LinesAt(int64_t x, int64_t y) const {
-    const int64_t pixel = planar ? 1 : extent[2], pitch = extent[1] * pixel;
-    return {out + (y * pitch + x * pixel) * SizeOf(type), pitch, extent[0] * pitch};
+    const int64_t pixel = SizeOf(type) * (planar ? 1 : extent[2]), pitch = extent[1] * pixel;
+    return {out + y * pitch + x * pixel, pitch, extent[0] * pitch};
   }
 
   // Writes a tile of the window, whose first pixel is (x, y): get(row, column, channel) is an element of the image. A
@@ -120,14 +120,14 @@ struct TileWindow {
   // Elements of the output below each other. They have one scale and offset, which are in registers.
   template <class T>
   struct Column {
-    T* to;
-    int64_t step;  // elements from one to the next
+    uint8_t* to;
+    int64_t step;  // bytes from one to the next
     bool scales;
     float scale, offset;
 
     template <class V>
     JAXDALI_HD void Put(V of_image) {
-      *to = Element(of_image);
+      *reinterpret_cast<T*>(to) = Element(of_image);
       to += step;
     }
     template <class V>
@@ -146,10 +146,12 @@ struct TileWindow {
   // Calls f with a Column, whose elements are `step` lines apart.
   template <class F>
   JAXDALI_HD void WithColumn(const Lines& lines, int step, int column, int channel, F f) const {
-    const int64_t at = planar ? channel * lines.plane + column : column * extent[2] + channel;
+    uint8_t* const to = lines.first + (planar ? channel * lines.plane : 0);
+    const int element = planar ? column : column * extent[2] + channel;
     auto as = [&](auto t) {
       using T = decltype(t);
-      f(Column<T>{reinterpret_cast<T*>(lines.first) + at, step * lines.pitch, scales, scale[channel], offset[channel]});
+      f(Column<T>{to + element * static_cast<int>(sizeof(T)), step * lines.pitch, scales, scale[channel],
+                  offset[channel]});
     };
     switch (type) {
       case DType::kU8:
