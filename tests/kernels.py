@@ -63,6 +63,12 @@ def warp_cases(rng: np.random.Generator) -> Iterator[Case]:
             note = f"{np.dtype(in_type)}->{np.dtype(out_type)} {attrs}"
             fill = np.full(4, 42 if linear or out_type is not f32 else 70000, f32)  # unblended: of the output's type alone
             yield Case("warp", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
+    for linear in (True, False):
+        samples = [noise(rng, (*extents(rng, 2, 60), channels), np.uint8) for channels in (5, 3, 12, 1)]
+        shapes = [(*extents(rng, 2, 90), x.shape[-1]) for x in samples]
+        maps = np.concatenate([np.eye(2) + rng.standard_normal((4, 2, 2)) / 4, rng.standard_normal((4, 2, 1)) * 3], axis=2)
+        attrs = {"dims": 2, "first": 0, "linear": linear, "has_fill": True}
+        yield Case("warp", samples, np.dtype(np.uint8), shapes, (maps, np.full(4, 42, f32)), attrs, not linear, f"many channels {attrs}")
 
 
 def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -193,6 +199,16 @@ def window_cases(rng: np.random.Generator) -> Iterator[Case]:
             )
     yield from computed_window_cases(rng)
     yield from planes_of_pixels_cases(rng)
+    for channels in (3, 4):  # mirrored crops
+        samples = [noise(rng, (*rng.integers(20, 90, 2).tolist(), channels), np.uint8) for _ in range(5)]
+        crops = np.array([[rng.integers(1, n + 1) for n in x.shape[:2]] for x in samples])
+        first = np.array([[rng.integers(n - m + 1) for n, m in zip(x.shape, c, strict=False)] for x, c in zip(samples, crops, strict=True)])
+        start = np.stack([first[:, 0], first[:, 1] + crops[:, 1] - 1, np.zeros(5, np.int64)], axis=1)
+        step, extent = np.tile([1, -1, 1], (5, 1)), np.column_stack([crops, np.full(5, channels)])
+        params = (*(x.astype(np.int32) for x in (start, step, extent)), none, none, none)
+        attrs = {"permutation": (0, 1, 2), "channel": -1}
+        shapes = [tuple(x) for x in extent.tolist()]
+        yield Case("window", samples, np.dtype(np.uint8), shapes, params, attrs, True, f"mirrored, {channels} channels")
 
 
 def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:

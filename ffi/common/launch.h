@@ -377,6 +377,7 @@ struct Parts {
       work(skip, end);
       skip = 0;
       if (left == 0) return;
+      block.Phase([](int) {});  // a thread may still read this plan
       while (Counts()[slot] == 0) slot++;
     }
   }
