@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,7 +70,15 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
           memory = jaxdali::AllocatePinned(bytes, device);
         }
         if (!memory) return nb::none();
-        nb::capsule owner(memory, [](void* p) noexcept { jaxdali::FreePinned(p); });
+        struct Pinned {
+          void* memory;
+          int device;
+        };
+        nb::capsule owner(new Pinned{memory, device}, [](void* p) noexcept {
+          const std::unique_ptr<Pinned> pinned(static_cast<Pinned*>(p));
+          nb::gil_scoped_release release;  // what it waits for may need the GIL
+          jaxdali::FreePinned(pinned->memory, pinned->device);
+        });
         const auto size = static_cast<size_t>(bytes);
         return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1> >(memory, {size}, owner));
       },

@@ -1,6 +1,7 @@
 #include "ffi/common/pinned.h"
 
 #if defined(__CUDACC__)
+#include <system_error>
 #include <thread>
 #else
 #include <cstdlib>
@@ -10,25 +11,38 @@ namespace jaxdali {
 
 #if defined(__CUDACC__)
 
+// Calls f where `device` is the current one: in a thread of its own, whose current device is nobody else's. Returns
+// false if no thread can be started.
+template <class F>
+static bool OnDevice(int device, F f) {
+  try {
+    std::thread([&f, device] {
+      if (cudaSetDevice(device) == cudaSuccess) f();
+    }).join();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
 void* AllocatePinned(int64_t bytes, int device) {
   void* memory = nullptr;
-  std::thread([&memory, bytes, device] {  // in a thread of its own, since it sets the current device of its thread
+  OnDevice(device, [&] {
     // Portable: all GPUs copy from it.
-    if (cudaSetDevice(device) != cudaSuccess ||
-        cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable) != cudaSuccess)
-      memory = nullptr;
-  })
-      .join();
+    if (cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable) != cudaSuccess) memory = nullptr;
+  });
   return memory;
 }
 
-void FreePinned(void* memory) { cudaFreeHost(memory); }
+void FreePinned(void* memory, int device) {
+  OnDevice(device, [=] { cudaFreeHost(memory); });
+}
 
 #else  // the emulation
 
 void* AllocatePinned(int64_t bytes, int) { return std::malloc(static_cast<size_t>(bytes)); }
 
-void FreePinned(void* memory) { std::free(memory); }
+void FreePinned(void* memory, int) { std::free(memory); }
 
 #endif
 

@@ -7,7 +7,8 @@ namespace jaxdali {
 
 // Allocates page-locked memory of the host, from which a GPU copies by itself. Returns null if there is none.
 void* AllocatePinned(int64_t bytes, int device);
-void FreePinned(void* memory);
+// It may wait for what runs on the GPU.
+void FreePinned(void* memory, int device);
 
 }  // namespace jaxdali
 

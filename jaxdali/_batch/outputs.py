@@ -30,7 +30,7 @@ class Outputs:
     """
 
     def __init__(self, resources: RunResources, delivery: Delivery):
-        self._pool = resources.pool
+        self._pool = resources.output_pool
         self._shards = resources.shards
         self._B = resources.B
         self._x64 = resources.x64

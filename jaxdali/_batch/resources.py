@@ -37,7 +37,8 @@ class RunResources:
       settings: JAX's settings in the user's thread.
       meter: of all stages.
       of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.
-      pool: of buffers; output_reuse: of the memory of outputs; num_threads, pool_id: of the native threads.
+      pool: of the buffers of operands; output_pool: of those of outputs on the host; output_reuse: of the memory of outputs; num_threads,
+        pool_id: of the native threads.
     """
 
     def __init__(self, shards: Shards, options: RunOptions, delivery: Delivery):
@@ -56,7 +57,8 @@ class RunResources:
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
         self.of_operators: dict[str, Any] = {}
-        self.pool = BufferPool(functools.partial(_ffi.pinned_memory, shards.primaries[0]))
+        self.pool = BufferPool(functools.partial(_ffi.pinned_memory, shards.primaries[0]) if self.accelerator else None)
+        self.output_pool = BufferPool() if self.accelerator else self.pool  # users may keep outputs, and fork
         self.output_reuse = OutputReuse()
         self._pools: dict[int, int] = {}
         if options.pool_id is None:

@@ -59,7 +59,7 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
     for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
     _loaders["jaxdali"] = cuda.load_kernels
-    _pinned.append(cuda.pinned)
+    _pinned[:] = [cuda.pinned]
     kernels = frozenset(name.removeprefix("jaxdali_") for name in cuda.targets())
     return f"loaded: {', '.join(sorted(kernels))} (CUDA {info['cuda']}, {info['architectures']})", kernels
 

@@ -108,8 +108,8 @@ class _Sample:
 
 
 class DeviceSamples(Sequence[jax.Array]):
-    """The samples of a ragged batch in one array. Each is copied on demand, as part of the array's memory: a program that cuts it out would
-    be compiled for each shape.
+    """The samples of a ragged batch in one array. Each is copied on demand, as a part of the array's memory and not by a program, which
+    would be compiled for each shape.
 
     data: ``[capacity]``; offsets, shapes: as in `Packed`.
 
@@ -131,11 +131,12 @@ class DeviceSamples(Sequence[jax.Array]):
 
     def __getitem__(self, i: Any) -> Any:
         # Its memory is its own, for it may be donated. On a GPU, DLPack can't copy; so it crosses to the host and back.
+        (device,) = self.data.devices()
         with jax.enable_x64(True):
-            return jax.device_put(np.array(self.view(i)), *self.data.devices())
+            return self.view(i) if device.platform == "tpu" else jax.device_put(np.array(self.view(i)), device)
 
     def view(self, i: int) -> jax.Array:
-        """A sample in the array's own memory."""
+        """A sample in the array's own memory; on a TPU a copy."""
         return self._part(self.starts[i], self.shapes[i])
 
     def _part(self, start: int, shape: tuple[int, ...]) -> jax.Array:
@@ -327,8 +328,9 @@ LEAST_PINNED = 1 << 16  # bytes; XLA copies smaller arrays as fast
 
 # Note [Pinned memory]
 # A GPU copies from page-locked memory only. XLA copies other memory into its own page-locked one first, and a program that reads it is not
-# dispatched until that is done: 4.3 ms for 27 MB of JPEG files on a machine with an H100. From page-locked memory the GPU copies them in
-# 0.7 ms. So on NVIDIA GPUs the buffers that files are read into are page-locked, and `jax.device_put` gets them.
+# dispatched until that is done: 4.3 ms for 27 MB of JPEG files on a machine with an H100. From page-locked memory the GPU has copied them
+# after 1.0 ms. So on NVIDIA GPUs the buffers of operands are page-locked, among them those that files are read into, and
+# `jax.device_put` gets them.
 class BufferPool:
     """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy.
 
@@ -340,7 +342,7 @@ class BufferPool:
 
     FORGOTTEN, MOST_FREE = 256, 16
 
-    def __init__(self, pinned: Callable[[int], np.ndarray | None] = lambda size: None):
+    def __init__(self, pinned: Callable[[int], np.ndarray | None] | None = None):
         self._pinned = pinned
         self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
         self._asked = 0
@@ -356,12 +358,15 @@ class BufferPool:
             free, _ = self._free.pop(room, (collections.deque(maxlen=self.MOST_FREE), 0))
             self._free[room] = free, self._asked
             oldest, (_, asked) = next(iter(self._free.items()))
-            if self._asked - asked > self.FORGOTTEN:
-                del self._free[oldest]
+            forgotten = self._free.pop(oldest)[0] if self._asked - asked > self.FORGOTTEN else None
+        del forgotten  # page-locked memory is freed without the lock, for that may wait
         try:
             memory = free.pop()
         except IndexError:
-            whole = self._pinned(room + 64) if room >= LEAST_PINNED else None
+            pinned = self._pinned if room >= LEAST_PINNED else None
+            whole = pinned(room + 64) if pinned is not None else None
+            if pinned is not None and whole is None:
+                self._pinned = None  # there is no more
             if whole is None:
                 whole = np.empty(room + 64, np.uint8)
             memory = whole, -(-whole.ctypes.data // 64) * 64
