@@ -22,8 +22,8 @@ namespace jaxdali::jpeg {
 
 static_assert(kBlockSubsequences == kThreads);
 
-// How many look-ups, one after the other, a block may spend on guessing in one launch. This is about 1.5 ms, during
-// which other work on the same stream waits. Photos need up to 2,500, pages of text 3,000 to 10,000, and noise of the
+// How many look-ups, one after the other, a block may spend on guessing in one launch, during which other work on the
+// same stream waits. Photos need up to 2,500, pages of text 3,000 to 10,000, and noise of the
 // highest quality 15,000. Areas of one colour, whose bits are periodic, can need 25,000 per block, but a CPU decodes
 // such images quickly.
 inline constexpr int kMaxLookups = 16000;

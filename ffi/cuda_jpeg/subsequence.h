@@ -85,7 +85,8 @@ class BitReader {
   uint32_t count_, tail_, at_, first_, second_;
 };
 
-// The same without checks, where kBitsAhead bits follow. It reads a word before a look-up needs it, so none waits.
+// The same without checks, where kBitsAhead bits follow. It reads a word before a look-up needs it, so none waits: at
+// the end a word after the data, which lies in the working memory and is not used.
 inline constexpr uint32_t kBitsAhead = 96;
 class BitStream {
  public:

@@ -23,7 +23,6 @@ struct ResizePasses {
   using RowWeight = typename Tile::RowWeight;
   using Sum = std::conditional_t<Tile::kIntegers, int32_t, float>;
   static constexpr int kBand = Tile::kBand, kEach = Tile::kEach;
-  static constexpr bool kFourTaps = true;  // whose words are read at a time, if there are so many
 
   // The source pixels of one pass over `mid`.
   struct Source {
@@ -260,7 +259,7 @@ struct ResizePasses {
         return start + 4 * at + uint64_t{static_cast<uint32_t>(s.first_y[row.of_part] + from.tap)} * stride;
       };
       const uint8_t* lines[2] = {line(rows[0]), line(rows[1])};
-      auto load = [&](uint32_t(&words)[2][2]) {
+      auto load = [&](uint32_t (&words)[2][2]) {
         JAXDALI_UNROLL
         for (int r = 0; r < 2; r++) {
           if constexpr (kAligned) {
@@ -277,7 +276,7 @@ struct ResizePasses {
         }
       };
       if constexpr (Tile::kIntegers) {
-        auto add = [&](const uint32_t(&a)[2][2], const uint32_t(&b)[2][2], int j) {  // taps j and j + 1
+        auto add = [&](const uint32_t (&a)[2][2], const uint32_t (&b)[2][2], int j) {  // taps j and j + 1
           JAXDALI_UNROLL
           for (int r = 0; r < 2; r++) {
             const uint32_t weights = rows[r].weight[j / 2];
@@ -293,13 +292,11 @@ struct ResizePasses {
         };
         uint32_t a[2][2], b[2][2], c[2][2], d[2][2];
         int j = 0;
-        if constexpr (kFourTaps) {
-          JAXDALI_UNROLL_BY(1)
-          for (; j + 4 <= from.taps; j += 4) {  // a thread waits for sixteen words at a time
-            load(a), load(b), load(c), load(d);
-            add(a, b, j);
-            add(c, d, j + 2);
-          }
+        JAXDALI_UNROLL_BY(1)
+        for (; j + 4 <= from.taps; j += 4) {  // a thread waits for sixteen words at a time
+          load(a), load(b), load(c), load(d);
+          add(a, b, j);
+          add(c, d, j + 2);
         }
         JAXDALI_UNROLL_BY(1)
         for (; j + 2 <= from.taps; j += 2) {
@@ -311,7 +308,7 @@ struct ResizePasses {
           add(a, {}, j);
         }
       } else {
-        auto add = [&](const uint32_t(&words)[2][2], int j) {
+        auto add = [&](const uint32_t (&words)[2][2], int j) {
           JAXDALI_UNROLL
           for (int r = 0; r < 2; r++) {
             const float weight = rows[r].weight[j];
