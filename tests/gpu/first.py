@@ -570,6 +570,12 @@ def main():
         def left():
             return END - (time.time() - start)
 
+        def skip(name):
+            text = f"== {name}: no time left\n"
+            print(text, end="", flush=True)
+            report(text)
+            failed.append(name)
+
         files()
         planned = 0.0
         for name, seconds in STAGES.items():
@@ -577,7 +583,7 @@ def main():
                 continue
             planned += seconds
             if left() < 5:
-                report(f"== {name}: no time left\n")
+                skip(name)
                 continue
             code = Stage(name, min(left(), max(seconds, planned - (time.time() - start))), report).wait()
             if code:
@@ -587,9 +593,8 @@ def main():
                     if left() > 5 and Stage(name, min(left(), seconds), report, f" {how}", flags).wait() == 0:
                         os.environ["XLA_FLAGS"] = flags  # of the stages that follow
                         break
-        if left() < 5:
-            report("== no time left for the others\n")
-        stages = [Stage(name, left(), report) for name in TOGETHER if (not chosen or name in chosen) and left() >= 5]
+        rest = [name for name in TOGETHER if not chosen or name in chosen]
+        stages = [Stage(name, left(), report) for name in rest if left() >= 5 or skip(name)]
         failed += [stage.name for stage in stages if stage.wait()]
         text = f"first.py: {time.time() - start:.0f} s; failed: {', '.join(failed) or 'nothing'}\n"
         print(text, end="", flush=True)

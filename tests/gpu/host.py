@@ -21,6 +21,9 @@ import jax
 import measuring
 import numpy as np
 
+from jaxdali._core import ffi
+from jaxdali._core.ragged import BufferPool
+
 DRY = first.DRY
 MB = 1 << (18 if DRY else 20)
 
@@ -36,8 +39,6 @@ def copies_and_transfers():
     say_time("copied to memory that was written before", lambda: np.copyto(target, source))
     say_time("copied to fresh memory", source.copy)
     d = first.gpu()
-    say_time("device_put returns", lambda: jax.device_put(source, d))
-    say_time("device_put is done", lambda: jax.device_put(source, d).block_until_ready())
     say_time("device_put of four at a time, all", lambda: jax.block_until_ready([jax.device_put(source, d) for _ in range(4)]))
     parts = np.split(source, 4)
     say_time("in four parts", lambda: jax.block_until_ready([jax.device_put(p, d) for p in parts]))
@@ -45,6 +46,12 @@ def copies_and_transfers():
     with jax.default_device(d):
         say_time("as an argument of a program: it returns", lambda: double(source))
         say_time("as an argument of a program: it is done", lambda: double(source).block_until_ready())
+    page_locked = BufferPool(functools.partial(ffi.pinned_memory, d)).empty((27 * MB,), np.uint8)
+    page_locked[:] = source
+    for name, array in (("ordinary", source), ("page-locked", page_locked)):
+        say_time(f"device_put of {name} memory returns", lambda x=array: jax.device_put(x, d))
+        say_time(f"device_put of {name} memory is done", lambda x=array: jax.device_put(x, d).block_until_ready())
+        say_time(f"device_put of {name} memory, and a program with it returns", lambda x=array: double(jax.device_put(x, d)))
     if not DRY:
         try:
             pinned = jax.sharding.SingleDeviceSharding(d, memory_kind="pinned_host")
@@ -131,7 +138,7 @@ def pipeline():
             jax.block_until_ready(batch)
             times.clear()
             stop, stacks = threading.Event(), collections.Counter()
-            sampler = threading.Thread(target=sample, args=(stop, stacks))
+            sampler = threading.Thread(target=sample, args=(stop, stacks), daemon=True)
             rounds = 3 if DRY else 150
             for sampled in (False, True):
                 if sampled:

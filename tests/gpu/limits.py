@@ -24,6 +24,7 @@ COLUMNS = {  # in the table, and in the report
     "instructions %": "Compute (SM) Throughput",
     "occupancy %": "Achieved Occupancy",
     "cycles": "Warp Cycles Per Issued Instruction",
+    "threads of 32": "Avg. Active Threads Per Warp",
     "registers": "Registers Per Thread",
 }
 
