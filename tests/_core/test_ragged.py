@@ -61,17 +61,17 @@ def test_samples_of_many_shapes_compile_nothing(dtype, dlpack_of_cuda):
 
 def test_large_buffers_are_page_locked():
     """Large ones come from the allocator, and from ordinary memory when it has no more; their memory is used again."""
-    asked = []
+    sizes = []
 
     def pinned(size):
-        asked.append(size)
-        return np.zeros(size, np.uint8) if len(asked) < 3 else None
+        sizes.append(size)
+        return np.zeros(size, np.uint8) if len(sizes) < 3 else None
 
     pool = BufferPool(pinned)
     pool.empty((1, 100), np.uint8)
-    assert not asked
+    assert not sizes
     buffers = [pool.empty((2, LEAST_PINNED), np.uint8) for _ in range(3)]
-    assert len(asked) == 3
+    assert len(sizes) == 3
     assert len({x.ctypes.data for x in buffers}) == 3
     for i, x in enumerate(buffers):
         assert x.ctypes.data % 64 == 0
@@ -80,4 +80,4 @@ def test_large_buffers_are_page_locked():
     del buffers[0], x
     assert pool.empty((2, LEAST_PINNED), np.uint8).ctypes.data == first
     pool.empty((3, LEAST_PINNED), np.uint8)
-    assert len(asked) == 3  # it had no more
+    assert len(sizes) == 3  # it had no more

@@ -78,7 +78,7 @@ def test_same_batches_as_without(monkeypatch, sharding, kernels, count):
 
 
 @pytest.mark.parametrize("sharding", [lambda: on(1, 2), lambda: on(1, 3)], ids=["mesh of 1", "mesh of 2"])
-def test_arguments_are_on_the_accelerator_before_a_program_begins(monkeypatch, sharding):
+def test_operands_are_put_on_the_accelerator(monkeypatch, sharding):
     """A program of a GPU waits for copies of NumPy arrays, see Note [Pinned memory]."""
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(("resize", "warp")))

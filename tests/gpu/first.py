@@ -245,7 +245,7 @@ def train():
 
 
 def beside():
-    """What a training step beside the iterator loses."""
+    """The time that a training step loses beside the iterator."""
     import jax
     import jax.numpy as jnp
 
