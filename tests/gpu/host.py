@@ -1,4 +1,4 @@
-"""What the host does for a GPU, and how long it takes: copies, transfers, reading files, and the stages of a pipeline.
+"""The time that the host takes for a GPU: copies, transfers, reading files, and the stages of a pipeline.
 
     python tests/gpu/host.py [--dry-run]
 
@@ -55,10 +55,10 @@ def copies_and_transfers():
     if not DRY:
         try:
             pinned = jax.sharding.SingleDeviceSharding(d, memory_kind="pinned_host")
-            there = jax.device_put(source, pinned).block_until_ready()
+            on_host = jax.device_put(source, pinned).block_until_ready()
             say_time("to pinned memory", lambda: jax.device_put(source, pinned).block_until_ready())
             on_device = jax.sharding.SingleDeviceSharding(d)
-            say_time("from pinned memory to the device", lambda: jax.device_put(there, on_device).block_until_ready())
+            say_time("from pinned memory to the device", lambda: jax.device_put(on_host, on_device).block_until_ready())
         except Exception as e:
             print(f"pinned: {type(e).__name__}: {str(e)[:300]}")
 

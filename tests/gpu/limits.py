@@ -1,4 +1,4 @@
-"""What limits each CUDA kernel, as Nsight Compute sees the first launch of each; see run.sh.
+"""The limits of each CUDA kernel, as Nsight Compute sees the first launch of each; see run.sh.
 
     python tests/gpu/limits.py [KERNEL ...]        the names of rows.py; default: all
 
@@ -61,10 +61,10 @@ def main():
     print(f"| kernel | {' | '.join(COLUMNS)} |\n|---|{'--:|' * len(COLUMNS)}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
         for kernel, report in zip(chosen, pool.map(profile, chosen), strict=True):
-            found = launches(report)
-            for launch in found:
+            rows_of_kernel = launches(report)
+            for launch in rows_of_kernel:
                 print(f"| `{launch['kernel'][:120]}` | {' | '.join(launch.get(name, '') for name in COLUMNS.values())} |", flush=True)
-            if not found:
+            if not rows_of_kernel:
                 print(f"| {kernel}: no launches | {' | '.join(' ' * len(COLUMNS))} |\n\n```\n{report[-1500:]}\n```", flush=True)
 
 
