@@ -1,4 +1,4 @@
-"""`Ahead`: capacities whose programs are compiled, and programs that are compiled ahead of the batches that need them."""
+"""`Ahead`: sizes whose programs are compiled, and programs that are compiled ahead of the batches that need them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .._core.ragged import SIXTHS, Sizes
 from .._program.ahead import Compilation
 from .phases import Phases
 
-Sizes = Mapping[int, int]  # the capacities of a phase
 Compilers = Callable[[Mapping[int, Sizes]], Sequence[Callable[[], None]]]
 
 
@@ -22,34 +22,30 @@ FIRST = 4  # the batch after which compilation ahead begins: whoever takes one b
 # batches the next larger capacities are compiled in another thread, and again when a batch has used those. Which capacities a batch gets
 # then depends on time, but its results do not. A program that is not ready is compiled where it is needed, so a compilation ahead that
 # fails or is cancelled costs time only.
+#
+# An accelerator gets a part of the capacities. The program for all of them serves every batch that fits them, so it is compiled first, and
+# then the one for the part that the last batch needs. Until that is compiled, batches get a larger part, which costs transfers and memory.
 class Ahead:
-    """Chooses the capacities of batches, and has programs compiled for larger ones.
-
-    Programs of an accelerator are compiled when a batch needs them, because they depend on what is transferred, too.
+    """Chooses the sizes of batches, and has programs compiled for others.
 
     Args:
       phases: the programs.
-      enabled: whether programs are compiled ahead.
     """
 
-    def __init__(self, phases: Phases, enabled: bool):
+    def __init__(self, phases: Phases):
         self._phases = phases
-        self._enabled = enabled
         self._ready: set[Any] = set()
         self._compiling: dict[Any, Compilation] = {}
         self._batches: collections.Counter[int] = collections.Counter()
         self._settled: dict[int, tuple[frozenset[int], Mapping[int, Sizes]]] = {}  # what phases had when nothing was left to compile
 
-    def fit(self, number: int, needs: Sizes, before: Mapping[int, Sizes]) -> Sizes:
-        """Capacities for a phase of a batch. Afterwards none of its programs is being compiled.
+    def fit(self, number: int, needs: Mapping[int, int], before: Mapping[int, Sizes]) -> Sizes:
+        """Sizes for a phase of a batch. Afterwards none of its programs is being compiled.
 
         Args:
-          number: of the phase; before: the capacities of earlier phases.
+          number: of the phase; needs: see `PhaseMemory`; before: the sizes of earlier phases.
         """
-        capacities = self._phases.of(number).capacities
-        if not self._enabled:
-            return capacities.fit(needs)
-        settled = self._settled.get(number)
+        phase, settled = self._phases.of(number), self._settled.get(number)
         same = settled is not None and settled[0] == needs.keys() and all(settled[1][n] == sizes for n, sizes in before.items())
 
         def is_ready(sizes: Sizes) -> bool:
@@ -57,55 +53,59 @@ class Ahead:
                 return True
             return self._is_ready(self._key(number, needs, {**before, number: sizes}))
 
-        found = capacities.fit(needs, is_ready)
-        if same and settled is not None and settled[1][number] == found:
-            return found
-        key = self._key(number, needs, {**before, number: found})
-        if not self._is_ready(key) and (compiling := self._compiling.pop(key, None)) is not None:
-            compiling.settle()
-        return found
+        def ready(capacities: Mapping[int, int]) -> Sizes | None:
+            """The smallest sizes of these capacities that hold the batch and whose programs are compiled."""
+            least = phase.sizes(capacities, needs).sixths
+            return next((s for n in range(least, SIXTHS + 1) if is_ready(s := Sizes(capacities, n))), None)
 
-    def ran(self, number: int, needs: Sizes, sizes: Mapping[int, Sizes], compilers: Compilers):
+        found = phase.capacities.fit(needs, lambda capacities: ready(capacities) is not None)
+        if (compiled := ready(found)) is not None:
+            return compiled
+        sizes = phase.sizes(found, needs)
+        if (compiling := self._compiling.pop(self._key(number, needs, {**before, number: sizes}), None)) is not None:
+            compiling.settle()
+        return sizes
+
+    def ran(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes], compilers: Compilers):
         """Notes that the programs of a phase have run, and has others compiled.
 
         Args:
-          sizes: the capacities of this phase and the earlier ones.
+          sizes: those of this phase and the earlier ones.
           compilers: returns for others the functions that compile the programs.
         """
-        if not self._enabled or (
-            (settled := self._settled.get(number)) is not None
-            and settled[0] == needs.keys()
-            and settled[1] == sizes
-            and self._phases.of(number).capacities.are_wanted
-        ):
+        phase, settled = self._phases.of(number), self._settled.get(number)
+        wanted = phase.capacities.are_wanted and sizes[number] == phase.sizes(sizes[number].capacities, needs)
+        if wanted and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
             return
         self._ready.add(self._key(number, needs, sizes))
         self._batches[number] += 1
         if self._batches[number] < FIRST:
             return
         waits = False
-        for other in self._others(number, sizes):
+        for other in self._others(number, needs, sizes):
             key = self._key(number, needs, other)
             ready = self._is_ready(key)
             waits |= not ready
-            if not ready and key not in self._compiling and other[number].keys() >= needs.keys():
+            if not ready and key not in self._compiling and other[number].capacities.keys() >= needs.keys():
                 self._compiling[key] = Compilation(functools.partial(_compile, compilers(other)))
                 self._compiling[key].start()
         if not waits:
-            self._settled[number] = frozenset(needs), {n: dict(s) for n, s in sizes.items()}
+            self._settled[number] = frozenset(needs), dict(sizes)
 
     def close(self):
         """Cancels the compilations that have not begun."""
         for compiling in self._compiling.values():
             compiling.cancel()
 
-    def _others(self, number: int, sizes: Mapping[int, Sizes]) -> Iterator[Mapping[int, Sizes]]:
-        """The capacities of a phase that later batches may need, each with those of the earlier phases from which it reads."""
+    def _others(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Iterator[Mapping[int, Sizes]]:
+        """The sizes of a phase that later batches may need, each with those of the earlier phases from which it reads."""
         phase = self._phases.of(number)
         for own in phase.capacities.ahead():
-            yield {**sizes, number: own}
+            yield {**sizes, number: Sizes(own)}
+            if all(n <= own.get(k, -1) for k, n in needs.items()):
+                yield {**sizes, number: phase.sizes(own, needs)}
             for earlier in phase.reads:
-                yield from ({**sizes, number: own, earlier: other} for other in self._phases.of(earlier).capacities.ahead())
+                yield from ({**sizes, number: Sizes(own), earlier: Sizes(other)} for other in self._phases.of(earlier).capacities.ahead())
 
     def _is_ready(self, key: Any) -> bool:
         """Whether programs are compiled."""
@@ -114,9 +114,10 @@ class Ahead:
             del self._compiling[key]
         return key in self._ready
 
-    def _key(self, number: int, needs: Sizes, sizes: Mapping[int, Sizes]) -> Any:
+    def _key(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Any:
         """What the programs of a phase depend on: also on whether steps need working memory."""
-        return number, frozenset(needs), tuple(frozenset(sizes[n].items()) for n in (number, *self._phases.of(number).reads))
+        capacities = (frozenset(sizes[n].capacities.items()) for n in (number, *self._phases.of(number).reads))
+        return number, frozenset(needs), sizes[number].sixths, tuple(capacities)
 
 
 def _compile(compilers: Sequence[Callable[[], None]]):

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._core.graph import Node
 from .._core.operator import Names, Setup
+from .._core.ragged import Sizes
 from .._core.values import Value
 from .._data.source import SampleIds
 from .._plan.plan import Presence, Ref, Step
@@ -44,13 +45,13 @@ class PhaseMemory:
 
     Attributes:
       offsets: where the samples of each ragged value begin.
-      needs, capacities: elements of its buffer, and bytes of each native step's working memory: as needed, and as available. Indexed by the
+      needs, sizes: elements of its buffer, and bytes of each native step's working memory: as needed, and as available. Indexed by the
         places in `Phase`.
     """
 
     offsets: Mapping[Ref, np.ndarray]
     needs: Mapping[int, int]
-    capacities: Mapping[int, int]
+    sizes: Sizes
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._core import ffi as _ffi
 from .._core.errors import OperatorError
-from .._core.ragged import BufferPool, Packed, Ragged, cut_down, plan_offsets
+from .._core.ragged import BufferPool, Packed, Ragged, Sizes, plan_offsets
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
 from .._plan.segments import Segment
@@ -21,7 +21,7 @@ from .._program.operands import Layout, Operands
 from .._program.program import Program, program_for
 from .._program.sharding import Shards
 from . import repair
-from .ahead import Ahead, Sizes
+from .ahead import Ahead
 from .batch import InFlightBatch, PhaseMemory
 from .host_pass import HostPass
 from .phases import Phase, Phases
@@ -65,7 +65,7 @@ class Launcher:
         self._stacked = stacked
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
         self._compiled: set[Program] = set()
-        self._ahead = Ahead(phases, enabled=not resources.accelerator)
+        self._ahead = Ahead(phases)
         self.ran: dict[int, tuple[Program, Any]] = {}
 
     def prepare(self, batch: InFlightBatch):
@@ -134,9 +134,9 @@ class Launcher:
             for segment in again:
                 remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not batch.values[r].data}
                 needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in remade.items()}
-                own = PhaseMemory(
-                    {**memory.offsets, **{r: v.offsets for r, v in remade.items()}}, {**memory.needs, **needs}, memory.capacities
-                )
+                needs = {**memory.needs, **needs}
+                sizes = max(memory.sizes, phase.sizes(memory.sizes.capacities, needs), key=lambda s: s.sixths)
+                own = PhaseMemory({**memory.offsets, **{r: v.offsets for r, v in remade.items()}}, needs, sizes)
                 self._run_program(phase, segment, own, part)
             for ref in (r for s in again for r in s.exports if r.step in steps):
                 new, shapes = part.results[ref], batch.values[ref].shapes
@@ -159,14 +159,14 @@ class Launcher:
                 except ValueError as e:
                     raise self._bound.plan.maker(ref).node.error(str(e)) from e
         needs |= {at: size for step, at in phase.scratch.items() if (size := batch.setups[step].scratch)}
-        sizes = {n: memory.capacities for n, memory in batch.memory.items() if n < number}
+        sizes = {n: memory.sizes for n, memory in batch.memory.items() if n < number}
         sizes[number] = self._ahead.fit(number, needs, sizes)
         memory = batch.memory[number] = PhaseMemory(offsets, needs, sizes[number])
         for segment in phase.segments:
             self._run_program(phase, segment, memory, batch)
 
         def compilers(sizes: Mapping[int, Sizes]) -> list[Callable[[], None]]:
-            larger = {n: dataclasses.replace(batch.memory[n], capacities=of) for n, of in sizes.items()}
+            larger = {n: dataclasses.replace(batch.memory[n], sizes=of) for n, of in sizes.items()}
             return [self._compiler(number, phase, segment, larger, batch) for segment in phase.segments]
 
         self._ahead.ran(number, needs, sizes, compilers)
@@ -178,23 +178,25 @@ class Launcher:
     def _compiler(
         self, number: int, phase: Phase, segment: Segment, memory: Mapping[int, PhaseMemory], batch: InFlightBatch
     ) -> Callable[[], None]:
-        """Returns a function that compiles a program for other capacities than those that a batch has. It does not refer to the batch.
+        """Returns a function that compiles a program for other sizes than those that a batch has. It does not refer to the batch.
 
         Args:
           memory: of this phase and the earlier ones.
         """
-        operands = self._operands(phase, segment, memory[number], memory[number].capacities, batch, None)
+        operands = self._operands(phase, segment, memory[number], batch, None)
         layout, program, shards = self._program(phase.first + phase.segments.index(segment), segment, phase, operands)
 
         def carried(ref: Ref) -> Any:
             result = batch.results[ref]
             if isinstance(result, Ragged):
-                capacity = next(m.capacities[p.ragged[ref]] for n, m in memory.items() if ref in (p := self._phases.of(n)).ragged)
+                capacity = next(m.sizes.capacities[p.ragged[ref]] for n, m in memory.items() if ref in (p := self._phases.of(n)).ragged)
                 result = dataclasses.replace(result, data=jax.ShapeDtypeStruct((self._resources.S * capacity,), result.dtype))
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=shards.local), result)
 
-        args = jax.ShapeDtypeStruct((self._resources.S, layout.words), np.int32)
-        buffers = tuple(jax.ShapeDtypeStruct(b.shape, b.dtype) for b in operands.buffers)
+        # On several devices the sharding is a part of an argument's type.
+        sharding = shards.local if shards.accelerator or self._over_processes else None
+        args = jax.ShapeDtypeStruct((self._resources.S, layout.words), np.int32, sharding=sharding)
+        buffers = tuple(jax.ShapeDtypeStruct(b.shape, b.dtype, sharding=sharding) for b in operands.buffers)
         types = args, buffers, tuple(map(carried, segment.carried)), tuple(program.donated.values())
         device = shards.primaries[0]
 
@@ -210,17 +212,17 @@ class Launcher:
         phase: Phase,
         segment: Segment,
         memory: PhaseMemory,
-        sizes: Mapping[int, int],
         batch: InFlightBatch,
         pool: BufferPool | None,
     ) -> Operands:
         """The operands of a program.
 
         Args:
-          sizes: elements of the buffers that it reads, and bytes of its working memory.
           pool: of the buffers; None: they have no memory.
         """
-        resources = self._resources
+        resources, sizes = self._resources, memory.sizes.capacities
+        if segment.on_device:  # the buffers that it reads, and its working memory; results keep their capacity
+            sizes = memory.sizes.cut(phase.on_accelerator & memory.needs.keys())
         operands = Operands(resources.S, resources.B, pool)
         for presence in segment.presences:
             operands.control(resources.pool_id, batch.present_in(presence))
@@ -236,13 +238,9 @@ class Launcher:
     def _run_program(self, phase: Phase, segment: Segment, memory: PhaseMemory, batch: InFlightBatch):
         """Dispatches a program."""
         resources, at = self._resources, phase.first + phase.segments.index(segment)
-        label, capacities = f"{at}: {segment.name}", memory.capacities
-        cut = capacities
-        if segment.on_device:  # transfers to an accelerator, and working memory there, are near what is needed; results keep their capacity
-            own = {phase.ragged[r] for r in segment.operands if r in phase.ragged} | {phase.scratch.get(s.id) for s in segment.steps}
-            cut = cut_down(capacities, {k: n for k, n in memory.needs.items() if k in own})
+        label = f"{at}: {segment.name}"
         with resources.meter.stage("launch", segment.names, label):
-            operands = self._operands(phase, segment, memory, cut, batch, resources.pool)
+            operands = self._operands(phase, segment, memory, batch, resources.pool)
             codes, times = self._dispatch(at, segment, phase, operands, batch)
         if segment.native:
             batch.status.append((label, segment.native, codes, times))
@@ -262,7 +260,7 @@ class Launcher:
         if self._bound.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
-            return memory.capacities[phase.ragged[ref]], memory.offsets[ref], batch.values[ref].shapes
+            return memory.sizes.capacities[phase.ragged[ref]], memory.offsets[ref], batch.values[ref].shapes
         return 0, self._resources.no_offsets, batch.values[ref].shapes
 
     def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
@@ -286,7 +284,7 @@ class Launcher:
         packed, buffers = operands.packed(layout), tuple(operands.buffers)
         try:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
-            if resources.S > 1 and jax.process_count() > 1:  # with several processes JAX can't shard a NumPy array
+            if self._over_processes:
                 arguments = jax.device_put(arguments, shards.local)
             placed = jax.device_put(arguments, shards.local) if shards.accelerator else arguments  # see Note [Pinned memory]
             with contextlib.nullcontext() if program in self._compiled else stored():
@@ -301,6 +299,11 @@ class Launcher:
         self.ran[at] = (program, arguments)
         batch.results |= zip(segment.exports, exports, strict=True)
         return codes, times
+
+    @property
+    def _over_processes(self) -> bool:
+        """Whether there are several processes, with which JAX can't shard a NumPy array."""
+        return self._resources.S > 1 and jax.process_count() > 1
 
     def _program(self, at: int, segment: Segment, phase: Phase, operands: Operands) -> tuple[Layout, Program, Shards]:
         """The program for operands of these shapes, their layout, and where it runs."""

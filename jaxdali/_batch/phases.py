@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from .._core.operator import NativeOperator
-from .._core.ragged import Capacities
+from .._core.ragged import Capacities, Sizes
 from .._core.values import narrow
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
@@ -23,6 +23,7 @@ class Phase:
       segments: the programs; first: number of the first one in the pipeline.
       ragged: for each ragged value that the programs read or make, the place of its capacity.
       scratch: the same for each native step's working memory.
+      on_accelerator: the places of what an accelerator gets, and of its working memory.
       reads: the earlier phases from whose programs it gets ragged values.
       capacities: shared with all iterators that have the same programs, see Note [Shared capacities].
       last: whether the last program is the pipeline's last.
@@ -32,9 +33,14 @@ class Phase:
     first: int
     ragged: Mapping[Ref, int]
     scratch: Mapping[int, int]
+    on_accelerator: frozenset[int]
     reads: tuple[int, ...]
     capacities: Capacities
     last: bool
+
+    def sizes(self, capacities: Mapping[int, int], needs: Mapping[int, int]) -> Sizes:
+        """The smallest sizes of these capacities that hold what a batch needs, see `PhaseMemory`."""
+        return Sizes.least(capacities, {k: needs[k] for k in self.on_accelerator & needs.keys()})
 
 
 class Phases:
@@ -73,12 +79,17 @@ class Phases:
             capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B, roomy)
             carried = {r for s in found for r in s.carried}
             first = sum(len(p.segments) for p in self._known)
+            of_ragged = {r: i for i, r in enumerate(ragged)}
+            of_scratch = {step: len(ragged) + i for i, step in enumerate(scratch)}
+            on_device = [s for s in found if s.on_device]
+            crossing = {of_ragged[r] for s in on_device for r in s.operands if r in of_ragged}
             self._known.append(
                 Phase(
                     found,
                     first,
-                    {r: i for i, r in enumerate(ragged)},
-                    {step: len(ragged) + i for i, step in enumerate(scratch)},
+                    of_ragged,
+                    of_scratch,
+                    frozenset(crossing.union(of_scratch[step.id] for s in on_device for step in s.native)),
                     tuple(n for n, earlier in enumerate(self._known) if carried & earlier.ragged.keys()),
                     capacities,
                     last,

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -191,11 +191,29 @@ def rounded_up(n: int) -> int:
     return -(-n // step) * step
 
 
-def cut_down(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> dict[Any, int]:
-    """Sizes that hold what a batch needs, where unused parts of buffers cost transfers or memory: of all capacities the same number of
-    sixths, so a set of capacities has at most six programs."""
-    sixths = max([1, *(-(-6 * n // capacities[k]) for k, n in needs.items())])
-    return {k: -(-capacities[k] * sixths // (6 * ALIGNMENT)) * ALIGNMENT for k in needs}
+SIXTHS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What programs are compiled for, see Note [Shared capacities].
+
+    Attributes:
+      capacities: a set of `Capacities`.
+      sixths: the part of them that an accelerator gets.
+    """
+
+    capacities: Mapping[Any, int]
+    sixths: int = SIXTHS
+
+    @staticmethod
+    def least(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> Sizes:
+        """The smallest part of capacities that holds a batch. `needs`: of the buffers that an accelerator gets; none: all of them."""
+        return Sizes(capacities, max([1, *(-(-SIXTHS * n // capacities[k]) for k, n in needs.items())]) if needs else SIXTHS)
+
+    def cut(self, keys: Iterable[Any]) -> dict[Any, int]:
+        """The elements that an accelerator gets, for some of the buffers."""
+        return {k: -(-self.capacities[k] * self.sixths // (SIXTHS * ALIGNMENT)) * ALIGNMENT for k in keys}
 
 
 def roomy(elements: int) -> int:
@@ -210,8 +228,8 @@ def roomy(elements: int) -> int:
 # first and compiles nothing. Unused parts of buffers cost no time, because kernels depend on shapes, not on capacities.
 #
 # An accelerator's transfers do depend on sizes, and its memory is scarce. So what it gets, and its working memory, are a part of the
-# capacities, the same part for all of them (`cut_down`). If each size was rounded up by itself, a thousand batches of eight photos would
-# need two hundred programs.
+# capacities, the same number of sixths for all of them (`Sizes`), so a set of capacities has at most six programs. If each size was rounded
+# up by itself, a thousand batches of eight photos would need two hundred.
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 

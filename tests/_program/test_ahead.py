@@ -15,9 +15,11 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import fn, pipeline_def
-from jaxdali._core.ragged import ROOM, Capacities
+from jaxdali._batch.ahead import Ahead
+from jaxdali._core.ragged import ROOM, Capacities, Sizes, plan_offsets
 from jaxdali._program import ahead
 from jaxdali._program.ahead import Compilation
+from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -73,6 +75,35 @@ def test_batches_that_grow_find_their_programs_compiled(statistics):
     assert set(seen) == {"MainThread", "jaxdali-compile"}
     assert seen["MainThread"] == 1
     assert 1 <= seen["jaxdali-compile"] <= 1 + math.ceil(math.log(SIZES[-1] ** 2 / SIZES[0] ** 2) / math.log(ROOM))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_programs_of_an_accelerator_are_compiled_ahead(monkeypatch, devices):
+    """They depend on the part of the capacities that is transferred, too: each batch gets a larger part until its own is compiled."""
+    monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
+    sizes, last = [60, 70] * 20 + [40] * 3 + [90] * 3 + [115] * 6, [60, 40, 70, 90, 115]
+    fitted = []
+    monkeypatch.setattr(Ahead, "fit", lambda *args, fit=Ahead.fit: fitted.append(fit(*args)) or fitted[-1])
+
+    def image(info):
+        return np.full(((sizes + last)[info.iteration],) * 2 + (1,), info.idx_in_batch + 1, np.uint8)
+
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[1 : 1 + devices]), ("batch",)), PartitionSpec("batch"))
+
+    @data_iterator(output_map=["x"], size=1000, sharding=sharding)
+    def images(num_shards=1, shard_id=0):
+        return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
+
+    with compilations() as seen, images(batch_size=2 * devices, num_threads=1, prefetch_queue_depth=1) as it:
+        for _ in sizes + last:
+            np.testing.assert_array_equal(next(it)["x"][1], np.full((4, 4, 1), 2))
+            wait()
+    assert seen["jaxdali-compile"] >= 3
+    assert seen["jaxdali-produce"] <= 3  # for the batches before `FIRST`; the thread may be ahead of what is compiled
+    needs = [plan_offsets(np.full((2 * devices, 3), (size, size, 1)), devices)[1] for size in last]
+    assert [s.sixths for s in fitted[-5:]] == [Sizes.least({0: s.capacities[0]}, {0: n}).sixths for s, n in zip(fitted[-5:], needs)]
+    assert len({s.sixths for s in fitted[-5:]}) > 2
 
 
 def test_programs_after_a_value_that_the_host_needs():

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 from jaxdali import _cpu, fn, pipeline_def
-from jaxdali._core.ragged import ALIGNMENT, LEAST_ROOMY, BufferPool, Capacities, cut_down
+from jaxdali._core.ragged import ALIGNMENT, LEAST_ROOMY, BufferPool, Capacities, Sizes
 from jaxdali._program.operands import Operands
 from jaxdali.plugin.jax import data_iterator
 
@@ -203,7 +203,7 @@ def test_few_sizes_of_transfers_and_working_memory(samples, most):
     for _ in range(1000):
         files = rng.gamma(1.78, 100_000 / 1.78, samples)
         needs = {"files": int(files.sum()), "memory": int((files * rng.uniform(5, 9, samples)).sum())}
-        sizes = cut_down(capacities.fit({**needs, "results": 30 * needs["files"]}), needs)
+        sizes = Sizes.least(capacities.fit({**needs, "results": 30 * needs["files"]}), needs).cut(needs)
         assert all(sizes[k] >= n for k, n in needs.items())
         parts.append(min(sizes[k] / n for k, n in needs.items()))
         programs.add((*sizes.values(), capacities.get("results")))
