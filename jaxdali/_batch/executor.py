@@ -150,9 +150,8 @@ class Executor:
             with own_settings():
                 self._bound.bind()
             self._built = True
-            for device in self.shards.primaries:
-                _ffi.load_kernels(device)
-            if reason := _ffi.why_no_kernels(self.shards.primaries[0]):
+            _ffi.load_kernels(self.shards.primaries)
+            if reason := next(filter(None, map(_ffi.why_no_kernels, self.shards.primaries)), ""):
                 self._warn(reason)
 
     def _warn(self, reason: str):

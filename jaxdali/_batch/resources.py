@@ -32,7 +32,7 @@ class RunResources:
     Attributes:
       S: local shards; N: samples of all.
       cpu_shards: where operators run that the user did not place on the accelerator.
-      kernels: the native kernels of the accelerator; empty if the shards are on the CPU.
+      kernels: the native kernels that all accelerators have; empty if the shards are on the CPU.
       seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
       settings: JAX's settings in the user's thread.
       meter: of all stages.
@@ -52,7 +52,9 @@ class RunResources:
         self.x64 = self.settings.x64 if delivery.x64 is None else delivery.x64
         self.accelerator = shards.accelerator
         self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
-        self.kernels = _ffi.kernels_on(shards.primaries[0]) if self.accelerator else frozenset[str]()
+        self.kernels = frozenset[str]()
+        if self.accelerator:
+            self.kernels = frozenset.intersection(*map(_ffi.kernels_on, set(shards.primaries)))
         self._called: dict[int, Node] = {}  # by thread
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()

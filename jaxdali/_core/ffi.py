@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import dataclasses
 import functools
 import importlib
 import os
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -27,7 +29,9 @@ for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
 
 
+_OURS = "jaxdali"  # the CUDA module, among the libraries with CUDA kernels
 _loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA kernels into a GPU, returns an error message
+_oldest = 0.0  # compute capability of the oldest GPU that the CUDA module is compiled for
 _pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
 
@@ -37,6 +41,7 @@ _CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")  # built with this pac
 
 def _load_cuda() -> tuple[str, frozenset[str]]:
     """Registers the CUDA kernels. Returns what `show_config` prints, and the kernels' names."""
+    global _oldest
     for module in _CUDA_MODULES:
         try:
             cuda = importlib.import_module(module)
@@ -58,8 +63,9 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         return f"not used: {problem}", frozenset()
     for name, capsule in cuda.targets().items():
         jax.ffi.register_ffi_target(name, capsule, platform="CUDA")
-    _loaders["jaxdali"] = cuda.load_kernels
+    _loaders[_OURS] = cuda.load_kernels
     _pinned[:] = [cuda.pinned]
+    _oldest = min(int(n) for n in re.findall(r"sm_(\d+)", info["architectures"])) / 10
     kernels = frozenset(name.removeprefix("jaxdali_") for name in cuda.targets())
     return f"loaded: {', '.join(sorted(kernels))} (CUDA {info['cuda']}, {info['architectures']})", kernels
 
@@ -81,29 +87,46 @@ def kernels_on(device: jax.Device) -> frozenset[str]:
     """The native kernels that JAX programs on a device can call. Operators without one run on the CPU."""
     if device.platform == "cpu":
         return frozenset(_kernels["cpu"])
-    return frozenset(_kernels["CUDA"] if is_cuda(device) else ())
+    if not is_cuda(device):
+        return frozenset()
+    return frozenset(_kernels["CUDA"] - (CUDA_KERNELS if why_no_kernels(device) else frozenset()))
 
 
 def why_no_kernels(device: jax.Device) -> str:
-    """Why programs on an NVIDIA GPU can't call the kernels; "" if they can, and for other devices."""
-    return f"jaxdali's CUDA module is {CUDA}" if is_cuda(device) and not CUDA_KERNELS else ""
+    """Why programs on an NVIDIA GPU can't call our kernels; "" if they can, and for other devices."""
+    if not is_cuda(device):
+        return ""
+    if not CUDA_KERNELS:
+        return f"jaxdali's CUDA module is {CUDA}"
+    capability = float(getattr(device, "compute_capability", _oldest))
+    if capability < _oldest:
+        return f"jaxdali's CUDA kernels are for compute capability {_oldest} and newer, and {device.device_kind} has {capability}"
+    return ""
 
 
-def load_kernels(device: jax.Device):
-    """Loads all kernels into an NVIDIA GPU, the first time. For other devices it does nothing.
+def load_kernels(devices: Iterable[jax.Device]):
+    """Loads all kernels into NVIDIA GPUs, the first time, into all of them at once.
 
     Otherwise CUDA would load each kernel at its first launch, after everything that runs on the GPU. An NCCL kernel may be waiting there
     for another GPU, which in turn waits for our launch: a deadlock.
 
+    Args:
+      devices: those that are no NVIDIA GPUs, or too old for our kernels, are left out.
+
     Raises:
-      RuntimeError: the GPU can't run them.
+      RuntimeError: a GPU can't run them.
     """
-    for library, load in _loaders.items() if is_cuda(device) else ():
-        key = library, device.local_hardware_id
-        if key not in _loaded:
-            if problem := load(device.local_hardware_id):
+    gpus = [d for d in devices if is_cuda(d)]
+    missing = [(library, d) for d in gpus for library in _loaders if (library, d.local_hardware_id) not in _loaded]
+    missing = [(library, d) for library, d in missing if library != _OURS or not why_no_kernels(d)]
+    if not missing:
+        return
+    with concurrent.futures.ThreadPoolExecutor(len(missing)) as threads:
+        problems = threads.map(lambda of: _loaders[of[0]](of[1].local_hardware_id), missing)
+        for (library, device), problem in zip(missing, problems, strict=True):
+            if problem:
                 raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {device}: {problem}")
-            _loaded.add(key)
+            _loaded.add((library, device.local_hardware_id))
 
 
 def pinned_memory(device: jax.Device, size: int) -> np.ndarray | None:

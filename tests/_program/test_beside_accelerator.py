@@ -1,6 +1,7 @@
 """Accelerators without native kernels, emulated by CPU devices: native operators run on the first CPU device instead."""
 
 import collections
+import threading
 import types
 from typing import Any
 
@@ -115,6 +116,14 @@ def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):
     assert seen[-1] == sharding == batch["y"].sharding
 
 
+def cuda_gpu(number, capability):
+    """What our code asks of an NVIDIA GPU."""
+    client = types.SimpleNamespace(platform_version="cuda 13000")
+    return types.SimpleNamespace(
+        platform="gpu", client=client, local_hardware_id=number, device_kind="Tesla T4", compute_capability=capability
+    )
+
+
 def test_warning_where_kernels_are_missing(monkeypatch):
     """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where it matters."""
     gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"))
@@ -143,29 +152,50 @@ def test_warning_where_kernels_are_missing(monkeypatch):
 
 
 def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
-    """Into each GPU once, of the module and of a library of one's own; a GPU that can't run them is an error that says why."""
-    gpus = [
-        types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"), local_hardware_id=i)
-        for i in range(3)
-    ]
-    loaded = []
+    """Into each GPU once, into all at once, of the module and of a library of one's own; a GPU that can't run them is an error that says
+    why."""
+    gpus, loaded, together = [cuda_gpu(i, "9.0") for i in range(3)], [], threading.Barrier(4, timeout=60)
 
     def load(library):
-        return lambda device: loaded.append((library, device)) or ("color: no kernel image is available" if device == 2 else "")
+        def into(device):
+            if device == 2:
+                return "color: no kernel image is available"
+            together.wait()
+            loaded.append((library, device))
+            return ""
 
+        return into
+
+    monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset({"color"}))
     monkeypatch.setattr(_ffi, "_loaders", {"jaxdali": load("jaxdali"), "own.so": load("own.so")})
     monkeypatch.setattr(_ffi, "_loaded", set())
-    for device in (gpus[0], gpus[1], gpus[0], jax.devices()[0]):
-        _ffi.load_kernels(device)
-    assert loaded == [("jaxdali", 0), ("own.so", 0), ("jaxdali", 1), ("own.so", 1)]
+    for _ in range(2):
+        _ffi.load_kernels([gpus[0], gpus[1], jax.devices()[0]])
+    assert sorted(loaded) == [("jaxdali", 0), ("jaxdali", 1), ("own.so", 0), ("own.so", 1)]
     with pytest.raises(RuntimeError, match=r"CUDA kernels of jaxdali can't be loaded into .*: color: no kernel image"):
-        _ffi.load_kernels(gpus[2])
+        _ffi.load_kernels(gpus)
 
     events: list[Any] = []
     monkeypatch.setattr(_ffi, "load_kernels", events.append)
     monkeypatch.setattr(launch, "program_for", lambda *args, real=launch.program_for: events.append("program") or real(*args))
     second_batch(on(1, 3))
-    assert events[:3] == [*jax.devices()[1:3], "program"]
+    assert events[:2] == [tuple(jax.devices()[1:3]), "program"]
+
+
+def test_an_older_gpu_runs_no_kernels(monkeypatch):
+    """What it lacks runs on the CPU, as where there are no kernels at all. Those of a user's library may be for it."""
+    old, loaded = cuda_gpu(0, "7.5"), []
+    monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset({"resize", "warp"}))
+    monkeypatch.setattr(_ffi, "_kernels", {"cpu": set(), "CUDA": {"resize", "warp", "own"}})
+    monkeypatch.setattr(_ffi, "_oldest", 8.0)
+    monkeypatch.setattr(_ffi, "_loaded", set())
+    monkeypatch.setattr(_ffi, "_loaders", dict.fromkeys(("jaxdali", "own.so"), lambda device: loaded.append(device) or ""))
+    assert _ffi.why_no_kernels(old) == "jaxdali's CUDA kernels are for compute capability 8.0 and newer, and Tesla T4 has 7.5"
+    assert _ffi.kernels_on(old) == {"own"}
+    _ffi.load_kernels([old])
+    assert loaded == [0]
+    for newer in ("8.0", "9.0", "12.1"):
+        assert _ffi.kernels_on(cuda_gpu(1, newer)) == {"own", "resize", "warp"}
 
 
 def test_ragged_outputs_stay_on_the_accelerator(monkeypatch):

@@ -123,7 +123,7 @@ def device():
 
     say("import jaxdali")
     begin = time.perf_counter()
-    ffi.load_kernels(d)
+    ffi.load_kernels([d])
     say(f"LOADED: all kernels in {time.perf_counter() - begin:.2f} s")
     jaxdali.show_config()
 
@@ -141,7 +141,7 @@ def decode():
     encoded = [pathlib.Path(f).read_bytes() for f in files()[:BATCH]]
     pool = _cpu.pool_create(8)
     d = gpu()
-    ffi.load_kernels(d)
+    ffi.load_kernels([d])
     with jax.default_device(d):
         batch = bench_decode.Batch(encoded, "decode", not DRY, pool)
         begin = time.perf_counter()
@@ -286,7 +286,7 @@ def kernels(names):
     from jaxdali._core import ffi
 
     jax.config.update("jax_numpy_dtype_promotion", "strict")
-    ffi.load_kernels(gpu())
+    ffi.load_kernels([gpu()])
     different = 0
     for name in names:
         batches = list(cases.CASES[name](np.random.default_rng(0)))
