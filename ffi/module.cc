@@ -107,6 +107,17 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
 
 #else
 
+// The kernels that the CUDA module of this version has.
+static std::vector<std::string> CudaKernels() {
+  return {
+#undef JAXDALI_KERNEL
+#define JAXDALI_KERNEL(name)
+#define JAXDALI_EACH(name) #name,
+#include "ffi/ops.def"
+#undef JAXDALI_EACH
+  };
+}
+
 NB_MODULE(_cpu, m) {
   jaxdali::DefineTables(m);
   jaxdali::DefineImages(m);
@@ -116,6 +127,7 @@ NB_MODULE(_cpu, m) {
   jaxdali::DefineSetup(m);
   m.def("targets", &Targets, "Maps the names of FFI targets to capsules.");
   m.def("build_info", &jaxdali::BuildInfo, "Compiler, codecs and SIMD level, by name.");
+  m.def("cuda_kernels", &CudaKernels, "The names of the kernels that the CUDA module of this version has.");
   m.def(
       "run_on_pool", [] { return reinterpret_cast<uintptr_t>(&jaxdali::RunOnPool); },
       "Address of RunOnPool, for jaxdali_connect in ffi/common/extension.h.");

@@ -614,6 +614,9 @@ def targets() -> dict:
 def build_info() -> dict[str, str]:
     """Compiler, codecs and SIMD level, by name."""
 
+def cuda_kernels() -> list[str]:
+    """The names of the kernels that the CUDA module of this version has."""
+
 def run_on_pool() -> int:
     """Address of RunOnPool, for jaxdali_connect in ffi/common/extension.h."""
 

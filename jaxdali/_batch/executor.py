@@ -115,7 +115,7 @@ class Executor:
     def of_values(
         cls,
         graph: Graph,
-        device: jax.Device,
+        device: jax.Device | _ffi.TargetDevice,
         options: RunOptions,
         *,
         sources: Mapping[int, Source] | None = None,

@@ -9,6 +9,7 @@ import functools
 import importlib
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -34,6 +35,7 @@ _loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA ker
 _oldest = 0.0  # compute capability of the oldest GPU that the CUDA module is compiled for
 _pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
+_loading = threading.Lock()
 
 
 _CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")  # built with this package; of the package that ffi/cuda13 makes
@@ -77,24 +79,35 @@ _kernels = {"cpu": {name.removeprefix("jaxdali_") for name in _cpu.targets()}, "
 _libraries: dict[tuple[str, str], str] = {}  # of the kernels that users registered, by platform and name
 
 
-def is_cuda(device: jax.Device) -> bool:
+@dataclasses.dataclass(frozen=True)
+class TargetDevice:
+    """A device that a program is made for, of a platform of which this process has none."""
+
+    platform: str
+
+
+def is_cuda(device: jax.Device | TargetDevice) -> bool:
     """Whether a device is an NVIDIA GPU."""
     # AMD's platform is called "gpu" too.
-    return device.platform == "cuda" or (device.platform == "gpu" and "cuda" in device.client.platform_version.lower())
+    if isinstance(device, TargetDevice) or device.platform != "gpu":
+        return device.platform == "cuda"
+    return "cuda" in device.client.platform_version.lower()
 
 
-def kernels_on(device: jax.Device) -> frozenset[str]:
+def kernels_on(device: jax.Device | TargetDevice) -> frozenset[str]:
     """The native kernels that JAX programs on a device can call. Operators without one run on the CPU."""
     if device.platform == "cpu":
         return frozenset(_kernels["cpu"])
     if not is_cuda(device):
         return frozenset()
+    if isinstance(device, TargetDevice):
+        return frozenset(_kernels["CUDA"].union(_cpu.cuda_kernels()))
     return frozenset(_kernels["CUDA"] - (CUDA_KERNELS if why_no_kernels(device) else frozenset()))
 
 
-def why_no_kernels(device: jax.Device) -> str:
+def why_no_kernels(device: jax.Device | TargetDevice) -> str:
     """Why programs on an NVIDIA GPU can't call our kernels; "" if they can, and for other devices."""
-    if not is_cuda(device):
+    if not is_cuda(device) or isinstance(device, TargetDevice):
         return ""
     if not CUDA_KERNELS:
         return f"jaxdali's CUDA module is {CUDA}"
@@ -104,7 +117,7 @@ def why_no_kernels(device: jax.Device) -> str:
     return ""
 
 
-def load_kernels(devices: Iterable[jax.Device]):
+def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
     """Loads all kernels into NVIDIA GPUs, the first time, into all of them at once.
 
     Otherwise CUDA would load each kernel at its first launch, after everything that runs on the GPU. An NCCL kernel may be waiting there
@@ -116,22 +129,25 @@ def load_kernels(devices: Iterable[jax.Device]):
     Raises:
       RuntimeError: a GPU can't run them.
     """
-    gpus = [d for d in devices if is_cuda(d)]
-    missing = [(library, d) for d in gpus for library in _loaders if (library, d.local_hardware_id) not in _loaded]
-    missing = [(library, d) for library, d in missing if library != _OURS or not why_no_kernels(d)]
-    if not missing:
-        return
-    with concurrent.futures.ThreadPoolExecutor(len(missing)) as threads:
-        problems = threads.map(lambda of: _loaders[of[0]](of[1].local_hardware_id), missing)
-        for (library, device), problem in zip(missing, problems, strict=True):
+    gpus = {d.local_hardware_id: d for d in devices if not isinstance(d, TargetDevice) and is_cuda(d)}
+    with _loading:
+        missing = [(library, i) for i in gpus for library in _loaders if (library, i) not in _loaded]
+        missing = [(library, i) for library, i in missing if library != _OURS or not why_no_kernels(gpus[i])]
+        if not missing:
+            return
+        with concurrent.futures.ThreadPoolExecutor(len(missing)) as threads:
+            problems = list(threads.map(lambda of: _loaders[of[0]](of[1]), missing))
+        for (library, i), problem in zip(missing, problems, strict=True):
             if problem:
-                raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {device}: {problem}")
-            _loaded.add((library, device.local_hardware_id))
+                raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {gpus[i]}: {problem}")
+            _loaded.add((library, i))
 
 
-def pinned_memory(device: jax.Device, size: int) -> np.ndarray | None:
+def pinned_memory(device: jax.Device | TargetDevice, size: int) -> np.ndarray | None:
     """Page-locked memory ``u8[size]`` for a device. None: the device is no NVIDIA GPU with kernels, or there is no more."""
-    return _pinned[0](size, device.local_hardware_id) if _pinned and is_cuda(device) else None
+    if not _pinned or isinstance(device, TargetDevice) or not is_cuda(device) or why_no_kernels(device):
+        return None
+    return _pinned[0](size, device.local_hardware_id)
 
 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:

@@ -11,6 +11,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
+from .._core.ffi import TargetDevice, why_no_kernels
+
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
@@ -30,9 +32,10 @@ class Shards:
     devices: tuple[tuple[jax.Device, ...], ...]
 
     @staticmethod
-    def single(device: jax.Device) -> Shards:
+    def single(device: jax.Device | TargetDevice) -> Shards:
         """A single shard on one device."""
-        return Shards(1, (0,), ((device,),))
+        on: Any = device
+        return Shards(1, (0,), ((on,),))
 
     @staticmethod
     def of(sharding: Sharding, batch_size: int) -> Shards:
@@ -125,6 +128,22 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
             part = part[(slice(None), *inner)]  # on its own device, if it is on one
         arrays.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def local_devices(platform: str) -> list[jax.Device]:
+    """This process's devices of a platform as JAX lowers programs for it: "cpu", "cuda", "rocm" or "tpu"."""
+    try:
+        return jax.local_devices(backend=platform)
+    except RuntimeError:  # it has none, or may use none
+        return []
+
+
+def device_of(platform: str) -> jax.Device | TargetDevice:
+    """A device of a platform, without kernels if one of them has none; or what stands for one where this process has none."""
+    if platform == "cpu":
+        return cpu_device()
+    devices = local_devices(platform)
+    return next((d for d in devices if why_no_kernels(d)), devices[0]) if devices else TargetDevice(platform)
 
 
 def cpu_device() -> jax.Device:

@@ -61,7 +61,7 @@ class Dense:
         specs: Sequence[Spec],
         keys: int,
         N: int,
-        device: jax.Device,
+        device: jax.Device | _ffi.TargetDevice,
         hosted: Sequence[bool],
     ):
         self._N, self._specs = N, specs
@@ -90,7 +90,8 @@ class Dense:
                 raise NotDense(f"{step.op.name} needs results of the program on the host")
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
             if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
-                raise NotDense(f"{step.op.name} has no kernel for {device.platform}")
+                why = _ffi.why_no_kernels(device)
+                raise NotDense(f"{step.op.name} has no kernel for {device.platform}" + (f": {why}" if why else ""))
         self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, Traced))
         read = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
         given = {r for r in self._inputs if r is not None}
@@ -113,7 +114,7 @@ class Dense:
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
         """The function as a separate program, if it needs nothing from the host."""
-        program = jax.jit(lambda arrays: self(arrays, ()))
+        program = jax.jit(lambda arrays: self(arrays, (), on_one_device=jax.device_count() == 1))
         if all(narrow(s.dtype) == s.dtype for s in self._specs):
             return program
 
@@ -127,18 +128,26 @@ class Dense:
         """The keys of random numbers, ``u32[N, words]`` each."""
         return [k.words(keys, self._N) for k in self._graphed.keys] if self._graphed.keyed else []
 
+    @functools.cached_property
+    def native(self) -> list[str]:
+        """The names of its native operators."""
+        return sorted({s.op.name for s in self._steps if isinstance(s.op, NativeOperator)})
+
     @property
     def calls_back(self) -> bool:
         """Whether a batch needs the host."""
         return bool(self._asked or self._graphed.keyed)
 
-    def __call__(self, arrays: Sequence[Any], words: Sequence[Any], line: str | None = None) -> tuple[list[Any], Any]:
+    def __call__(
+        self, arrays: Sequence[Any], words: Sequence[Any], line: str | None = None, on_one_device: bool = False
+    ) -> tuple[list[Any], Any]:
         """The outputs, and the status of each native step: ``i32[N, steps]``. Traced.
 
         Args:
           arrays: the inputs, ``[N, ...]``; words: ``u32[N, words]`` of each key.
           line: the user's line, if the caller does not check the status: a failed sample is then an error of the program, which names the
             line. A program on an accelerator can't raise: there the sample is NaN, or 0 if its type has no NaN.
+          on_one_device: whether the program is known to be for one device.
         """
         with own_settings():
             if self.calls_back:
@@ -151,10 +160,10 @@ class Dense:
                 made, params = self._constant[:2]
             operands = [[jnp.asarray(a) for a in arrays], jax.tree.map(jnp.asarray, made), jax.tree.map(jnp.asarray, params)]
             program = functools.partial(self._program, line)
-            if native := sorted({s.op.name for s in self._steps if isinstance(s.op, NativeOperator)}):
-                program = _without_derivative(program if self._alone() else self._partitioned(line), native)
+            if self.native and not (on_one_device or self._alone()):
+                program = self._partitioned(line)
             leaves = jax.tree.leaves(operands)
-            if not native and (placed := _of_explicit(arrays)) is not None:
+            if not self.native and (placed := _of_explicit(arrays)) is not None:
                 # Operators are not written for meshes with explicit axes: within them, XLA decides.
                 automatic: Any = jax.sharding.auto_axes(program, axes=placed.mesh.explicit_axes, out_sharding=placed)
                 program = automatic
@@ -181,8 +190,8 @@ class Dense:
         return *outputs, status
 
     def _alone(self) -> bool:
-        """Whether the program is for one device, or for one shard of a `jax.shard_map`; or the samples depend on each other."""
-        if jax.device_count() == 1 or jax.sharding.get_abstract_mesh().manual_axes:
+        """Whether the program is for one shard of a `jax.shard_map`, or the samples depend on each other."""
+        if jax.sharding.get_abstract_mesh().manual_axes:
             return True
         return any(isinstance(s.op, ProgramOperator) and s.op.mixes for s in self._steps)
 
@@ -266,7 +275,7 @@ def _of_explicit(arrays: Sequence[Any]) -> NamedSharding | None:
     return None
 
 
-def _without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+def without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """The function with a rule for its derivative, which raises an error that names the operators."""
     made = jax.custom_jvp(function)
 

@@ -16,6 +16,7 @@ from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
 from .._core.building import Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.errors import ArgumentError, OperatorError, about
+from .._core.ffi import TargetDevice
 from .._core.graph import DataNode, Graph
 from .._core.operator import SourceOperator
 from .._core.settings import own_settings
@@ -156,7 +157,7 @@ class Graphed:
         self.keys = trace.keys
         self.keyed = {copies[n].id: key for n, key in trace.keyed.items() if n in copies}
 
-    def executor(self, N: int, device: jax.Device) -> Executor:
+    def executor(self, N: int, device: jax.Device | TargetDevice) -> Executor:
         """Runs the graph for N samples, with the native threads that all functions of values share."""
         return Executor.of_values(
             self.graph, device, RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED)

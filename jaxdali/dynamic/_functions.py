@@ -19,16 +19,19 @@ from jax.core import Tracer
 from .._core.arguments import declared
 from .._core.building import is_node, user_line
 from .._core.errors import ArgumentError, UnexpectedArgumentError
+from .._core.ffi import TargetDevice
 from .._core.kinds import device_named
 from .._core.language import language
 from .._core.names import did_you_mean, members
 from .._core.tracebacks import boundary
+from .._program.sharding import device_of
 from ..fn._decode import registered
 from ..types import ScalarConstant
 from . import _keys, _threads
 from ._batch import Batch, Tensor, set_operations
 from ._dense import Dense, NotDense
 from ._engine import Engine, SizeAsked, Trace, current_trace
+from ._lowered import in_program, mapped
 from ._values import argument_of, value_of
 
 _LEFT_OUT = ("external_source", "inputs", "readers", "_conditional")  # they have data of their own
@@ -93,7 +96,7 @@ def call(
       batch_size: how many samples, where no input says it.
     """
     if any(type(x).__name__ == "BatchTracer" for x in (*inputs, *arguments.values(), key)):
-        raise ArgumentError(f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]")
+        raise mapped(name)
     if rng is not None:
         if key is not None:
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
@@ -189,21 +192,25 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
     arrays = [b._data for b in batches]
     inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
-    device = jax.local_devices()[0] if inside else _device(batches, given.device)
-    specs, hosted = tuple(b._spec for b in batches), tuple(given.hosted)
-    at = at, specs, hosted, N, device, len(keys), () if inside else _formats(batches)
-    if all(b.is_dense for b in batches) and (inside or not keys):
-        dense = _cached(made, ("dense", at), lambda: _dense(function, specs, len(keys), N, device, hosted))
-        if inside:
-            if isinstance(dense, NotDense):
-                raise ArgumentError(f"{name}: it can't be part of a program that JAX traces: {dense}")
-            return dense.batches(dense(arrays, dense.words(keys), user_line())[0])
+    specs, hosted, dense_only = tuple(b._spec for b in batches), tuple(given.hosted), all(b.is_dense for b in batches)
+    at = at, specs, hosted, N, len(keys), () if inside else _formats(batches)
+
+    def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
+        return _cached(made, ("dense", at, device), lambda: _dense(function, specs, len(keys), N, device, hosted))
+
+    if inside:
+        if not dense_only:
+            raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
+        # See Note [Platforms of programs].
+        return in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
+    device = _device(batches, given.device)
+    at = at, device
+    if dense_only and not keys:
+        dense = dense_on(device)
         if isinstance(dense, Dense) and not dense.calls_back:
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
                 return _of(dense.batches(outputs), given.single)
-    elif inside:
-        raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
     firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
     engine = _cached(made, ("any", at), lambda: Engine(function, specs, len(keys), N, device, firsts))
     if not engine.is_for(firsts):

@@ -1,9 +1,12 @@
 """`jit`, and functions of values within programs that JAX traces."""
 
 import collections
+import contextlib
+import re
 import runpy
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import places
@@ -12,9 +15,12 @@ import shardings
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from photos_of_values import FILES, images, photo
 
+import jaxdali
 import jaxdali.dynamic as jd
 from jaxdali import SampleError, types
+from jaxdali._core import ffi as _ffi
 from jaxdali._program import program
+from jaxdali.dynamic import _lowered
 
 KEY = jax.random.key(7)
 
@@ -182,6 +188,73 @@ def test_shardings_that_are_part_of_the_type(name):
     function, x = EXPLICIT[name], images((8, 20, 30, 3))
     got = jax.jit(function)(jax.device_put(x, NamedSharding(mesh, PartitionSpec("batch"))))
     np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+
+
+def test_the_platform_that_a_program_is_lowered_for():
+    """The program is for that platform, not for this process's: a GPU lacks kernels, and only a program on the CPU raises errors."""
+
+    def flipped(x):
+        return jd.jit(lambda x: jd.flip(jd.resize(jd.rotate(x, angle=30.0, keep_size=True), size=(6, 6))))(x)
+
+    def targets(*platforms):
+        lowered = jax.jit(flipped).trace(jax.ShapeDtypeStruct((8, 20, 30, 3), np.uint8)).lower(lowering_platforms=platforms)
+        return set(re.findall(r"custom_call @jaxdali_(\w+)", lowered.as_text()))
+
+    assert targets("cpu") == {"chain", "check"}
+    assert targets("cuda") == {"warp", "chain"}
+    assert targets("cpu", "cuda") == {"warp", "chain", "check"}
+    line = flipped.__code__.co_firstlineno + 1
+    with pytest.raises(jaxdali.ArgumentError, match=rf"jit of <lambda> \(called at .*test_programs.py:{line}\): .* no kernel for tpu"):
+        targets("tpu")
+    plain = jax.jit(lambda x: jd.cast(x, dtype=types.INT32).jax().sum())
+    assert "stablehlo" in plain.trace(jnp.ones((2, 3, 3, 3))).lower(lowering_platforms=("tpu",)).as_text()
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(f"jaxdali_{kernel}") for kernel in ("warp", "chain", "check")]
+    x = images((8, 20, 30, 3))
+    exported = jax.export.export(jax.jit(lambda x: flipped(x).jax()), platforms=("cpu", "cuda"), disabled_checks=allowed)(x)
+    np.testing.assert_array_equal(exported.call(x), flipped(x).numpy())
+
+
+@pytest.mark.parametrize("jitted", [True, False])
+def test_a_program_that_is_evaluated_part_by_part(jitted):
+    """Without `jax.jit`, JAX calls each function in turn: the second time nothing is compiled."""
+    scaled = jax.checkpoint(lambda scale, x: (jd.resize(x, size=(6, 6)).jax().astype(jnp.float32) * scale).sum())
+    x, compiled = images((8, 20, 30, 3)), []
+    want = float(jd.resize(x, size=(6, 6)).numpy().sum(dtype=np.float64))
+    with contextlib.nullcontext() if jitted else jax.disable_jit():
+        for _ in range(2):
+            compiled.clear()
+            with counted(compiled):
+                assert float(scaled(1.0, x)) == pytest.approx(want, rel=1e-6)
+                assert float(jax.grad(scaled)(1.0, x)) == pytest.approx(want, rel=1e-6)
+    assert not compiled
+
+
+@contextlib.contextmanager
+def counted(compiled):
+    def listener(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
+def test_an_axis_that_vmap_adds():
+    for function in (lambda x: jd.resize(x, size=(6, 6)).jax(), jax.jit(lambda x: jd.resize(x, size=(6, 6)).jax())):
+        with pytest.raises(jaxdali.ArgumentError, match=r"resize: functions work on batches, so jax\.vmap can't add an axis"):
+            jax.vmap(function)(images((2, 4, 20, 30, 3)))
+
+
+def test_kernels_are_loaded_into_all_gpus_of_a_program(monkeypatch):
+    """They are loaded before the program runs, see `load_kernels`."""
+    loaded, resized = [], jax.jit(lambda x: jd.resize(x, size=(6, 6)))
+    monkeypatch.setattr(_lowered, "local_devices", lambda platform: [f"{platform}:{i}" for i in range(8)])
+    monkeypatch.setattr(_ffi, "load_kernels", lambda devices: loaded.extend(d for d in devices if isinstance(d, str)))
+    resized.trace(images((8, 20, 30, 3))).lower(lowering_platforms=("cuda",))
+    assert loaded == [f"cuda:{i}" for i in range(8)]
 
 
 def test_within_shard_map():
