@@ -1,6 +1,6 @@
 """CPU time of the host for a pipeline on a GPU, without one: CPU devices play GPUs, and kernels are replaced by nothing.
 
-python tests/benchmarks/bench_gpu_host.py PHOTOS [--batch-size 256] [--batches 100]
+python tests/benchmarks/bench_gpu_host.py PHOTOS [--batch-size 256] [--batches 100] [--gpus 8]
 
 Bytes are read, headers parsed, tables and operands made, and programs launched, as for a GPU; XLA's copy to the GPU is missing.
 There is one native thread, so that the parts include what it does.
@@ -69,8 +69,13 @@ def main():
     parser.add_argument("photos", type=pathlib.Path)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--gpus", type=int, default=1, help="that one process has; each gets a batch of this size")
     args = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", args.gpus)
+    mesh = jax.make_mesh((args.gpus,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch")) if args.gpus > 1 else None
+    args.batch_size *= args.gpus
     replace_kernels()
     from jaxdali import _cpu, fn
     from jaxdali._batch.executor import Executor
@@ -80,21 +85,21 @@ def main():
     found = sorted(str(f) for f in args.photos.glob("**/*.jpg"))
     files = found * -(-args.batch_size * (args.batches + 100) // len(found))  # no epoch ends while time is taken
 
-    @data_iterator(output_map=["x", "label"], reader_name="reader")
-    def resize():
-        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, name="reader")
+    @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
+    def resize(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
         return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(224, 224)), labels.gpu()
 
-    @data_iterator(output_map=["x", "label"], reader_name="reader")
-    def train():
-        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, name="reader")
+    @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
+    def train(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
         images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
         normal = fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
         return normal, labels.gpu()
 
-    @data_iterator(output_map=["x", "label"], reader_name="reader")
-    def crop():
-        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, name="reader")
+    @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
+    def crop(num_shards=1, shard_id=0):
+        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
         images = fn.decoders.image(jpegs, device="mixed")
         return fn.crop(images, crop=(160, 160), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))), labels.gpu()
 
