@@ -196,6 +196,30 @@ def test_the_wrong_side(tmp_path, capsys):
     pipeline.close()
 
 
+def test_a_process_for_each_gpu(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import os\n"
+        "from nvidia.dali.pipeline import Pipeline\n"
+        "from nvidia.dali import pipeline_def\n"
+        "class Train(Pipeline):\n"
+        "    def __init__(self, batch_size, num_threads, device_id):\n"
+        "        super().__init__(batch_size, num_threads, device_id)\n"
+        "Train(8, 2, args.local_rank)\n"
+        "@pipeline_def(num_threads=2)\n"
+        "def define(): ...\n"
+        "define(batch_size=8, device_id=int(os.environ['LOCAL_RANK']))\n"
+        "define(batch_size=8, device_id=0)\n"
+        "FSDP(model, device_id=torch.cuda.current_device())\n"  # the others are no pipelines, or no rank
+        "train(loader, model, args.local_rank)\n"
+        "define(batch_size=8, device_id=self.crank_angle)\n"
+    )
+    code, out = run(capsys, path)
+    assert (code, out[0].partition(":")[0]) == (0, "a process for each GPU")
+    assert "let CUDA_VISIBLE_DEVICES name the one of LOCAL_RANK, and then device_id=0" in out[0]
+    assert out[1:4] == ["   7  device_id is args.local_rank", "  10  device_id is int(os.environ['LOCAL_RANK'])", ""]
+
+
 def test_direct_storage(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text("from nvidia.dali import fn\nfn.readers.numpy(file_root='x')\nfn.readers.numpy(file_root='x', device='gpu')\n")

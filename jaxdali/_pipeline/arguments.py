@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,12 +66,17 @@ def check_outputs(graph: Graph, specs: Sequence[Spec | None], wanted: Mapping[st
 OUTPUTS = ("output_dtype", "output_ndim", "output_layout")
 
 
+before_devices: list[Callable[[], Any]] = []  # called before pipelines have JAX open its devices
+
+
 def local_device(device_id: int | None) -> jax.Device:
     """``jax.local_devices()[device_id]``; None: the user's default device, or the first.
 
     Raises:
       ValueError: there are fewer devices.
     """
+    for call in before_devices:
+        call()
     devices = jax.local_devices()
     if device_id is None:
         default = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]

@@ -22,6 +22,10 @@ Moves scripts from NVIDIA DALI to jaxdali.
 """
 _UNSEEN = "not seen"
 _SLOW = "slower than need be"
+_RANKS = (
+    "a process for each GPU: JAX opens all GPUs that a process sees. Before jax is imported, let CUDA_VISIBLE_DEVICES name the one of "
+    'LOCAL_RANK, and then device_id=0 (jaxdali/plugin/README.md, "GPUs")'
+)
 _STATUSES = """\
 exit status:
   0  nothing is missing; with --check all pipelines run
@@ -91,6 +95,7 @@ def _tried(paths: Sequence[str], seconds: float) -> int:
         checked = check(path, seconds)
         missing = list(_report.by_line(reading.uses))
         _print(["not here", *missing] if missing else [])
+        _print(_report.remarks_by_line(_RANKS, reading.ranks))
         _print(_report.trials(checked.results, columns))
         if checked.stand_ins:
             print(f"not installed, so that nothing of it runs: {', '.join(checked.stand_ins)}\n")
@@ -111,6 +116,7 @@ def _names(paths: Sequence[str], each_line: bool) -> int:
     uses: list[Use] = []
     unseen: list[Remark] = []
     hints: list[Remark] = []
+    ranks: list[Remark] = []
     unread = []
     files = list(find(paths))
     for path in files:
@@ -125,6 +131,7 @@ def _names(paths: Sequence[str], each_line: bool) -> int:
         uses += reading.uses
         unseen += reading.unseen
         hints += reading.hints
+        ranks += reading.ranks
     using = list(dict.fromkeys(u.file for u in uses))
     bad = {u.file for u in uses if not u.works}
     if each_line:
@@ -132,11 +139,13 @@ def _names(paths: Sequence[str], each_line: bool) -> int:
     elif len(files) == 1:
         _print([f"{using[0]}: not here", *_report.by_line(uses)] if bad else [])
         _print(_report.remarks_by_line(_SLOW, hints))
+        _print(_report.remarks_by_line(_RANKS, ranks))
         _print(_report.remarks_by_line(_UNSEEN, unseen))
     else:
         columns = shutil.get_terminal_size((140, 24)).columns
         _print(_report.by_name(uses, columns))
         _print(_report.by_text(_SLOW, hints, columns))
+        _print(_report.by_text(_RANKS, ranks, columns))
         _print(_report.by_text(_UNSEEN, unseen, columns))
     for text in unread:
         print(f"can't be read: {text}")

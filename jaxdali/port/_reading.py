@@ -14,6 +14,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,11 +55,13 @@ class Reading:
     Attributes:
       unseen: where the uses of DALI's names are unknown, and why.
       hints: where the host waits for a program in each batch.
+      ranks: where a pipeline runs on the GPU with the number of its process.
     """
 
     uses: list[Use] = dataclasses.field(default_factory=list)
     unseen: list[Remark] = dataclasses.field(default_factory=list)
     hints: list[Remark] = dataclasses.field(default_factory=list)
+    ranks: list[Remark] = dataclasses.field(default_factory=list)
 
 
 # --- values of the script's variables -----------------------------------------------------------------------------------
@@ -128,7 +131,7 @@ class _Reader(ast.NodeVisitor):
 
     def __init__(self, path: pathlib.Path, line: Callable[[int], str], seen: dict[pathlib.Path, _Scope]):
         self._found: list[tuple[int, Use]] = []
-        self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": []}
+        self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": [], "ranks": []}
         self._path, self._line = path, line
         self._seen = seen  # the other files that were read
         self.module = _Scope()
@@ -137,6 +140,7 @@ class _Reader(ast.NodeVisitor):
         self._entered: set[tuple[int, frozenset[tuple[str, Any]]]] = set()  # functions that were called with names of DALI
         self._returns: list[_Bound] = []
         self._depth = 0
+        self._pipelines: set[str] = set()  # names of the script's classes of pipelines
 
     def read(self, tree: ast.Module):
         """Visits a whole file."""
@@ -155,7 +159,8 @@ class _Reader(ast.NodeVisitor):
             return list(dict.fromkeys(x for _, x in sorted(found, key=lambda item: item[0])))
 
         uses = [u for _, u in sorted(self._found, key=lambda item: item[0])]
-        return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]))
+        ranks = in_order(self._remarks["ranks"]) if uses else []
+        return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]), ranks)
 
     def _use(self, name: str, node: ast.AST, works: bool = True):
         number = getattr(node, "lineno", 1)
@@ -489,6 +494,9 @@ class _Reader(ast.NodeVisitor):
             self.visit(x)
         bases = [of.name for of in map(self._resolve, node.bases) if isinstance(of, _Name)]
         self._bind(node.name, None)
+        with contextlib.suppress(Missing):
+            if bases and _is_pipeline(look_up(bases[0])):
+                self._pipelines.add(node.name)
         self._scopes = [*self._scopes, _Scope(base=bases[0] if bases else "")]
         for statement in node.body:
             self.visit(statement)
@@ -518,6 +526,7 @@ class _Reader(ast.NodeVisitor):
         to = self._resolve(node.func)
         if isinstance(to, _Name) and isinstance(node.func, ast.Attribute) and isinstance(self._resolve(node.func.value), _Object):
             self._record(to.name, node.func)
+        self._device_of_rank(node, to)
         if isinstance(to, (_Name, _Object, _Definition)):
             self._arguments(node, to)
             self._places(node, to)
@@ -587,6 +596,20 @@ class _Reader(ast.NodeVisitor):
             elif k.arg not in takes:
                 self._use(f"{name}({k.arg}=)", k.value, works=False)
 
+    def _device_of_rank(self, node: ast.Call, to: _Bound | None):
+        """Adds a remark where a pipeline runs on the GPU with the number of its process."""
+        is_class = isinstance(node.func, ast.Name) and node.func.id in self._pipelines
+        if isinstance(to, _Name):
+            with contextlib.suppress(Missing):
+                is_class = _is_pipeline(look_up(to.name))
+        if not is_class and not isinstance(to, (_Definition, _Function)):
+            return
+        values = [k.value for k in node.keywords if k.arg == "device_id"]
+        values += node.args[2:3] if is_class else []  # of `Pipeline`, and as most classes of pipelines have it
+        for value in values:
+            if re.search(r"(?<![a-z])(local)?rank(?![a-z])|current_device", expression := ast.unparse(value), re.IGNORECASE):
+                self._remark("ranks", f"device_id is {expression}", value)
+
     def _places(self, node: ast.Call, to: _Name | _Object | _Definition):
         """Adds remarks on values that a program makes and the host needs."""
         if isinstance(to, _Definition):
@@ -634,6 +657,10 @@ def _imported(node: ast.Call, function: str) -> str | None:
                 return None  # the call returns `nvidia`
             return x.value
     return None
+
+
+def _is_pipeline(x: Any) -> bool:
+    return isinstance(x, type) and issubclass(x, jaxdali.Pipeline)
 
 
 @functools.cache

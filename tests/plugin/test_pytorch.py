@@ -1,8 +1,10 @@
 """The iterators for PyTorch: epochs, memory, types, errors."""
 
 import contextlib
+import functools
 import importlib
 import json
+import os
 import subprocess
 import sys
 import types as python_types
@@ -23,7 +25,13 @@ from jaxdali.plugin.jax import fn as jax_fn
 
 torch = pytest.importorskip("torch")
 
-from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator, _iterator, feed_ndarray  # noqa: E402 - it needs torch
+from jaxdali.plugin.pytorch import (  # noqa: E402 - it needs torch
+    DALIClassificationIterator,
+    DALIGenericIterator,
+    _iterator,
+    _memory,
+    feed_ndarray,
+)
 
 LINE = r"\(created at .*test_pytorch\.py:\d+\)"
 
@@ -404,3 +412,56 @@ def test_pipelines_keep_their_places_where_nothing_could_be_read(tmp_path):
 
     batches = list(DALIGenericIterator([pipeline(0), pipeline(1)], ["x"], size=7, last_batch_policy=LastBatchPolicy.PARTIAL))
     assert [[x["x"].reshape(-1).tolist() for x in batch] for batch in batches] == [[[0, 1], [4, 5]], [[], [6]]]
+
+
+# --- memory of GPUs ---------------------------------------------------------------------------------------------------
+
+MEMORY = """
+import logging, os, sys
+import numpy as np
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+from jaxdali import fn, pipeline_def
+if "adapter" in sys.argv:
+    from jaxdali.plugin.pytorch import DALIGenericIterator
+assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=0)
+def define():
+    return fn.external_source(source=lambda i: np.full((2, 3), i, np.uint8))
+
+pipe = define()
+pipe.build()
+if "adapter" in sys.argv:
+    print(next(DALIGenericIterator(pipe, ["x"]))[0]["x"].shape)
+print({k: v for k, v in os.environ.items() if "XLA_" in k and "MEM" in k or "PREALLOCATE" in k})
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "want"),
+    [
+        (["adapter"], {}, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        (["adapter"], {"XLA_CLIENT_MEM_FRACTION": "0.3"}, {"XLA_CLIENT_MEM_FRACTION": "0.3"}),
+        ([], {}, {}),  # JAX alone
+    ],
+)
+def test_jax_leaves_memory_of_gpus_to_pytorch(arguments, environment, want):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("XLA_")}
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, timeout=120, env={**kept, **environment}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(want)
+    assert done.stderr.count("JAX takes memory of GPUs as it needs it") == ("PREALLOCATE" in str(want))
+
+
+def test_a_warning_where_jax_has_taken_the_memory_of_gpus(monkeypatch):
+    for name in _memory._OF_USER:
+        monkeypatch.delenv(name, raising=False)
+    make = functools.partial(DALIGenericIterator, output_map=["x"])
+    make(supplied(counted)).close()  # silent: on the CPU
+    monkeypatch.setattr(_memory, "is_cuda", lambda device: True)
+    with pytest.warns(UserWarning, match="three quarters of each GPU's memory.*XLA_PYTHON_CLIENT_PREALLOCATE=false") as warned:
+        make(supplied(counted)).close()
+        make(supplied(counted)).close()
+    assert len(warned) == 1

@@ -1,0 +1,46 @@
+"""The memory of GPUs, of which JAX and PyTorch both need a part."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import jax
+
+from ..._core.building import warn
+from ..._core.ffi import is_cuda
+
+_log = logging.getLogger("jaxdali")
+_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+_OF_USER = (_PREALLOCATE, "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
+
+
+def take_as_needed() -> bool:
+    """Has JAX take memory of GPUs as it needs it. By default it takes three quarters of each GPU when it opens them.
+
+    Returns:
+      False: JAX has opened them already.
+    """
+    from jax._src import xla_bridge  # JAX has no public name for what follows
+
+    if any(name in os.environ for name in _OF_USER):
+        return True
+    if xla_bridge.backends_are_initialized():
+        return False
+    os.environ[_PREALLOCATE] = "false"
+    _log.info("%s=false: JAX takes memory of GPUs as it needs it, because PyTorch needs memory there, too", _PREALLOCATE)
+    return True
+
+
+_warned = False
+
+
+def for_iterator() -> None:
+    """The same before an iterator is made. It warns once if JAX has taken the memory."""
+    global _warned
+    if not take_as_needed() and not _warned and any(map(is_cuda, jax.local_devices())):
+        _warned = True
+        warn(
+            "JAX has taken three quarters of each GPU's memory, which PyTorch can't use: JAX was used before the first pipeline. "
+            f"Set {_PREALLOCATE}=false before the program starts, or import jaxdali.plugin.pytorch and make a pipeline before JAX is used"
+        )
