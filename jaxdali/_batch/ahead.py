@@ -55,13 +55,13 @@ class Ahead:
 
         def ready(capacities: Mapping[int, int]) -> Sizes | None:
             """The smallest sizes of these capacities that hold the batch and whose programs are compiled."""
-            least = phase.sizes(capacities, needs).sixths
-            return next((s for n in range(least, SIXTHS + 1) if is_ready(s := Sizes(capacities, n))), None)
+            sixths = phase.sizes(capacities, needs).sixths
+            return next((s for n in range(sixths, SIXTHS + 1) if is_ready(s := Sizes(capacities, n))), None)
 
-        found = phase.capacities.fit(needs, lambda capacities: ready(capacities) is not None)
-        if (compiled := ready(found)) is not None:
+        capacities = phase.capacities.fit(needs, lambda capacities: ready(capacities) is not None)
+        if (compiled := ready(capacities)) is not None:
             return compiled
-        sizes = phase.sizes(found, needs)
+        sizes = phase.sizes(capacities, needs)
         if (compiling := self._compiling.pop(self._key(number, needs, {**before, number: sizes}), None)) is not None:
             compiling.settle()
         return sizes
@@ -74,8 +74,8 @@ class Ahead:
           compilers: returns for others the functions that compile the programs.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
-        wanted = phase.capacities.are_wanted and sizes[number] == phase.sizes(sizes[number].capacities, needs)
-        if wanted and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
+        smallest = phase.capacities.are_wanted and sizes[number] == phase.sizes(sizes[number].capacities, needs)
+        if smallest and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
             return
         self._ready.add(self._key(number, needs, sizes))
         self._batches[number] += 1

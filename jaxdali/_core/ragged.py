@@ -196,7 +196,7 @@ SIXTHS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What programs are compiled for, see Note [Shared capacities].
+    """The sizes of buffers that a program is compiled for, see Note [Shared capacities].
 
     Attributes:
       capacities: a set of `Capacities`.

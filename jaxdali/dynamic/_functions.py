@@ -193,10 +193,10 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     arrays = [b._data for b in batches]
     inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
     specs, hosted, dense_only = tuple(b._spec for b in batches), tuple(given.hosted), all(b.is_dense for b in batches)
-    at = at, specs, hosted, N, len(keys), () if inside else _formats(batches)
+    call_key = at, specs, hosted, N, len(keys), () if inside else _formats(batches)
 
     def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
-        return _cached(made, ("dense", at, device), lambda: _dense(function, specs, len(keys), N, device, hosted))
+        return _cached(made, ("dense", call_key, device), lambda: _dense(function, specs, len(keys), N, device, hosted))
 
     if inside:
         if not dense_only:
@@ -204,7 +204,6 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
         # See Note [Platforms of programs].
         return in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, given.device)
-    at = at, device
     if dense_only and not keys:
         dense = dense_on(device)
         if isinstance(dense, Dense) and not dense.calls_back:
@@ -212,9 +211,9 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
             if not status.shape[1] or not np.asarray(status).any():
                 return _of(dense.batches(outputs), given.single)
     firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
-    engine = _cached(made, ("any", at), lambda: Engine(function, specs, len(keys), N, device, firsts))
+    engine = _cached(made, ("any", call_key, device), lambda: Engine(function, specs, len(keys), N, device, firsts))
     if not engine.is_for(firsts):
-        engine = _cached(made, ("first", at, tuple(firsts)), lambda: Engine(function, specs, len(keys), N, device, firsts))
+        engine = _cached(made, ("first", call_key, device, tuple(firsts)), lambda: Engine(function, specs, len(keys), N, device, firsts))
     return _of(engine(batches, keys), given.single)
 
 
