@@ -65,7 +65,7 @@ JAXDALI_HD inline void WriteFloats(float* p, const float* v) {
 }
 
 // Bytes `shift / 8` to `shift / 8 + 3` of the eight; only the lower five bits of `shift` count.
-JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, int shift) {
+JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, uint32_t shift) {
 #if defined(__CUDA_ARCH__)
   return __funnelshift_r(low, high, shift);
 #else

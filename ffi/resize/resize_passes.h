@@ -268,9 +268,9 @@ struct ResizePasses {
           } else {
             const auto place = reinterpret_cast<uintptr_t>(lines[r]);
             const uint8_t* from = reinterpret_cast<const uint8_t*>(place & ~uintptr_t{3});
-            const uint32_t middle = ReadWord(from + 4);
-            words[r][0] = Funnel(ReadWord(from), middle, static_cast<int>(place) * 8);
-            words[r][1] = Funnel(middle, ReadWord(from + 8), static_cast<int>(place) * 8);
+            const uint32_t middle = ReadWord(from + 4), shift = static_cast<uint32_t>(place) * 8;
+            words[r][0] = Funnel(ReadWord(from), middle, shift);
+            words[r][1] = Funnel(middle, ReadWord(from + 8), shift);
           }
           lines[r] += stride;
         }
