@@ -21,15 +21,22 @@ def take_as_needed() -> bool:
     Returns:
       False: JAX has opened them already.
     """
-    from jax._src import xla_bridge  # JAX has no public name for what follows
-
     if any(name in os.environ for name in _OF_USER):
         return True
-    if xla_bridge.backends_are_initialized():
+    if _devices_are_open():
         return False
     os.environ[_PREALLOCATE] = "false"
     _log.info("%s=false: JAX takes memory of GPUs as it needs it, because PyTorch needs memory there, too", _PREALLOCATE)
     return True
+
+
+def _devices_are_open() -> bool:
+    """Whether JAX has opened its devices. False with a JAX that does not say so."""
+    try:
+        from jax._src.xla_bridge import backends_are_initialized  # JAX has no public name for it
+    except ImportError:
+        return False
+    return backends_are_initialized()
 
 
 _warned = False
