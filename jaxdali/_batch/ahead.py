@@ -100,12 +100,13 @@ class Ahead:
     def _others(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Iterator[Mapping[int, Sizes]]:
         """The sizes of a phase that later batches may need, each with those of the earlier phases from which it reads."""
         phase = self._phases.of(number)
-        for own in phase.capacities.ahead():
-            yield {**sizes, number: Sizes(own)}
-            if all(n <= own.get(k, -1) for k, n in needs.items()):
-                yield {**sizes, number: phase.sizes(own, needs)}
+        for capacities in phase.capacities.ahead():
+            yield {**sizes, number: Sizes(capacities)}
+            if all(n <= capacities.get(k, -1) for k, n in needs.items()):
+                yield {**sizes, number: phase.sizes(capacities, needs)}
             for earlier in phase.reads:
-                yield from ({**sizes, number: Sizes(own), earlier: Sizes(other)} for other in self._phases.of(earlier).capacities.ahead())
+                carried = map(Sizes, self._phases.of(earlier).capacities.ahead())
+                yield from ({**sizes, number: Sizes(capacities), earlier: c} for c in carried)
 
     def _is_ready(self, key: Any) -> bool:
         """Whether programs are compiled."""
@@ -115,7 +116,7 @@ class Ahead:
         return key in self._ready
 
     def _key(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Any:
-        """What the programs of a phase depend on: also on whether steps need working memory."""
+        """The key of a phase's programs. They also depend on whether steps need working memory."""
         capacities = (frozenset(sizes[n].capacities.items()) for n in (number, *self._phases.of(number).reads))
         return number, frozenset(needs), sizes[number].sixths, tuple(capacities)
 

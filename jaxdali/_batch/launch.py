@@ -136,8 +136,8 @@ class Launcher:
                 needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in remade.items()}
                 needs = {**memory.needs, **needs}
                 sizes = max(memory.sizes, phase.sizes(memory.sizes.capacities, needs), key=lambda s: s.sixths)
-                own = PhaseMemory({**memory.offsets, **{r: v.offsets for r, v in remade.items()}}, needs, sizes)
-                self._run_program(phase, segment, own, part)
+                offsets = {**memory.offsets, **{r: v.offsets for r, v in remade.items()}}
+                self._run_program(phase, segment, PhaseMemory(offsets, needs, sizes), part)
             for ref in (r for s in again for r in s.exports if r.step in steps):
                 new, shapes = part.results[ref], batch.values[ref].shapes
                 batch.results[ref] = repair.written_over(batch.results[ref], new, repaired, memory.offsets.get(ref), shapes)

@@ -90,8 +90,8 @@ class Dense:
                 raise NotDense(f"{step.op.name} needs results of the program on the host")
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
             if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
-                why = _ffi.why_no_kernels(device)
-                raise NotDense(f"{step.op.name} has no kernel for {device.platform}" + (f": {why}" if why else ""))
+                reason = _ffi.why_no_kernels(device)
+                raise NotDense(f"{step.op.name} has no kernel for {device.platform}" + (f": {reason}" if reason else ""))
         self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, Traced))
         read = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
         given = {r for r in self._inputs if r is not None}

@@ -79,7 +79,7 @@ def test_batches_that_grow_find_their_programs_compiled(statistics):
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.filterwarnings("ignore:size is given")
-def test_programs_of_an_accelerator_are_compiled_ahead(monkeypatch, devices):
+def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     """They depend on the part of the capacities that is transferred, too: each batch gets a larger part until its own is compiled."""
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
     sizes, last = [60, 70] * 20 + [40] * 3 + [90] * 3 + [115] * 6, [60, 40, 70, 90, 115]

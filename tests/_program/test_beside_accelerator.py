@@ -117,7 +117,7 @@ def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):
 
 
 def cuda_gpu(number, capability):
-    """What our code asks of an NVIDIA GPU."""
+    """Stands for an NVIDIA GPU: with the attributes that our code reads."""
     client = types.SimpleNamespace(platform_version="cuda 13000")
     return types.SimpleNamespace(
         platform="gpu", client=client, local_hardware_id=number, device_kind="Tesla T4", compute_capability=capability
@@ -182,8 +182,8 @@ def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
     assert events[:2] == [tuple(jax.devices()[1:3]), "program"]
 
 
-def test_an_older_gpu_runs_no_kernels(monkeypatch):
-    """What it lacks runs on the CPU, as where there are no kernels at all. Those of a user's library may be for it."""
+def test_gpu_older_than_the_kernels(monkeypatch):
+    """Native operators run on the CPU there. The kernels of a user's library may be for it."""
     old, loaded = cuda_gpu(0, "7.5"), []
     monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset({"resize", "warp"}))
     monkeypatch.setattr(_ffi, "_kernels", {"cpu": set(), "CUDA": {"resize", "warp", "own"}})

@@ -190,7 +190,7 @@ def test_shardings_that_are_part_of_the_type(name):
     np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
 
 
-def test_the_platform_that_a_program_is_lowered_for():
+def test_platform_of_lowering():
     """The program is for that platform, not for this process's: a GPU lacks kernels, and only a program on the CPU raises errors."""
 
     def flipped(x):
@@ -215,7 +215,7 @@ def test_the_platform_that_a_program_is_lowered_for():
 
 
 @pytest.mark.parametrize("jitted", [True, False])
-def test_a_program_that_is_evaluated_part_by_part(jitted):
+def test_evaluation_part_by_part(jitted):
     """Without `jax.jit`, JAX calls each function in turn: the second time nothing is compiled."""
     scaled = jax.checkpoint(lambda scale, x: (jd.resize(x, size=(6, 6)).jax().astype(jnp.float32) * scale).sum())
     x, compiled = images((8, 20, 30, 3)), []
@@ -242,13 +242,13 @@ def counted(compiled):
         jax.monitoring.unregister_event_duration_listener(listener)
 
 
-def test_an_axis_that_vmap_adds():
+def test_axis_of_vmap():
     for function in (lambda x: jd.resize(x, size=(6, 6)).jax(), jax.jit(lambda x: jd.resize(x, size=(6, 6)).jax())):
         with pytest.raises(jaxdali.ArgumentError, match=r"resize: functions work on batches, so jax\.vmap can't add an axis"):
             jax.vmap(function)(images((2, 4, 20, 30, 3)))
 
 
-def test_kernels_are_loaded_into_all_gpus_of_a_program(monkeypatch):
+def test_loading_of_kernels_into_all_gpus(monkeypatch):
     """They are loaded before the program runs, see `load_kernels`."""
     loaded, resized = [], jax.jit(lambda x: jd.resize(x, size=(6, 6)))
     monkeypatch.setattr(_lowered, "local_devices", lambda platform: [f"{platform}:{i}" for i in range(8)])

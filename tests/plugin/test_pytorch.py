@@ -445,7 +445,7 @@ print({k: v for k, v in os.environ.items() if "XLA_" in k and "MEM" in k or "PRE
         ([], {}, {}),  # JAX alone
     ],
 )
-def test_jax_leaves_memory_of_gpus_to_pytorch(arguments, environment, want):
+def test_memory_of_gpus_beside_pytorch(arguments, environment, want):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("XLA_")}
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, timeout=120, env={**kept, **environment}
@@ -455,7 +455,7 @@ def test_jax_leaves_memory_of_gpus_to_pytorch(arguments, environment, want):
     assert done.stderr.count("JAX takes memory of GPUs as it needs it") == ("PREALLOCATE" in str(want))
 
 
-def test_a_warning_where_jax_has_taken_the_memory_of_gpus(monkeypatch):
+def test_warning_about_memory_of_gpus(monkeypatch):
     for name in _memory._OF_USER:
         monkeypatch.delenv(name, raising=False)
     make = functools.partial(DALIGenericIterator, output_map=["x"])
