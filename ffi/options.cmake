@@ -12,6 +12,17 @@ function(jaxdali_newer_cpus)
   endif()
 endfunction()
 
+# Sets `result` to C++ sources that include the CUDA sources `ARGN`, paths in the repository, which compile as C++, too.
+function(jaxdali_cuda_as_cpp result)
+  set(sources)
+  foreach(source ${ARGN})
+    string(REGEX REPLACE "^ffi/(.*)\\.cu$" "${CMAKE_BINARY_DIR}/emulated/\\1.cc" including "${source}")
+    file(CONFIGURE OUTPUT "${including}" CONTENT "#include \"${source}\"\n")
+    list(APPEND sources "${including}")
+  endforeach()
+  set(${result} "${sources}" PARENT_SCOPE)
+endfunction()
+
 # Kernels compute exactly what is written, on all kinds of CPUs: a product and a sum are rounded one by one unless they are fused on purpose.
 # Nothing uses floating-point exceptions; compilers that preserve them can't vectorize comparisons and conversions.
 set(JAXDALI_ARITHMETIC -ffp-contract=off -fno-trapping-math)

@@ -6,10 +6,8 @@
 namespace jaxdali {
 namespace {
 
-// The types and numbers of channels are known when compiling, or they are AnyType and 0.
-template <class V, class In, class Out, int kIn, int kOut>
-struct Colors : ColorBatch {
-  static constexpr int kPixels = kIn > 0 ? 4 : 1;
+struct ColorPlanner : ColorBatch {
+  int pixels_of_unit;
 
   struct Plan {
     int64_t units;
@@ -21,12 +19,20 @@ struct Colors : ColorBatch {
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->pixels = Pixels(i);
-    s->units = (s->pixels + kPixels - 1) / kPixels;
+    s->units = (s->pixels + pixels_of_unit - 1) / pixels_of_unit;
     s->from = in.bytes(i);
     s->to = out.bytes(i);
     for (int k = 0; k < out_channels * (in_channels + 1); k++) s->matrix[k] = Matrix(i)[k];
     return s->pixels < 0 ? kInternal : kOk;
   }
+};
+
+// The types and numbers of channels are known when compiling, or they are AnyType and 0.
+template <class V, class In, class Out, int kIn, int kOut>
+struct Colors : ColorPlanner {
+  using Planner = ColorPlanner;
+  static constexpr int kPixels = kIn > 0 ? 4 : 1;
+
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
       int64_t p = k * kPixels;
@@ -73,7 +79,8 @@ struct Colors : ColorBatch {
 
 template <class V, class In, class Out, int kIn, int kOut>
 const char* LaunchColors(const ColorBatch& b, const Samples& samples, void* stream) {
-  return Launch(Colors<V, In, Out, kIn, kOut>{b}, samples, stream);
+  using Kernel = Colors<V, In, Out, kIn, kOut>;
+  return Launch(Kernel{{b, Kernel::kPixels}}, samples, stream);
 }
 
 }  // namespace

@@ -295,16 +295,19 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 // all samples form one sequence, and each block gets an equal part of it, from one sample or from several neighbouring
 // ones.
 //
-//   struct Kernel {
+//   struct Planner {
 //     Batch in, out;
 //     struct Plan;                                          // trivially copyable
 //     JAXDALI_HD Status Prepare(int i, Plan*) const;        // one thread: sample i's
 //     JAXDALI_HD static int64_t CountPieces(const Plan&);
-//     Parts parts;
-//     struct Shared { Plan plan; ... };
-//     template <class Block>
-//     JAXDALI_HD void operator()(const Block&, Shared&) const;  // calls parts.ForEach
 //   };
+//   struct Kernel : Planner {
+//     using Planner = ...;                                  // the base; without this line the kernel is its own
+//     planner Parts parts; struct Shared { Plan plan; ... }; template <class Block> JAXDALI_HD void operator()(const
+//     Block&, Shared&) const;  // calls parts.ForEach
+//   };
+//
+// The kernels of an operator for several types share a planner, so that nvcc compiles the plan once.
 
 struct Parts {
   Samples samples;
@@ -383,13 +386,23 @@ struct Parts {
   }
 };
 
-// The first launch. It also writes the status of the samples.
+template <class Kernel, class = void>
+struct PlannerOf {
+  using type = Kernel;
+};
 template <class Kernel>
+struct PlannerOf<Kernel, std::void_t<typename Kernel::Planner>> {
+  using type = typename Kernel::Planner;
+};
+
+// The first launch. It also writes the status of the samples.
+template <class Planner>
 struct PlanSamples {
-  using Plan = typename Kernel::Plan;
+  using Plan = typename Planner::Plan;
   static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= Parts::kPlan && sizeof(Plan) % 4 == 0);
 
-  Kernel kernel;
+  Planner planner;
+  Parts parts;
 
   struct Shared {
     struct alignas(16) Aligned {
@@ -402,7 +415,6 @@ struct PlanSamples {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const Parts& parts = kernel.parts;
     const int first = block.index * parts.group, all = parts.samples.n - first;
     const int n = all < parts.group ? all : parts.group;
     for (int done = 0; done < n; done += Parts::kPlanning) {
@@ -433,13 +445,19 @@ struct PlanSamples {
 
  private:
   JAXDALI_HD int64_t PiecesOf(int i, Plan* plan) const {
-    const Samples& samples = kernel.parts.samples;
+    const Samples& samples = parts.samples;
     Status code = kOk;
-    if (samples.present[i]) code = kernel.in.valid(i) && kernel.out.valid(i) ? kernel.Prepare(i, plan) : kInternal;
+    if (samples.present[i]) code = planner.in.valid(i) && planner.out.valid(i) ? planner.Prepare(i, plan) : kInternal;
     samples.status[i] = code;
-    return samples.present[i] && code == kOk ? Kernel::CountPieces(*plan) : 0;
+    return samples.present[i] && code == kOk ? Planner::CountPieces(*plan) : 0;
   }
 };
+
+// A function of its own, so that one source compiles the plans of kernels in several (an explicit instantiation).
+template <class Planner>
+const char* LaunchPlans(const Planner& planner, const Parts& parts, void* stream) {
+  return LaunchBlocks(PlanSamples<Planner>{planner, parts}, parts.planners, stream);
+}
 
 // pieces: an upper bound.
 template <class Kernel>
@@ -448,30 +466,39 @@ const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces,
   const int64_t grid = std::clamp<int64_t>(pieces, 1, 2 * BlocksAtOnce<Kernel>());
   kernel.parts = {samples, static_cast<int32_t>(grid)};
   kernel.parts.SpreadPlanning();
-  if (const char* what = LaunchBlocks(PlanSamples<Kernel>{kernel}, kernel.parts.planners, stream)) return what;
+  using Planner = typename PlannerOf<Kernel>::type;
+  static_assert(std::is_same_v<typename Planner::Plan, typename Kernel::Plan>);
+  if (const char* what = LaunchPlans(Planner{kernel}, kernel.parts, stream)) return what;
   return LaunchBlocks(kernel, grid, stream);
 }
 
 // A kernel whose threads are independent of each other:
 //
-//   struct Kernel {
+//   struct Kernel {  // or with a base that is its planner, which has what stands before Work
 //     Batch in, out;
 //     struct Plan { int64_t units; ... };                                      // units: of work, less than elements
 //     JAXDALI_HD Status Prepare(int i, Plan*) const;                           // sample i's
 //     JAXDALI_HD void Work(const Plan&, int64_t first, int64_t end) const;     // units first, first + kThreads, ...
 //   };
+inline constexpr int64_t kPiece = kThreads;  // units: small, so that blocks get equal parts
+
+template <class Planner>
+struct SamplePlanner : Planner {
+  JAXDALI_HD static int64_t CountPieces(const typename Planner::Plan& plan) {
+    return (plan.units + kPiece - 1) / kPiece;
+  }
+};
+
 template <class Kernel>
 struct SampleKernel : Kernel {
+  using Planner = SamplePlanner<typename PlannerOf<Kernel>::type>;
   using typename Kernel::Plan;
-  static constexpr int64_t kPiece = kThreads;  // units: small, so that blocks get equal parts
 
   Parts parts;
 
   struct Shared {
     Plan plan;
   };
-
-  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return (plan.units + kPiece - 1) / kPiece; }
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -485,7 +512,7 @@ struct SampleKernel : Kernel {
 
 template <class Kernel>
 const char* Launch(const Kernel& kernel, const Samples& samples, void* stream) {
-  const int64_t pieces = kernel.out.capacity / SampleKernel<Kernel>::kPiece + samples.n;
+  const int64_t pieces = kernel.out.capacity / kPiece + samples.n;
   return LaunchPlanned(SampleKernel<Kernel>{kernel, {}}, samples, pieces, stream);
 }
 

@@ -77,27 +77,33 @@ class Walk {
   int32_t left_[2];
 };
 
-// A kernel that copies elements of type T. Each thread copies 16 bytes of the output at a time. Sources has `in`, `out`
-// and Find(i, Strided*).
-template <class Sources, class T>
-struct StridedKernel : Sources {
-  static constexpr int kEach = kUnit / sizeof(T);
-
+// The plans of copies. Sources has `in`, `out` and Find(i, Strided*).
+template <class Sources>
+struct StridedPlanner : Sources {
   struct Plan {
     int64_t units;
     Units to;
     Strided from;
-    const T* in;
+    const uint8_t* in;
     const uint8_t* end;  // end of the buffer that contains `in`
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
-    s->in = this->in.template sample<const T>(i);
-    s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * static_cast<int64_t>(sizeof(T));
+    s->in = this->in.bytes(i);
+    s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * SizeOf(this->in.dtype);
     if (const Status status = this->Find(i, &s->from); status != kOk) return status;
     s->units = s->to.Set(this->out.bytes(i), s->from.size, this->out.dtype);
     return kOk;
   }
+};
+
+// A kernel that copies elements of type T. Each thread copies 16 bytes of the output at a time.
+template <class Sources, class T>
+struct StridedKernel : StridedPlanner<Sources> {
+  using Planner = StridedPlanner<Sources>;
+  using typename Planner::Plan;
+  static constexpr int kEach = kUnit / sizeof(T);
+
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
       const int64_t i = s.to.First(k);
@@ -107,7 +113,7 @@ struct StridedKernel : Sources {
         WriteWords(s.to.out + i * static_cast<int64_t>(sizeof(T)), words);
       else
         s.to.template Write<T>(k, [&] {
-          const T v = s.in[walk.at()];
+          const T v = At(s, walk.at())[0];
           walk.Next();
           return v;
         });
@@ -133,9 +139,10 @@ struct StridedKernel : Sources {
     return true;
   }
 
+  JAXDALI_HD static const T* At(const Plan& s, int64_t i) { return reinterpret_cast<const T*>(s.in) + i; }
   // Reads the words in which byte `first` is that of element `at` of the input.
   JAXDALI_HD bool Read(const Plan& s, int64_t at, int first, uint32_t* words) const {
-    return ReadUnit(reinterpret_cast<const uint8_t*>(s.in + at) - first, static_cast<const uint8_t*>(this->in.data),
+    return ReadUnit(reinterpret_cast<const uint8_t*>(At(s, at)) - first, static_cast<const uint8_t*>(this->in.data),
                     s.end, words);
   }
 };
@@ -144,13 +151,13 @@ template <class Sources>
 const char* LaunchStrided(const Sources& sources, const Samples& samples, void* stream) {
   switch (SizeOf(sources.in.dtype)) {
     case 1:
-      return Launch(StridedKernel<Sources, uint8_t>{sources}, samples, stream);
+      return Launch(StridedKernel<Sources, uint8_t>{{sources}}, samples, stream);
     case 2:
-      return Launch(StridedKernel<Sources, uint16_t>{sources}, samples, stream);
+      return Launch(StridedKernel<Sources, uint16_t>{{sources}}, samples, stream);
     case 4:
-      return Launch(StridedKernel<Sources, uint32_t>{sources}, samples, stream);
+      return Launch(StridedKernel<Sources, uint32_t>{{sources}}, samples, stream);
     default:
-      return Launch(StridedKernel<Sources, uint64_t>{sources}, samples, stream);
+      return Launch(StridedKernel<Sources, uint64_t>{{sources}}, samples, stream);
   }
 }
 

@@ -50,8 +50,7 @@ struct FilterPass : FilterBatch {
 // --- one axis --------------------------------------------------------------------------------------------------------
 
 // A unit is eight results along the axis, of one element across it, or four results of four elements.
-template <class In, class Out>
-struct AlongAxis : FilterPass {
+struct AxisPlanner : FilterPass {
   int axis;  // one of the three
   struct Plan : FilterArgs {
     int64_t units, extent, stride;  // stride: elements from one position along the axis to the next
@@ -75,6 +74,12 @@ struct AlongAxis : FilterPass {
     a->units = outer * along * across;
     return kOk;
   }
+};
+
+template <class In, class Out>
+struct AlongAxis : AxisPlanner {
+  using Planner = AxisPlanner;
+
   JAXDALI_HD void Work(const Plan& a, int64_t first, int64_t end) const {
     for (int64_t i = first; i < end; i += kThreads) {
       const auto column = a.across.Divide(static_cast<uint64_t>(i)), row = a.along.Divide(column.quotient);
@@ -130,20 +135,10 @@ struct AlongAxis : FilterPass {
 
 // --- the two inner axes ----------------------------------------------------------------------------------------------
 
-template <class In, class Out>
-struct BothAxes : FilterPass {
-  static constexpr int kBlocksPerSm = 3;
+struct TilePlanner : FilterPass {
   struct Plan : TilePlan {
     float weights[2][kMostTileTaps];
   };
-  struct Shared {
-    int slot;
-    Plan plan;
-    Tile tile;
-    TileRows rows;
-  };
-
-  Parts parts;
 
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     FilterArgs args;
@@ -166,6 +161,20 @@ struct BothAxes : FilterPass {
     return kOk;
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& a) { return a.pieces; }
+};
+
+template <class In, class Out>
+struct BothAxes : TilePlanner {
+  using Planner = TilePlanner;
+  static constexpr int kBlocksPerSm = 3;
+  struct Shared {
+    int slot;
+    Plan plan;
+    Tile tile;
+    TileRows rows;
+  };
+
+  Parts parts;
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -211,14 +220,14 @@ const char* LaunchFilter(const FilterBatch& b, const Samples& samples, void* str
     axis = 1;
     const char* what = launch(axis, [&](auto from, auto to) {
       const int64_t tiles = b.out.capacity / (kTileRows * kTileColumns) + samples.n;
-      return LaunchPlanned(BothAxes<decltype(from), decltype(to)>{{pass}, {}}, samples, tiles, stream);
+      return LaunchPlanned(BothAxes<decltype(from), decltype(to)>{{{pass}}, {}}, samples, tiles, stream);
     });
     if (what) return what;
     axis = 0;
   }
   for (; axis >= 3 - b.axes; axis--) {
     const char* what = launch(axis, [&](auto from, auto to) {
-      return Launch(AlongAxis<decltype(from), decltype(to)>{{pass}, axis}, samples, stream);
+      return Launch(AlongAxis<decltype(from), decltype(to)>{{{pass}, axis}}, samples, stream);
     });
     if (what) return what;
   }

@@ -7,9 +7,7 @@
 namespace jaxdali {
 namespace {
 
-// Elements that are only moved are of one type V, In and Out: the unsigned integer of their size.
-template <class V, class In, class Out>
-struct PasteCanvas : PasteBatch {
+struct PastePlanner : PasteBatch {
   struct Plan {
     int64_t units;
     Units to;
@@ -27,6 +25,13 @@ struct PasteCanvas : PasteBatch {
     s->height = Divisor(shape.height);
     return Check(i);
   }
+};
+
+// Elements that are only moved are of one type V, In and Out: the unsigned integer of their size.
+template <class V, class In, class Out>
+struct PasteCanvas : PastePlanner {
+  using Planner = PastePlanner;
+
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     WithKnown<Out>(out.dtype, [&](auto t) {
       using T = decltype(t);
@@ -88,7 +93,7 @@ struct PasteCanvas : PasteBatch {
 
 template <class V, class In, class Out>
 const char* LaunchCanvas(const PasteBatch& b, const Samples& samples, void* stream) {
-  return Launch(PasteCanvas<V, In, Out>{b}, samples, stream);
+  return Launch(PasteCanvas<V, In, Out>{{b}}, samples, stream);
 }
 
 }  // namespace

@@ -6,10 +6,7 @@
 namespace jaxdali {
 namespace {
 
-template <class T, Interp kSampling>
-struct RemapImages : RemapBatch {
-  static constexpr int kBlocksPerSm = kSampling == Interp::kCubic ? 2 : 1;  // at most 128 registers
-
+struct RemapPlanner : RemapBatch {
   struct Plan {
     int64_t units;  // pixels, or elements to copy
     RemapArgs args;
@@ -25,6 +22,13 @@ struct RemapImages : RemapBatch {
     s->units = s->applied ? s->args.frames * s->args.out_size[0] * s->args.out_size[1] : in.size(i);
     return kOk;
   }
+};
+
+template <class T, Interp kSampling>
+struct RemapImages : RemapPlanner {
+  using Planner = RemapPlanner;
+  static constexpr int kBlocksPerSm = kSampling == Interp::kCubic ? 2 : 1;  // at most 128 registers
+
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const RemapArgs& a = s.args;
     const T* from = static_cast<const T*>(a.in);
@@ -61,7 +65,7 @@ struct RemapImages : RemapBatch {
 
 const char* LaunchRemap(const RemapBatch& b, const Samples& samples, void* stream) {
   return WithSampling(b.in.dtype, b.sampling, [&](auto t, auto sampling) {
-    return Launch(RemapImages<decltype(t), sampling.value>{b}, samples, stream);
+    return Launch(RemapImages<decltype(t), sampling.value>{{b}}, samples, stream);
   });
 }
 

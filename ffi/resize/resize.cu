@@ -58,19 +58,11 @@ class TapsOfThread {
   float norm_;
 };
 
-template <class In, class Out>
-struct ResizeVolumes : ResizeBatch {
-  FilterTables tables;
-  Parts parts;
-
+struct VolumePlanner : ResizeBatch {
   struct Plan {
     int64_t pixels;
     ResizeJob job;
     Axes axes;
-  };
-  struct Shared {
-    Plan plan;
-    FilterTables tables;
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
@@ -82,6 +74,19 @@ struct ResizeVolumes : ResizeBatch {
     return s->axes.Make(s->job);
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return (plan.pixels + kThreads - 1) / kThreads; }
+};
+
+template <class In, class Out>
+struct ResizeVolumes : VolumePlanner {
+  using Planner = VolumePlanner;
+
+  FilterTables tables;
+  Parts parts;
+
+  struct Shared {
+    Plan plan;
+    FilterTables tables;
+  };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -140,7 +145,8 @@ template <class In, class Out>
 const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
   if (b.num_axes == 3) {
     const FilterTables& tables = FilterTables::Get();
-    return LaunchPlanned(ResizeVolumes<In, Out>{b, tables, {}}, samples, b.out.capacity / kThreads + samples.n, stream);
+    return LaunchPlanned(ResizeVolumes<In, Out>{{b}, tables, {}}, samples, b.out.capacity / kThreads + samples.n,
+                         stream);
   }
   return LaunchResizeTiles<In, Out>(Whole<ResizeBatch>{b}, samples, stream);
 }

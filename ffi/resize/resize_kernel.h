@@ -26,18 +26,12 @@ JAXDALI_HD void Share(const Block& block, const FilterTables& tables, FilterTabl
   });
 }
 
-// Resamples one or two axes by tiles.
-template <class In, class Out, class Call>
-struct ResizeTiles : Call {
-  using Tile = ResizeTile<In, Out, typename Call::Window>;
-  using Plan = typename Tile::Plan;
-  using Shared = typename Tile::Shared;
-
-  static constexpr int kBlocksPerSm = 4;  // as many as shared memory allows, and registers without spilling
+template <class Call>
+struct ResizePlanner : Call {
+  using Plan = ResizePlan<typename Call::Window>;
 
   FilterTables tables;
   int64_t most;  // upper bound of the parts of a sample
-  Parts parts;
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->parts = 0;
@@ -47,47 +41,64 @@ struct ResizeTiles : Call {
     if (image.out.size(i) > 0) {
       if (Status e = s->axes.Make(s->job); e != kOk) return e;
     }
-    if constexpr (!Tile::kWhole) {
+    if constexpr (!Plan::kWhole) {
       if (Status e = s->window.Set(this->window, i); e != kOk) return InStage(1, e);
     }
     if (this->out.size(i) == 0) return kOk;
     const Axis &y = s->axes.axis[1], &x = s->axes.axis[2];
     s->margin = 0;
-    constexpr int64_t kSize = sizeof(In), kOver = 12;  // bytes of an element; kOver: three words are read for one
-    const int64_t row = x.n_in * s->job.inner * kSize;
-    if ((this->in.capacity - this->in.start(i) - this->in.size(i)) * kSize < kOver)
+    const int64_t size = SizeOf(image.in.dtype), row = x.n_in * s->job.inner * size;
+    constexpr int64_t kOver = 12;  // bytes: three words are read for one
+    if ((this->in.capacity - this->in.start(i) - this->in.size(i)) * size < kOver)
       s->margin = static_cast<int>(CeilDiv(kOver, row));
     for (int d = 0; d < 2; d++) s->made[d] = s->axes.axis[1 + d].n_out;
     s->made[2] = s->job.inner;
-    if constexpr (!Tile::kWhole)
+    if constexpr (!Plan::kWhole)
       for (int d = 0; d < 3; d++) s->made[d] = s->window.extent[d];
     s->channels = s->made[2] < kThreads ? static_cast<int>(s->made[2]) : kThreads;
     s->groups = CeilDiv(s->made[2], s->channels);
     s->whole_pixels = s->groups == 1;
-    if constexpr (!Tile::kWhole) s->whole_pixels = s->window.KeepsChannels(s->job.inner);
+    if constexpr (!Plan::kWhole) s->whole_pixels = s->window.KeepsChannels(s->job.inner);
     s->count_x = EdgeTaps(x, tables).count;
     s->count_y = EdgeTaps(y, tables).count;
-    const int chunk = Tile::ChunkColumns(s->channels);
+    const bool bytes = image.in.dtype == DType::kU8 && image.out.dtype == DType::kU8;
+    const int chunk = bytes ? ChunkColumns<uint8_t, uint8_t>(s->channels) : ChunkColumns<float, float>(s->channels);
     s->taps_x = s->count_x < chunk ? s->count_x : chunk;
-    s->taps_y = s->count_y < Tile::kMostTapsY ? s->count_y : Tile::kMostTapsY;
-    s->row_weights = Tile::kIntegers ? (s->taps_y + 1) / 2 : s->taps_y;
-    const int fit = kThreads / s->channels, weighed = Tile::kTapsX / s->taps_x;
+    s->taps_y = s->count_y < Plan::kMostTapsY ? s->count_y : Plan::kMostTapsY;
+    s->row_weights = bytes ? (s->taps_y + 1) / 2 : s->taps_y;
+    const int fit = kThreads / s->channels, weighed = Plan::kTapsX / s->taps_x;
     s->strips = CeilDiv(s->made[1], fit < weighed ? fit : weighed);
     s->columns = static_cast<int>(CeilDiv(s->made[1], s->strips));
     s->strips = CeilDiv(s->made[1], s->columns);
     int64_t rows = CeilDiv(s->made[0], CeilDiv(most, s->strips * s->groups * s->job.outer));
-    const int fitting = Tile::kTapsY / s->taps_y < Tile::kRows ? Tile::kTapsY / s->taps_y : Tile::kRows;
-    if (rows > Tile::kBand) rows = CeilDiv(rows, Tile::kBand) * Tile::kBand;
-    s->rows = static_cast<int>(rows < fitting ? rows : fitting / Tile::kBand * Tile::kBand);
+    const int fitting = Plan::kTapsY / s->taps_y < Plan::kRows ? Plan::kTapsY / s->taps_y : Plan::kRows;
+    if (rows > Plan::kBand) rows = CeilDiv(rows, Plan::kBand) * Plan::kBand;
+    s->rows = static_cast<int>(rows < fitting ? rows : fitting / Plan::kBand * Plan::kBand);
     s->bands = CeilDiv(s->made[0], s->rows);
     s->parts = s->job.outer * s->groups * s->bands * s->strips;
     return kOk;
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.parts; }
 
+ private:
+  JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return Divide(a + b - 1, b).quotient; }
+};
+
+// Resamples one or two axes by tiles.
+template <class In, class Out, class Call>
+struct ResizeTiles : ResizePlanner<Call> {
+  using Planner = ResizePlanner<Call>;
+  using Tile = ResizeTile<In, Out, typename Call::Window>;
+  using Plan = typename Tile::Plan;
+  using Shared = typename Tile::Shared;
+
+  static constexpr int kBlocksPerSm = 4;  // as many as shared memory allows, and registers without spilling
+
+  Parts parts;
+
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    Share(block, tables, &s.tables);
+    Share(block, this->tables, &s.tables);
     parts.ForEach(block, s, [&](int64_t first, int64_t end) {
       block.Phase([&](int thread) {
         if (thread == 0) s.parts[0] = Tile::PartAt(s, first);
@@ -106,8 +117,6 @@ struct ResizeTiles : Call {
   }
 
  private:
-  JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return Divide(a + b - 1, b).quotient; }
-
   template <class Block, class Next>
   JAXDALI_HD static void Copy(const Block& block, Shared& s, const typename Tile::Part& p, Next next) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
@@ -149,7 +158,7 @@ inline int64_t PartsOfSample(const Batch& in, const Batch& out) {
 template <class In, class Out, class Call>
 const char* LaunchResizeTiles(const Call& call, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
-  return LaunchPlanned(ResizeTiles<In, Out, Call>{call, FilterTables::Get(), PartsOfSample(call.in, call.out), {}},
+  return LaunchPlanned(ResizeTiles<In, Out, Call>{{call, FilterTables::Get(), PartsOfSample(call.in, call.out)}, {}},
                        samples, call.out.capacity, stream);
 }
 

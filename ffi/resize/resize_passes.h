@@ -72,7 +72,7 @@ struct ResizePasses {
     JAXDALI_HD Extent(const typename Tile::Plan& plan, int a, int b)
         : low(a < b ? a : b),
           high((a < b ? b : a) + plan.count_x),
-          chunk(Tile::ChunkColumns(plan.channels)),
+          chunk(ChunkColumns<In, Out>(plan.channels)),
           one(high - low <= chunk),
           ready(one && plan.count_x <= Tile::kFewTaps) {}
   };

@@ -153,24 +153,53 @@ struct EdgeTaps {
   }
 };
 
+// How a block works on a sample, whatever the types of its elements are.
+template <class TheWindow>
+struct ResizePlan {
+  using Window = TheWindow;
+  static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
+  static constexpr int kBand = 8;        // rows that are processed at a time
+  static constexpr int kRows = 64;       // rows of a part
+  static constexpr int kTapsX = 1536;    // weights of a strip's columns
+  static constexpr int kTapsY = 512;     // weights of a part's rows
+  static constexpr int kMostTapsY = 64;  // taps of one row
+
+  ResizeJob job;
+  Axes axes;
+  Window window;
+  int64_t made[3];  // rows, columns and channels that are made
+  int64_t strips, bands, groups, parts;
+  int margin;                   // rows at the end of the image in which a word could reach outside the buffer
+  int columns, rows, channels;  // of a part, at most
+  int count_x, count_y;         // taps of one column or row
+  int taps_x, taps_y;           // at most, in one chunk
+  int row_weights;              // of one row in weight_y
+  bool whole_pixels;            // a part has all channels of the image, in their order
+};
+
+inline constexpr int kMiddleSlack = 8;  // elements of a row between the passes that pad words
+
+// How many source pixels fit between the passes.
+template <class In, class Out>
+JAXDALI_HD int ChunkColumns(int channels) {
+  return (Middle<In, Out>::kWidth - kMiddleSlack) / channels;
+}
+
 // What a block stores for a sample, and the parts that it works on.
 template <class In, class Out, class Window>
 struct ResizeTile {
-  static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
+  using Plan = ResizePlan<Window>;
+  static constexpr bool kWhole = Plan::kWhole;
   using Mid = Middle<In, Out>;
   using Pair = typename Mid::Pair;
   static constexpr bool kIntegers = std::is_integral_v<Pair>;        // the vertical pass computes in them
   using RowWeight = std::conditional_t<kIntegers, uint32_t, float>;  // integers: of two taps
 
-  static constexpr int kBand = 8;               // rows that are processed at a time
-  static constexpr int kRows = 64;              // rows of a part
-  static constexpr int kTapsX = 1536;           // weights of a strip's columns
-  static constexpr int kTapsY = 512;            // weights of a part's rows
-  static constexpr int kMostTapsY = 64;         // taps of one row
+  static constexpr int kBand = Plan::kBand, kRows = Plan::kRows, kTapsX = Plan::kTapsX, kTapsY = Plan::kTapsY,
+                       kMostTapsY = Plan::kMostTapsY;
   static constexpr int kFewTaps = 12;           // one thread makes so many weights of a column
   static constexpr int kEach = 4 / sizeof(In);  // elements of a word
-  static constexpr int kSlack = 8;              // elements of `mid` that pad words
-  static_assert(kTapsX >= Mid::kWidth && kTapsY >= kMostTapsY * kBand && kThreads * 2 + kSlack < Mid::kWidth);
+  static_assert(kTapsX >= Mid::kWidth && kTapsY >= kMostTapsY * kBand && kThreads * 2 + kMiddleSlack < Mid::kWidth);
 
   // Some rows of one strip.
   struct Part {
@@ -193,20 +222,6 @@ struct ResizeTile {
   struct alignas(sizeof(Pair) * kEach) PairsOfWord {
     Pair pair[kEach];
   };
-  // The plan of a sample.
-  struct Plan {
-    ResizeJob job;
-    Axes axes;
-    Window window;
-    int64_t made[3];  // rows, columns and channels that are made
-    int64_t strips, bands, groups, parts;
-    int margin;                   // rows at the end of the image in which a word could reach outside the buffer
-    int columns, rows, channels;  // of a part, at most
-    int count_x, count_y;         // taps of one column or row
-    int taps_x, taps_y;           // at most, in one chunk
-    int row_weights;              // of one row in weight_y
-    bool whole_pixels;            // a part has all channels of the image, in their order
-  };
   struct Shared {
     Plan plan;
     Part parts[2];  // a part and the next one
@@ -225,9 +240,6 @@ struct ResizeTile {
       int64_t place[kThreads];     // nearest neighbours: the source element of each output element
     };
   };
-
-  // How many source pixels fit into `mid`.
-  JAXDALI_HD static int ChunkColumns(int channels) { return (Mid::kWidth - kSlack) / channels; }
 
   // Neighbouring blocks work on the same rows, for the caches.
   JAXDALI_NOINLINE JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {

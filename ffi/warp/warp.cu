@@ -7,8 +7,7 @@
 namespace jaxdali {
 namespace {
 
-template <class In, class Out, bool kLinear>
-struct WarpVolumes : WarpBatch {
+struct VolumePlanner : WarpBatch {
   static constexpr int D = 3;
   struct Plan : WarpArgs {
     int64_t units;  // pixels
@@ -20,6 +19,12 @@ struct WarpVolumes : WarpBatch {
     for (int s = 0; s < D; s++) a->units *= a->out_size[s];
     return kOk;
   }
+};
+
+template <class In, class Out, bool kLinear>
+struct WarpVolumes : VolumePlanner {
+  using Planner = VolumePlanner;
+
   JAXDALI_HD void Work(const Plan& a, int64_t begin, int64_t end) const {
     int64_t frame = a.channels;
     for (int s = 0; s < D; s++) frame *= a.in_size[s];
@@ -37,7 +42,7 @@ struct WarpVolumes : WarpBatch {
 
 template <class In, class Out, bool kLinear>
 const char* LaunchInterp(const WarpBatch& b, const Samples& samples, void* stream) {
-  if (b.dims == 3) return Launch(WarpVolumes<In, Out, kLinear>{b}, samples, stream);
+  if (b.dims == 3) return Launch(WarpVolumes<In, Out, kLinear>{{b}}, samples, stream);
   return LaunchWarpImages<In, Out, kLinear>(Whole<WarpBatch>{b}, samples, stream);
 }
 

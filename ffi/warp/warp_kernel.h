@@ -16,32 +16,21 @@
 
 namespace jaxdali {
 
-// The call is Whole<WarpBatch> or Windowed<WarpBatch>.
-template <class In, class Out, bool kLinear, class Call>
-struct WarpImages : Call {
-  using Window = typename Call::Window;
-  using ByteTiles = WarpTiles<Window, kLinear>;
-  static constexpr bool kWhole = ByteTiles::kWhole;
-  static constexpr int kBlocksPerSm = 5;
-  static constexpr int kTile = 32, kMostChannels = 4;  // pixels with more channels are written directly
-  static constexpr bool kBytes = std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>;
-  struct Nothing {};
-  static_assert(kTile * kTile == 4 * kThreads && kMostTileChannels <= kMostChannels);
+struct Nothing {};
 
-  Parts parts;
+// The call is Whole<WarpBatch> or Windowed<WarpBatch>. kBytes: input and output are bytes.
+template <class Call, bool kBytes>
+struct WarpPlanner : Call {
+  using Window = typename Call::Window;
+  using ByteTiles = WarpTilePlan<Window>;
+  static constexpr bool kWhole = ByteTiles::kWhole;
+  static constexpr int kTile = 32;
 
   struct Plan {
     WarpArgs args;  // with a window, its pixels are the output
     Window window;
     int64_t across, down;  // tiles
-    std::conditional_t<kBytes, typename ByteTiles::Plan, Nothing> tiles;
-  };
-  struct Shared {
-    Plan plan;
-    union {
-      Out out[kTile][kTile * kMostChannels];
-      std::conditional_t<kBytes, typename ByteTiles::Shared, Nothing> tiles;
-    };
+    std::conditional_t<kBytes, ByteTiles, Nothing> tiles;
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* plan) const {
@@ -63,13 +52,40 @@ struct WarpImages : Call {
     plan->across = empty ? 0 : (a->out_size[0] + kTile - 1) / kTile;
     plan->down = (a->out_size[1] + kTile - 1) / kTile;
     if constexpr (kBytes) {
-      plan->tiles = ByteTiles::PlanOf(*a, image.in, i);
+      plan->tiles = ByteTiles::Of(*a, image.in, i);
       if constexpr (!kWhole) plan->tiles.fits = plan->tiles.fits && plan->window.KeepsChannels(a->channels);
       if (!empty && plan->tiles.fits) plan->across = plan->tiles.across;
     }
     return kOk;
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.across * plan.down * plan.args.frames; }
+};
+
+template <class In, class Out, class Call>
+using WarpPlannerOf = WarpPlanner<Call, std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>>;
+
+template <class In, class Out, bool kLinear, class Call>
+struct WarpImages : WarpPlannerOf<In, Out, Call> {
+  using Planner = WarpPlannerOf<In, Out, Call>;
+  using Planner::kTile;
+  using Planner::kWhole;
+  using typename Planner::Plan;
+  using typename Planner::Window;
+  using ByteTiles = WarpTiles<Window, kLinear>;
+  static constexpr bool kBytes = std::is_same_v<decltype(Plan::tiles), typename ByteTiles::Plan>;
+  static constexpr int kBlocksPerSm = 5;
+  static constexpr int kMostChannels = 4;  // pixels with more channels are written directly
+  static_assert(kTile * kTile == 4 * kThreads && kMostTileChannels <= kMostChannels);
+
+  Parts parts;
+
+  struct Shared {
+    Plan plan;
+    union {
+      Out out[kTile][kTile * kMostChannels];
+      std::conditional_t<kBytes, typename ByteTiles::Shared, Nothing> tiles;
+    };
+  };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -147,8 +163,8 @@ const char* LaunchWarpImages(const Call& call, const Samples& samples, void* str
   // Images of one pixel have a tile, too. The bound assumes that tiles are filled by a quarter at least.
   constexpr int64_t kQuarter =
       WarpImages<In, Out, kLinear, Call>::kTile * WarpImages<In, Out, kLinear, Call>::kTile / 4;
-  return LaunchPlanned(WarpImages<In, Out, kLinear, Call>{call, {}}, samples, call.out.capacity / kQuarter + samples.n,
-                       stream);
+  return LaunchPlanned(WarpImages<In, Out, kLinear, Call>{{call}, {}}, samples,
+                       call.out.capacity / kQuarter + samples.n, stream);
 }
 
 }  // namespace jaxdali

@@ -24,31 +24,76 @@ JAXDALI_HD inline uint32_t WeighPair(uint32_t weights, uint32_t pairs, uint32_t 
 #endif
 }
 
-template <class Window, bool kLinear>
-struct WarpTiles {
+// The plan of a sample.
+template <class Window>
+struct WarpTilePlan {
   static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
   static constexpr int kLines = 32, kLanes = kThreads / kLines;  // a line of output pixels has eight threads
   static constexpr int kWide = 64, kNarrow = 32;                 // columns
   static constexpr int kBefore = 3;                              // pixels by which a row may begin before its tile
-  static constexpr int kSide = 88;       // source pixels in each direction; 8 columns of 4 rows are in different banks
-  static constexpr int kRowBytes = 224;  // in shared memory, also without bank conflicts
-  static constexpr int kGroup = 4;       // source pixels that a thread reads together: 12 bytes
-  static constexpr int kBatch = 32;      // tiles that are planned together
-  static_assert(kThreads % kLines == 0 && kRowBytes >= 3 * kWide && kSide % kGroup == 0);
+  static constexpr int kSide = 88;  // source pixels in each direction; 8 columns of 4 rows are in different banks
+  static constexpr int kGroup = 4;  // source pixels that a thread reads together: 12 bytes
+  static_assert(kThreads % kLines == 0 && kSide % kGroup == 0);
 
-  // The plan of a sample.
-  struct Plan {
-    int64_t map[2][2];          // WarpArgs::map of x and y
-    int64_t least[2], most[2];  // range of the source points of a tile's pixels, relative to its first one
-    int32_t columns;            // of a tile
-    int32_t before;             // kBefore, or 0 if all output rows begin with a word
-    int32_t out_row, in_row;    // bytes
-    int32_t width;              // of the source
-    uint32_t safe_rows;         // source rows in which the words of a group are inside the buffer
-    uint32_t fill;              // a pixel
-    int32_t across;             // tiles in a row
-    bool fits;                  // false: the rectangles are too large, or pixels do not have three bytes
-  };
+  int64_t map[2][2];          // WarpArgs::map of x and y
+  int64_t least[2], most[2];  // range of the source points of a tile's pixels, relative to its first one
+  int32_t columns;            // of a tile
+  int32_t before;             // kBefore, or 0 if all output rows begin with a word
+  int32_t out_row, in_row;    // bytes
+  int32_t width;              // of the source
+  uint32_t safe_rows;         // source rows in which the words of a group are inside the buffer
+  uint32_t fill;              // a pixel
+  int32_t across;             // tiles in a row
+  bool fits;                  // false: the rectangles are too large, or pixels do not have three bytes
+
+  JAXDALI_HD static WarpTilePlan Of(const WarpArgs& a, const Batch& in, int i) {
+    WarpTilePlan p{};
+    constexpr int64_t kMost = int64_t{1} << 31;  // limit of 32-bit counters
+    const int64_t row = a.in_size[0] * 3, frame = a.in_size[1] * row;
+    if (a.channels != 3 || frame >= kMost || a.out_size[0] * 3 * kLines >= kMost) return p;
+    const bool by_words = a.out_size[0] % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0;
+    p.before = !kWhole || by_words ? 0 : kBefore;
+    p.fits = SetColumns(a, kWide, &p) || SetColumns(a, kNarrow, &p);
+    if (!p.fits) return p;
+    p.across = static_cast<int32_t>((a.out_size[0] + p.before + p.columns - 1) / p.columns);
+    p.width = static_cast<int32_t>(a.in_size[0]);
+    p.in_row = static_cast<int32_t>(row);
+    p.out_row = static_cast<int32_t>(a.out_size[0] * 3);
+    p.fill = ConvertTo<uint8_t>(a.fill) * 0x010101u;
+    const int64_t safe = in.capacity - in.start(i) - (a.frames - 1) * frame - 4;
+    if (p.width >= kGroup && safe > 0) p.safe_rows = static_cast<uint32_t>(safe < frame ? safe / row : a.in_size[1]);
+    return p;
+  }
+
+ private:
+  // False: the rectangles of such tiles are too large.
+  JAXDALI_HD static bool SetColumns(const WarpArgs& a, int columns, WarpTilePlan* p) {
+    p->columns = columns;
+    const int across = p->before + columns - 1, down = kLines - 1;
+    for (int axis = 0; axis < 2; axis++) {
+      const int64_t x = a.map[axis][0], y = a.map[axis][1];
+      if (x <= -kSide * kOnePixel || x >= kSide * kOnePixel || y <= -kSide * kOnePixel || y >= kSide * kOnePixel)
+        return false;
+      p->map[axis][0] = x;
+      p->map[axis][1] = y;
+      p->least[axis] = (x < 0 ? across * x : 0) + (y < 0 ? down * y : 0);
+      p->most[axis] = (x < 0 ? 0 : across * x) + (y < 0 ? 0 : down * y);
+      if (((p->most[axis] - p->least[axis]) >> 32) + 3 > kSide) return false;
+    }
+    return true;
+  }
+};
+
+template <class Window, bool kLinear>
+struct WarpTiles {
+  using Plan = WarpTilePlan<Window>;
+  static constexpr bool kWhole = Plan::kWhole;
+  static constexpr int kLines = Plan::kLines, kLanes = Plan::kLanes, kWide = Plan::kWide, kNarrow = Plan::kNarrow,
+                       kSide = Plan::kSide, kGroup = Plan::kGroup;
+  static constexpr int kRowBytes = 224;  // in shared memory, also without bank conflicts
+  static constexpr int kBatch = 32;      // tiles that are planned together
+  static_assert(kRowBytes >= 3 * kWide);
+
   // Aligned, because members that are read together lie in the same 16 bytes.
   struct alignas(16) Tile {
     int64_t pos[2];          // source point of the pixel `before` its first, relative to the rectangle's first pixel
@@ -72,25 +117,6 @@ struct WarpTiles {
   const Window& window;
   Shared& s;
 
-  JAXDALI_HD static Plan PlanOf(const WarpArgs& a, const Batch& in, int i) {
-    Plan p{};
-    constexpr int64_t kMost = int64_t{1} << 31;  // limit of 32-bit counters
-    const int64_t row = a.in_size[0] * 3, frame = a.in_size[1] * row;
-    if (a.channels != 3 || frame >= kMost || a.out_size[0] * 3 * kLines >= kMost) return p;
-    const bool by_words = a.out_size[0] % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0;
-    p.before = !kWhole || by_words ? 0 : kBefore;
-    p.fits = SetColumns(a, kWide, &p) || SetColumns(a, kNarrow, &p);
-    if (!p.fits) return p;
-    p.across = static_cast<int32_t>((a.out_size[0] + p.before + p.columns - 1) / p.columns);
-    p.width = static_cast<int32_t>(a.in_size[0]);
-    p.in_row = static_cast<int32_t>(row);
-    p.out_row = static_cast<int32_t>(a.out_size[0] * 3);
-    p.fill = ConvertTo<uint8_t>(a.fill) * 0x010101u;
-    const int64_t safe = in.capacity - in.start(i) - (a.frames - 1) * frame - 4;
-    if (p.width >= kGroup && safe > 0) p.safe_rows = static_cast<uint32_t>(safe < frame ? safe / row : a.in_size[1]);
-    return p;
-  }
-
   // Makes tiles `first` to `end - 1` of the sample.
   template <class Block>
   JAXDALI_HD void Make(const Block& block, int64_t first, int64_t end) const {
@@ -111,23 +137,6 @@ struct WarpTiles {
   }
 
  private:
-  // False: the rectangles of such tiles are too large.
-  JAXDALI_HD static bool SetColumns(const WarpArgs& a, int columns, Plan* p) {
-    p->columns = columns;
-    const int across = p->before + columns - 1, down = kLines - 1;
-    for (int axis = 0; axis < 2; axis++) {
-      const int64_t x = a.map[axis][0], y = a.map[axis][1];
-      if (x <= -kSide * kOnePixel || x >= kSide * kOnePixel || y <= -kSide * kOnePixel || y >= kSide * kOnePixel)
-        return false;
-      p->map[axis][0] = x;
-      p->map[axis][1] = y;
-      p->least[axis] = (x < 0 ? across * x : 0) + (y < 0 ? down * y : 0);
-      p->most[axis] = (x < 0 ? 0 : across * x) + (y < 0 ? 0 : down * y);
-      if (((p->most[axis] - p->least[axis]) >> 32) + 3 > kSide) return false;
-    }
-    return true;
-  }
-
   JAXDALI_HD Tile Find(int64_t k) const {
     const Quotient row = Divide(k, plan.across), frame = Divide(row.quotient, (a.out_size[1] + kLines - 1) / kLines);
     const int64_t x = row.rest * plan.columns, y = frame.rest * kLines;

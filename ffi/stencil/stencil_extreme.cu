@@ -1,0 +1,8 @@
+#include "ffi/stencil/stencil_kernel.h"
+
+namespace jaxdali {
+
+template const char* LaunchWindows<Extreme<true>>(const StencilBatch&, const Samples&, void*);
+template const char* LaunchWindows<Extreme<false>>(const StencilBatch&, const Samples&, void*);
+
+}  // namespace jaxdali

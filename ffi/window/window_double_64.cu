@@ -1,0 +1,8 @@
+#include "ffi/window/window_kernel.h"
+
+namespace jaxdali {
+
+template const char* LaunchComputedWindows<double, AnyType, AnyType, uint64_t>(const WindowBatch&, const Samples&,
+                                                                               void*);
+
+}  // namespace jaxdali
