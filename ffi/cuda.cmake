@@ -1,16 +1,18 @@
-# The module `_cuda`, which is built if nvcc is found or required, and the tests' module `_emulated`, which runs the same kernels in a loop
-# on the CPU.
-set(JAXDALI_CUDA AUTO CACHE STRING "CUDA module: AUTO (built when nvcc works), ON (an error when it does not) or OFF")
+# The module `_cuda`, which is built for the GPUs of this machine if it has nvcc, or wherever it is required, and the tests' module `_emulated`, which
+# runs the same kernels in a loop on the CPU.
+set(JAXDALI_CUDA AUTO CACHE STRING "CUDA module: AUTO (built where nvcc and an NVIDIA GPU are, or JAXDALI_CUDA_REAL is given), ON (an error without nvcc) or OFF")
 set_property(CACHE JAXDALI_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(JAXDALI_CUDA_REAL "" CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones. Default: 80 90, with CUDA 12.8 or newer 80 90 100 120")
+set(JAXDALI_CUDA_REAL "" CACHE STRING "Architectures to compile CUDA kernels for; PTX of the first serves newer ones. Default: AUTO: this machine's GPUs; ON: 80 90, with CUDA 12.8 or newer 80 90 100 120")
+option(JAXDALI_CUDA_LINES "Give the CUDA kernels tables of line numbers, for compute-sanitizer and profilers" OFF)
 set(JAXDALI_CUDA_PACKAGE jaxdali CACHE STRING "Package that the CUDA module is installed into; ffi/cuda13 makes one of its own")
 option(JAXDALI_EMULATED "Build the tests' module that emulates the CUDA kernels on the CPU" OFF)
 
 file(GLOB JAXDALI_CUDA_KERNELS CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}" ffi/*/*.cu)
 list(FILTER JAXDALI_CUDA_KERNELS EXCLUDE REGEX "^ffi/common/")
-# For each kernel: its binding, and all files that are not for the CPU alone.
-foreach(kernel ${JAXDALI_CUDA_KERNELS})
-  get_filename_component(folder "${kernel}" DIRECTORY)
+# For each folder with kernels: their binding, and all files that are not for the CPU alone.
+list(TRANSFORM JAXDALI_CUDA_KERNELS REPLACE "/[^/]*$" "" OUTPUT_VARIABLE folders)
+list(REMOVE_DUPLICATES folders)
+foreach(folder ${folders})
   file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
   list(FILTER sources EXCLUDE REGEX "_cpu\\.cc$")
   list(APPEND JAXDALI_CUDA_BINDINGS ${sources})
@@ -34,31 +36,26 @@ endfunction()
 
 # The CUDA kernels compiled as C++. The same blocks and threads run in a loop on the host, see ffi/common/launch.h.
 if(JAXDALI_EMULATED)
-  set(emulated)
-  foreach(kernel ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu ffi/common/pinned.cu)
-    string(REGEX REPLACE "^ffi/(.*)\\.cu$" "${CMAKE_BINARY_DIR}/emulated/\\1.cc" source "${kernel}")
-    file(CONFIGURE OUTPUT "${source}" CONTENT "#include \"${kernel}\"\n")
-    list(APPEND emulated "${source}")
-  endforeach()
+  jaxdali_cuda_as_cpp(emulated ${JAXDALI_CUDA_KERNELS} ffi/common/cuda_version.cu ffi/common/pinned.cu)
   jaxdali_kernel_module(_emulated ${emulated})
   target_compile_definitions(_emulated PRIVATE JAXDALI_EMULATED)
 endif()
 
-set(why "switched off by JAXDALI_CUDA")
 if(JAXDALI_CUDA)
-  set(why "nvcc not found")
   find_program(JAXDALI_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
-  if(JAXDALI_NVCC)
-    set(why "${JAXDALI_NVCC} does not work with this C++ compiler")
-    set(ENV{CUDACXX} "${JAXDALI_NVCC}")  # check_language does not check a compiler that is given as a CMake variable
-    set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below, so that one pass of the front end serves all of them
-    include(CheckLanguage)
-    set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
-    check_language(CUDA)
-    unset(CMAKE_MESSAGE_LOG_LEVEL)
-    if(CMAKE_CUDA_COMPILER)
-      set(why "")
-    endif()
+endif()
+include("${CMAKE_CURRENT_LIST_DIR}/gpus.cmake")
+jaxdali_gpus(real why)
+if(NOT why)
+  set(why "${JAXDALI_NVCC} does not work with this C++ compiler")
+  set(ENV{CUDACXX} "${JAXDALI_NVCC}")  # check_language does not check a compiler that is given as a CMake variable
+  set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below, so that one pass of the front end serves all of them
+  include(CheckLanguage)
+  set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
+  check_language(CUDA)
+  unset(CMAKE_MESSAGE_LOG_LEVEL)
+  if(CMAKE_CUDA_COMPILER)
+    set(why "")
   endif()
 endif()
 if(NOT why)
@@ -71,22 +68,23 @@ if(why)
   if(JAXDALI_CUDA STREQUAL ON)
     message(FATAL_ERROR "CUDA module: ${why}, and JAXDALI_CUDA=ON requires it")
   endif()
-  message(NOTICE "-- CUDA module: ${why}, building without")
+  set(JAXDALI_CUDA_LEFT_OUT "${why}")  # show_config prints it
+  message(NOTICE "-- CUDA kernels left out: ${why}. -DJAXDALI_CUDA=ON builds them (pip install: -C cmake.define.JAXDALI_CUDA=ON)")
   return()
 endif()
 
-if(NOT JAXDALI_CUDA_REAL)
-  set(JAXDALI_CUDA_REAL 80 90)
+if(NOT real)
+  set(real 80 90)
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
-    list(APPEND JAXDALI_CUDA_REAL 100 120)  # a driver older than the compiler can't compile its PTX
+    list(APPEND real 100 120)  # a driver older than the compiler can't compile its PTX
   endif()
 endif()
-list(TRANSFORM JAXDALI_CUDA_REAL PREPEND "sm_" OUTPUT_VARIABLE code)
+list(TRANSFORM real PREPEND "sm_" OUTPUT_VARIABLE code)
 list(JOIN code ", " JAXDALI_ARCHITECTURES)
-list(GET JAXDALI_CUDA_REAL 0 virtual)
+list(GET real 0 virtual)
 list(APPEND code compute_${virtual})
 list(JOIN code "," code)
-message(NOTICE "-- CUDA module: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}; takes some minutes, left out with "
+message(NOTICE "-- CUDA kernels: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${code}; takes some minutes, left out with "
                "-DJAXDALI_CUDA=OFF (pip install: -C cmake.define.JAXDALI_CUDA=OFF)")
 
 set(CMAKE_CUDA_STANDARD 17)  # Debian's CMake 3.25 does not support C++20 with nvcc 13
@@ -96,10 +94,20 @@ set_target_properties(jaxdali_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_V
 target_include_directories(jaxdali_cuda PRIVATE "${CMAKE_SOURCE_DIR}")
 target_compile_definitions(jaxdali_cuda PRIVATE "JAXDALI_ARCHITECTURES=\"${JAXDALI_ARCHITECTURES}\"")
 # Without contraction, results equal the CPU's to the bit wherever the order of operations is the same. Kernels that want a fused operation
-# call it explicitly. The host compiler sees "#pragma unroll" in the kernels, too, and would warn about it. With line numbers, which cost no
-# time, compute-sanitizer and profilers name the line of a kernel.
-target_compile_options(jaxdali_cuda PRIVATE -fmad=false -lineinfo --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
-                                            "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
+# call it explicitly. The host compiler sees "#pragma unroll" in the kernels, too, and would warn about it. Line numbers cost no time on a GPU, but
+# more than half of the module. A driver that can read the mode `size` is as old as CUDA 12.4, and nvcc 13 needs a newer one anyway.
+set(options -fmad=false --expt-relaxed-constexpr -gencode arch=compute_${virtual},code=[${code}] -Xcompiler=-Wall,-Wno-unknown-pragmas
+    "$<$<BOOL:${JAXDALI_CUDA_LINES}>:-lineinfo>" "$<$<BOOL:${JAXDALI_WERROR}>:-Werror=all-warnings>")
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  list(APPEND options --compress-mode=size)
+else()
+  list(APPEND options -Xfatbin=-compress-all)
+endif()
+list(LENGTH real count)
+if(count GREATER 1)
+  list(APPEND options --threads=2)  # the last sources of a build leave a core idle
+endif()
+target_compile_options(jaxdali_cuda PRIVATE ${options})
 jaxdali_kernel_module(_cuda $<TARGET_OBJECTS:jaxdali_cuda>)
 set_target_properties(_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Static)
 # The module contains the CUDA runtime. NVIDIA's packages come with its licence, toolkits with EULA.txt.

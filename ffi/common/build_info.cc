@@ -30,6 +30,7 @@ std::map<std::string, std::string> BuildInfo() {
 #else
   info["compiler"] = "unknown compiler";
 #endif
+  info["cuda_left_out"] = JAXDALI_CUDA_LEFT_OUT;
   info["ffi_api"] = JAXDALI_TEXT(XLA_FFI_API_MAJOR) "." JAXDALI_TEXT(XLA_FFI_API_MINOR);
   info["jpeg"] = "libjpeg-turbo " JAXDALI_TEXT(LIBJPEG_TURBO_VERSION);
 #if defined(JAXDALI_LIBDEFLATE)

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import pathlib
 import re
 import threading
 import warnings
@@ -22,6 +23,7 @@ from .. import _cpu
 from .._version import __version__
 from .context import LowerContext, Out
 from .ragged import Ragged
+from .system import has_nvidia_gpu
 from .values import Spec
 
 STATUS: dict[int, str] = _cpu.status_table()  # code -> text
@@ -36,6 +38,19 @@ _oldest = 0.0  # compute capability of the oldest GPU that the CUDA module is co
 _pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
 _loading = threading.Lock()
+
+
+def _not_built() -> str:
+    """Why there is no CUDA module, and the command that builds one."""
+    why = _cpu.build_info()["cuda_left_out"] or "the package jaxdali-cuda13 is not installed"
+    root = pathlib.Path(__file__).parents[2]
+    if (root / "ffi" / "cuda.cmake").exists():  # an editable installation
+        return f"not built: {why}. With nvcc and a GPU: pip install --no-deps -C cmake.define.JAXDALI_CUDA=AUTO -e {root}"
+    return f"not built: {why}. With nvcc, in jaxdali's source folder: pip install ./ffi/cuda13"
+
+
+def _may_use_gpus(platforms: str | None) -> bool:
+    return any(name in ("", "cuda", "gpu") for name in (platforms or "").split(","))
 
 
 _CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")  # built with this package; of the package that ffi/cuda13 makes
@@ -54,7 +69,10 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         except ImportError as e:
             return f"failed to load: {e}", frozenset()
     else:
-        return "not built: the package jaxdali-cuda13 is not installed", frozenset()
+        if has_nvidia_gpu() and _may_use_gpus(jax.config.jax_platforms):
+            text = "This machine has an NVIDIA GPU, but jaxdali's native operators run on the CPU: the CUDA kernels are"
+            warnings.warn(f"{text} {_not_built()}", RuntimeWarning, stacklevel=2)
+        return _not_built(), frozenset()
     info = cuda.build_info()
     if (version := info.get("version", "unknown")) != __version__:
         remedy = f'pip install "jaxdali-cuda13=={__version__}"' if module != _CUDA_MODULES[0] else "install jaxdali again, which builds it"

@@ -1,4 +1,4 @@
-"""What depends on the operating system: the CPUs that a process may use and names of threads.
+"""What depends on the operating system: the CPUs and GPUs that a process may use and names of threads.
 
 Linux has all of it; macOS has neither affinity nor control groups, nor ``/proc``. Files in memory, which it does not have either, are in
 ``_data/source_worker.py``, which imports nothing from the package.
@@ -50,6 +50,11 @@ def _quota_of(folder: Path) -> float:
         limit = int((folder / "cpu.cfs_quota_us").read_text())
         return math.inf if limit < 0 else limit / int((folder / "cpu.cfs_period_us").read_text())
     return math.inf
+
+
+def has_nvidia_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether this process sees an NVIDIA GPU, without a context on it."""
+    return any(devices.glob("nvidia[0-9]*"))
 
 
 def show_name():

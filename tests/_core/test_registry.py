@@ -227,12 +227,33 @@ def no_cuda_module(monkeypatch):
 
 def test_the_cuda_module_is_looked_for_where_it_is_built(no_cuda_module, monkeypatch):
     """Beside `_cpu` first, then in the package of its own; one that can't be used says why."""
-    assert _ffi._load_cuda() == ("not built: the package jaxdali-cuda13 is not installed", frozenset())
+    assert _ffi._load_cuda()[1] == frozenset()
     monkeypatch.setitem(sys.modules, "jaxdali_cuda13", types.ModuleType("jaxdali_cuda13"))
     monkeypatch.setitem(sys.modules, "jaxdali_cuda13._cuda", CudaModule("package"))
     assert _ffi._load_cuda() == ("not used: no driver for package", frozenset())
     monkeypatch.setitem(sys.modules, "jaxdali._cuda", CudaModule("ours"))
     assert _ffi._load_cuda() == ("not used: no driver for ours", frozenset())
+
+
+@pytest.mark.parametrize("why", ["nvcc not found", ""])
+def test_a_machine_with_a_gpu_is_told_once_how_kernels_are_built(why, no_cuda_module, monkeypatch):
+    monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": why})
+    text, kernels = _ffi._load_cuda()  # a machine without a GPU; a warning would be an error
+    assert text.startswith(f"not built: {why or 'the package jaxdali-cuda13 is not installed'}. ")
+    assert not kernels
+    monkeypatch.setattr(_ffi, "has_nvidia_gpu", lambda: True)
+    monkeypatch.setattr(_ffi, "_may_use_gpus", lambda platforms: True)
+    with pytest.warns(RuntimeWarning, match=f"has an NVIDIA GPU.*{re.escape(text)}") as caught:
+        _ffi._load_cuda()
+    assert len(caught) == 1
+    assert re.search(r": pip install .*(JAXDALI_CUDA=AUTO -e /|\./ffi/cuda13)", text)
+    monkeypatch.setattr(_ffi, "_may_use_gpus", lambda platforms: False)
+    _ffi._load_cuda()
+
+
+def test_gpus_that_jax_is_told_to_leave_alone():
+    assert [_ffi._may_use_gpus(platforms) for platforms in (None, "", "cuda", "cuda,cpu", "gpu")] == [True] * 5
+    assert not _ffi._may_use_gpus("cpu")
 
 
 @pytest.mark.parametrize(

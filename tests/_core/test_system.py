@@ -54,3 +54,10 @@ def test_default_num_threads(monkeypatch):
     monkeypatch.setattr(system, "cpu_quota", lambda: math.inf)
     assert Pipeline(batch_size=1).num_threads == 5
     assert Pipeline(batch_size=1, num_threads=7).num_threads == 7
+
+
+def test_gpus_are_found_by_their_devices(tmp_path):
+    (tmp_path / "nvidiactl").touch()
+    assert not system.has_nvidia_gpu(tmp_path)
+    (tmp_path / "nvidia3").touch()
+    assert system.has_nvidia_gpu(tmp_path)
