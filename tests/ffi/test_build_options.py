@@ -6,9 +6,8 @@ import subprocess
 import places
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("cmake") and (places.ROOT / "ffi" / "gpus.cmake").exists()), reason="needs cmake and the sources"
-)
+SCRIPT = places.ROOT / "ffi" / "gpus.cmake"
+pytestmark = pytest.mark.skipif(not (shutil.which("cmake") and SCRIPT.exists()), reason="needs cmake and the sources")
 
 NVCC = "#!/bin/sh\nprintf 'compute_75\\ncompute_80\\ncompute_90\\ncompute_100\\n'\n"
 
@@ -35,6 +34,6 @@ def test_kernels_are_compiled_for_the_gpus_that_are_there(options, gpus, chosen,
         (tmp_path / name).chmod(0o755)
     values = {"JAXDALI_CUDA": "AUTO", "JAXDALI_NVCC": tmp_path / "nvcc", "JAXDALI_NVIDIA_SMI": tmp_path / "nvidia-smi"} | options
     script = tmp_path / "choice.cmake"
-    script.write_text(f'include("{places.ROOT}/ffi/gpus.cmake")\njaxdali_gpus(real why)\nmessage("${{real}}/${{why}}")\n')
+    script.write_text(f'include("{SCRIPT}")\njaxdali_gpus(real why)\nmessage("${{real}}/${{why}}")\n')
     command = ["cmake", *(f"-D{name}={value}" for name, value in values.items()), "-P", script]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == f"{chosen}\n"
