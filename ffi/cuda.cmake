@@ -20,7 +20,7 @@ endforeach()
 
 # A module with the handlers that launch kernels. `ARGN` are the files or objects with the kernels.
 function(jaxdali_kernel_module name)
-  nanobind_add_module(${name} NB_STATIC STABLE_ABI PROTECT_STACK ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ${ARGN})
+  nanobind_add_module(${name} NB_STATIC STABLE_ABI FREE_THREADED PROTECT_STACK ffi/module.cc ${JAXDALI_CUDA_BINDINGS} ${ARGN})
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   target_include_directories(${name} SYSTEM PRIVATE "${XLA_FFI_INCLUDE}")
   target_link_libraries(${name} PRIVATE Threads::Threads)
