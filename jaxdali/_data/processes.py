@@ -18,7 +18,6 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
@@ -157,7 +156,7 @@ class Processes:
             try:
                 kind, rows = worker.connection.recv()
                 if kind == "file":
-                    rows = _mapped(reduction.recv_handle(worker.connection), rows)
+                    rows = _mapped(worker.descriptor(), rows)
             except (EOFError, OSError):
                 self._ended(worker)
                 raise AssertionError from None
@@ -230,6 +229,14 @@ class _Worker:
     def request(self, items: list[Item]):
         self.requests.append(items)
         self.connection.send(items)
+
+    def descriptor(self) -> int:
+        """The descriptor that follows an answer. Raises OSError if there is none."""
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
+            _, found, *_ = socket.recv_fds(connection, 1, 1)
+        if not found:
+            raise OSError(errno.EPIPE, "the process ended before it sent its arrays")
+        return found[0]
 
     def hang_up(self):
         """Closes the connection, so that the process sees the end of its requests. It also wakes a thread that waits for an answer."""

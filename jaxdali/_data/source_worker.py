@@ -8,6 +8,7 @@ import contextlib
 import os
 import pickle
 import signal
+import socket
 import tempfile
 import traceback
 from multiprocessing import reduction
@@ -78,7 +79,8 @@ def read(datasets, item, metadata=()):
 def main(connection):
     """Reads the requested lists of items until the connection ends. It answers with (how, what was read of each item).
 
-    Large arrays are sent in an unnamed file, whose descriptor follows the answer. The file vanishes however the processes end.
+    Large arrays are sent in an unnamed file, whose descriptor follows the answer. The file vanishes however the processes end. (It is sent
+    without multiprocessing's functions: from Python 3.14 on these wait for an acknowledgement, where the next request may come.)
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     try:
@@ -98,7 +100,8 @@ def main(connection):
             file, described = written
             with file:
                 if _send(connection, "file", described):
-                    reduction.send_handle(connection, file.fileno(), os.getppid())
+                    with socket.socket(fileno=os.dup(connection.fileno())) as sending:
+                        socket.send_fds(sending, [b"f"], [file.fileno()])
     except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or closed the connection
         pass
 
