@@ -77,6 +77,10 @@ class SizeAsked(Exception):
         self.name, self.size = name, size
 
 
+class OtherFirsts(Exception):
+    """A compiled function is for batches whose first samples have other shapes."""
+
+
 class Trace:
     """The state while a function is traced.
 
@@ -198,17 +202,22 @@ class Engine:
         # An executor makes one batch at a time: each thread that calls has one.
         self._idle: collections.deque[Executor] = collections.deque()
 
-    def is_for(self, firsts: Sequence[tuple[int, ...] | None]) -> bool:
-        """Whether the compiled function fits batches whose first samples have these shapes."""
-        return all(firsts[i] == self._firsts[i] for i in self._asked)
+    def __call__(self, batches: Sequence[Batch], keys: Sequence[Any], firsts: Sequence[tuple[int, ...] | None]) -> Any:
+        """The outputs, each a `Batch`.
 
-    def __call__(self, batches: Sequence[Batch], keys: Sequence[Any]) -> Any:
-        """The outputs, each a `Batch`."""
+        Args:
+          firsts: as of the constructor, of these batches.
+
+        Raises:
+          OtherFirsts: operators are bound by first samples of other shapes.
+        """
+        self._check(firsts)
         drawn = [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._graphed.keys] if self._graphed.keyed else []
         executor = self._executor()
         try:
             with own_settings():
                 executor.build()
+                self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
                 batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
                 made = executor.check(executor.launch(batch))
             for _, reason in made.replaced:
@@ -222,6 +231,10 @@ class Engine:
             with contextlib.suppress(IndexError):
                 self._idle.popleft().close()
         return jax.tree.unflatten(self._graphed.tree, map(Batch._of, made.outputs))
+
+    def _check(self, firsts: Sequence[tuple[int, ...] | None]):
+        if any(firsts[i] != self._firsts[i] for i in self._asked.copy()):
+            raise OtherFirsts
 
     def _executor(self) -> Executor:
         number = _threads.get_num_threads()

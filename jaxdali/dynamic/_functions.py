@@ -30,7 +30,7 @@ from ..types import ScalarConstant
 from . import _keys, _threads
 from ._batch import Batch, Tensor, set_operations
 from ._dense import Dense, NotDense
-from ._engine import Engine, SizeAsked, Trace, current_trace
+from ._engine import Engine, OtherFirsts, SizeAsked, Trace, current_trace
 from ._lowered import in_program, mapped
 from ._values import argument_of, value_of
 
@@ -44,7 +44,7 @@ _OF_PIPELINES = {  # arguments that only pipelines have, and what to pass instea
 }
 _MOST = 1024  # compiled functions; those used least recently are dropped
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards `_made`, and what functions of `jit` have compiled
 
 
 class Compiled(collections.OrderedDict[Any, Any]):
@@ -211,10 +211,15 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
             if not status.shape[1] or not np.asarray(status).any():
                 return _of(dense.batches(outputs), given.single)
     firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
-    engine = _cached(made, ("any", call_key, device), lambda: Engine(function, specs, len(keys), N, device, firsts))
-    if not engine.is_for(firsts):
-        engine = _cached(made, ("first", call_key, device, tuple(firsts)), lambda: Engine(function, specs, len(keys), N, device, firsts))
-    return _of(engine(batches, keys), given.single)
+
+    def run(key: Any) -> Any:
+        engine = _cached(made, key, lambda: Engine(function, specs, len(keys), N, device, firsts))
+        return _of(engine(batches, keys, firsts), given.single)
+
+    try:
+        return run(("any", call_key, device))
+    except OtherFirsts:
+        return run(("first", call_key, device, tuple(firsts)))
 
 
 def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
