@@ -13,6 +13,7 @@ import inspect
 import logging
 import os
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,8 @@ _LIBRARIES = frozenset(
     "tensorflow torch torchvision tqdm".split()
 )
 
+# Guards `_code` and `_inner`, so that a function is rewritten once, and a thread that needs it waits for the one that rewrites it.
+_rewriting = threading.RLock()  # a warning that is an error may be logged inside of it
 # The code that makes the rewritten function, by the original code.
 _code: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()
 # Functions that are defined inside rewritten ones stay as the user wrote them when they are passed to others (`jax_function`, a source); a
@@ -108,13 +111,7 @@ def _rewritten(f: Any) -> Any:
     package = f.__globals__.get("__name__", "").partition(".")[0]
     if package in _LIBRARIES or (package in sys.stdlib_module_names and _is_pythons(f)) or in_package(f.__code__.co_filename):
         return f
-    code = _code.get(f.__code__)
-    if f.__code__ not in _code:
-        try:
-            code = _factory(f)
-        except Exception as e:  # autograph raises various exceptions for unknown code
-            _log.warning("%s, %s:%d, runs unchanged, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
-        _code[f.__code__] = code
+    code = _code_of(f)
     if code is None:
         return f
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
@@ -125,6 +122,18 @@ def _rewritten(f: Any) -> Any:
     made.__qualname__, made.__doc__, made.__module__ = f.__qualname__, f.__doc__, f.__module__
     made.autograph_info__ = None
     return made
+
+
+def _code_of(f: types.FunctionType) -> types.CodeType | None:
+    """The code that makes the rewritten function; None: it can't be rewritten."""
+    with _rewriting:
+        if f.__code__ not in _code:
+            try:
+                _code[f.__code__] = _factory(f)
+            except Exception as e:  # autograph raises various exceptions for unknown code
+                _log.warning("%s, %s:%d, runs unchanged, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
+                _code[f.__code__] = None
+        return _code[f.__code__]
 
 
 def _reason(f: types.FunctionType, e: Exception) -> str:
