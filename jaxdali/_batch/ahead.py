@@ -94,7 +94,7 @@ class Ahead:
 
     def close(self):
         """Cancels the compilations that have not begun."""
-        for compiling in self._compiling.values():
+        for compiling in list(self._compiling.values()):  # a thread that could not be waited for may still make a batch
             compiling.cancel()
 
     def _others(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Iterator[Mapping[int, Sizes]]:

@@ -87,7 +87,7 @@ class Executor:
         self._bad: dict[tuple[str, str], int] = {}
         self.sources: dict[int, Source] = {}
         self._built = False
-        self._launching = threading.Lock()
+        self._launching = threading.Lock()  # guards the host pass, the programs and the capacities of phases: one batch at a time
         self.resources = RunResources(shards, options, delivery)
         try:
             self._open(graphs, sources or {}, options.num_workers)
@@ -289,14 +289,14 @@ class Executor:
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that were replaced or left out in the batches taken so far."""
-        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.items()]
+        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.copy().items()]
 
     def statistics(self) -> Statistics:
         """The costs of the stages so far. Raises RuntimeError if they are not measured."""
         if not self.resources.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
         fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
-        cached = [cache_rows(name, resource.counts()) for name, resource in self.resources.of_operators.items()]
+        cached = [cache_rows(name, resource.counts()) for name, resource in self.resources.of_operators.copy().items()]
         return Statistics((*self.resources.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
 
     def warn_at_end(self, epoch: int, *, empty: bool, instead: str = ""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -348,13 +349,18 @@ class HostPass:
 
 _log = logging.getLogger(__name__)
 _logged: set[tuple[str, str]] = set()
+_log_lock = threading.Lock()  # guards `_logged`
 
 
 def _tell(reader: Step, maker: Step):
     """Logs once that each batch makes a round trip between two lines of a definition. Predicates of branches are not logged."""
     lines = reader.node.where, maker.node.where
-    if lines not in _logged and reader.op.name not in ("if", "and", "or", "not"):
+    if reader.op.name in ("if", "and", "or", "not"):
+        return
+    with _log_lock:
+        new = lines not in _logged
         _logged.add(lines)
+    if new:
         _log.warning(
             "%s (created at %s) needs on the host what %s (created at %s) makes in a compiled program: each batch waits for that program, "
             "and its result is copied to the host",

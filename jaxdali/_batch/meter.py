@@ -115,7 +115,7 @@ class Meter:
     def __init__(self, enabled: bool):
         self.enabled = enabled
         self._rows: dict[tuple[str, str], Measured] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_rows`
 
     def stage(self, stage: str, operators: str, step: str) -> contextlib.AbstractContextManager[object]:
         """While active, `stage` runs for a step. Profiles show its `operators`, or the name that the user gave it."""

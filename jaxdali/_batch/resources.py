@@ -55,10 +55,11 @@ class RunResources:
         self.kernels = frozenset[str]()
         if self.accelerator:
             self.kernels = frozenset.intersection(*map(_ffi.kernels_on, set(shards.primaries)))
-        self._called: dict[int, Node] = {}  # by thread
+        self._called: dict[int, Node] = {}  # by thread, which changes its own entry alone
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
         self.of_operators: dict[str, Any] = {}
+        self._making = threading.RLock()  # guards `of_operators`
         self.pool = BufferPool(functools.partial(_ffi.pinned_memory, shards.primaries[0]) if self.accelerator else None)
         self.output_pool = BufferPool() if self.accelerator else self.pool  # users may keep outputs, and fork
         self.output_reuse = OutputReuse()
@@ -77,7 +78,7 @@ class RunResources:
     @property
     def calling(self) -> Node | None:
         """A node whose user function one of our threads is currently running, for messages."""
-        return next(iter(tuple(self._called.values())), None)
+        return next(iter(list(self._called.values())), None)
 
     def calls(self, node: Node | None):
         """Notes that this thread begins to run a node's user function; None: that it has ended."""
@@ -103,9 +104,10 @@ class RunResources:
 
     def resource(self, name: str, make: Callable[[], Any]) -> Any:
         """See `HostContext.resource`."""
-        if name not in self.of_operators:
-            self.of_operators[name] = make()
-        return self.of_operators[name]
+        with self._making:
+            if name not in self.of_operators:
+                self.of_operators[name] = make()
+            return self.of_operators[name]
 
     def close(self):
         """Releases threads, resources and memory for outputs."""

@@ -37,6 +37,7 @@ _loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA ker
 _oldest = 0.0  # compute capability of the oldest GPU that the CUDA module is compiled for
 _pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
+# Guards `_loaders`, `_loaded`, `_kernels` and `_libraries` while they are changed, and lets one thread at a time load kernels into GPUs.
 _loading = threading.Lock()
 
 
@@ -185,11 +186,14 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
     if platform not in _kernels:
         raise ValueError(f"platform must be {' or '.join(map(repr, _kernels))}, got {platform!r}")
     path = os.path.abspath(library)
-    if name in _kernels[platform]:
-        before = _libraries.get((platform, name), "jaxdali itself")
-        if path != before:
+    with _loading:
+        if name not in _kernels[platform]:
+            _register(name, path, platform)
+        elif path != (before := _libraries.get((platform, name), "jaxdali itself")):
             raise ValueError(f"there is a kernel {name!r} for the platform {platform!r} already, of {before}")
-        return
+
+
+def _register(name: str, path: str, platform: str):
     loaded = ctypes.CDLL(path)
     try:
         handler, connect = loaded[f"jaxdali_{name}"], loaded.jaxdali_connect

@@ -19,7 +19,7 @@ from .context import BuildContext, HostContext, LowerContext
 from .errors import ArgumentError
 from .values import Spec, Value
 
-_lock = threading.RLock()
+_lock = threading.RLock()  # guards which classes have been made dataclasses; making one makes its bases
 K = typing.TypeVar("K", bound="Operator")
 
 Names = Sequence[str] | None  # where the samples of a value came from, "" if it is not known; None: it is not known for any sample
@@ -94,9 +94,11 @@ class Operator:
         N = 1 if ctx is None else ctx.N
         if self.args.inputs:
             return Values(self.name, self.args, N, ctx, inputs)
-        if N not in self._same_for_all:
-            self._same_for_all[N] = Values(self.name, self.args, N)
-        return self._same_for_all[N]
+        same = self._same_for_all  # looked up once: two threads that use it first have a dictionary each
+        found = same.get(N)
+        if found is None:
+            found = same[N] = Values(self.name, self.args, N)
+        return found
 
     @functools.cached_property
     def _same_for_all(self) -> dict[int, Values]:

@@ -570,7 +570,7 @@ class ListSource(Source):
     def counts(self) -> Mapping[str, int]:
         total: Counter[str] = Counter()
         for records in {id(r): r for r in self._records}.values():
-            total.update(records.counts())
+            total.update(dict(records.counts()))  # a copy: requests that run may add a kind
         return total
 
     def close(self) -> None:

@@ -182,7 +182,7 @@ class Store:
     def __init__(self, settings: Storage | None = None):
         self.settings = settings or Storage()
         self.counts: collections.Counter[str] = collections.Counter()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `counts` and `_threads`
         self._threads: _Threads | None = None
         self._held: dict[ByteRange, Future[bytes]] = {}
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
@@ -317,8 +317,8 @@ class Store:
 
     def _submit(self, range: ByteRange) -> Future[bytes]:
         with self._lock:
-            self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
-        return self._threads.submit(self._fetch, range)
+            threads = self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
+        return threads.submit(self._fetch, range)
 
     def _ask(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
         """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries. Its threads end with the call."""
@@ -496,7 +496,7 @@ class _Threads:
         self._todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_threads` and `_open`
         self._open = 0  # requests that are not answered yet
 
     def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ._threads import check_pool
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards how many keys each generator has given
 
 
 class RNG:
@@ -32,9 +32,13 @@ class RNG:
     def key(self) -> jax.Array:
         """The next key."""
         check_pool()
+        return jax.random.fold_in(self._base, self._take(1))
+
+    def _take(self, keys: int) -> int:
+        """Counts keys as taken. Returns the number of the first."""
         with _lock:
-            number, self._taken = self._taken, self._taken + 1
-        return jax.random.fold_in(self._base, number)
+            number, self._taken = self._taken, self._taken + keys
+        return number
 
     @functools.cached_property
     def _base(self) -> jax.Array:

@@ -37,7 +37,7 @@ class RNG(_dynamic.random.RNG):
 
     def advance(self, n: int) -> None:
         """Leaves out `n` keys."""
-        self._taken += n
+        self._take(n)
 
     def get_state(self) -> str:
         """Where it is, as a text."""

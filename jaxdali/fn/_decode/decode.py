@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import threading
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -135,13 +136,16 @@ class _Refused:
     def __init__(self):
         self._digests: dict[int, set[int]] = {}  # by the size of the file
         self._count = 0  # number of files
+        self._lock = threading.Lock()  # guards both while a file is added
 
     def add(self, data: np.ndarray):
         """Adds a file, unless there are very many."""
-        digests, digest = self._digests.setdefault(data.size, set()), zlib.crc32(data.data)
-        if digest not in digests and self._count < self.MOST:
-            digests.add(digest)
-            self._count += 1
+        digest = zlib.crc32(data.data)
+        with self._lock:
+            digests = self._digests.setdefault(data.size, set())
+            if digest not in digests and self._count < self.MOST:
+                digests.add(digest)
+                self._count += 1
 
     def among(self, encoded: Packed) -> np.ndarray:
         """``bool[N]``: which samples are such files. Only files of a known length are compared."""

@@ -61,7 +61,7 @@ class _ArrayRecords(Records):
             sizes = _joined([np.diff(t.start, append=t.end) for t in tables])
             self.stored = BlockedRanges(files, file, _joined([t.start for t in tables]), sizes)
         self._decoded: collections.OrderedDict[int, list[memoryview]] = collections.OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_decoded`
         if op.group_by_length:
             self.lengths = self.sizes()
             self.digest += f", lengths {hashlib.sha256(self.lengths.tobytes()).hexdigest()[:16]}"
@@ -129,7 +129,8 @@ class _ArrayRecords(Records):
         return records
 
     def close(self) -> None:
-        self._decoded.clear()
+        with self._lock:
+            self._decoded.clear()
         super().close()
 
     @classmethod

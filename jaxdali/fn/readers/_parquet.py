@@ -31,7 +31,7 @@ class _Table:
         pa = import_pyarrow()
         assert files.sizes is not None
         path, size = files.path(i), files.sizes[i]
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # guards the file of the package
         self._path = None if is_url(path) else path
         self._stamp = self._stamped()
         self._file: Any = None
@@ -159,7 +159,7 @@ class _Rows(Records):
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
         self._decoded: collections.OrderedDict[int, tuple[int, list[Column], list[Any]]] = collections.OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_decoded` and `_reading`
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def __len__(self) -> int:
@@ -279,7 +279,8 @@ class _Rows(Records):
         return self._files.store.counts
 
     def close(self) -> None:
-        self._decoded.clear()
+        with self._lock:
+            self._decoded.clear()
         self._files.store.close()
 
 

@@ -91,7 +91,7 @@ def variables(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
     for cell in f.__closure__ or ():
         with contextlib.suppress(ValueError):  # still empty
             found.append((("cell", cell, None), cell.cell_contents))
-    found += [(("global", f.__globals__, n), f.__globals__[n]) for n in sorted(_names_in(f) & f.__globals__.keys())]
+    found += [(("global", f.__globals__, n), v) for n, v in sorted(_those(f.__globals__, _names_in(f)).items())]
     found += [(("item", f.__defaults__, i), v) for i, v in enumerate(f.__defaults__ or ())]
     found += [(("item", f.__kwdefaults__, k), v) for k, v in (f.__kwdefaults__ or {}).items()]
     return found
@@ -111,7 +111,7 @@ def _named_children(x: Any, names: set[str]) -> list[Any]:
     if isinstance(x, types.FunctionType):
         if not is_users(x):
             return []
-        unseen = [getattr(builtins, n) for n in _names_in(x).intersection(_UNSEEN) - x.__globals__.keys()]
+        unseen = [getattr(builtins, n) for n in _names_in(x).intersection(_UNSEEN) if n not in x.__globals__]
         return [v for _, v in variables(x)] + _imported(x) + unseen + list(vars(x).values())
     if isinstance(x, functools.partial):
         return [x.func, *x.args, *x.keywords.values()]
@@ -203,7 +203,12 @@ def attributes(x: Any) -> dict[str, Any]:
 
 def named(x: Any, names: set[str]) -> dict[str, Any]:
     """Those attributes of a class or module that a function names."""
-    return {n: vars(x)[n] for n in names & vars(x).keys()}
+    return _those(vars(x), names)
+
+
+def _those(of: Any, names: set[str]) -> dict[str, Any]:
+    """The entries of a namespace with these names. Each is looked up once, since other threads may add and remove some meanwhile."""
+    return {n: v for n in names if (v := of.get(n, _MISSING)) is not _MISSING}
 
 
 def is_cache(x: Any) -> bool:
@@ -214,11 +219,11 @@ _SAVED = (list, tuple, dict, set, frozenset, collections.deque, bytearray, np.nd
 
 
 def _items(x: Any) -> Any:
-    """What is in a container."""
+    """What is in a container: a copy, as other threads may change it meanwhile."""
     if isinstance(x, (dict, types.MappingProxyType)):
-        return x.values()
+        return list(x.values())
     if isinstance(x, (list, tuple, set, frozenset, collections.deque)):
-        return x
+        return list(x)
     return x.ravel() if isinstance(x, np.ndarray) and x.dtype == object else ()
 
 
@@ -226,7 +231,7 @@ def children(x: Any) -> Any:
     """What is in containers, users' objects and classes."""
     if users_object(x):
         return (*_items(x), *attributes(x).values(), type(x))
-    return vars(x).values() if isinstance(x, type) and is_users(x) else _items(x)
+    return list(vars(x).values()) if isinstance(x, type) and is_users(x) else _items(x)
 
 
 def walk(roots: list[Any], children: Callable[[Any], Any]) -> Iterator[Any]:
