@@ -160,7 +160,7 @@ class _Pool:
         self._workers = workers
         self._name = f"jaxdali-{secrets.token_hex(4)}"
         self._pickled = pickled
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_members`
         self._members = [self._member(i) for i in range(workers.num_workers)]
         starting = [m.starting for m in self._members]
         ray.wait(starting, num_returns=len(starting), timeout=min(_PATIENCE, workers.timeout))

@@ -256,7 +256,7 @@ class Capacities:
         self._present: dict[Any, int] = {}  # that of the last batch
         self._wanted: dict[Any, int] = {}  # that which the last batch would have got if all were ready
         self._wasted: list[Mapping[Any, int]] = []  # the needs of the last batches, if they were far smaller than their sets
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards changes; a set that was made never changes
 
     def get(self, key: Any) -> int:
         """The capacity for the last batch, 0 before the first."""
@@ -364,7 +364,7 @@ class BufferPool:
         self._pinned = pinned
         self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
         self._asked = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_free` and `_asked`, but not what the deques hold
 
     def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
         """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any more."""

@@ -14,7 +14,7 @@ import numpy as np
 from .storage import Path, is_url, plain
 
 _open: weakref.WeakValueDictionary[str, Lmdb] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards `_open`: the package refuses to open a database twice
 
 
 class Lmdb:

@@ -52,7 +52,8 @@ class _Reshuffled:
     """The orders of a list that is shuffled again before each epoch, starting from the order before, as DALI shuffles file names."""
 
     def __init__(self, n: int, seed: int):
-        self._n, self._seed, self._lock = n, seed % 2**64, threading.Lock()
+        self._n, self._seed = n, seed % 2**64
+        self._lock = threading.Lock()  # guards the epoch and its order
         self._restart()
 
     def _restart(self):

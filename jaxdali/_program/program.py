@@ -39,8 +39,8 @@ class Program:
 
 
 _programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
-_programs_lock = threading.Lock()
 _capacities: dict[Any, Capacities] = {}
+_programs_lock = threading.Lock()  # guards both
 TIME_UNIT = 1e-7  # seconds
 MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports
 MAX_PROGRAMS = 256  # beyond this, the least recently used ones are dropped

@@ -10,7 +10,10 @@ from .._batch.batch import Batch
 
 
 class ExclusiveUse:
-    """A lock for objects that several threads may use, one at a time. A forked process lacks our threads, so there it raises an error."""
+    """A lock for objects that several threads may use, one at a time, see Note [Shared by threads].
+
+    A forked process lacks our threads, so there it raises an error.
+    """
 
     def __init__(self, what: str):
         self._what = what

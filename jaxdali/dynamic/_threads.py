@@ -10,7 +10,7 @@ from .._core.system import available_cpus, names_of_threads
 
 SHARED = 0  # id of the pool, in every process: programs that are kept on disk hold it
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards the numbers below, and which pool is the shared one
 _number: int | None = None
 _process: int | None = None  # in which the pool was made
 _ran_jax: int | None = None  # the process that forked, and had run JAX before

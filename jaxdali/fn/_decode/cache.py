@@ -56,7 +56,7 @@ class ImageCache:
         self._images: collections.OrderedDict[Any, np.ndarray] = collections.OrderedDict()
         self._smallest: list[tuple[int, int, Any]] = []  # heap of size, number and key, if smaller images are dropped
         self._number = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards everything here
         self.nbytes = 0
 
     def get(self, key: Any) -> np.ndarray | None:
@@ -121,8 +121,8 @@ class CacheUse:
         return {"hits": self._hits, "misses": self._misses, "bytes": self.cache.nbytes}
 
 
-_lock = threading.Lock()
 _caches: weakref.WeakValueDictionary[CacheOptions, ImageCache] = weakref.WeakValueDictionary()
+_lock = threading.Lock()  # guards `_caches`
 
 
 def digest(encoded: np.ndarray) -> bytes:

@@ -50,7 +50,7 @@ class Decoder:
 
 
 _decoders: tuple[Decoder, ...] = ()  # the one that is asked first comes first
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards changes of `_decoders`; readers get the tuple of one moment
 
 
 def register_decoder(matches: Callable[[bytes], Any], decode: Callable[[bytes], Any], *, name: str | None = None) -> None:

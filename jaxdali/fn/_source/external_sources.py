@@ -444,7 +444,7 @@ class FedSource(_Base):
         self._last: list[Any] = [None] * len(ops)
         self._repeated = False  # whether the last batch was a repetition
         self._layout = ""
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # guards the queues, the layout and `_closed`
         self._closed = False
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:

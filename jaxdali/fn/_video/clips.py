@@ -90,7 +90,7 @@ class Indices:
     """The indices that a process has made, by path and time of the last change; `Storage.cache_dir` keeps them for other processes."""
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_made`
         self._made: OrderedDict[Any, VideoIndex] = OrderedDict()
 
     def of(self, files: Files, i: int) -> VideoIndex:

@@ -625,7 +625,7 @@ class OpenVideos:
 
     def __init__(self, most: int = 64, bytes: int = 256 << 20):
         self._most, self._bytes = most, bytes
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_idle` and `_number`
         self._idle: OrderedDict[int, tuple[Any, Decoder, Pixels]] = OrderedDict()  # the one that was used last is the last
         self._number = 0
 

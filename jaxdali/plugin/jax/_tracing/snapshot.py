@@ -37,7 +37,7 @@ class NotFaithful(Exception):
 
 
 _trying = threading.local()
-_text_lock = threading.RLock()
+_text_lock = threading.RLock()  # guards the methods of tracers that `no_text` replaces
 
 
 @contextlib.contextmanager
