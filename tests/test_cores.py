@@ -21,6 +21,7 @@ def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0, read=0.0):
         (batch(30.0, [1.0] * 64), 64, {"launches": 3, "slots": 4}, 30.0),  # the producing thread
         (Made([Work(0.0, [30.0])], [Work(0.0, [20.0])], [Work(0.0)], [Work(0.0, [1.0] * 64)], [Work(0.0)], [Work(0.0)]), 64, {}, 30.0),
         (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4}, 40.0),  # the interpreter's lock
+        (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4, "lock": False}, 20.0),  # without it
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 1}, 40.0),  # threads wait for the slowest task
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 2}, 22.0),  # or begin the next batch
         (batch(0.0, [40.0], dispatch=10.0), 8, {"launches": 1}, 50.0),  # one batch after another

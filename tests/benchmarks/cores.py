@@ -11,7 +11,7 @@ these, and of XLA's threads around them. The replay knows:
   depth of the queue together. Where an iterator has so many threads that it reads in a thread of its own, that reads one batch more;
 * the native threads' queue: a thread takes the next task of the first job that has one left, jobs of the producing thread first;
   the thread that brings a job works on it, too;
-* the interpreter's lock: of the threads in Python, one goes on;
+* the interpreter's lock: of the threads in Python, one goes on. A free-threaded Python has no lock: all of them go on;
 * cores: if more threads can run than there are cores, they share them evenly.
 
 The serial work is what it costs on one core beside decoding: between two batches its threads sleep, and wake with cold caches. On many
@@ -23,7 +23,8 @@ large images are cut into strips for threads that are idle. So it says which lim
 
 The first table compares predictions with measured runs, for as many cores as the machine has; the runs take turns. In the second one
 `efficiency` is the throughput by that of one core times the cores, and the other columns are shares of the time: how busy the cores were,
-how long a thread in Python held the lock, and how long the producing thread worked or waited for the tasks that it had brought.
+how long a thread in Python held the lock, and how long the producing thread worked or waited for the tasks that it had brought. The last
+two columns are the efficiency and the limit without the lock.
 With `--dali-python`, the interpreter of an environment that has DALI, a third one has the CPU time of each of DALI's threads.
 """
 
@@ -136,6 +137,7 @@ class Simulator:
       slots: batches that may be made and not taken; None: as that iterator.
       aside: whether a thread of its own reads one batch ahead; None: as that iterator.
       urgent: whether the producing thread's jobs are put before others in the queue.
+      lock: whether the interpreter has one.
     """
 
     def __init__(
@@ -146,11 +148,12 @@ class Simulator:
         slots: int | None = None,
         aside: bool | None = None,
         urgent: bool = True,
+        lock: bool = True,
     ):
         self._aside = cores >= MANY_THREADS if aside is None else aside
         launches = launches_on_cpu(cores) if launches is None else launches
         slots = DEPTH + max(1, launches - 1) if slots is None else slots
-        self._made, self._cores, self._launches, self._slots, self._urgent = made, cores, launches, slots, urgent
+        self._made, self._cores, self._launches, self._slots, self._urgent, self._lock = made, cores, launches, slots, urgent, lock
         self._workers = [Thread("pool") for _ in range(cores - 1)]
         self._resting = list(self._workers)
         self._producing = Thread("produce")
@@ -176,13 +179,14 @@ class Simulator:
         self._begin_batches()
         while any(self._ends.values()):
             native, python = len(self._ends["native"]), len(self._ends["python"])
-            running = native + min(1, python)  # of the threads in Python one goes on
+            going = min(1, python) if self._lock else python
+            running = native + going
             share = min(1.0, self._cores / running)
-            rate = {"native": share, "python": share / max(1, python)}
+            rate = {"native": share, "python": share * going / max(1, python)}
             passed = min((ends[0][0] - self._clock[k]) / rate[k] for k, ends in self._ends.items() if ends)
             now += passed
             self.busy["cores"] += passed * min(running, self._cores) / self._cores
-            self.busy["interpreter"] += passed * min(1, python)
+            self.busy["interpreter"] += passed * min(1, python) * self._lock
             self.busy["producing"] += passed * (not self._producing.idle)
             for kind in self._clock:
                 self._clock[kind] += passed * rate[kind]
@@ -517,14 +521,16 @@ def main():
         len(rounds) // 2
     ]
     print(f"\n{of_recorded(made, args.batch)}\n")
-    print("| cores | images/s | efficiency | cores busy | in Python | producing | bound by |\n|--:|--:|--:|--:|--:|--:|---|")
+    print("| cores | images/s | efficiency | cores busy | in Python | producing | bound by | free-threaded | bound by |")
+    print("|--:|--:|--:|--:|--:|--:|---|--:|---|")
     if args.serial is not None:
         made = with_serial(made, args.serial * args.batch / US)
     one = replay(made, 1, **options).speed
     for t in args.cores:
         r = replay(made, t, **options)
         shares = " | ".join(f"{x:.2f}" for x in (r.speed / one / t, r.cores, r.interpreter, r.producing))
-        print(f"| {t} | {1e9 * args.batch * r.speed:.0f} | {shares} | {r.bound} |")
+        free = replay(made, t, lock=False, **options)
+        print(f"| {t} | {1e9 * args.batch * r.speed:.0f} | {shares} | {r.bound} | {free.speed / one / t:.2f} | {free.bound} |")
     if of_dali:
         print(f"\nDALI's threads, us of CPU an image: {', '.join(f'{x:.1f}' for x in of_dali if x >= 0.1)}")
 
