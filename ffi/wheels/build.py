@@ -5,7 +5,7 @@
     --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead; JAXDALI_CUDA_REAL=90 in the
             environment compiles them for one kind of GPU only
     PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the stable ABI, which all
-            newer ones run. By default those that are found on PATH or by pyenv.
+            newer ones run, except free-threaded ones: 3.14t makes one of its own, too. By default those that are found on PATH or by pyenv.
 
 The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for another architecture
 without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and names the platform. Needs `nasm` for
@@ -56,19 +56,17 @@ done
 
 
 def find_pythons() -> list[str]:
-    """One CPython 3.11 and the newest of those that build for the stable ABI."""
+    """One CPython 3.11, the newest of those that build for the stable ABI, and a free-threaded 3.14."""
     found = {}
-    roots = [pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"]
-    for minor in (11, 12, 13, 14):
-        candidates = [*(sorted(path.glob(f"3.{minor}.*/bin/python")) for path in roots if path.exists())]
-        named = shutil.which(f"python3.{minor}")
-        for python in [*(str(p) for paths in candidates for p in paths), *([named] if named else [])]:
-            check = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED'))"
-            got = subprocess.run([python, "-c", check], capture_output=True, text=True).stdout.split()
-            if got in ([f"3.{minor}", "None"], [f"3.{minor}", "0"]):
-                found[minor] = python
+    root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    for version in ("3.11", "3.12", "3.13", "3.14", "3.14t"):
+        named = shutil.which(f"python{version}")
+        for python in [*sorted(root.glob(f"{version.rstrip('t')}.*/bin/python")), *([named] if named else [])]:
+            if version_of(python) == version.replace(".", ""):
+                found[version] = str(python)
                 break
-    return [found[minor] for minor in sorted(found) if minor == 11] + [found[minor] for minor in sorted(found) if minor > 11][-1:]
+    stable = [found[version] for version in ("3.14", "3.13", "3.12") if version in found][:1]
+    return [*(found[v] for v in ("3.11",) if v in found), *stable, *(found[v] for v in ("3.14t",) if v in found)]
 
 
 def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pathlib.Path:
@@ -103,9 +101,10 @@ def create_environment(folder: pathlib.Path, packages: list[str], python: str = 
     return folder / "bin"
 
 
-def version_of(python: pathlib.Path) -> str:
-    """Such as "311"."""
-    return subprocess.check_output([python, "-c", "import sys; print('%d%d' % sys.version_info[:2])"], text=True).strip()
+def version_of(python: pathlib.Path | str) -> str:
+    """Such as "311", or "314t" for a free-threaded one; "" for what does not run."""
+    check = "import sys, sysconfig; print('%d%d' % sys.version_info[:2] + 't' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+    return subprocess.run([python, "-c", check], capture_output=True, text=True).stdout.strip()
 
 
 def build_wheel(
