@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import threading
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +24,8 @@ from jaxdali.plugin.jax.fn import jax_function
 
 def at_once(work, arguments):
     """The results of calls that begin together, each in a thread of its own; exceptions count as results."""
-    results, start = [None] * len(arguments), threading.Barrier(len(arguments))
+    start = threading.Barrier(len(arguments))
+    results: list[Any] = [None] * len(arguments)
 
     def run(i):
         start.wait()
