@@ -228,7 +228,8 @@ class _Worker:
 
     def request(self, items: list[Item]):
         self.requests.append(items)
-        self.connection.send(items)
+        # Not by `send`, whose view of a BytesIO the traceback of an error keeps: Python 3.12.1 crashes where it collects a cycle with one.
+        self.connection.send_bytes(pickle.dumps(items))
 
     def descriptor(self) -> int:
         """The descriptor that follows an answer. Raises OSError if there is none."""
