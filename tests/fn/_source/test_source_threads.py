@@ -114,6 +114,7 @@ def test_a_source_runs_under_the_settings_of_its_thread():
             next(it)
             assert [s[0] for s in seen] == ["float64"] * 2
     pipe.close()
+    connection.close()
 
 
 def test_parallel_sources_run_in_threads_of_ours_under_the_settings_of_who_made_the_pipeline():
