@@ -85,6 +85,8 @@ def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pa
         script.write_text(f'#!/bin/sh\n{filters}exec "{python}" -m ziglang {program} {options} "$@"\n')
         script.chmod(0o755)
         lines.append(f"set(CMAKE_{variable} {script})")
+    # With a toolchain CMake finds the headers of a free-threaded Python only if nobody asks for its ABI, as scikit-build-core does.
+    lines.append("unset(Python_FIND_ABI CACHE)")
     if arch != "x86_64":
         lines.append("set(CMAKE_CROSSCOMPILING_EMULATOR /bin/false)")
     locate = "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / 'lib' / 'libcxx' / 'LICENSE.TXT')"
