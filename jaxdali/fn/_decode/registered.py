@@ -66,8 +66,9 @@ def register_decoder(matches: Callable[[bytes], Any], decode: Callable[[bytes], 
     by rounding and saturation. If the first batch has no such sample, images are decoded as usual, and later samples that match must be
     8-bit images. Windows of a volume are windows of each of its slices.
 
-    Both functions are called in `num_threads` threads at the same time. Only work that releases the interpreter's lock (GIL), as NumPy and
-    many libraries do, uses several cores. Any exception that `decode` raises is a `SampleError` of its sample, which names the file.
+    Both functions are called in `num_threads` threads at the same time. Where the interpreter has a lock (GIL), only work that releases it,
+    as NumPy and many libraries do, uses several cores; a free-threaded Python has none. Any exception that `decode` raises is a
+    `SampleError` of its sample, which names the file.
 
     Args:
       matches: whether some bytes, a whole file, are of the format; should look at their beginning only.

@@ -81,11 +81,11 @@ def external_source(
     A source is called in the thread that calls ``next()`` or `run` (or `build`, for the first batch), under its JAX settings, and
     `prefetch_queue_depth` batches ahead, as in DALI. Its objects may belong to that thread, but its time adds to the training loop. With
     ``parallel=True``, it is called in background threads of this process beside the loop, under the JAX settings of the thread that made
-    the iterator or built the pipeline. This suits sources that wait, or that work in libraries which release the GIL. For example, with
-    batches of 32 images (4.8 MB), a loop of 40 ms and 2 cores, ``next()`` takes 3 ms to fetch a batch from memory, and 0.2 ms with
-    ``parallel=True``; for samples that wait 1 ms each, it takes 46 ms, 7.5 ms with ``parallel=True``, and 0.2 ms with ``py_num_workers=4``
-    in addition. The first item determines the types, so the thread that builds the pipeline asks for it. Differs from DALI: no processes
-    are started, so results are not copied between processes.
+    the iterator or built the pipeline. This suits sources that wait, or that work in libraries which release the GIL, and on free-threaded
+    Python all. For example, with batches of 32 images (4.8 MB), a loop of 40 ms and 2 cores, ``next()`` takes 3 ms to fetch a batch from
+    memory, and 0.2 ms with ``parallel=True``; for samples that wait 1 ms each, it takes 46 ms, 7.5 ms with ``parallel=True``, and 0.2 ms
+    with ``py_num_workers=4`` in addition. The first item determines the types, so the thread that builds the pipeline asks for it. Differs
+    from DALI: no processes are started, so results are not copied between processes.
 
     When a checkpoint is resumed, a callable that takes an index continues with the right index. A source with methods ``get_state`` and
     ``set_state`` (a callable, the object whose method it is, an iterable, or its iterators) continues where it was: the checkpoint holds
