@@ -64,7 +64,7 @@ class Compilation(Thread):
                     self._compile()
                 self.succeeded = True
             except Exception as e:  # the batch that needs the program compiles it again, and raises
-                _log.debug("a program could not be compiled ahead: %s: %s", type(e).__name__, e)
+                _log.debug("a program could not be compiled ahead: %s: %s", type(e).__name__, str(e))
 
     def cancel(self) -> bool:
         """Keeps the thread from compiling. Returns False if it has begun to."""

@@ -226,7 +226,7 @@ class TraceableFunction(_Function, ProgramOperator):
             if self.jit:
                 raise OperatorError(self.name, ctx.where, f"{describe(self.function)} can't be traced (jit=True): {e}") from e
             _log.warning(
-                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s", describe(self.function), ctx.where, e
+                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s", describe(self.function), ctx.where, str(e)
             )
             return eager(False)
         outputs = [
@@ -375,7 +375,7 @@ class _Calls:
             if self._forced:
                 raise OperatorError(_Function.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}") from e
             self.jit = False
-            _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._where, e)
+            _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._where, str(e))
             return None
         self.jit = True
         shapes = len({shapes for _, shapes in self._programs})
