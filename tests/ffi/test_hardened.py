@@ -65,7 +65,7 @@ file(WRITE "${CMAKE_BINARY_DIR}/fortify" "${JAXDALI_FORTIFY}")
 @needs_cmake
 def test_bundled_codecs_are_hardened_as_well(tmp_path):
     tarballs = []
-    for kind, name in (("JPEG", "jpeg"), ("PNG", "png16"), ("ZLIB", "z")):
+    for kind, name in (("JPEG", "jpeg"), ("PNG", "png16"), ("ZLIB", "z"), ("DEFLATE", "deflate"), ("WEBP", "webpdecoder")):
         folder = tmp_path / name
         folder.mkdir()
         (folder / f"{name}.c").write_text(SOURCE.replace("NAME", name))
@@ -81,8 +81,14 @@ def test_bundled_codecs_are_hardened_as_well(tmp_path):
     assert built.returncode == 0, built.stdout + built.stderr
     level = int((build / "fortify").read_text())
     assert level in (2, 3)
-    for library in ("jaxdali_libjpeg/lib/libjpeg.a", "jaxdali_libpng/lib/libpng16.a", "jaxdali_zlib/lib/libz.a"):
-        symbols = readelf(build / "codecs" / library, "--symbols")
+    for library in (
+        "libjpeg/lib/libjpeg",
+        "libpng/lib/libpng16",
+        "zlib/lib/libz",
+        "libdeflate/lib/libdeflate",
+        "libwebp/lib/libwebpdecoder",
+    ):
+        symbols = readelf(build / "codecs" / f"jaxdali_{library}.a", "--symbols")
         assert "__stack_chk_fail" in symbols
         assert "__memcpy_chk" in symbols
 
