@@ -16,6 +16,7 @@ if not list((ROOT / "jaxdali").glob("_cpu*.so")):
 
 os.environ.setdefault("JAXDALI_TRACEBACK", "full")  # who works on the package wants to see its frames
 
+import counts  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -29,6 +30,14 @@ with contextlib.suppress(ImportError):  # where golden cases alone are run, emul
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(autouse=True)
+def own_threads():
+    """The package's threads that the test starts. None outlives it: it would compile, allocate and open files during the next ones."""
+    threads = counts.Threads()
+    yield threads
+    threads.end()
 
 
 @pytest.fixture(scope="module")

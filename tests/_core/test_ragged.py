@@ -1,5 +1,6 @@
 """Samples of a ragged batch on a device."""
 
+import counts
 import jax
 import ml_dtypes
 import numpy as np
@@ -31,23 +32,14 @@ def test_samples_of_many_shapes_compile_nothing(dtype, dlpack_of_cuda):
     offsets, elements = plan_offsets(shapes, 1)
     flat = rng.integers(0, 2 if dtype is np.bool_ else 100, elements + ALIGNMENT).astype(dtype)
     want = [flat[o * ALIGNMENT :][: s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)]
-    compiled: list[str] = []
-
-    def listener(event: str, duration: float, **kwargs):
-        if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(event)
-
     with jax.enable_x64(True):
         data = jax.device_put(flat, jax.devices()[1])
     batch = TensorListGPU(DeviceSamples(data, offsets, shapes))
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
+    with counts.compilations() as compiled:
         made = [batch.at(i) for i in range(len(shapes))]
         copied = batch.as_cpu()
         iterated = [np.asarray(x.as_cpu()) for x in batch]
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
-    assert compiled == []
+    assert not compiled
     address, size = data.unsafe_buffer_pointer(), data.nbytes
     del data
     for i, x in enumerate(want):

@@ -3,7 +3,6 @@
 import http.server
 import logging
 import threading
-import time
 import traceback
 from typing import ClassVar
 
@@ -73,9 +72,6 @@ def server(monkeypatch):
     made.shutdown()
     made.server_close()
     thread.join()
-    until = time.monotonic() + 5
-    while any(t.name == "jaxdali-storage" for t in threading.enumerate()) and time.monotonic() < until:
-        time.sleep(0.01)
 
 
 WAYS = {

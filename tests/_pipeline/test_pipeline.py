@@ -5,7 +5,6 @@ import gc
 import pickle
 import subprocess
 import sys
-import threading
 
 import jax
 import numpy as np
@@ -89,21 +88,17 @@ def test_end_of_data_and_reset():
     pipe.close()
 
 
-def running():
-    """The threads there are, without those of pipelines that earlier tests left to the garbage collector."""
-    gc.collect()
-    return set(threading.enumerate())
+MAKING = ("jaxdali-produce", "jaxdali-check")  # the threads that make batches
 
 
 @pytest.mark.parametrize(
     "options",
     [{"exec_pipelined": False, "exec_async": False}, {"prefetch_queue_depth": 5}, {"prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}}],
 )
-def test_execution_options_change_no_values(options):
-    before = running()
+def test_execution_options_change_no_values(options, own_threads):
     pipe = numbers(**options)
     assert [values(pipe.run()) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    assert len(running() - before) == (0 if "exec_async" in options else 2)
+    assert len(own_threads(*MAKING)) == (0 if "exec_async" in options else 2)
     pipe.close()
 
 
@@ -120,7 +115,7 @@ def test_closed_pipelines_say_so(options, runs):
             pipe.run()
 
 
-def test_close_of_an_iterator_whose_thread_waits_for_data():
+def test_close_of_an_iterator_whose_thread_waits_for_data(own_threads):
     pipe = Pipeline(batch_size=1)
     with pipe:
         pipe.set_outputs(fn.external_source(name="x", blocking=True))
@@ -129,13 +124,13 @@ def test_close_of_an_iterator_whose_thread_waits_for_data():
     assert next(it)["x"].tolist() == [1]
     pipe.feed_input("x", np.int32([2]))
     assert next(it)["x"].tolist() == [2]
-    before = running()
+    assert len(own_threads(*MAKING)) == 2
     it.close()
-    assert len(before - running()) == 2
+    assert not own_threads(*MAKING)
 
 
 @pytest.mark.parametrize("kind", ["callable", "generator", "index"])
-def test_build_before_an_iterator_loses_nothing(kind):
+def test_build_before_an_iterator_loses_nothing(kind, own_threads):
     """DALI's older examples do this. Questions about readers also come before the iterator."""
     items = iter(range(100))
 
@@ -145,10 +140,9 @@ def test_build_before_an_iterator_loses_nothing(kind):
 
     sources = {"callable": lambda: np.full(2, next(items), np.int32), "generator": generator(), "index": lambda i: np.full(2, i, np.int32)}
     pipe = pipeline_def(lambda: fn.external_source(source=sources[kind]))(batch_size=2)
-    before = running()
     pipe.build()
     assert pipe.epoch_size() == {}
-    assert running() == before
+    assert not own_threads()
     with DALIGenericIterator(pipe, ["x"]) as it:
         assert [next(it)["x"].tolist() for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
     with pytest.raises(RuntimeError, match="in use"):
@@ -288,15 +282,15 @@ def test_seed_decides_random_numbers():
     assert run() != run()
 
 
-def test_no_thread_outlives_its_pipeline():
-    before = running()
+def test_no_thread_outlives_its_pipeline(own_threads):
     pipes = [numbers() for _ in range(3)]
     for p in pipes:
         p.run()
-    assert len(running() - before) == 6
+    assert len(own_threads(*MAKING)) == 6
     pipes[0].close()
     del p, pipes
-    assert running() == before
+    gc.collect()
+    assert not own_threads(*MAKING)
 
 
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("raise ValueError", 1), ("sys.exit(3)", 3)])

@@ -1,14 +1,12 @@
 """Programs are compiled ahead of the batches that need them, in a thread of their own, and stored where the user wants it."""
 
-import collections
-import contextlib
 import math
 import os
 import subprocess
 import sys
 import threading
-import time
 
+import counts
 import jax
 import numpy as np
 import pytest
@@ -22,30 +20,10 @@ from jaxdali._program.ahead import Compilation
 from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 
-COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-@contextlib.contextmanager
-def compilations():
-    """Counts the compilations of XLA programs, by the names of the threads."""
-    seen = collections.Counter()
-
-    def listener(event: str, duration: float, **kwargs):
-        if event == COMPILED:
-            seen[threading.current_thread().name] += 1
-
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
-
 
 def wait():
     """Waits until everything that was asked for is compiled."""
-    end = time.monotonic() + 60
-    while any(isinstance(thread, Compilation) for thread in threading.enumerate()) and time.monotonic() < end:
-        time.sleep(0.002)  # a thread that is just being started can't be joined
+    assert counts.until(lambda: not any(isinstance(thread, Compilation) for thread in threading.enumerate()), 60)
 
 
 def grown(sizes, define, samples=2, **arguments):
@@ -67,7 +45,7 @@ SIZES = [50 + 2 * i for i in range(100)]  # 23 times the pixels at the end
 @pytest.mark.parametrize("statistics", [False, True])
 def test_batches_that_grow_find_their_programs_compiled(statistics):
     pipe = grown(SIZES, lambda x: fn.gaussian_blur(x, window_size=3 + 2 * statistics) * 2 + 1, enable_statistics=statistics)
-    with compilations() as seen:
+    with counts.compilations() as seen:
         for size in SIZES:
             (out,) = pipe.run()
             wait()
@@ -95,7 +73,7 @@ def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     def images(num_shards=1, shard_id=0):
         return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
 
-    with compilations() as seen, images(batch_size=2 * devices, num_threads=1, prefetch_queue_depth=1) as it:
+    with counts.compilations() as seen, images(batch_size=2 * devices, num_threads=1, prefetch_queue_depth=1) as it:
         for _ in sizes + last:
             np.testing.assert_array_equal(next(it)["x"][1], np.full((4, 4, 1), 2))
             wait()
@@ -114,7 +92,7 @@ def test_programs_after_a_value_that_the_host_needs():
         return fn.slice(y, fn.reductions.min(y, axes=[0, 1]), [20], axes=[0], normalized_anchor=False, normalized_shape=False) + 1
 
     pipe = grown(SIZES, define)
-    with compilations() as seen:
+    with counts.compilations() as seen:
         for size in SIZES:
             (out,) = pipe.run()
             wait()
@@ -132,7 +110,7 @@ def test_programs_of_several_devices():
     def images(num_shards=1, shard_id=0):
         return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
 
-    with compilations() as seen, images(batch_size=8, num_threads=1, prefetch_queue_depth=1) as it:
+    with counts.compilations() as seen, images(batch_size=8, num_threads=1, prefetch_queue_depth=1) as it:
         for _ in range(90):
             batch = next(it)["x"]
             wait()
@@ -143,11 +121,11 @@ def test_programs_of_several_devices():
 
 def test_a_script_that_takes_one_batch_compiles_one_program():
     """Although an iterator makes others ahead."""
-    with compilations() as seen:
+    with counts.compilations() as seen:
         with grown([60] * 9, lambda x: x * 3, exec_pipelined=True, exec_async=True, prefetch_queue_depth=2) as pipe:
             pipe.run()
         wait()
-    assert sum(seen.values()) == 1
+    assert seen.total() == 1
 
 
 def photos(rng, samples):
@@ -258,7 +236,7 @@ def test_a_program_that_can_not_be_compiled_ahead_is_compiled_when_it_is_needed(
 
     monkeypatch.setattr("jaxdali._batch.ahead.Compilation", Failing)
     pipe = grown(SIZES, lambda x: x * 7)
-    with compilations() as seen:
+    with counts.compilations() as seen:
         for size in SIZES[::10]:
             (out,) = pipe.run()
             wait()

@@ -1,12 +1,11 @@
 """Pipelines lower to jitted computations: what is in the programs, and how often they are compiled."""
 
-import contextlib
 import functools
 import gc
 import math
 import re
-import threading
 
+import counts
 import jax
 import numpy as np
 import pytest
@@ -19,22 +18,6 @@ from jaxdali._program.operands import Operands
 from jaxdali.plugin.jax import data_iterator
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast")
-
-
-@contextlib.contextmanager
-def compilations():
-    """The threads that compile XLA programs, once for each program."""
-    seen = []
-
-    def listener(event: str, duration: float, **kwargs):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(threading.current_thread().name)
-
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
-        yield seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +67,17 @@ def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     rng = np.random.default_rng(6)
     files = [spread[i] for i in rng.integers(0, len(spread), 2000)]
     make = functools.partial(data_iterator(definition, ["images", "labels"], reader_name="reader"), batch_size=8, fuse=False)
-    with compilations() as seen, make(files, seed=1) as it:
+    with counts.compilations() as seen, make(files, seed=1) as it:
         count = sum(1 for _ in it)
         lowered = it.lower()
     assert count == 250
-    assert 1 <= len(seen) <= 12
+    assert 1 <= seen.total() <= 12
     # Capacity of the decoded images of the last batch, against its need and the largest batch's.
     sizes = {f: pixels(f) for f in set(files)}
     needs = [sum(-(-sizes[f] // 64) * 64 for f in files[i : i + 8]) for i in range(0, 2000, 8)]
     capacity = max(s.shape[0] for s in custom_call_results(lowered, "jaxdali_decode"))
     assert needs[-1] <= capacity <= max(2 * max(needs), LEAST_ROOMY + ALIGNMENT)
-    with compilations() as seen, make(files[::-1], seed=2) as it:
+    with counts.compilations() as seen, make(files[::-1], seed=2) as it:
         assert sum(1 for _ in it) == 250
     assert set(seen) <= {"jaxdali-compile"}  # no batch waits; what the first iterator's end has cancelled may be compiled ahead
 
@@ -117,11 +100,11 @@ def test_decode_only_at_batch_size_one_compiles_by_capacity_not_by_shape(spread)
         return fn.decoders.image(jpegs)
 
     pipe = decode()
-    with compilations() as seen:
+    with counts.compilations() as seen:
         shapes = {pipe.run()[0].shape()[0] for _ in range(len(spread))}
     pipe.close()
     assert len(shapes) > 60
-    assert len(seen) <= 8
+    assert seen.total() <= 8
 
 
 def test_definition_is_traced_once_per_shard(spread):

@@ -22,7 +22,7 @@ def interrupts():
 
 def slow(release):
     def source():
-        release.wait(20)
+        release.wait(60)
         return [np.zeros(2, np.uint8)]
 
     return source
@@ -55,7 +55,7 @@ def begin(x):
 
 def collect_and_wait(held):
     held.clear()
-    time.sleep(10)
+    time.sleep(30)
 
 
 @pytest.mark.parametrize("make", [made_by_iterator, made_by_pipeline])
@@ -73,13 +73,10 @@ def test_an_interrupt_of_a_finalizer_is_not_lost(make):
         del x
         with pytest.raises(KeyboardInterrupt):
             collect_and_wait(held)
+        assert time.monotonic() - start < 20
     finally:
         release.set()
         timer.join()
-    assert time.monotonic() - start < 5
-    until = time.monotonic() + 10
-    while [t for t in threading.enumerate() if t.name in ("jaxdali-close", "jaxdali-produce")] and time.monotonic() < until:
-        time.sleep(0.01)
 
 
 @pytest.fixture

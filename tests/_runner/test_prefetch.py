@@ -19,7 +19,7 @@ from jaxdali._runner.shutdown import close_aside
 from jaxdali.plugin.jax import data_iterator
 
 
-def test_garbage_collected_in_a_producing_thread():
+def test_garbage_collected_in_a_producing_thread(own_threads):
     """Two iterators are garbage-collected in a thread that makes batches; the thread must not wait for itself."""
 
     def make(source):
@@ -29,7 +29,6 @@ def test_garbage_collected_in_a_producing_thread():
 
         return define(batch_size=2)
 
-    before = set(threading.enumerate())
     other = [make(lambda: np.zeros(3, np.uint8))]
     other[0].itself = other[0]  # only the garbage collector frees it
     dropped, collected = threading.Event(), threading.Event()
@@ -48,10 +47,7 @@ def test_garbage_collected_in_a_producing_thread():
     next(iterator)
     del iterator
     assert collected.wait(10)
-    for thread in set(threading.enumerate()) - before:
-        gc.collect()
-        thread.join(10)
-        assert not thread.is_alive()
+    own_threads.end()
 
 
 def test_collected_in_a_thread_of_a_source():

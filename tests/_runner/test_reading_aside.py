@@ -2,10 +2,10 @@
 
 import gc
 import threading
-import time
 import traceback
 from typing import ClassVar
 
+import counts
 import numpy as np
 import pytest
 
@@ -52,13 +52,6 @@ def numbers(*, missing: int = -1, seed: int = -1, random_shuffle: bool = False, 
     ...
 
 
-@pytest.fixture
-def threads():
-    """Those that read which have begun since."""
-    before = set(threading.enumerate())
-    return lambda: [t for t in set(threading.enumerate()) - before if t.name == "jaxdali-read"]
-
-
 def iterator_of(**arguments):
     @data_iterator(output_map=["x"], reader_name="reader", repeat=True)
     def define():
@@ -68,10 +61,10 @@ def iterator_of(**arguments):
 
 
 @pytest.mark.parametrize("collected", [False, True])
-def test_the_thread_ends(threads, collected):
+def test_the_thread_ends(own_threads, collected):
     iterator = iterator_of()
     next(iterator)
-    (thread,) = threads()
+    (thread,) = own_threads("jaxdali-read")
     if collected:
         del iterator
         gc.collect()
@@ -81,7 +74,7 @@ def test_the_thread_ends(threads, collected):
     assert not thread.is_alive()
 
 
-def test_the_thread_ends_at_the_end_of_the_data(threads):
+def test_the_thread_ends_at_the_end_of_the_data(own_threads):
     """While it waits for the next epoch."""
 
     @data_iterator(output_map=["x"], reader_name="reader")
@@ -90,14 +83,14 @@ def test_the_thread_ends_at_the_end_of_the_data(threads):
 
     with define(batch_size=5, num_threads=MANY_THREADS) as iterator:
         assert len(list(iterator)) == 2
-        (thread,) = threads()
+        (thread,) = own_threads("jaxdali-read")
         iterator.reset()
         assert len(list(iterator)) == 2
-        assert threads() == [thread]
+        assert own_threads("jaxdali-read") == [thread]
     assert not thread.is_alive()
 
 
-def test_functions_of_the_user_are_called_where_they_were(threads):
+def test_functions_of_the_user_are_called_where_they_were(own_threads):
     called_in = set()
 
     def supply():
@@ -110,7 +103,7 @@ def test_functions_of_the_user_are_called_where_they_were(threads):
 
     with define(batch_size=3, num_threads=MANY_THREADS) as iterator:
         next(iterator)
-        assert threads() == []
+        assert not own_threads("jaxdali-read")
     assert not called_in & {"jaxdali-read"}
 
 
@@ -147,10 +140,7 @@ def test_a_state_does_not_know_what_was_read_ahead(monkeypatch, taken):
     with iterator_of(random_shuffle=True) as iterator, iterator_of(random_shuffle=True) as resumed:
         for _ in range(taken):
             next(iterator)
-        until = time.monotonic() + 10
-        while len(done) < taken + 1 and time.monotonic() < until:
-            time.sleep(0.01)
-        assert len(done) > taken
+        assert counts.until(lambda: len(done) > taken)
         resumed.set_state(iterator.get_state())
         for _ in range(6):
             np.testing.assert_array_equal(next(resumed)["x"], next(iterator)["x"])

@@ -5,6 +5,7 @@ import contextlib
 import re
 import runpy
 
+import counts
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -218,28 +219,14 @@ def test_platform_of_lowering():
 def test_evaluation_part_by_part(jitted):
     """Without `jax.jit`, JAX calls each function in turn: the second time nothing is compiled."""
     scaled = jax.checkpoint(lambda scale, x: (jd.resize(x, size=(6, 6)).jax().astype(jnp.float32) * scale).sum())
-    x, compiled = images((8, 20, 30, 3)), []
+    x = images((8, 20, 30, 3))
     want = float(jd.resize(x, size=(6, 6)).numpy().sum(dtype=np.float64))
     with contextlib.nullcontext() if jitted else jax.disable_jit():
         for _ in range(2):
-            compiled.clear()
-            with counted(compiled):
+            with counts.compilations() as compiled:
                 assert float(scaled(1.0, x)) == pytest.approx(want, rel=1e-6)
                 assert float(jax.grad(scaled)(1.0, x)) == pytest.approx(want, rel=1e-6)
     assert not compiled
-
-
-@contextlib.contextmanager
-def counted(compiled):
-    def listener(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
-        yield
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
 
 
 def test_axis_of_vmap():

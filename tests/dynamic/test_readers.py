@@ -4,7 +4,6 @@ import gc
 import inspect
 import json
 import pathlib
-import threading
 from collections import Counter
 
 import numpy as np
@@ -188,15 +187,13 @@ def test_records_that_cannot_be_read(folder, on_error):
     assert [(b.file.endswith("a/2.jpg"), b.count) for b in reader.bad_samples()] == [(True, 1)]
 
 
-def test_threads_end(folder):
-    gc.collect()
-    before = {*threading.enumerate()}  # threads of other tests may end meanwhile
+def test_threads_end(folder, own_threads):
     reader = jd.readers.File(file_root=folder)
     next(reader.next_epoch(batch_size=2))
-    assert {*threading.enumerate()} - before
+    assert own_threads()
     reader.close()
-    assert not {*threading.enumerate()} - before
+    assert own_threads.ended()
     assert epoch(reader, 2)[0] == ["a2", "a3"]  # it goes on
     del reader
     gc.collect()
-    assert not {*threading.enumerate()} - before
+    assert own_threads.ended()

@@ -3,8 +3,8 @@
 import copy
 import inspect
 import pathlib
-import time
 
+import counts
 import jax
 import numpy as np
 import pytest
@@ -276,10 +276,7 @@ def test_batches_are_made_ahead(files):
 
     with DALIGenericIterator(slow(), ["x"]) as it:
         next(it)
-        deadline = time.monotonic() + 10
-        while len(it._stream.lease.runners[0]._finished) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(it._stream.lease.runners[0]._finished) == 3
+        assert counts.until(lambda: len(it._stream.lease.runners[0]._finished) == 3)
         ahead = copy.copy(asked)
     assert len(ahead) == 4  # and the one taken
 

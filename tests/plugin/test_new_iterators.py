@@ -1,7 +1,6 @@
 """A new iterator over the same pipeline, one per epoch. Batches are those that DALI 2.4 gives."""
 
 import gc
-import threading
 import weakref
 
 import numpy as np
@@ -153,7 +152,7 @@ def test_the_next_one_starts_threads_that_wait_for_work():
     assert got == [10, 20, 30] * 13 + [10]
 
 
-def test_nothing_is_left_behind():
+def test_nothing_is_left_behind(own_threads):
     """Also of a pipeline that its own source refers to."""
 
     class Own(Pipeline):
@@ -163,19 +162,14 @@ def test_nothing_is_left_behind():
         def define_graph(self):
             return fn.external_source(self.data)
 
-    before = set(threading.enumerate())
-
-    def producing():
-        return [t for t in set(threading.enumerate()) - before if t.name.startswith("jaxdali-produce")]
-
     pipe = Own(batch_size=2, num_threads=1)
     it = iterator(pipe)
     next(it)
-    assert producing()
+    assert own_threads("jaxdali-produce")
     gone = weakref.ref(pipe)
     del it
     gc.collect()
-    assert not producing()
+    assert not own_threads("jaxdali-produce")
     assert next(iterator(pipe))["x"].tolist() == [0, 0]
     del pipe
     gc.collect()

@@ -2,8 +2,8 @@
 
 import io
 import threading
-import tracemalloc
 
+import counts
 import jax.numpy as jnp
 import jpeg_encoder
 import numpy as np
@@ -119,12 +119,10 @@ def test_the_largest_sizes():
 def test_nothing_is_kept():
     pixels = picture(300, 300)
     jaxdali.encode_jpeg([pixels] * 4)
-    tracemalloc.start()
-    for _ in range(20):
-        jaxdali.encode_jpeg([pixels] * 4)
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept < 200_000
+    with counts.allocations() as memory:
+        for _ in range(20):
+            jaxdali.encode_jpeg([pixels] * 4)
+    assert memory.kept < 200_000
 
 
 def test_errors_name_argument_and_image():

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import counts
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -370,7 +371,7 @@ def test_threads_that_share_an_iterator_get_each_batch_once():
 # --- sources that don't return --------------------------------------------------------------------------------------
 
 
-def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplog):
+def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplog, own_threads):
     monkeypatch.setattr(shutdown, "PATIENCE", 0.1)
     data = queue.SimpleQueue()
     data.put(np.zeros(2))
@@ -382,18 +383,14 @@ def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplo
         return data.get()
 
     with caplog.at_level(logging.WARNING, "jaxdali"):
-        before = set(threading.enumerate())
         it = DALIGenericIterator(pipeline(source, parallel=True, batch=True), ["x"])
         assert waits.wait(10)
-        threads = set(threading.enumerate()) - before
-        assert any(t.name == "jaxdali-produce" for t in threads)
+        assert own_threads("jaxdali-produce")
         it.close()
     assert "external_source (created at" in caplog.text
     assert os.path.basename(__file__) in caplog.text
     data.put(np.zeros(2))
-    for thread in threads:  # they end by themselves
-        thread.join(10)
-        assert not thread.is_alive()
+    assert own_threads.ended()  # by themselves
     with pytest.raises(RuntimeError, match="closed"):
         next(it)
 
@@ -450,10 +447,6 @@ def test_a_forked_child_is_told_so():
     assert done.returncode == 7, done.stderr
 
 
-def threads_of_pools():
-    return len(os.listdir("/proc/self/task"))
-
-
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux does")
 def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
     def define(path):
@@ -464,14 +457,14 @@ def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
     factory = pipeline_def(define, batch_size=1, num_threads=8)
     with pytest.raises(RuntimeError):
         pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)().build()
-    before = threads_of_pools()
+    began = counts.kernel_threads()
     for _ in range(5):
         with pytest.raises(RuntimeError, match="missing"):
             pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)().build()
         bad = pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)()
         with pytest.raises(RuntimeError, match="missing"), pytest.warns(UserWarning, match="reader_name"):
             DALIGenericIterator([factory(good), bad], ["x"], size=2)
-    assert threads_of_pools() == before
+    assert not began()
 
 
 def test_a_queue_that_no_memory_holds_is_refused():

@@ -4,9 +4,9 @@ import base64
 import hashlib
 import json
 import sys
-import tracemalloc
 import zlib
 
+import counts
 import numpy as np
 import places
 import pytest
@@ -107,11 +107,9 @@ def test_a_bomb_is_refused_before_it_is_decompressed(tmp_path):
     pytest.importorskip("zstandard")
     path = tmp_path / "x.array_record"
     riegeli.array_record(path, [bytes(64 << 20)], compression="zstd")
-    tracemalloc.start()
-    with pytest.raises(SampleError, match="max_record_bytes=1000000"):
+    with counts.allocations() as memory, pytest.raises(SampleError, match="max_record_bytes=1000000"):
         read(path, 1, storage=Storage(max_record_bytes=1_000_000))
-    assert tracemalloc.get_traced_memory()[1] < 30 << 20
-    tracemalloc.stop()
+    assert memory.most < 30 << 20
 
 
 def test_positions():
@@ -275,13 +273,10 @@ def test_a_table_is_inflated_no_further_than_it_says(tmp_path, monkeypatch):
     out.fill()
     (tmp_path / "x").write_bytes(out.data)
     monkeypatch.setattr("jaxdali._data.array_record._PIECE", 100)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match=r"a chunk's records have \d+ bytes or more, 15 were expected"):
-            chunk_table(Files.of(tmp_path / "x", None), 0, hashlib.sha256())
-        assert tracemalloc.get_traced_memory()[1] < 1 << 24
-    finally:
-        tracemalloc.stop()
+    text = r"a chunk's records have \d+ bytes or more, 15 were expected"
+    with counts.allocations() as memory, pytest.raises(ValueError, match=text):
+        chunk_table(Files.of(tmp_path / "x", None), 0, hashlib.sha256())
+    assert memory.most < 1 << 24
 
 
 def test_a_chunk_is_inflated_no_further_than_it_says():
@@ -296,15 +291,13 @@ def test_a_chunk_is_inflated_no_further_than_it_says():
     at = large.index((1 << 20).to_bytes(4, "little"))
     large[at : at + 4] = (1 << 30).to_bytes(4, "little")  # which zstd would make memory for
     without = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20))
-    tracemalloc.start()
-    for stated, packed, text in (
-        (1 << 30, large, "can't be decompressed|1048576 bytes"),
-        (1 << 20, large, "zstd's header says 1073741824"),
-        (1 << 30, without, "1048576 bytes"),
-        (1 << 10, without, "1024 were expected|can't be decompressed"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            records_of(chunk(stated, bytes(packed)))
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < 8 << 20
+    with counts.allocations() as memory:
+        for stated, packed, text in (
+            (1 << 30, large, "can't be decompressed|1048576 bytes"),
+            (1 << 20, large, "zstd's header says 1073741824"),
+            (1 << 30, without, "1048576 bytes"),
+            (1 << 10, without, "1024 were expected|can't be decompressed"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                records_of(chunk(stated, bytes(packed)))
+    assert memory.most < 8 << 20

@@ -3,7 +3,6 @@
 import collections
 import gc
 import glob
-import multiprocessing
 import os
 import pathlib
 import signal
@@ -13,6 +12,7 @@ import threading
 import time
 import warnings
 
+import counts
 import numpy as np
 import pytest
 from map_style import Ends, Exits, Squares, Waits
@@ -188,12 +188,10 @@ def test_what_can_not_be_pickled():
 
 def test_a_process_that_is_killed_is_named():
     pipe = pipeline(Ends(), num_workers=2, batch_size=2)
-    begun = time.monotonic()
     with pytest.raises(
         RuntimeError, match=r"a process that reads the data set Ends \(num_workers=2\) ended by SIGKILL.*while it read item"
     ):
         _ = [pipe.run() for _ in range(4)]
-    assert time.monotonic() - begun < 30
     pipe.close()
     assert not left_over()
 
@@ -255,28 +253,22 @@ def test_processes_import_no_jax_and_end_with_the_script(tmp_path, as_file):
         (tmp_path / "script.py").write_text(script)
     command = [str(tmp_path / "script.py")] if as_file else ["-c", script]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)])}
-    begun = time.monotonic()
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, env=environment)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "200000" if as_file else "0", "")
-    assert time.monotonic() - begun < 40
-    time.sleep(0.1)
-    running = [p for p in glob.glob("/proc/[0-9]*/cmdline") if str(tmp_path) in _text(p)]
-    assert running == []
+    assert counts.until(lambda: not [p for p in glob.glob("/proc/[0-9]*/cmdline") if str(tmp_path) in _text(p)])
 
 
 def test_closed_processes_end_by_themselves(tmp_path):
     pipe = pipeline(Exits(tmp_path), num_workers=2, batch_size=2)
     pipe.run()
-    begun = time.monotonic()
     pipe.close()
-    assert time.monotonic() - begun < 10
     assert list(tmp_path.iterdir())
 
 
 def test_close_does_not_wait_for_an_item(caplog):
     pipe = pipeline(Waits(), num_workers=2)
     pipe.build()
-    ended = []
+    ended, processes = [], counts.processes()
 
     def run():
         with pytest.raises(RuntimeError, match="closed"):
@@ -285,14 +277,13 @@ def test_close_does_not_wait_for_an_item(caplog):
 
     thread = threading.Thread(target=run)
     thread.start()
-    while len(multiprocessing.active_children()) < 2:
-        time.sleep(0.05)
+    assert counts.until(lambda: len(processes()) == 2, 60)
     time.sleep(1)
     begun = time.monotonic()
     pipe.close()
-    assert time.monotonic() - begun < 4
-    thread.join(10)
-    assert (ended, caplog.messages, multiprocessing.active_children()) == ([True], [], [])
+    assert time.monotonic() - begun < 20  # an item takes 100
+    thread.join(20)
+    assert (ended, caplog.messages, processes()) == ([True], [], [])
 
 
 def _text(path):
@@ -337,10 +328,7 @@ def test_a_killed_script_leaves_nothing(tmp_path, by):
         children = [c for t in glob.glob(f"/proc/{script.pid}/task/*/children") for c in pathlib.Path(t).read_text().split()]
         assert children
         script.send_signal(by)
-    limit = time.monotonic() + 20
-    while (running := [c for c in children if os.path.exists(f"/proc/{c}")]) and time.monotonic() < limit:
-        time.sleep(0.05)
-    assert not running
+    assert counts.until(lambda: not any(os.path.exists(f"/proc/{c}") for c in children))
     assert not [name for name in {*os.listdir("/dev/shm")} - before if name.startswith(f"jaxdali-{script.pid}")]
 
 
