@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import gc
 import os
 import pathlib
 import sys
@@ -30,6 +31,13 @@ with contextlib.suppress(ImportError):  # where golden cases alone are run, emul
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_earlier_files_left():
+    """Ends it, or hides it from the garbage collector: the caches of JAX hold millions of objects, and some tests collect very often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
