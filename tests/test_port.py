@@ -12,6 +12,8 @@ from images import encode, picture
 from jaxdali import port
 from jaxdali._pipeline.pipeline import parts_of
 
+pytestmark = pytest.mark.same_with_any_jax
+
 SCRIPT = """\
 import nvidia.dali as dali
 import nvidia.dali.types as types

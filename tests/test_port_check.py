@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.same_with_any_jax
+
 HEAD = "from nvidia.dali import Pipeline, fn, ops, pipeline_def, types\n"
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.same_with_any_jax
+
 COMMON = """\
 import sys
 import nvidia.dali

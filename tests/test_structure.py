@@ -12,6 +12,8 @@ from jaxdali.fn import _deprecated
 from jaxdali.fn.__main__ import operators
 from jaxdali.fn.experimental import _deprecated as experimental
 
+pytestmark = pytest.mark.same_with_any_jax
+
 PACKAGE = places.ROOT / "jaxdali"
 MODULES = {  # the compiled module by its stub
     ".".join(("jaxdali", *p.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): p

@@ -12,6 +12,8 @@ import pytest
 
 from jaxdali import _cpu
 
+pytestmark = pytest.mark.same_with_any_jax
+
 CPU = pathlib.Path(_cpu.__file__)
 MODULES = [CPU, *CPU.parent.glob("_cuda.*so")]
 needs_readelf = pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")

@@ -6,6 +6,8 @@ from pipelines import run
 
 from jaxdali import OperatorError, fn, math, types
 
+pytestmark = pytest.mark.same_with_any_jax
+
 BOXES, LABELS = np.array([[0.1, 0.1, 0.4, 0.4], [0.5, 0.5, 0.9, 0.8]], np.float32), np.array([3, 4], np.int32)
 N = 600
 

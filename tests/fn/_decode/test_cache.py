@@ -12,6 +12,8 @@ from jaxdali.fn._decode import cache as caches
 from jaxdali.fn._decode.cache import CacheOptions, ImageCache, parse_bytes
 from jaxdali.fn._decode.decode import ImageHeaders
 
+pytestmark = pytest.mark.same_with_any_jax
+
 SIZES = [(20 + i, 30) for i in range(6)]
 FILES = [encode(picture(*SIZES[0]), "JPEG"), encode(picture(*SIZES[1]), "PNG"), encode(picture(*SIZES[2]), "BMP")]
 FILES += [encode(picture(*size), "JPEG", orientation=o) for size, o in zip(SIZES[3:], (1, 6, 8), strict=True)]

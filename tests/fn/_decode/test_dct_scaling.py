@@ -11,6 +11,8 @@ from jaxdali import SampleError, _cpu, fn, pipeline_def, types
 from jaxdali._cpu import Info
 from jaxdali.fn._decode.decode import ImageHeaders
 
+pytestmark = pytest.mark.same_with_any_jax
+
 SIZES = [(900, 1203), (401, 300), (130, 97), (64, 64)]
 FILES = [encode(picture(*size), "JPEG", quality=95) for size in SIZES]
 

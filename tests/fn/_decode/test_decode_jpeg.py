@@ -13,6 +13,8 @@ from PIL import Image
 import jaxdali
 from jaxdali import _cpu, fn, types
 
+pytestmark = pytest.mark.same_with_any_jax
+
 PHOTO = PHOTOS[0].read_bytes()
 
 

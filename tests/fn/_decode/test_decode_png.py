@@ -11,6 +11,8 @@ from png_encoder import GRAY, KINDS, PALETTE, RGB, chunk, encode_png
 
 from jaxdali import SampleError, fn, types
 
+pytestmark = pytest.mark.same_with_any_jax
+
 SIZES = [(1, 1), (1, 9), (7, 1), (3, 2), (5, 8), (8, 5), (33, 70), (19, 131)]
 
 

@@ -13,6 +13,8 @@ from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.fn._families.random_windows import random_windows
 from jaxdali.plugin.jax import data_iterator
 
+pytestmark = pytest.mark.same_with_any_jax
+
 crop, slice_, random_crop = fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop
 
 

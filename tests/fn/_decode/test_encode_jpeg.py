@@ -15,6 +15,8 @@ import jaxdali
 import jaxdali.dynamic as jd
 from jaxdali import types
 
+pytestmark = pytest.mark.same_with_any_jax
+
 BY_PILLOW = {"444": 0, "422": 1, "420": 2}
 
 

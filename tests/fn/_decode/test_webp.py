@@ -8,6 +8,8 @@ from PIL import Image
 
 from jaxdali import Pipeline, SampleError, _cpu, fn, types
 
+pytestmark = pytest.mark.same_with_any_jax
+
 NATIVE = bool(_cpu.build_info()["webp"])
 
 

@@ -13,6 +13,8 @@ import av
 
 from jaxdali.fn._video import files
 
+pytestmark = pytest.mark.same_with_any_jax
+
 VARIABLE = np.cumsum(np.random.default_rng(1).integers(10, 90, 45)).tolist()
 CASES = {  # file: codec, and how it is written
     "closed.mp4": ("libx264", {"bf": "3"}),
