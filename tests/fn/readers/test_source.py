@@ -296,7 +296,7 @@ def _text(path):
 def test_nothing_is_left_when_it_is_collected():
     pipe = pipeline(Squares(large=True), num_workers=2)
     pipe.run()
-    assert left_over()  # what is read ahead
+    assert counts.until(left_over)  # what is read ahead
     del pipe
     assert not left_over()
 
