@@ -36,7 +36,7 @@ list() {
 }
 
 from=${1:-}
-kernels=(-DJAXDALI_CUDA=ON "-DJAXDALI_CUDA_REAL=${JAXDALI_CUDA_REAL:-90}")
+kernels=(-DJAXDALI_CUDA=ON -DJAXDALI_CUDA_LINES=ON "-DJAXDALI_CUDA_REAL=${JAXDALI_CUDA_REAL:-90}")
 case $from in
   --list) list && exit ;;
   --emulated)

@@ -153,7 +153,7 @@ build() {
   if [ -n "$dry" ]; then
     options+=(-DJAXDALI_EMULATED=ON)
   else
-    options+=("-DJAXDALI_CUDA=ON" "-DJAXDALI_CUDA_REAL=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)")
+    options+=("-DJAXDALI_CUDA=ON" "-DJAXDALI_CUDA_LINES=ON" "-DJAXDALI_CUDA_REAL=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)")
   fi
   run configure 180 cmake -G Ninja -S . -B build/gpu/cmake -DCMAKE_BUILD_TYPE=Release "-DPython_EXECUTABLE=$python" "-DJAXDALI_OUTPUT=$PWD/jaxdali" \
     "${options[@]}" ${JAXDALI_CMAKE_OPTIONS:-} || return
