@@ -60,15 +60,18 @@ def test_the_interpreter_exits_while_a_large_batch_is_made():
 
 
 WHILE_IT_COMPILES = """
-import sys, time
+import sys, threading, time
 import jax.numpy as jnp
 import numpy as np
 from jaxdali import fn, pipeline_def
 from jaxdali.plugin.jax.fn import jax_function
 
+begun = threading.Event()
+
 def takes_long(x):
     if x.shape[1] > 1:
         print("begun", flush=True)
+        begun.set()
         for i in range({steps}):
             time.sleep({pause})
             x = jnp.sort(jnp.sin(x * i) @ jnp.ones((x.shape[1],) * 2), axis=1)
@@ -80,7 +83,8 @@ def main():
         return jax_function(takes_long, jit=True)(fn.external_source(lambda: [np.zeros(next(shapes), np.float32)] * 2).gpu())
     pipe = pipeline_def(define)(batch_size=2)
     pipe.run()
-    time.sleep(1)
+    begun.wait(50)
+    time.sleep(0.5)
     return pipe
 
 pipe = main()

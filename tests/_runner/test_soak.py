@@ -174,8 +174,8 @@ def slow():
 
 it = DALIGenericIterator(slow(), ["x"])
 next(it), next(it)
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     next(it)
 except KeyboardInterrupt:
     if not {catch}:
