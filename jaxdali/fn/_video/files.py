@@ -136,8 +136,10 @@ def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
     import av
     from av.error import FFmpegError
 
+    # Titles that are not UTF-8 are no error. PyAV 19 has no such option: it never refuses them.
+    options: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
     try:
-        container = av.open(source if isinstance(source, str) else io.BytesIO(source), metadata_errors="replace")
+        container = av.open(source if isinstance(source, str) else io.BytesIO(source), **options)
     except (OSError, ValueError):
         raise
     except FFmpegError as e:
