@@ -239,6 +239,7 @@ def test_what_can_not_be_put_back_is_not_tried(tmp_path):
 
         table.database = sqlite3.connect(tmp_path / "base")  # tried, it would fail at the second call
         table.database.execute(f"create table calls{table.count()} (n)")
+        table.database.close()
         return jnp.full(4, table.array[0])
 
     global _counter
