@@ -1,7 +1,9 @@
 #include "ffi/common/build_info.h"
 
 #include <jpeglib.h>
+#if defined(JAXDALI_LIBPNG)
 #include <png.h>
+#endif
 #if defined(JAXDALI_LIBDEFLATE)
 #include <libdeflate.h>
 #endif
@@ -33,7 +35,9 @@ std::map<std::string, std::string> BuildInfo() {
   info["cuda_left_out"] = JAXDALI_CUDA_LEFT_OUT;
   info["ffi_api"] = JAXDALI_TEXT(XLA_FFI_API_MAJOR) "." JAXDALI_TEXT(XLA_FFI_API_MINOR);
   info["jpeg"] = "libjpeg-turbo " JAXDALI_TEXT(LIBJPEG_TURBO_VERSION);
-#if defined(JAXDALI_LIBDEFLATE)
+#if !defined(JAXDALI_LIBPNG)
+  info["png"] = "";
+#elif defined(JAXDALI_LIBDEFLATE)
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING ", libdeflate " LIBDEFLATE_VERSION_STRING;
 #else
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING;

@@ -1,6 +1,4 @@
 // PNG files that decode_png.cc leaves to libpng.
-#include <png.h>
-
 #include <algorithm>
 #include <bit>
 #include <csetjmp>
@@ -9,7 +7,15 @@
 
 #include "ffi/cpu_codecs/raster_output.h"
 
+#if defined(JAXDALI_LIBPNG)
+#include <png.h>
+#endif
+
 namespace jaxdali {
+
+#if defined(JAXDALI_LIBPNG)
+const bool kPng = true;
+
 namespace {
 
 class PngDecoder {
@@ -140,5 +146,13 @@ Status DecodePngByLibpng(const uint8_t* data, int64_t size, const ImageInfo& inf
                          RasterOutput* out) {
   return PngDecoder(data, size).Decode(info, options, out);
 }
+
+#else
+const bool kPng = false;
+
+Status DecodePngByLibpng(const uint8_t*, int64_t, const ImageInfo&, const DecodeOptions&, RasterOutput*) {
+  return kUnsupported;
+}
+#endif
 
 }  // namespace jaxdali

@@ -121,6 +121,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
 
 void ParsePng(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kPng);
+  h->host_decode = !kPng;
   if (!b.has(0, 33)) return Fail(h, kTruncated);
   if (b.u32(8) != 13 || !b.is(12, "IHDR", 4)) return Fail(h, kCorrupt);
   int64_t width = b.u32(16), height = b.u32(20);

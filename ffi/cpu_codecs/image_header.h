@@ -77,6 +77,7 @@ inline constexpr int64_t kLargePixels = int64_t{1} << 24;
 inline constexpr int64_t kJpegPixelsPerByte = 2048;
 inline constexpr int64_t kDeflateExpansion = 1040;
 
+extern const bool kPng;   // whether libpng is built in: without it Pillow decodes PNG
 extern const bool kWebp;  // whether libwebp is built in
 
 // AVIF, HEIC and JPEG XL are only recognized: they have the height 0 until the host pass fills in what their libraries

@@ -136,6 +136,7 @@ def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathli
     settings = {
         "cmake.define.CMAKE_TOOLCHAIN_FILE": toolchain,
         "cmake.define.JAXDALI_BUNDLED_CODECS": "ON",
+        "cmake.define.JAXDALI_REQUIRE_CODECS": "ON",
         "cmake.define.JAXDALI_CUDA": "OFF",
         "cmake.define.JAXDALI_RUNTIME_LICENSE": toolchain.with_name("LICENSE.TXT"),
         "build-dir": work / f"build-{version}-{arch}",

@@ -13,6 +13,11 @@ def _version(package: str) -> str:
         return "not installed"
 
 
+def _faster_with(*libraries: str) -> str:
+    """What mends a build that went on without a library."""
+    return f"faster with {' and '.join(libraries)}: apt install {' '.join(f'{x}-dev' for x in libraries)}, and install again"
+
+
 def show_config() -> None:
     """Prints versions, codecs, SIMD level, devices, and whether the CUDA module is built.
 
@@ -29,6 +34,7 @@ def show_config() -> None:
     from .._version import __version__
 
     info = _cpu.build_info()
+    pillow = f"Pillow {_version('Pillow')}"
     rows = {
         "jaxdali": f"{__version__} (Python {platform.python_version()}, {platform.system()} {platform.machine()})",
         "built with": f"{info['compiler']}, XLA FFI API {info['ffi_api']}",
@@ -36,9 +42,9 @@ def show_config() -> None:
         "numpy": _version("numpy"),
         "SIMD": info["simd"],
         "JPEG": info["jpeg"],
-        "PNG": info["png"],
-        "WebP": info["webp"] or f"Pillow {_version('Pillow')}",
-        "GIF, BMP, TIFF, PNM, JPEG 2000": f"Pillow {_version('Pillow')}",
+        "PNG": info["png"] if "libdeflate" in info["png"] else f"{info['png'] or pillow} ({_faster_with('libpng', 'libdeflate')})",
+        "WebP": info["webp"] or f"{pillow} ({_faster_with('libwebp')})",
+        "GIF, BMP, TIFF, PNM, JPEG 2000": pillow,
         "16-bit files, AVIF, JPEG XL": f"imagecodecs {_version('imagecodecs')} (extra: formats)",
         "HEIC": f"pillow-heif {_version('pillow-heif')} (extra: formats)",
         "CPU kernels": ", ".join(sorted(name.removeprefix("jaxdali_") for name in _cpu.targets())),

@@ -66,23 +66,12 @@ esac
 
 options=()  # of the build
 put_archives() {
-  local kind name archive zlib
+  local kind name archive
   for name in libjpeg-turbo libpng zlib; do
     archive=$(find "$from" -maxdepth 1 -name "$name*.tar.*" ! -name '*.debian.tar.*' ! -name '*.asc' | sort | tail -n 1)
     [ -n "$archive" ] || { echo "no archive $name*.tar.* in $from" >&2; exit 1; }
     cp "$archive" "$carry/"
   done
-
-  # Debian leaves zlib's files for Windows out, of which its CMakeLists.txt names one on Linux, too.
-  zlib=$(echo "$carry"/zlib*)
-  if ! tar --list --file "$zlib" | grep -q 'win32/zlib1\.rc$'; then
-    mkdir "$work/zlib"
-    tar --extract --strip-components=1 --directory "$work/zlib" --file "$zlib"
-    mkdir "$work/zlib/win32"
-    touch "$work/zlib/win32/zlib1.rc"
-    rm "$zlib"
-    tar --create --gzip --directory "$work" --file "${zlib%.tar.*}.tar.gz" zlib
-  fi
 
   for kind in JPEG:libjpeg-turbo PNG:libpng ZLIB:zlib; do options+=("-DJAXDALI_${kind%:*}_TARBALL=$(echo "$carry/${kind#*:}"*)"); done
 }
@@ -138,7 +127,7 @@ rm -rf "$build/out"
 cmake -G Ninja -S . -B "$build/cmake" -DCMAKE_BUILD_TYPE=Release "-DPython_EXECUTABLE=$there/python" "-DJAXDALI_OUTPUT=$build/out/jaxdali" \
   -DJAXDALI_BUNDLED_CODECS=ON "${options[@]}" "${kernels[@]}"
 cmake --build "$build/cmake"
-codec=$build/cmake/codecs/jaxdali_libjpeg/build/src/jaxdali_libjpeg_external-build/CMakeCache.txt
+codec=$build/cmake/codecs/jaxdali_libjpeg/build/CMakeCache.txt
 grep -q '^WITH_SIMD:.*=\(1\|ON\|TRUE\)$' "$codec" || { echo "libjpeg-turbo was built without SIMD: see $codec" >&2; exit 1; }
 strip --strip-unneeded "$build"/out/jaxdali/*.so
 tar --create --xz --directory "$build/out" --file "$carry/modules.tar.xz" jaxdali
