@@ -58,29 +58,49 @@ PROJECT = """
 cmake_minimum_required(VERSION 3.20)
 project(codecs C CXX)
 include(CODECS)
-add_custom_target(all_codecs ALL DEPENDS jaxdali_libjpeg_external jaxdali_libpng_external jaxdali_zlib_external)
 file(WRITE "${CMAKE_BINARY_DIR}/fortify" "${JAXDALI_FORTIFY}")
 """
+
+
+def configure_codecs(folder, *options, broken=()):
+    """Compiles played codecs in `folder`/build, some of which are no C."""
+    tarballs = []
+    for kind, name in (("JPEG", "jpeg"), ("PNG", "png16"), ("ZLIB", "z"), ("DEFLATE", "deflate"), ("WEBP", "webpdecoder")):
+        source = folder / name
+        source.mkdir()
+        (source / f"{name}.c").write_text("?" if kind in broken else SOURCE.replace("NAME", name))
+        (source / "CMakeLists.txt").write_text(LISTS.replace("NAME", name))
+        with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as archive:
+            archive.add(source, name)
+        tarballs.append(f"-DJAXDALI_{kind}_TARBALL={folder / name}.tar.gz")
+    (folder / "CMakeLists.txt").write_text(PROJECT.replace("CODECS", f'"{places.ROOT / "ffi" / "codecs.cmake"}"'))
+    return cmake("-S", folder, "-B", folder / "build", "-DJAXDALI_BUNDLED_CODECS=ON", *tarballs, *options)
+
+
+@needs_cmake
+def test_a_codec_that_does_not_compile_is_left_out(tmp_path):
+    configured = configure_codecs(tmp_path, broken=("PNG", "WEBP"))
+    assert configured.returncode == 0, configured.stderr
+    text = " ".join(configured.stderr.split())
+    assert "Without libpng (it does not compile" in text
+    assert "Without libwebp (it does not compile" in text
+    assert "apt install libwebp-dev" in text
+
+
+@needs_cmake
+@pytest.mark.parametrize(("broken", "options"), [("JPEG", ()), ("DEFLATE", ("-DJAXDALI_REQUIRE_CODECS=ON",))])
+def test_a_codec_that_is_needed_is_an_error(broken, options, tmp_path):
+    configured = configure_codecs(tmp_path, *options, broken=(broken,))
+    assert configured.returncode != 0
+    assert "it does not compile" in " ".join(configured.stderr.split())
 
 
 @needs_readelf
 @needs_cmake
 def test_bundled_codecs_are_hardened_as_well(tmp_path):
-    tarballs = []
-    for kind, name in (("JPEG", "jpeg"), ("PNG", "png16"), ("ZLIB", "z"), ("DEFLATE", "deflate"), ("WEBP", "webpdecoder")):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / f"{name}.c").write_text(SOURCE.replace("NAME", name))
-        (folder / "CMakeLists.txt").write_text(LISTS.replace("NAME", name))
-        with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
-            archive.add(folder, name)
-        tarballs.append(f"-DJAXDALI_{kind}_TARBALL={tmp_path / name}.tar.gz")
-    (tmp_path / "CMakeLists.txt").write_text(PROJECT.replace("CODECS", f'"{places.ROOT / "ffi" / "codecs.cmake"}"'))
-    build = tmp_path / "build"
-    configured = cmake("-S", tmp_path, "-B", build, "-DJAXDALI_BUNDLED_CODECS=ON", *tarballs)
+    configured = configure_codecs(tmp_path)
     assert configured.returncode == 0, configured.stderr
-    built = cmake("--build", build)
-    assert built.returncode == 0, built.stdout + built.stderr
+    build = tmp_path / "build"
     level = int((build / "fortify").read_text())
     assert level in (2, 3)
     for library in (
