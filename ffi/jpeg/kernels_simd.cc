@@ -176,7 +176,8 @@ struct Simd {
                                       _mm256_madd_epi16(row, weights[2]), _mm256_madd_epi16(row, weights[3])));
     }
     const __m256i a = _mm256_packs_epi32(sums[0], sums[1]), b = _mm256_packs_epi32(sums[2], sums[3]);
-    sane &= AreBelow<14>(all) & AreBelow<9>(_mm256_or_si256(_mm256_abs_epi16(a), _mm256_abs_epi16(b)));
+    sane &= AreBelow<14>(all);
+    sane &= AreBelow<9>(_mm256_or_si256(_mm256_abs_epi16(a), _mm256_abs_epi16(b)));
     const __m256i bytes = ToBytes(a, b);  // four rows of the first block, four of the second
     const __m128i one = _mm256_castsi256_si128(bytes), other = _mm256_extracti128_si256(bytes, 1);
     const __m128i rows[2] = {_mm_unpacklo_epi32(one, other), _mm_unpackhi_epi32(one, other)};
@@ -214,8 +215,8 @@ struct Simd {
   }
 
   static JAXDALI_INLINE bool ToOne(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples) {
-    const bool sane =
-        ToOneOfOne(coefficients, quantizer, samples) & ToOneOfOne(coefficients + 8, quantizer + 8, samples + 1);
+    bool sane = ToOneOfOne(coefficients, quantizer, samples);
+    sane &= ToOneOfOne(coefficients + 8, quantizer + 8, samples + 1);
     for (int y = 0; y < 8; y++)
       _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
     return sane;
