@@ -70,7 +70,7 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         except ImportError as e:
             return f"failed to load: {e}", frozenset()
     else:
-        if has_nvidia_gpu() and _may_use_gpus(jax.config.jax_platforms):
+        if has_nvidia_gpu() and _may_use_gpus(getattr(jax.config, "jax_platforms", None)):
             text = "This machine has an NVIDIA GPU, but jaxdali's native operators run on the CPU: the CUDA kernels are"
             warnings.warn(f"{text} {_not_built()}", RuntimeWarning, stacklevel=2)
         return _not_built(), frozenset()
