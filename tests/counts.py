@@ -38,9 +38,13 @@ class Threads:
 
     def end(self):
         """Waits for their end, also of those that end when an iterator is collected."""
-        if self():
-            gc.collect()
-            assert self.ended(), f"threads that a test started are still there: {[t.name for t in self()]}"
+
+        def gone() -> bool:
+            if self():
+                gc.collect()  # each time: what a thread is using can't be collected
+            return not self()
+
+        assert until(gone), f"threads that a test started are still there: {[t.name for t in self()]}"
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> bool:
@@ -49,7 +53,7 @@ def until(condition: Callable[[], object], seconds: float = 20) -> bool:
     while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(0.005)
+        time.sleep(0.01)
     return True
 
 

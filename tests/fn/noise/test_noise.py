@@ -105,7 +105,9 @@ def test_numbers_depend_on_the_sample_alone():
             return fn.noise.gaussian(x, **arguments), fn.noise.gaussian(x, **arguments)
 
         p = pipeline()
-        return [np.array(a) for _ in range(4 // batch_size) for pair in zip(*(o.as_cpu() for o in p.run()), strict=True) for a in pair]
+        found = [np.array(a) for _ in range(4 // batch_size) for pair in zip(*(o.as_cpu() for o in p.run()), strict=True) for a in pair]
+        p.close()  # it holds the error of the source, which is read ahead
+        return found
 
     flat, mixed = [np.zeros((5, 30), np.float32)] * 4, [np.zeros((5 + (i == 3), 30), np.float32) for i in range(4)]
     want = noises(4, flat)
