@@ -22,13 +22,18 @@ struct Portable {
   }
 
   static bool ToSixteen(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-    return ToSixteenOfOne(c, quantizer, samples, pitch) & ToSixteenOfOne(c + 8, quantizer + 8, samples + 4, pitch);
+    bool sane = ToSixteenOfOne(c, quantizer, samples, pitch);
+    sane &= ToSixteenOfOne(c + 8, quantizer + 8, samples + 4, pitch);
+    return sane;
   }
   static bool ToFour(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-    return ToFourOfOne(c, quantizer, samples, pitch) & ToFourOfOne(c + 8, quantizer + 8, samples + 2, pitch);
+    bool sane = ToFourOfOne(c, quantizer, samples, pitch);
+    sane &= ToFourOfOne(c + 8, quantizer + 8, samples + 2, pitch);
+    return sane;
   }
   static bool ToOne(int16_t* c, const int16_t* quantizer, uint8_t* samples) {
-    const bool sane = ToOneOfOne(c, quantizer, samples) & ToOneOfOne(c + 8, quantizer + 8, samples + 1);
+    bool sane = ToOneOfOne(c, quantizer, samples);
+    sane &= ToOneOfOne(c + 8, quantizer + 8, samples + 1);
     std::memset(c, 0, kPairDump * sizeof *c);
     return sane;
   }
