@@ -128,9 +128,12 @@ def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
         elif pixels is None:
             raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("TIFF"))
     elif codecs is None:
-        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("JPEG 2000" if kind == Format.JPEG2000 else "JPEG"))
+        names = {Format.JPEG2000: "JPEG 2000", Format.PNG: "PNG"}
+        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs(names.get(Format(kind), "JPEG")))
+    elif kind == Format.JPEG2000:
+        pixels = codecs.jpeg2k_decode(data)
     else:
-        pixels = codecs.jpeg2k_decode(data) if kind == Format.JPEG2000 else codecs.jpeg_decode(data)
+        pixels = codecs.png_decode(data) if kind == Format.PNG else codecs.jpeg_decode(data)
     return _scaled(pixels, channels, depth, white_is_zero)
 
 

@@ -9,7 +9,7 @@ import pytest
 from images import decode, pillow
 from png_encoder import GRAY, KINDS, PALETTE, RGB, chunk, encode_png
 
-from jaxdali import SampleError, fn, types
+from jaxdali import SampleError, _cpu, fn, types
 
 pytestmark = pytest.mark.same_with_any_jax
 
@@ -121,6 +121,7 @@ def damaged():
     ]
 
 
+@pytest.mark.skipif(not _cpu.build_info()["png"], reason="built without libpng")
 def test_damaged_files_are_what_libpng_makes_of_them():
     samples, cases = damaged()
     for what, decodes, file in cases:
