@@ -43,14 +43,15 @@ _loading = threading.Lock()
 
 def _not_built() -> str:
     """Why there is no CUDA module, and the command that builds one."""
-    why = _cpu.build_info()["cuda_left_out"] or "the package jaxdali-cuda13 is not installed"
+    reason = _cpu.build_info()["cuda_left_out"] or "its file is missing"
     root = pathlib.Path(__file__).parents[2]
     if (root / "ffi" / "cuda.cmake").exists():  # an editable installation
-        return f"not built: {why}. With nvcc and a GPU: pip install --no-deps -C cmake.define.JAXDALI_CUDA=AUTO -e {root}"
-    return f"not built: {why}. With nvcc, in jaxdali's source folder: pip install ./ffi/cuda13"
+        return f"not built: {reason}. With nvcc and a GPU: pip install --no-deps -C cmake.define.JAXDALI_CUDA=AUTO -e {root}"
+    return f"not built: {reason}. With nvcc, in jaxdali's source folder: pip install ./ffi/cuda13"
 
 
 def _may_use_gpus(platforms: str | None) -> bool:
+    """Whether JAX looks for GPUs, by its setting `jax_platforms`."""
     return any(name in ("", "cuda", "gpu") for name in (platforms or "").split(","))
 
 
@@ -70,10 +71,11 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         except ImportError as e:
             return f"failed to load: {e}", frozenset()
     else:
+        description = _not_built()
         if has_nvidia_gpu() and _may_use_gpus(getattr(jax.config, "jax_platforms", None)):
-            text = "This machine has an NVIDIA GPU, but jaxdali's native operators run on the CPU: the CUDA kernels are"
-            warnings.warn(f"{text} {_not_built()}", RuntimeWarning, stacklevel=2)
-        return _not_built(), frozenset()
+            problem = "This machine has an NVIDIA GPU, but jaxdali's native operators run on the CPU"
+            warnings.warn(f"{problem}: the CUDA kernels are {description}", RuntimeWarning, stacklevel=2)
+        return description, frozenset()
     info = cuda.build_info()
     if (version := info.get("version", "unknown")) != __version__:
         remedy = f'pip install "jaxdali-cuda13=={__version__}"' if module != _CUDA_MODULES[0] else "install jaxdali again, which builds it"

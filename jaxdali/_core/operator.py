@@ -95,10 +95,10 @@ class Operator:
         if self.args.inputs:
             return Values(self.name, self.args, N, ctx, inputs)
         same = self._same_for_all  # looked up once: two threads that use it first have a dictionary each
-        found = same.get(N)
-        if found is None:
-            found = same[N] = Values(self.name, self.args, N)
-        return found
+        values = same.get(N)
+        if values is None:
+            values = same[N] = Values(self.name, self.args, N)
+        return values
 
     @functools.cached_property
     def _same_for_all(self) -> dict[int, Values]:

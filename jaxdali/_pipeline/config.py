@@ -14,7 +14,7 @@ def _version(package: str) -> str:
 
 
 def _faster_with(*libraries: str) -> str:
-    """What mends a build that went on without a library."""
+    """The advice for a build that went on without some libraries."""
     return f"faster with {' and '.join(libraries)}: apt install {' '.join(f'{x}-dev' for x in libraries)}, and install again"
 
 

@@ -236,10 +236,10 @@ def test_the_cuda_module_is_looked_for_where_it_is_built(no_cuda_module, monkeyp
 
 
 @pytest.mark.parametrize("why", ["nvcc not found", ""])
-def test_a_machine_with_a_gpu_is_told_once_how_kernels_are_built(why, no_cuda_module, monkeypatch):
+def test_import_on_a_machine_with_a_gpu_names_the_command_that_builds_kernels(why, no_cuda_module, monkeypatch):
     monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": why})
     text, kernels = _ffi._load_cuda()  # a machine without a GPU; a warning would be an error
-    assert text.startswith(f"not built: {why or 'the package jaxdali-cuda13 is not installed'}. ")
+    assert text.startswith(f"not built: {why or 'its file is missing'}. ")
     assert not kernels
     monkeypatch.setattr(_ffi, "has_nvidia_gpu", lambda: True)
     monkeypatch.setattr(_ffi, "_may_use_gpus", lambda platforms: True)
@@ -251,7 +251,7 @@ def test_a_machine_with_a_gpu_is_told_once_how_kernels_are_built(why, no_cuda_mo
     _ffi._load_cuda()
 
 
-def test_gpus_that_jax_is_told_to_leave_alone():
+def test_jax_platforms_that_include_gpus():
     assert [_ffi._may_use_gpus(platforms) for platforms in (None, "", "cuda", "cuda,cpu", "gpu")] == [True] * 5
     assert not _ffi._may_use_gpus("cpu")
 

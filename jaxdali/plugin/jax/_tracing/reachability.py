@@ -219,7 +219,7 @@ _SAVED = (list, tuple, dict, set, frozenset, collections.deque, bytearray, np.nd
 
 
 def _items(x: Any) -> Any:
-    """What is in a container: a copy, as other threads may change it meanwhile."""
+    """The elements of a container: a copy, as other threads may change it meanwhile."""
     if isinstance(x, (dict, types.MappingProxyType)):
         return list(x.values())
     if isinstance(x, (list, tuple, set, frozenset, collections.deque)):
