@@ -34,8 +34,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_earlier_files_left():
-    """Ends it, or hides it from the garbage collector: the caches of JAX hold millions of objects, and some tests collect very often."""
+def garbage_of_earlier_files():
+    """Collects it, and hides the rest from the garbage collector: JAX's caches hold millions of objects, and some tests collect very often."""
     gc.collect()
     gc.freeze()
 
@@ -55,6 +55,10 @@ def files(tmp_path_factory):
     for i in range(32):
         (folder / f"{i:02}").write_bytes(bytes([i + 1]))
     return sorted(str(f) for f in folder.iterdir())
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # so that the interpreter collects at its end what it would collect without the tests
 
 
 def pytest_terminal_summary(terminalreporter):
