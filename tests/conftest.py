@@ -35,7 +35,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 @pytest.fixture(scope="module", autouse=True)
 def garbage_of_earlier_files():
-    """Collects it, and hides the rest from the garbage collector: JAX's caches hold millions of objects, and some tests collect very often."""
+    """Collects it, and hides what is left from the collector: JAX's caches hold millions of objects, and some tests collect very often."""
     gc.collect()
     gc.freeze()
 
