@@ -28,8 +28,8 @@ PILLOW_NAMES = {
     Format.GIF: "GIF",
     Format.AVIF: "AVIF",
 }
-_NAMES = {kind: kind.name for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)}
-_NAMES |= {Format.WEBP: "WebP", Format.JPEG2000: "JPEG 2000", Format.JPEG_XL: "JPEG XL"}
+NAMES = {kind: kind.name for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)}
+NAMES |= {Format.WEBP: "WebP", Format.JPEG2000: "JPEG 2000", Format.JPEG_XL: "JPEG XL"}
 _ABOUT_FILES = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
 _BY_LIBRARIES = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
 _OF_SEVERAL = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)  # formats with frames, besides TIFF's pages
@@ -57,7 +57,7 @@ def failure(kind: int, code: int, reason: str = "") -> str:
     Args:
       kind: its `Format`; code: its status; reason: what is known in addition to the status.
     """
-    name, reason = _NAMES.get(Format(kind), ""), reason or STATUS[code]
+    name, reason = NAMES.get(Format(kind), ""), reason or STATUS[code]
     return f"{name}: {reason}" if code in _ABOUT_FILES and name and name not in reason else reason
 
 

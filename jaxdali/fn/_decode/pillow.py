@@ -12,9 +12,10 @@ import numpy as np
 
 from ..._core.system import show_name
 from ..._cpu import Format, Info, Status
-from .formats import DecodeError, errors_of_libraries, heic_image, library, pillow_image
+from .formats import NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+_DEEP = {Format.JPEG: "jpeg_decode", Format.JPEG2000: "jpeg2k_decode", Format.PNG: "png_decode"}  # imagecodecs' functions
 _USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT, Info.PAGE]
 
 
@@ -128,12 +129,9 @@ def _deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
         elif pixels is None:
             raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("TIFF"))
     elif codecs is None:
-        names = {Format.JPEG2000: "JPEG 2000", Format.PNG: "PNG"}
-        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs(names.get(Format(kind), "JPEG")))
-    elif kind == Format.JPEG2000:
-        pixels = codecs.jpeg2k_decode(data)
+        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs(NAMES[Format(kind)]))
     else:
-        pixels = codecs.png_decode(data) if kind == Format.PNG else codecs.jpeg_decode(data)
+        pixels = getattr(codecs, _DEEP[Format(kind)])(data)
     return _scaled(pixels, channels, depth, white_is_zero)
 
 
