@@ -55,7 +55,7 @@ def test_importing_does_not_bring_the_lock_back():
         "from jaxdali._pipeline.conditionals import converted\n"
         "print(converted(lambda x: x), sys._is_gil_enabled())\n"
     )
-    environment = {n: x for n, x in os.environ.items() if n != "PYTHON_GIL"}
+    environment = {n: x for n, x in os.environ.items() if n != "PYTHON_GIL"} | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], env=environment, cwd=places.ROOT, capture_output=True, text=True)
     assert done.stdout.endswith(" False\n"), done.stdout + done.stderr
 
