@@ -69,7 +69,7 @@ if(why)
     message(FATAL_ERROR "CUDA module: ${why}, and JAXDALI_CUDA=ON requires it")
   endif()
   set(JAXDALI_CUDA_LEFT_OUT "${why}")  # show_config prints it
-  message(NOTICE "-- CUDA kernels left out: ${why}. -DJAXDALI_CUDA=ON builds them (pip install: -C cmake.define.JAXDALI_CUDA=ON)")
+  message(NOTICE "-- CUDA kernels left out: ${why}. With nvcc, -DJAXDALI_CUDA=ON builds them (pip install: -C cmake.define.JAXDALI_CUDA=ON)")
   return()
 endif()
 

@@ -42,9 +42,11 @@ _loading = threading.Lock()
 
 
 def _not_built() -> str:
-    """Why there is no CUDA module, and the command that builds one."""
+    """Why there is no CUDA module, and the command that builds one, if any does."""
     reason = _cpu.build_info()["cuda_left_out"] or "its file is missing"
     root = pathlib.Path(__file__).parents[2]
+    if reason == "the GPU is older than compute capability 8.0":  # says gpus.cmake; no command helps
+        return f"not built: {reason}"
     if (root / "ffi" / "cuda.cmake").exists():  # an editable installation
         return f"not built: {reason}. With nvcc and a GPU: pip install --no-deps -C cmake.define.JAXDALI_CUDA=AUTO -e {root}"
     return f"not built: {reason}. With nvcc, in jaxdali's source folder: pip install ./ffi/cuda13"
