@@ -81,10 +81,10 @@ def configure_codecs(folder, *options, broken=()):
 def test_a_codec_that_does_not_compile_is_left_out(tmp_path):
     configured = configure_codecs(tmp_path, broken=("PNG", "WEBP"))
     assert configured.returncode == 0, configured.stderr
-    text = " ".join(configured.stderr.split())
-    assert "Without libpng (it does not compile" in text
-    assert "Without libwebp (it does not compile" in text
-    assert "apt install libwebp-dev" in text
+    for library in ("libpng", "libwebp"):
+        lines = [line for line in configured.stderr.splitlines() if line.startswith(f"-- Without {library} (it does not compile")]
+        assert len(lines) == 1, configured.stderr
+        assert f"apt install {library}-dev" in lines[0]
 
 
 @needs_cmake
