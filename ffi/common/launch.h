@@ -302,9 +302,11 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 //     JAXDALI_HD static int64_t CountPieces(const Plan&);
 //   };
 //   struct Kernel : Planner {
-//     using Planner = ...;                                  // the base; without this line the kernel is its own
-//     planner Parts parts; struct Shared { Plan plan; ... }; template <class Block> JAXDALI_HD void operator()(const
-//     Block&, Shared&) const;  // calls parts.ForEach
+//     using Planner = ...;     // the base; a kernel without this line plans by itself
+//     Parts parts;
+//     struct Shared { Plan plan; ... };
+//     template <class Block>
+//     JAXDALI_HD void operator()(const Block&, Shared&) const;  // calls parts.ForEach
 //   };
 //
 // The kernels of an operator for several types share a planner, so that nvcc compiles the plan once.
