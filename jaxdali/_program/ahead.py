@@ -103,7 +103,7 @@ class _Storing:
     NAME = "jax_persistent_cache_min_compile_time_secs"
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the two below and JAX's setting
         self._threads = 0
         self._before = 0.0
 
