@@ -68,7 +68,8 @@ def register_decoder(matches: Callable[[bytes], Any], decode: Callable[[bytes], 
 
     Both functions are called in `num_threads` threads at the same time. Where the interpreter has a lock (GIL), only work that releases it,
     as NumPy and many libraries do, uses several cores; a free-threaded Python has none. Any exception that `decode` raises is a
-    `SampleError` of its sample, which names the file.
+    `SampleError` of its sample, which names the file. Before Python 3.11.8, functions that parse Python's literals, as `numpy.load` does,
+    sometimes raise a `SystemError` in threads (python/cpython#106905): hold a lock there.
 
     Args:
       matches: whether some bytes, a whole file, are of the format; should look at their beginning only.
