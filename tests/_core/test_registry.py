@@ -253,11 +253,12 @@ def test_import_on_a_machine_with_a_gpu_names_the_command_that_builds_kernels(wh
     _ffi._load_cuda()
 
 
-def test_no_command_is_named_for_a_gpu_that_no_kernel_runs_on(no_cuda_module, monkeypatch):
-    why = "the GPU is older than compute capability 8.0"
-    assert f'"{why}"' in (places.ROOT / "ffi" / "gpus.cmake").read_text()
-    monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": why})
-    assert _ffi._load_cuda()[0] == f"not built: {why}"
+def test_remedy_for_old_gpu(no_cuda_module, monkeypatch):
+    """There is none: no kernel runs on it."""
+    reason = "the GPU is older than compute capability 8.0"
+    assert f'"{reason}"' in (places.ROOT / "ffi" / "gpus.cmake").read_text()
+    monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": reason})
+    assert _ffi._load_cuda()[0] == f"not built: {reason}"
 
 
 def test_jax_platforms_that_include_gpus():
