@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+_NO_MESH = Mesh(np.empty((), object), ())
 
 
 class UserSettings:
@@ -15,16 +19,43 @@ class UserSettings:
         config: Any = jax.config
         self.x64 = bool(config.jax_enable_x64)
         self.disable_jit = bool(config.jax_disable_jit)
-        self._promotion = config.jax_numpy_dtype_promotion
+        self._dtype_promotion = config.jax_numpy_dtype_promotion
+        self._rank_promotion = config.jax_numpy_rank_promotion
         self._default_device = config.jax_default_device
+        try:
+            self._mesh = jax.sharding.get_mesh()
+        except ValueError:  # JAX traces a function; the mesh of the trace is not known
+            self._mesh = _NO_MESH
 
-    def contexts(self) -> contextlib.ExitStack:
-        """Enters these settings again."""
+    @property
+    def has_mesh(self) -> bool:
+        """Whether a mesh is set."""
+        return not self._mesh.empty
+
+    @property
+    def mesh_of_shard(self) -> Mesh | AbstractMesh:
+        """The mesh for a function of one shard: its axes alone if it has devices of other processes."""
+        names, sizes = self._mesh.axis_names, self._mesh.axis_sizes
+        addressable = NamedSharding(self._mesh, PartitionSpec()).is_fully_addressable
+        return self._mesh if addressable else AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+
+    def contexts(self, mesh: Mesh | AbstractMesh | Literal["user's"] | None = "user's") -> contextlib.ExitStack:
+        """Enters these settings again.
+
+        Args:
+          mesh: another mesh than the user's; None: none.
+        """
+        if mesh == "user's":
+            mesh = self._mesh if self.has_mesh else None
         stack = contextlib.ExitStack()
         stack.enter_context(jax.enable_x64(self.x64))
         stack.enter_context(jax.disable_jit(self.disable_jit))
-        stack.enter_context(jax.numpy_dtype_promotion(self._promotion))
+        stack.enter_context(jax.numpy_dtype_promotion(self._dtype_promotion))
+        stack.enter_context(jax.numpy_rank_promotion(self._rank_promotion))
         stack.enter_context(jax.default_device(self._default_device))
+        stack.enter_context(jax.set_mesh(mesh) if isinstance(mesh, Mesh) else without_mesh())
+        if isinstance(mesh, AbstractMesh):
+            stack.enter_context(jax.sharding.use_abstract_mesh(mesh))
         return stack
 
 
@@ -37,5 +68,17 @@ def own_settings() -> contextlib.ExitStack:
     stack.enter_context(jax.transfer_guard_device_to_device("allow"))
     stack.enter_context(jax.transfer_guard_device_to_host("allow"))
     stack.enter_context(jax.numpy_dtype_promotion("strict"))
+    stack.enter_context(jax.numpy_rank_promotion("allow"))
     stack.enter_context(jax.default_device(None))
+    stack.enter_context(without_mesh())
     return stack
+
+
+def without_mesh() -> contextlib.AbstractContextManager[Any]:
+    """Leaves the mesh that is set, which would decide where our programs run. While JAX traces a function its mesh can't be left."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return contextlib.nullcontext()
+    try:
+        return jax.set_mesh(_NO_MESH)
+    except ValueError:
+        return contextlib.nullcontext()

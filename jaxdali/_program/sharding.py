@@ -85,6 +85,26 @@ class Shards:
         return isinstance(sharding, SingleDeviceSharding) and sharding.device_set == set(self.primaries)
 
 
+def on_mesh(sharding: Any, argument: str) -> Any:
+    """A bare `PartitionSpec` on the mesh that is set, as JAX's own functions take it; anything else as it is.
+
+    Args:
+      argument: for messages.
+
+    Raises:
+      ValueError: no mesh is set, or it lacks an axis of the spec.
+    """
+    if not isinstance(sharding, PartitionSpec):
+        return sharding
+    mesh = jax.sharding.get_mesh()
+    if mesh.empty:
+        raise ValueError(
+            f"{argument}={sharding} names axes of a mesh, but no mesh is set: call jax.set_mesh(mesh) before, or pass "
+            f"jax.sharding.NamedSharding(mesh, {sharding})"
+        )
+    return NamedSharding(mesh, sharding)
+
+
 def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:
     """The devices of all processes that hold each slice of a batch of `batch_size` samples, in the order of the slices.
 

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec
 
 from .._core.expressions import Arithmetic
 from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
 from .._core.ragged import roomy as _roomy
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
+from .._program.sharding import on_mesh
 from .._tensors.thumbnails import SHOWN, page_of
 
 _SLICE = slice  # a batch has a property of that name
@@ -110,9 +112,9 @@ class Batch(Arithmetic):
     Make one with `batch`, or with a function of this module. If all samples have one shape, it is *dense*, an array ``[N, ...]``; otherwise
     it is *ragged*: a flat buffer with the samples one after the other, and their shapes.
 
-    A batch is a pytree of its buffer, and of the shapes if it is ragged: `jax.device_put`, `jax.tree.map` and `jax.jit` accept it.
-    Functions of `jax.numpy` accept dense batches. Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and
-    numbers, by DALI's type rules. A batch is immutable.
+    A batch is a pytree: of one array if its samples have one shape, else of the buffer and the shapes. `jax.device_put`, `jax.tree.map` and
+    `jax.jit` accept it, and functions of `jax.numpy` accept samples of one shape. Arithmetic and comparisons work sample by sample, with
+    batches, arrays ``[N, ...]`` and numbers, by DALI's type rules. A batch is immutable.
 
     Attributes:
       layout: a letter for each axis of a sample, e.g. "HWC"; "" if it is not known.
@@ -136,7 +138,7 @@ class Batch(Arithmetic):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the batch is one array. Samples of a ragged batch may also happen to have one shape."""
+        """Whether the batch is one array. Samples of a ragged batch may also happen to have one shape: JAX then gets them as one array."""
         return self._shapes is None
 
     @property
@@ -257,7 +259,7 @@ class Batch(Arithmetic):
         wanted = dense.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(dense.dtype))
         if dense.dtype != wanted:
             dense = dense.astype(wanted)
-        dense = jnp.asarray(dense)
+        dense = jnp.asarray(_on_mesh(dense))
         return (dense, jnp.asarray(self._shape_table(np.int32))) if pad else dense
 
     def numpy(self, pad: bool = False) -> Any:
@@ -277,12 +279,12 @@ class Batch(Arithmetic):
         """Returns the batch on another device.
 
         Args:
-          device: a `jax.Device`, a sharding, or a name such as "cpu", "gpu" or "gpu:1".
+          device: a `jax.Device`, a sharding, a `jax.sharding.PartitionSpec` on the mesh that is set, or a name such as "cpu" or "gpu:1".
         """
         if isinstance(device, str):
             platform, _, number = device.partition(":")
             device = jax.local_devices(backend=platform)[int(number or 0)]
-        return jax.device_put(self, device)
+        return jax.device_put(self, on_mesh(device, "Batch.to: device"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         dense = np.asarray(self._dense(False))
@@ -299,6 +301,14 @@ class Batch(Arithmetic):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._dense(False).__dlpack_device__()
+
+    @property
+    def _is_uniform(self) -> bool:
+        """Whether the samples have one shape, as far as it is known while JAX traces."""
+        if self._shapes is None or not isinstance(self._shapes, (np.ndarray, jax.Array)) or isinstance(self._shapes, Tracer):
+            return self._shapes is None
+        shapes = np.asarray(self._shapes)
+        return len(shapes) > 0 and bool((shapes == shapes[0]).all())
 
     def _shape_table(self, dtype: Any) -> np.ndarray:
         return np.asarray(self.shapes, dtype).reshape(len(self), self.ndim)
@@ -356,8 +366,9 @@ class Batch(Arithmetic):
     # --- a pytree ---------------------------------------------------------------------------------------------------
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        children = (self._data,) if self._shapes is None else (self._data, self._shapes)
-        return children, (self.layout, self._dims)
+        if self._is_uniform:
+            return (_on_mesh(self._dense(False)),), (self.layout, None)
+        return (self._data, self._shapes), (self.layout, self._dims)
 
     @classmethod
     def tree_unflatten(cls, known: tuple[str, Any], children: Sequence[Any]) -> Batch:
@@ -398,6 +409,18 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     packed = pack(arrays, 1, empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
+
+
+def _on_mesh(array: Any) -> Any:
+    """An array for programs under the mesh that is set: these refuse one that our programs have put on a single device."""
+    if jax.sharding.get_abstract_mesh().empty or not isinstance(array, jax.Array) or isinstance(array, Tracer):
+        return array
+    try:
+        everywhere = NamedSharding(jax.sharding.get_mesh(), PartitionSpec())
+    except ValueError:  # while JAX traces: the array is a constant
+        return array
+    alone = array.committed and len(array.devices()) == 1
+    return jax.device_put(array, everywhere) if alone and everywhere.is_fully_addressable else array
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

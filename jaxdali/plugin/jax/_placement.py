@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -14,15 +14,17 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from ..._batch.options import RaggedForm
 from ..._core.declaration import Whole, check_fields
 from ..._iterator.options import IteratorOptions, LastBatchPolicy
-from ..._program.sharding import Shards, assemble, slices_of
+from ..._program.sharding import Shards, assemble, on_mesh, slices_of
 from ..._program.transfer import Loading
+
+Placement: TypeAlias = Sharding | PartitionSpec | Mapping[str, Sharding | PartitionSpec] | None
 
 
 @dataclasses.dataclass(frozen=True)
 class JaxOptions(IteratorOptions):
     """The arguments that JAX iterators have, checked; see `DALIGenericIterator`."""
 
-    sharding: Sharding | Mapping[str, Sharding] | None = None
+    sharding: Any = None  # a `Placement`; after `on_mesh` without bare PartitionSpecs
     mask_name: str | None = None
     ragged: Mapping[str, int | Sequence[int] | None] | None = None
     ragged_fill: float | Mapping[str, float] = 0
@@ -49,14 +51,27 @@ class JaxOptions(IteratorOptions):
 
     def _check_sharding(self):
         given = self.sharding
-        if given is not None and not isinstance(given, (Sharding, Mapping)):
-            raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}")
+        if given is not None and not isinstance(given, (Sharding, PartitionSpec, Mapping)):
+            raise TypeError(
+                "sharding must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, or a dict of one for each output, "
+                f"got {type(given).__name__}"
+            )
         if isinstance(given, Mapping):
             if not given or not set(given) <= set(self.output_map):
                 raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
             for name, s in given.items():
-                if not isinstance(s, Sharding):
-                    raise TypeError(f"sharding[{name!r}] must be a jax.sharding.Sharding, got {type(s).__name__}")
+                if not isinstance(s, (Sharding, PartitionSpec)):
+                    raise TypeError(
+                        f"sharding[{name!r}] must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, got {type(s).__name__}"
+                    )
+
+    def on_mesh(self) -> JaxOptions:
+        """These, for an iterator that is made now: its bare PartitionSpecs are on the mesh that is set. See `sharding.on_mesh`."""
+        if isinstance(self.sharding, Mapping):
+            placed = {name: on_mesh(s, f"sharding[{name!r}]") for name, s in self.sharding.items()}
+        else:
+            placed = on_mesh(self.sharding, "sharding")
+        return dataclasses.replace(self, sharding=placed)
 
     def _check_loading(self):
         given = self.loading_processes

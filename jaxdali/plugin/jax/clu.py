@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any, overload
 
 import jax
-from jax.sharding import Sharding
 
 from ..._batch.remote import Workers
 from ..._core import names as _names
@@ -23,7 +22,7 @@ from ..._iterator.batch import arrays_of
 from ..._iterator.options import LastBatchPolicy
 from ..._iterator.shared import SharedStream
 from ..._pipeline.factory import Decorator, Factory, P
-from ._placement import JaxOptions
+from ._placement import JaxOptions, Placement
 from .iterator import DALIGenericIterator, iterator_factory
 
 
@@ -177,7 +176,7 @@ def peekable_data_iterator(
     last_batch_padded: bool = False,
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
     prepare_first_batch: bool = True,
-    sharding: Sharding | Mapping[str, Sharding] | None = None,
+    sharding: Placement = None,
     devices: Sequence[jax.Device] | None = None,
     mask_name: str | None = None,
     *,

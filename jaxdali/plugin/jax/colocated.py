@@ -30,12 +30,12 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 from jax.experimental import colocated_python
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ..._core.tracebacks import boundaries, boundary
 from ..._iterator.options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
-from ._placement import JaxOptions, of_batch_axis
+from ._placement import JaxOptions, Placement, of_batch_axis
 from .iterator import agreed_seed
 from .iterator import data_iterator as local_data_iterator
 
@@ -293,7 +293,7 @@ def data_iterator(
     last_batch_padded: bool = False,
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
     prepare_first_batch: bool = True,
-    sharding: Sharding | Mapping[str, Sharding] | None = None,
+    sharding: Placement = None,
     mask_name: str | None = None,
     *,
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
@@ -307,7 +307,8 @@ def data_iterator(
 
     Args:
       pipeline_fn: the definition.
-      sharding: the `jax.sharding.NamedSharding` of the outputs, one for all or a dict with one for each; needed.
+      sharding: the `jax.sharding.NamedSharding` of the outputs, one for all or a dict with one for each; needed. A bare
+        `jax.sharding.PartitionSpec` is on the mesh that is set.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, mask_name, ragged, ragged_fill,
         repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are lists, which are metadata and ragged outputs
         without limits, are refused with the first batch.
@@ -348,6 +349,6 @@ def _factory(define: Callable[..., Any], options: JaxOptions, forwarded: dict[st
                 raise TypeError(f"{name_of(define)}: a colocated iterator has no {name}; states go through get_state and set_state")
         defaults = getattr(define, "_pipeline_kwargs", {})
         kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
-        return ColocatedIterator(define, options, forwarded, (args, kwargs))
+        return ColocatedIterator(define, options.on_mesh(), forwarded, (args, kwargs))
 
     return make_iterator

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.outputs import by_shard
 from ..._core import names as _names
@@ -21,9 +21,10 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
 from ..._core.kinds import device_named
 from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
+from ..._core.settings import without_mesh
 from ..._core.values import Spec, narrow
-from ..._program.sharding import Shards, assemble
-from ._tracing.trace import NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
+from ..._program.sharding import Shards, assemble, on_mesh
+from ._tracing.trace import MeshUse, NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def jax_function(
     function: Callable[..., Any] | None = None,
     num_outputs: int = 1,
     output_layouts: str | Sequence[str] | None = None,
-    sharding: Sharding | None = None,
+    sharding: Sharding | PartitionSpec | None = None,
     device: str | None = None,
     preserve: bool = True,
     *,
@@ -63,9 +64,10 @@ def jax_function(
         keys, one per sample.
       num_outputs: how many arrays the function returns. 0: it is called eagerly, for its side effects.
       output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has as many dimensions.
-      sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. If the sharding has
-        devices of several processes, batches are made in the thread that takes them, and not ahead: collectives of the function and of the
-        training step must begin in the same order in all processes.
+      sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. A bare
+        `jax.sharding.PartitionSpec` is on the mesh that is set. If the sharding has devices of several processes, batches are made in the
+        thread that takes them, and not ahead: collectives of the function and of the training step must begin in the same order in all
+        processes.
       device: "cpu" or "gpu", where all inputs must be; None: wherever they are.
       preserve: whether the function runs even if no output of the pipeline depends on it.
       jit: True: traced without a trial; False: eager; None: decided by the trial. Not in DALI.
@@ -106,8 +108,8 @@ def jax_function(
     device = device_named(device)
     if device not in (None, "cpu", "gpu"):
         raise ValueError(f"device must be 'cpu', 'gpu' or None, got {device!r}")
-    if sharding is not None and not isinstance(sharding, Sharding):
-        raise ValueError(f"sharding must be a jax.sharding.Sharding, got {type(sharding).__name__}")
+    if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec)):
+        raise ValueError(f"sharding must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, got {type(sharding).__name__}")
     if jit not in (None, True, False):
         raise TypeError(f"jit must be True, False or None, got {jit!r}")
     if jit and (num_outputs == 0 or sharding is not None):
@@ -143,7 +145,8 @@ def jax_function(
             raise ArgumentError(
                 f"jax_function {describe(function)} with a sharding sees all samples: it can't be used in a branch of an `if`"
             )
-        op = EagerFunction(**options, sharding=sharding) if eager else TraceableFunction(**options, jit=jit)
+        placed = on_mesh(sharding, "jax_function: sharding")
+        op = EagerFunction(**options, sharding=placed) if eager else TraceableFunction(**options, jit=jit)
         made = add(op, *nodes, device="gpu" if device == "gpu" else None)
         return None if num_outputs == 0 else made
 
@@ -206,10 +209,11 @@ class TraceableFunction(_Function, ProgramOperator):
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         functions = _functions(ctx.of_shards)
+        use = MeshUse.of(functions[0]) if ctx.settings.has_mesh else MeshUse()
 
         def eager(jit: bool | None) -> Operator:
             own = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
-            return EagerFunction(**own, sharding=None, inputs=specs, calls=_Calls(functions, ctx, jit))
+            return EagerFunction(**own, sharding=None, inputs=specs, calls=_Calls(functions, ctx, jit, use))
 
         if ctx.settings.disable_jit and self.jit is None:
             return eager(False)
@@ -217,10 +221,12 @@ class TraceableFunction(_Function, ProgramOperator):
             return eager(None)  # a program would give it absent samples
         if any(s.shape is None for s in specs):
             return eager(self.jit)  # compiled for each shape, between two programs
+        if use.asked or use.explicit:  # arrays on Auto axes are constants of a program like others
+            return eager(self.jit)
         B, x64 = ctx.B, ctx.settings.x64
         arguments = [_as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype))) for s in specs]
         try:
-            with ctx.settings.contexts():
+            with ctx.settings.contexts(), without_mesh():
                 traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
         except NotFaithful as e:
             if self.jit:
@@ -235,6 +241,12 @@ class TraceableFunction(_Function, ProgramOperator):
         return TracedFunction(jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64)
 
 
+# Note [Functions that need a mesh]
+# A function of one shard gets arrays that lie on one device, while a user's mesh has several. JAX refuses to mix both, so such functions,
+# and the programs that they are traced into, run without the mesh. A function that names an array that lies on the mesh, or that asks for
+# the mesh, can't do without. It runs between two programs, under the mesh, and gets its shard on all devices of the mesh. The mesh of
+# several processes has devices that this process can't reach: there such a function is told the axes, and gets its shard on one device.
+# A function with a sharding gets global arrays, and runs under the mesh, too.
 def _traces(functions, arguments, flatten, jit):
     """The common trace of all shards' functions. Raises NotFaithful if there is none."""
     first = trace(functions[0], arguments, flatten) if jit is None else trace_again(functions[0], arguments, flatten)
@@ -297,20 +309,25 @@ class EagerFunction(_Function, EagerOperator):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if self.calls is not None:
             return self
-        jit = None if self.sharding is not None else False
-        return dataclasses.replace(self, inputs=specs, calls=_Calls(_functions(ctx.of_shards), ctx, jit))
+        functions, jit = _functions(ctx.of_shards), None if self.sharding is not None else False
+        use = MeshUse.of(functions[0]) if ctx.settings.has_mesh and self.sharding is None else MeshUse()
+        return dataclasses.replace(self, inputs=specs, calls=_Calls(functions, ctx, jit, use))
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
         assert self.calls is not None
         present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
-        with self.calls.settings.contexts():
-            if self.sharding is not None:
+        if self.sharding is not None:
+            with self.calls.settings.contexts():
                 return self._call_global(ctx, inputs, shards, self.sharding)
-            per_shard: dict[int, tuple[Any, ...]] = {}
+        mesh = self.calls.mesh
+        per_shard: dict[int, tuple[Any, ...]] = {}
+        with self.calls.settings.contexts(mesh):
             for s, device in enumerate(shards.primaries):
                 if present[s] or not any(present):
-                    arguments = [_as_given(spec, jax.device_put(x[s], device)) for spec, x in zip(self.inputs, inputs, strict=True)]
-                    per_shard[s] = self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n))
+                    at = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, Mesh) else device
+                    arguments = [_as_given(spec, jax.device_put(x[s], at)) for spec, x in zip(self.inputs, inputs, strict=True)]
+                    results = self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n))
+                    per_shard[s] = tuple(jax.device_put(r, device) for r in results) if isinstance(mesh, Mesh) else results
         some = next(iter(per_shard.values()))
         empty = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in some)
         return [[per_shard.get(s, empty)[i] for s in range(ctx.S)] for i in range(self.outputs)]
@@ -345,14 +362,18 @@ class _Calls:
     Args:
       functions: one per shard.
       jit: None: decide for each shape; True: compiled; False: eager.
+
+    Attributes:
+      settings: of the user; mesh: that functions of one shard run under; None: under none.
     """
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], ctx: BuildContext, jit: bool | None):
+    def __init__(self, functions: Sequence[Callable[..., Any]], ctx: BuildContext, jit: bool | None, use: MeshUse):
         self._functions = list(functions)
         self._where = ctx.where
         self.settings = ctx.settings
         self._forced = jit is True
         self.jit = jit
+        self.mesh = ctx.settings.mesh_of_shard if use.asked or use.arrays else None
         self._first: dict[int, tuple[Any, Callable[[Any], Any], Trace]] = {}
         self._programs: dict[tuple[int, Any], Callable[..., Any]] = {}
 

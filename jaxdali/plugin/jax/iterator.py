@@ -36,7 +36,7 @@ from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
 from ..._program.transfer import Loading
-from ._placement import JaxOptions, OverBatch, of_batch_axis, shards_of
+from ._placement import JaxOptions, OverBatch, Placement, of_batch_axis, shards_of
 
 
 @boundaries
@@ -62,7 +62,8 @@ class DALIGenericIterator(BaseIterator):
       prepare_first_batch: whether to make the first batch in the constructor, so that its errors are raised there.
       sharding: the sharding of the outputs; the pipelines are its shards, in order. None: the outputs of several pipelines are stacked,
         ``(pipelines, batch, ...)``, and sharded over their devices as `jax.pmap` expects if these are distinct. Unlike in DALI, it may be a
-        dict from each name in `output_map` to a sharding; all must cut the batch into the same slices.
+        dict from each name in `output_map` to a sharding; all must cut the batch into the same slices. A bare
+        `jax.sharding.PartitionSpec` is on the mesh that is set, see `jax.set_mesh`.
       mask_name: the name of a mask, for PARTIAL (not in DALI). As JAX needs static shapes, the last batch keeps its size, and each batch
         gets a further entry of this name: a bool array over the batch axis, True for the samples that belong to the epoch. Over all shards
         and processes, which take the same number of steps, every sample of an epoch is True once, except those that a reader left out
@@ -113,7 +114,7 @@ class DALIGenericIterator(BaseIterator):
         last_batch_padded: bool = False,
         last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
         prepare_first_batch: bool = True,
-        sharding: Sharding | Mapping[str, Sharding] | None = None,
+        sharding: Placement = None,
         mask_name: str | None = None,
         ragged: Mapping[str, int | Sequence[int] | None] | None = None,
         ragged_fill: float | Mapping[str, float] = 0,
@@ -136,19 +137,20 @@ class DALIGenericIterator(BaseIterator):
             repeat=repeat,
             workers=workers,
             loading_processes=loading_processes,
-        )
+        ).on_mesh()
         loading = options.loading(0)
         if loading is not None:
             self._begin_shared(loading, options, lambda: _for_shards(pipelines, loading))
             return
         pipelines = list_of(pipelines)
-        if sharding is None:
+        if options.sharding is None:
             self._begin(pipelines, own_places(pipelines), options)
             return
-        shards = shards_of(sharding, 0)
+        shards = shards_of(options.sharding, 0)
         if len(shards.ids) != len(pipelines):
             raise ValueError(
-                f"{sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; pass one for each"
+                f"{options.sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; "
+                "pass one for each"
             )
         alone = len(pipelines) == 1
         self._begin(pipelines, [shards] if alone else [Shards.single(d) for d in shards.primaries], options, shards)
@@ -227,13 +229,14 @@ class DALIGenericIterator(BaseIterator):
         self._metadata, self._stream = shared.facts.metadata, shared
 
     @staticmethod
-    def loaded_shards(sharding: Sharding, loading_processes: Sequence[int] | None = None) -> list[int]:
+    def loaded_shards(sharding: Sharding | PartitionSpec, loading_processes: Sequence[int] | None = None) -> list[int]:
         """The shards of a batch on `sharding` that this process makes, in order. An iterator takes one pipeline for each.
 
         Not in DALI. `data_iterator` makes the pipelines of these shards itself.
         """
-        loading = JaxOptions([], sharding=sharding, loading_processes=loading_processes).loading(0)
-        return list((Shards.of(sharding, 0) if loading is None else loading.shards).ids)
+        options = JaxOptions([], sharding=sharding, loading_processes=loading_processes).on_mesh()
+        loading = options.loading(0)
+        return list((Shards.of(options.sharding, 0) if loading is None else loading.shards).ids)
 
     def __next__(self) -> dict[str, Any]:
         return self._form(*self._stream.take())
@@ -376,7 +379,7 @@ def data_iterator(
     last_batch_padded: bool = False,
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
     prepare_first_batch: bool = True,
-    sharding: Sharding | Mapping[str, Sharding] | None = None,
+    sharding: Placement = None,
     devices: Sequence[jax.Device] | None = None,
     mask_name: str | None = None,
     *,
@@ -417,7 +420,8 @@ def data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
-      sharding: the sharding of the outputs, one for all or a dict with one for each. It can't be combined with `devices`.
+      sharding: the sharding of the outputs, one for all or a dict with one for each. A bare `jax.sharding.PartitionSpec` is on the mesh
+        that is set when the iterator is made, see `jax.set_mesh`. It can't be combined with `devices`.
       devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` expects.
       mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
       workers, loading_processes: the same. They can be passed here or to the result. Processes that load nothing do not call the
@@ -486,7 +490,7 @@ def iterator_factory(
             )
         own_names = inspect.signature(function).parameters
         given = {k: kwargs.pop(k) for k in ("workers", "loading_processes") if k in kwargs and k not in own_names}
-        chosen = dataclasses.replace(options, **given)
+        chosen = dataclasses.replace(options, **given).on_mesh()
         if conditionals:
             kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)

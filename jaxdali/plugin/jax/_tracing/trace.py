@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .reachability import out_of_reach, reach_of
 from .snapshot import NotFaithful as NotFaithful
@@ -80,6 +81,30 @@ def trace_again(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtype
         return _once(function, arguments, flatten)
 
 
+@dataclasses.dataclass(frozen=True)
+class MeshUse:
+    """Why a function of one shard may need the mesh that its user has set, see Note [Functions that need a mesh].
+
+    Attributes:
+      asked: whether its code names what returns the mesh.
+      arrays: whether it names arrays that lie on several devices; explicit: on Explicit axes, which are a part of their type.
+    """
+
+    asked: bool = False
+    arrays: bool = False
+    explicit: bool = False
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> MeshUse:
+        reach = reach_of(function)
+        arrays = [x for x in reach.found if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
+        return MeshUse(
+            asked=not reach.names.isdisjoint(("get_abstract_mesh", "get_mesh")),
+            arrays=any(len(x.sharding.device_set) > 1 for x in arrays),
+            explicit=any(jax.typeof(x).sharding.mesh.explicit_axes for x in arrays),
+        )
+
+
 def _once(function, arguments, flatten) -> Trace:
     def fresh(*tracers):  # JAX caches traces by function
         with no_text({type(t) for t in tracers}):
@@ -91,7 +116,8 @@ def _once(function, arguments, flatten) -> Trace:
         raise
     except Exception as e:
         raise NotFaithful(f"tracing it raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
-    digest = hashlib.sha256(str(jaxpr.jaxpr).encode())
+    # A computation is one of the mesh that it was traced under, which its text does not say.
+    digest = hashlib.sha256(f"{jax.sharding.get_abstract_mesh()}{jaxpr.jaxpr}".encode())
     for c in jaxpr.consts:
         try:
             a = np.asarray(jax.random.key_data(c) if _is_key(c) else c)
