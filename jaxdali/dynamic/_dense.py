@@ -17,7 +17,7 @@ from .._core.building import add
 from .._core.errors import OperatorError, SampleError
 from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
-from .._core.settings import own_settings
+from .._core.settings import own_settings, without_mesh
 from .._core.values import Spec, narrow
 from .._data.source import SampleIds
 from .._plan.plan import Ref
@@ -50,6 +50,7 @@ class Dense:
     Args:
       function, specs, keys, N, device: as of `Engine`; all inputs are dense.
       hosted: the inputs whose values the host reads.
+      whole: samples of the batch of which this is a part. Default: N.
 
     Raises:
       NotDense: a shape depends on values, or the host needs results of a program.
@@ -63,8 +64,10 @@ class Dense:
         N: int,
         device: jax.Device | _ffi.TargetDevice,
         hosted: Sequence[bool],
+        whole: int | None = None,
     ):
-        self._N, self._specs = N, specs
+        self._N, self._specs, self._whole = N, specs, N if whole is None else whole
+        self._of_part = functools.lru_cache(maxsize=4)(lambda n: Dense(function, specs, keys, n, device, hosted, self._whole))
         shards = Shards.single(device)
 
         def inputs() -> list[DataNode]:
@@ -115,14 +118,13 @@ class Dense:
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
         """The function as a separate program, if it needs nothing from the host."""
         program = jax.jit(lambda arrays: self(arrays, (), on_one_device=jax.device_count() == 1))
-        if all(narrow(s.dtype) == s.dtype for s in self._specs):
-            return program
+        wide = any(narrow(s.dtype) != s.dtype for s in self._specs)  # JAX accepts 64 bits only under our settings; entering them takes time
 
-        def of_64_bits(arrays: Sequence[Any]) -> Any:  # which JAX accepts only under our settings; entering them takes time
-            with own_settings():
+        def called(arrays: Sequence[Any]) -> Any:
+            with own_settings() if wide else without_mesh():
                 return program(arrays)
 
-        return of_64_bits
+        return called
 
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
         """The keys of random numbers, ``u32[N, words]`` each."""
@@ -150,11 +152,16 @@ class Dense:
           on_one_device: whether the program is known to be for one device.
         """
         with own_settings():
+            placed = _of_explicit(arrays)
+            if placed is not None and not self._mixes:
+                return self._by_device(placed, arrays, words, line)
             if self.calls_back:
                 structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2]))
-                found = jax.pure_callback(functools.partial(self._on_host, line), structs, [arrays[i] for i in self._asked], list(words))
+                asked = _replicated([*(_to_words(jnp.asarray(arrays[i])) for i in self._asked), *words])
+                on_host = functools.partial(self._on_host, line)
+                found = jax.pure_callback(on_host, structs, asked[: len(self._asked)], asked[len(self._asked) :])
                 # A callback runs on one device. So that XLA can give others its results, they stand behind a barrier.
-                found = jax.lax.optimization_barrier(found)
+                found = _replicated(jax.lax.optimization_barrier(found))
                 made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), found, self._constant[:2])
             else:
                 made, params = self._constant[:2]
@@ -162,13 +169,23 @@ class Dense:
             program = functools.partial(self._program, line)
             if self.native and not (on_one_device or self._alone()):
                 program = self._partitioned(line)
-            leaves = jax.tree.leaves(operands)
-            if not self.native and (placed := _of_explicit(arrays)) is not None:
-                # Operators are not written for meshes with explicit axes: within them, XLA decides.
+            if placed is not None:  # operators are not written for Explicit axes: within them, XLA decides
                 automatic: Any = jax.sharding.auto_axes(program, axes=placed.mesh.explicit_axes, out_sharding=placed)
                 program = automatic
-            *outputs, status = program(*leaves)
+            *outputs, status = program(*jax.tree.leaves(operands))
             return list(outputs), status
+
+    def _by_device(self, placed: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None) -> tuple[list[Any], Any]:
+        """The outputs and the status, where the arrays' types say which samples each device has: it computes those."""
+        part = self._of_part(placed.shard_shape((self._N,))[0])
+
+        def outputs(arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
+            return part(arrays, words, line, on_one_device=True)
+
+        mesh = placed.mesh
+        axes = set(mesh.axis_names) - set(mesh.manual_axes)
+        by_device = jax.shard_map(outputs, mesh=mesh, in_specs=placed.spec, out_specs=placed.spec, axis_names=axes, check_vma=False)
+        return by_device(*jax.sharding.reshard((list(arrays), list(words)), placed))
 
     def _program(self, line: str | None, *leaves: Any) -> tuple[Any, ...]:
         """The outputs, and the status, for some of the samples: the operands' first axis is theirs."""
@@ -186,13 +203,16 @@ class Dense:
             if self._executor.resources.accelerator:
                 outputs = [_without_failed(x, status) for x in outputs]
             else:
-                outputs = _ffi.checked(outputs, status, [f"{s.op.name} (called at {line})" for s in native], self._N)
+                outputs = _ffi.checked(outputs, status, [f"{s.op.name} (called at {line})" for s in native], self._whole)
         return *outputs, status
 
     def _alone(self) -> bool:
         """Whether the program is for one shard of a `jax.shard_map`, or the samples depend on each other."""
-        if jax.sharding.get_abstract_mesh().manual_axes:
-            return True
+        return bool(jax.sharding.get_abstract_mesh().manual_axes) or self._mixes
+
+    @functools.cached_property
+    def _mixes(self) -> bool:
+        """Whether the samples depend on each other."""
         return any(isinstance(s.op, ProgramOperator) and s.op.mixes for s in self._steps)
 
     def _partitioned(self, line: str | None) -> Callable[..., Any]:
@@ -232,7 +252,8 @@ class Dense:
         """What the host makes of a batch, for the program."""
         arrays: list[Any] = [None] * len(self._inputs)
         for i, x in zip(self._asked, asked, strict=True):
-            arrays[i] = np.asarray(x)
+            dtype = np.dtype(self._specs[i].dtype)
+            arrays[i] = np.asarray(x).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(x)
         try:
             with own_settings():
                 found = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
@@ -268,11 +289,15 @@ class Dense:
 
 def _of_explicit(arrays: Sequence[Any]) -> NamedSharding | None:
     """The sharding of the samples, where it is a part of the arrays' types; None: it is not."""
-    for x in arrays:
-        sharding = jax.typeof(x).sharding
-        if sharding.mesh.explicit_axes and len(sharding.spec) and sharding.spec[0] is not None:
-            return NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0]))
-    return None
+    shardings = [s for s in (jax.typeof(x).sharding for x in arrays) if s.mesh.explicit_axes]
+    axes = (s.spec[0] for s in shardings if len(s.spec) and s.spec[0] is not None)
+    return NamedSharding(shardings[0].mesh, PartitionSpec(next(axes, None))) if shardings else None
+
+
+def _replicated(arrays: Any) -> Any:
+    """Arrays that all devices of the mesh have, if one is set: otherwise XLA may cut small arrays up, and gather them again."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return arrays if mesh.empty or mesh.manual_axes else jax.lax.with_sharding_constraint(arrays, PartitionSpec())
 
 
 def without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
@@ -296,8 +321,12 @@ def _without_failed(x: Any, status: Any) -> Any:
 
 
 def _in_words(x: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits as pairs of 32: a callback's results are narrowed where the user has them narrowed."""
+    """Numbers of 64 bits as pairs of 32: a callback's operands and results are narrowed where the user has them narrowed."""
     return x[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
+
+
+def _to_words(x: Any) -> Any:
+    return jax.lax.bitcast_convert_type(x, np.uint32) if x.dtype.itemsize == 8 else x
 
 
 def _from_words(x: Any, dtype: np.dtype) -> Any:

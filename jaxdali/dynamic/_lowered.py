@@ -11,6 +11,7 @@ from jax.interpreters import batching, mlir
 
 from .._core import ffi as _ffi
 from .._core.errors import ArgumentError
+from .._core.settings import own_settings
 from .._program.sharding import local_devices
 from ._dense import Dense, NotDense, without_derivative
 
@@ -41,7 +42,8 @@ def in_program(name: str, on: OnPlatform, arrays: Sequence[Any], keys: Sequence[
     def bound(*leaves: Any) -> list[Any]:
         return _function().bind(*leaves, jaxpr=jax.make_jaxpr(outputs)(*leaves), name=name, on=on, arrays=len(arrays), line=line)
 
-    return dense.batches(without_derivative(bound, dense.native)(*arrays, *words))
+    with own_settings():  # or JAX narrows NumPy's arrays to 32 bits
+        return dense.batches(without_derivative(bound, dense.native)(*arrays, *words))
 
 
 # Note [Platforms of programs]
