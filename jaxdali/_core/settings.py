@@ -22,6 +22,7 @@ class UserSettings:
         self._dtype_promotion = config.jax_numpy_dtype_promotion
         self._rank_promotion = config.jax_numpy_rank_promotion
         self._default_device = config.jax_default_device
+        self._debug_nans, self._debug_infs = bool(config.jax_debug_nans), bool(config.jax_debug_infs)
         try:
             self._mesh = jax.sharding.get_mesh()
         except ValueError:  # JAX traces a function; the mesh of the trace is not known
@@ -53,6 +54,8 @@ class UserSettings:
         stack.enter_context(jax.numpy_dtype_promotion(self._dtype_promotion))
         stack.enter_context(jax.numpy_rank_promotion(self._rank_promotion))
         stack.enter_context(jax.default_device(self._default_device))
+        stack.enter_context(jax.debug_nans(self._debug_nans))
+        stack.enter_context(jax.debug_infs(self._debug_infs))
         stack.enter_context(jax.set_mesh(mesh) if isinstance(mesh, Mesh) else without_mesh())
         if isinstance(mesh, AbstractMesh):
             stack.enter_context(jax.sharding.use_abstract_mesh(mesh))
@@ -70,6 +73,8 @@ def own_settings() -> contextlib.ExitStack:
     stack.enter_context(jax.numpy_dtype_promotion("strict"))
     stack.enter_context(jax.numpy_rank_promotion("allow"))
     stack.enter_context(jax.default_device(None))
+    stack.enter_context(jax.debug_nans(False))  # there may be any between the samples of a buffer
+    stack.enter_context(jax.debug_infs(False))
     stack.enter_context(without_mesh())
     return stack
 

@@ -116,6 +116,7 @@ def test_length_and_size(files):
     assert seen == [(4, 8, 4), (3, 6, 3), (4, 8, 4)]
 
 
+@pytest.mark.one_device
 def test_next_and_for_and_reset(files, caplog):
     with data_iterator(file_contents, ["x"], reader_name="reader")(files[:6], batch_size=2) as it:
         assert iter(it) is it
@@ -129,6 +130,7 @@ def test_next_and_for_and_reset(files, caplog):
         assert [b["x"][0, 0].item() for b in it] == [1, 3, 5]
 
 
+@pytest.mark.one_device
 @pytest.mark.parametrize("auto_reset", [True, "yes", "True"])
 def test_auto_reset(files, auto_reset):
     with data_iterator(file_contents, ["x"], reader_name="reader", auto_reset=auto_reset)(files[:4], batch_size=2) as it:
@@ -179,6 +181,7 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
     assert alone == all_epochs[0]
 
 
+@pytest.mark.one_device
 def test_several_pipelines_are_stacked_or_sharded(files):
     def pipes(devices):
         return [pipeline_def(file_contents)(files[:8], num_shards=2, shard_id=i, batch_size=2, device_id=d) for i, d in enumerate(devices)]
@@ -226,6 +229,7 @@ def test_size_is_for_all_pipelines_together(files):
         assert epochs(it, 2, 2) == ["12 34|56 78", "56|12"]  # the first epoch read two more than its 6
 
 
+@pytest.mark.one_device
 def test_kept_and_donated_batches(files):
     make = data_iterator(lambda: fn.cast(file_contents(files), dtype=types.FLOAT).gpu(), ["x"], reader_name="reader")
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
@@ -252,6 +256,7 @@ def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
         assert next(it)["r"].dtype == np.float64
 
 
+@pytest.mark.one_device
 def test_train_and_eval_iterators_alive_at_once(files):
     make = data_iterator(file_contents, ["x"], reader_name="reader")
     with make(files[:8], batch_size=2) as train, make(files[8:12], batch_size=2) as evaluate:

@@ -237,6 +237,7 @@ def sharded(define, **options):
         return definition(batch_size=16, **options)
 
 
+@pytest.mark.one_device
 def test_each_shard_sees_its_own_batch_and_global_functions_all():
     shapes = []
 

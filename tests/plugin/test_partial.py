@@ -43,6 +43,7 @@ def test_each_sample_of_an_epoch_counts_once(files, S, order):
                 assert all(b["x"].shape == (S * B, 1) for b in batches)
 
 
+@pytest.mark.one_device
 @pytest.mark.parametrize(
     ("sharding", "of_mask"),
     [
@@ -102,6 +103,7 @@ def short_batches(batch_size):
     return define()
 
 
+@pytest.mark.one_device
 @pytest.mark.parametrize("size", [-1, 7])
 def test_short_batches_of_a_source_are_padded_and_masked(size, recwarn):
     with DALIGenericIterator(short_batches(4), ["x", "small"], size=size, **PARTIAL) as it:
@@ -129,6 +131,7 @@ def test_size_masks_what_lies_beyond_it(recwarn):
         assert [b["mask"].tolist() for b in it] == [[[True, True]] * 2, [[True, False], [False, False]]]
 
 
+@pytest.mark.one_device
 def test_masks_may_be_donated(files):
     invert = jax.jit(lambda m: ~m, donate_argnums=0)
     with data_iterator(definition, ["x"], reader_name="reader", **PARTIAL)(files[:6], batch_size=4) as it:
