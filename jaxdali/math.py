@@ -1,7 +1,7 @@
 """Mathematical functions of DataNodes, element by element, under DALI's names. Functions of a `jaxdali.dynamic.Batch` are evaluated
 immediately.
 
-Operands are DataNodes, numbers or arrays, at least one a DataNode; they are broadcast as in NumPy. Functions documented as
+Operands are DataNodes, numbers or arrays, at least one of them no number; they are broadcast as in NumPy. Functions documented as
 "floating point" convert integers to float32 first (float64 stays); the others keep the common type of their operands.
 ``bool`` operands are an error. Results can be arguments of other operators if the operands are host values.
 

@@ -20,11 +20,12 @@ import jax.core
 
 from . import calls
 from .errors import ArgumentTypeError
-from .graph import Branch, DataNode, Evaluator, Node, branch_by, check_pipeline, check_reach, no_array
+from .graph import Branch, DataNode, Evaluator, Node, branch_by, check_pipeline, check_reach
 from .kinds import device_named
 from .language import language
 from .operator import Operator
 from .redaction import redacted
+from .refusals import no_array
 from .tracebacks import is_ours
 
 _local = threading.local()
@@ -93,14 +94,8 @@ def _add_line(e: Exception):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
-    if type(e) is TypeError and line and re.search(r"DataNode.*\biterable|\b(non-)?iterable.* DataNode", str(e)):
-        e.args = (
-            f"{e}: it stands for a batch that does not exist yet; an operator with several outputs gives a list of DataNodes, "
-            f"any other a single one (at {line})",
-        )
-        return
     if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_of_jax(e):
-        e.args = (f"{no_array('functions of JAX take')} (at {line}): {e}",)
+        e.args = (f"{no_array('functions of JAX take', None)} (at {line}): {e}",)
         return
     # The call itself may be wrong, which Python finds before the operator runs.
     in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))

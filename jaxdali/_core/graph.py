@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .calls import Call
-from .errors import ArgumentError, OperatorError, says_all
+from .errors import OperatorError, says_all
 from .expressions import Expression
-from .names import did_you_mean
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
+from .refusals import Kind, Method, Unreadable, lack, no_array, no_attribute, no_value, refuse_jax
 from .tracebacks import boundaries
 
 
@@ -122,53 +121,6 @@ class Node:
         return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
 
 
-_RANK = ": the number of dimensions is known when the pipeline runs; x.shape() is a value of the pipeline"
-_INSTEAD_OF_ATTRIBUTE = {
-    "dtype": ": types are known when the pipeline runs; fn.cast and fn.cast_like set them (and x.shape is a method)",
-    "astype": ": use fn.cast(x, dtype=...)",
-    "ndim": _RANK,
-    "size": _RANK,
-    "T": ": use fn.transpose(x, perm=...)",
-    "transpose": ": use fn.transpose(x, perm=...)",
-    "reshape": ": use fn.reshape(x, shape=...)",
-    **{name: f": use fn.reductions.{name}(x)" for name in ("max", "mean", "min", "sum")},
-}
-
-
-def _no_value(function: str) -> str:
-    return (
-        f"{function}() of a DataNode: it stands for a batch that does not exist yet, so it has no value here: use operators "
-        "(fn.cast, arithmetic on DataNodes, ...), or do it in a jax_function"
-    )
-
-
-def no_array(takes: str) -> str:
-    """The message if a function that takes arrays gets a node."""
-    return (
-        f"{takes} arrays, but a DataNode stands for a batch that does not exist yet: use operators (fn.reductions.mean, fn.stack, "
-        "jaxdali.math.clamp, ...), or do it in a jax_function"
-    )
-
-
-# Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a TypeError by their
-# own. Operators of JAX arrays check their other operand, too: they refuse a node, and Python then calls the node's operator.
-_ASKING = frozenset(
-    ("_arraylike", "_convert", "array", "asarray", "bind", "full_like", "ones_like", "shaped_abstractify", "typeof", "zeros_like")
-)
-_REPLACING = frozenset(("bind", "shaped_abstractify", "typeof"))
-
-
-def _refuse_jax(node: Node, caller: types.FrameType):
-    """Raises an error if a function of JAX checks whether a node can be an array. JAX's own messages differ from function to function."""
-    name = caller.f_code.co_name
-    if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
-        return
-    if name not in _REPLACING:
-        raise TypeError(no_array("functions of JAX take"))
-    if not node.pipeline or name == "typeof":  # in a definition `building` replaces JAX's text
-        raise ArgumentError(no_array("functions of JAX take"))
-
-
 # For operators whose left operand is an array: the node's method, by the NumPy function that the operator calls.
 _REFLECTED = {
     "add": "__radd__",
@@ -193,7 +145,7 @@ _REFLECTED = {
 
 
 @boundaries
-class DataNode(Expression):
+class DataNode(Unreadable, Expression, metaclass=Kind):
     """A value of a pipeline definition: the output of an operator. Carries no data."""
 
     __slots__ = ("index", "node")
@@ -229,7 +181,9 @@ class DataNode(Expression):
           RuntimeError: the pipeline is not made with ``debug=True``, or a later batch has begun.
         """
         if self.node.evaluator is None:
-            raise RuntimeError(_no_value("get") + "; pipeline_def(debug=True) calls the definition once for each batch, with values")
+            raise RuntimeError(
+                no_value("get()", self.node) + "; pipeline_def(debug=True) calls the definition once for each batch, with values"
+            )
         evaluator = self.node.evaluator()
         if evaluator is None:
             raise RuntimeError("get() of a DataNode: its batch is over, and its values are gone: call get() before the next run()")
@@ -246,33 +200,21 @@ class DataNode(Expression):
         raise TypeError(
             "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` work on it, sample by sample, in a "
             "pipeline or a jaxdali.dynamic.jit with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
-            "or use &, |, == and arithmetic on DataNodes"
+            f"or use &, |, == and arithmetic on DataNodes{'' if self.node.pipeline else f'. It {lack(self.node)}'}"
         )
-
-    def __int__(self):
-        raise TypeError(_no_value("int"))
-
-    def __float__(self):
-        raise TypeError(_no_value("float"))
-
-    def __complex__(self):
-        raise TypeError(_no_value("complex"))
 
     def __getattr__(self, name: str):
         if name == "__jax_array__":
-            _refuse_jax(self.node, sys._getframe(1))
-        how = "" if name.startswith("_") else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, dir(type(self)))
-        raise AttributeError(f"a DataNode has no attribute {name!r}{how}", name=name)  # without an object Python adds no suggestion
-
-    # Without this, Python would iterate by subscripts without end. A method that raises would make every node a `collections.abc.Iterable`,
-    # by which users tell one output from several. `building` adds the reason to Python's own message.
-    __iter__ = None
+            refuse_jax(self.node, sys._getframe(1))
+        if name in self.__slots__:  # a copy that is being made
+            raise AttributeError(name)
+        raise AttributeError(no_attribute(name, self.node, dir(type(self))), name=name)  # without an object Python adds no suggestion
 
     # For NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and other functions raise unclear
     # errors.
 
     def __array_function__(self, function: Callable[..., object], *_: object):
-        raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes"))
+        raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes", self.node))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Python operators on an array and a node make a node; other functions are refused."""
@@ -281,10 +223,13 @@ class DataNode(Expression):
             found = getattr(self, reflected)(inputs[0])
             if found is not NotImplemented:
                 return found
-        raise TypeError(no_array(f"numpy.{ufunc.__name__} takes"))
+        raise TypeError(no_array(f"numpy.{ufunc.__name__} takes", self.node))
 
     def __array__(self, *_: object, **__: object):
-        raise TypeError(no_array("numpy.asarray takes"))
+        raise TypeError(no_array("numpy.asarray takes", self.node))
+
+    if not TYPE_CHECKING:
+        shape = Method(Expression.shape)
 
 
 @dataclasses.dataclass

@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 
 from .tracebacks import boundary
 
+ONLY_IN_PIPELINES = ("external_source", "inputs", "readers", "_conditional")  # in `fn`; functions of values have no equivalent
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Words in function names that DALI's classes do not capitalize regularly.

@@ -69,7 +69,7 @@ import numpy as np
 
 from ..types import DALIImageType
 from .arguments import Arguments, declared
-from .building import add, current_scope, drawing_as, is_node, user_line, warn
+from .building import add, drawing_as, is_node, user_line, warn
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
@@ -264,16 +264,6 @@ class Declaration:
 
     def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         inputs, values = self._checked(positional, named)
-        if (
-            current_scope() is None
-            and self._kind is not None
-            and any(x is not None for x in inputs)
-            and not any(map(_holds_nodes, (*inputs, *values.values())))
-        ):
-            raise ArgumentError(
-                f"{self.name}: it is called with arrays outside a pipeline definition, where it is never evaluated: call "
-                f"jaxdali.dynamic.{self.name}, a function of values, or call it under @pipeline_def, where arrays are constants"
-            )
         sets = self._sets(inputs)
         if len(sets) == 1:
             return _as_list(self._add(sets[0], values))

@@ -22,7 +22,8 @@ from .._core.errors import ArgumentError, UnexpectedArgumentError
 from .._core.ffi import TargetDevice
 from .._core.kinds import device_named
 from .._core.language import language
-from .._core.names import did_you_mean, members
+from .._core.names import ONLY_IN_PIPELINES, did_you_mean, members
+from .._core.refusals import lack
 from .._core.tracebacks import boundary
 from .._program.sharding import device_of
 from ..fn._decode import registered
@@ -34,7 +35,6 @@ from ._engine import Engine, OtherFirsts, SizeAsked, Trace, current_trace
 from ._lowered import in_program, mapped
 from ._values import argument_of, value_of
 
-_LEFT_OUT = ("external_source", "inputs", "readers", "_conditional")  # they have data of their own
 _OWN = ("key", "rng", "batch_size")
 _OF_PIPELINES = {  # arguments that only pipelines have, and what to pass instead
     "name": "",
@@ -109,8 +109,9 @@ def call(
         _check_inside(name, inputs, arguments)
         return trace.call(function, inputs, arguments, key)
     _threads.check_pool()
-    if any(map(is_node, (*inputs, *arguments.values()))):
-        raise ArgumentError(f"{name}: jaxdali.dynamic has functions of values: in a pipeline definition, call jaxdali.fn.{name}")
+    if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
+        text = "jaxdali.dynamic has functions of values: in a pipeline definition, call"
+        raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {lack(node.node)}")
     batches: list[Batch] = []
     singles: list[bool] = []
     places: list[bool] = []  # whether they are arguments, which the host reads
@@ -350,7 +351,7 @@ class Functions(dict[str, Any]):
         super().__init__()
         self._functions, self._name = functions, name
         for public, x in members(functions).items():
-            if public in _LEFT_OUT or getattr(x, "__module__", "").endswith("._deprecated"):
+            if public in ONLY_IN_PIPELINES or getattr(x, "__module__", "").endswith("._deprecated"):
                 continue
             if inspect.isfunction(x):
                 self[public] = _function_of(x, public, name)
@@ -358,7 +359,7 @@ class Functions(dict[str, Any]):
                 self[public] = _module_of(x, f"{name}.{public}")
 
     def __missing__(self, name: str) -> Any:
-        if name in _LEFT_OUT and not name.startswith("_"):
+        if name in ONLY_IN_PIPELINES and not name.startswith("_"):
             raise AttributeError(f"module {self._name!r} has no {name!r}: it is for pipelines only, as jaxdali.fn.{name}", name=name)
         raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
 

@@ -1,17 +1,23 @@
 """Messages about what is missing or does not work say what to do instead."""
 
 import contextlib
+import copy
+import functools
+import inspect
 import operator
 import re
 import subprocess
 import sys
+from collections import abc
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdali import OperatorError, fn, pipeline_def, types
+from jaxdali import OperatorError, dynamic, fn, pipeline_def, types
+from jaxdali._core.calls import functions
+from jaxdali._core.refusals import has_values
 from jaxdali._program import sharding
 from jaxdali.auto_aug import augmentations, auto_augment, core, rand_augment, trivial_augment
 
@@ -71,8 +77,73 @@ FUNCTIONS = {
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_of_arrays_are_refused_in_and_outside_of_definitions(function, inside):
     call = lambda: FUNCTIONS[function](fn.random.uniform())
-    with pytest.raises((TypeError, ValueError), match=r"takes? arrays, but a DataNode .*fn\.reductions\.mean.*jax_function"):
+    with pytest.raises((TypeError, ValueError), match=r"takes? arrays, but a DataNode .*fn\.reductions\.mean.*jax_function") as e:
         built(call).build() if inside else call()
+    assert inside == ("jaxdali.dynamic" not in str(e.value))
+
+
+def unpacked(x):
+    a, b = x
+    return a, b
+
+
+VALUES = {
+    "float": float,
+    "an index": lambda x: [1, 2][x],
+    "range": range,
+    "round": round,
+    "format": lambda x: f"{x:.2f}",
+    "bytes": bytes,
+    "len": len,
+    "bool": bool,
+    "list": list,
+    "unpacking": unpacked,
+    "in": lambda x: 3 in x,
+    "reversed": lambda x: list(reversed(x)),
+    "get": lambda x: x.get(),
+    "shape[0]": lambda x: x.shape[0],
+    "shape ==": lambda x: x.shape == (4, 3),
+    "len(shape)": lambda x: len(x.shape),
+    "numpy()": lambda x: x.numpy(),
+    "item()": lambda x: x.item(),
+    "dtype": lambda x: x.dtype,
+    "ndim": lambda x: x.ndim,
+    "as_array()": lambda x: x.as_array(),
+    "interface": lambda x: x.__array_interface__,
+    "dlpack": np.from_dlpack,
+    "jnp.sum": jnp.sum,
+    "np.asarray": np.asarray,
+}
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_values_of_nodes_outside_definitions(value):
+    node = fn.cat(np.arange(3), np.arange(4))
+    errors = TypeError, ValueError, AttributeError, RuntimeError
+    line = rf"cat, called at {re.escape(__file__)}:\d+ outside a pipeline definition"
+    with pytest.raises(errors, match=rf"{line}.*jaxdali\.dynamic\.cat evaluates immediately"):
+        VALUES[value](node)
+    with pytest.raises(errors, match=r"arithmetic, .*\. Functions of jaxdali\.dynamic evaluate"):
+        VALUES[value](node + 1)
+
+
+def test_a_node_as_an_object():
+    """It is no container, has a text and a type, and can be copied."""
+    node = fn.cat(np.arange(3), np.arange(4))
+    assert not isinstance(node, (abc.Iterable, abc.Sized, abc.Container, abc.Collection))
+    assert f"{node}" == str(node) == repr(node)
+    assert copy.copy(node).node is node.node
+    assert inspect.signature(node.shape) == inspect.signature(fn.ones(shape=2).cpu().shape)
+    assert list(inspect.signature(node.shape).parameters) == ["dtype", "device"]
+
+
+def test_functions_of_values_named_in_messages():
+    """`jaxdali.dynamic` has them all, and is only spoken of for others."""
+    of_values = [functools.reduce(getattr, name.split("."), dynamic) for name in functions if has_values(name)]
+    assert len(of_values) > 120
+    assert all(map(callable, of_values))
+    with pytest.raises(TypeError, match=r"\. Functions of jaxdali\.dynamic evaluate immediately"):
+        float(fn.external_source(lambda: [np.zeros(2)]))
 
 
 OPERATORS = "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift eq ne lt le gt ge".split()

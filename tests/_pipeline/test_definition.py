@@ -6,11 +6,12 @@ import pickle
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import ArgumentError, OperatorError, Pipeline, fn, pipeline_def, types
+from jaxdali import ArgumentError, OperatorError, Pipeline, fn, math, ops, pipeline_def, types
 from jaxdali._pipeline import pipeline as pipeline_module
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
@@ -110,14 +111,93 @@ def test_one_node_in_two_pipelines():
     assert first(inside) == [[1, 2]]
 
 
-def test_an_operator_on_arrays_alone_needs_a_definition():
-    image = np.zeros((4, 4, 3), np.uint8)
-    for call in (lambda: fn.resize(image, size=(2, 2)), lambda: fn.flip(np.zeros(3)), lambda: fn.cat(image, image)):
-        with pytest.raises(ArgumentError, match=rf"called with arrays outside a pipeline definition.*{HERE}:\d+"):
-            call()
-    assert first(pipeline_def(lambda: fn.cast(np.ones(2), dtype=types.INT32))(**ARGUMENTS)) == [[1, 1]]
-    scale = fn.transforms.scale(scale=[2, 3])  # has no array, though it could have an input
-    assert first(pipeline_def(lambda: scale)(**ARGUMENTS)) == [[[2, 0, 0], [0, 3, 0]]]
+X, Y = np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(10, 16, dtype=np.int32).reshape(2, 3)
+IMAGE = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+OF_ARRAYS = {  # calls without a DataNode, and NumPy's result
+    "cat": (lambda: fn.cat(X, Y), np.concatenate([X, Y])),
+    "cat of JAX": (lambda: fn.cat(jnp.asarray(X), Y, axis=1), np.concatenate([X, Y], 1)),
+    "stack": (lambda: fn.stack(X, types.Constant(Y)), np.stack([X, Y])),
+    "cast": (lambda: fn.cast(X, dtype=types.FLOAT), X.astype(np.float32)),
+    "cast a number": (lambda: fn.cast(3, dtype=types.FLOAT), np.float32(3)),
+    "cast a list": (lambda: fn.cast([1, 2], dtype=types.UINT8), np.uint8([1, 2])),
+    "cast a constant": (lambda: fn.cast(types.Constant(3), dtype=types.INT16), np.int16(3)),
+    "cast_like": (lambda: fn.cast_like(X, np.float32(3)), X.astype(np.float32)),
+    "full": (lambda: fn.full(3, shape=(2, 2)), np.full((2, 2), 3, np.int32)),
+    "full_like": (lambda: fn.full_like(X, 7), np.full_like(X, 7)),
+    "zeros_like": (lambda: fn.zeros_like(X), np.zeros_like(X)),
+    "ones_like": (lambda: fn.ones_like(X, dtype=types.UINT8), np.ones_like(X, np.uint8)),
+    "reshape": (lambda: fn.reshape(X, shape=fn.cast(np.float32([3, 2]), dtype=types.INT32)), X.reshape(3, 2)),
+    "reductions": (lambda: fn.reductions.max(X), X.max()),
+    "slice": (lambda: fn.slice(X, 1, 1, axes=[1]), X[:, 1:2]),
+    "pad": (lambda: fn.pad(X, axes=[0], shape=[3]), np.pad(X, ((0, 1), (0, 0)))),
+    "one_hot": (lambda: fn.one_hot(np.int32(1), num_classes=3), np.eye(3, dtype=np.float32)[1]),
+    "flip": (lambda: fn.flip(IMAGE), IMAGE[:, ::-1]),
+    "crop": (lambda: fn.crop(IMAGE, crop=(1, 2), crop_pos_x=0.0, crop_pos_y=0.0), IMAGE[:1, :2]),
+    "lookup_table": (lambda: fn.lookup_table(np.uint8([1, 0, 3]), keys=[1, 3], values=[5, 7]), np.float32([5, 0, 7])),
+    "coord_transform": (lambda: fn.coord_transform(np.float32([[1, 2]]), T=np.float32([3, 4])), np.float32([[4, 6]])),
+    "transforms": (lambda: fn.transforms.scale(scale=[2, 3]), np.float32([[2, 0, 0], [0, 3, 0]])),
+    "transforms of one": (
+        lambda: fn.transforms.scale(np.float32([[1, 0, 1], [0, 1, 2]]), scale=[2, 3]),
+        np.float32([[2, 0, 2], [0, 3, 6]]),
+    ),
+    "python_function": (lambda: fn.python_function(X, function=lambda x: x + 1), X + 1),
+    "sets": (lambda: fn.cast([fn.cat(X, Y), fn.ones(shape=2)], dtype=types.UINT8)[0], np.concatenate([X, Y]).astype(np.uint8)),
+    "arithmetic": (lambda: X + fn.cat(X, Y)[:2] * 2, X + X * 2),
+    "math": (lambda: math.sqrt(np.float32([1, 4])), np.float32([1, 2])),
+    "math of two": (lambda: math.min([1, 4], 3), np.int32([1, 3])),
+    "ops": (lambda: ops.Cat(axis=1)(X, Y), np.concatenate([X, Y], 1)),
+}
+
+
+@pytest.mark.parametrize("case", OF_ARRAYS)
+def test_arrays_outside_of_a_definition(case):
+    """As in DALI, the node may be used in any later pipeline, in several, and in any kind."""
+    call, expected = OF_ARRAYS[case]
+    node = call()
+
+    class Old(Pipeline):
+        def define_graph(self):
+            return node
+
+    direct, entered = Pipeline(**ARGUMENTS), Pipeline(**ARGUMENTS)
+    direct.set_outputs(node)
+    with entered:
+        entered.set_outputs(node)
+    decorated = [pipeline_def(lambda: node, **options)(**ARGUMENTS) for options in ({}, {"debug": True}, {"enable_conditionals": True})]
+    for pipe in (direct, entered, *decorated, Old(**ARGUMENTS), pipeline_def(call)(**ARGUMENTS)):
+        for _ in range(2):
+            (batch,) = pipe.run()
+            value = np.asarray(batch[0])
+            assert value.dtype == expected.dtype
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_random_operators_of_arrays_outside():
+    """They draw what they draw in the definition."""
+    mask = np.zeros((9, 9), np.int32)
+    mask[2:5, 3:8] = 1
+    draws = [lambda: fn.random.uniform(np.zeros(3, np.float32)), lambda: fn.segmentation.random_object_bbox(mask, foreground_prob=1.0)]
+    for draw in draws:
+        outside = draw()
+        runs = [pipeline_def(f)(batch_size=4, num_threads=1, seed=3).run() for f in (lambda outside=outside: outside, draw)]
+        for a, b in zip(*runs, strict=True):
+            np.testing.assert_array_equal(a.as_array(), b.as_array())
+    np.testing.assert_array_equal(runs[0][0].as_array(), [[2, 3]] * 4)
+    np.testing.assert_array_equal(runs[0][1].as_array(), [[3, 5]] * 4)
+
+
+def test_conditions_from_outside():
+    condition, x = fn.cast(1, dtype=types.BOOL), fn.cat([1, 2], [3])
+
+    @pipeline_def(enable_conditionals=True)
+    def define():
+        if condition:
+            y = x + 1
+        else:
+            y = x
+        return y
+
+    assert first(define(**ARGUMENTS)) == [[2, 3, 4]]
 
 
 def test_one_hot_needs_the_number_of_classes():

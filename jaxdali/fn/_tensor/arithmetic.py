@@ -194,11 +194,13 @@ def pointwise(function: str, *operands: Any) -> DataNode:
     """Adds a pointwise function of DataNodes, numbers and arrays to the pipeline.
 
     Raises:
-      TypeError: no operand is a DataNode, or one is neither a DataNode nor numeric.
+      TypeError: no operand is a DataNode or an array, or one is neither a DataNode nor numeric.
       ValueError: an integer constant does not fit into 32 bits.
     """
-    if not any(isinstance(x, DataNode) for x in operands):
-        raise TypeError(f"{function}: at least one operand must be a DataNode, got {', '.join(type(x).__name__ for x in operands)}")
+    if not any(isinstance(x, DataNode) or np.ndim(x) for x in operands):
+        raise TypeError(
+            f"{function}: at least one operand must be a DataNode or an array, got {', '.join(type(x).__name__ for x in operands)}"
+        )
     places: list[int | tuple[np.dtype, bytes]] = []
     inputs: list[DataNode] = []
     for x in operands:

@@ -1,0 +1,171 @@
+"""What a `DataNode` refuses, as it has no value: conversions, iteration, functions of NumPy and JAX. Messages say what to do instead."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, Protocol
+
+from .arguments import declared
+from .calls import Call, functions
+from .errors import ArgumentError
+from .names import ONLY_IN_PIPELINES, did_you_mean
+from .tracebacks import boundaries
+
+_RANK = ": the number of dimensions is known when the pipeline runs; x.shape() is a value of the pipeline"
+_INSTEAD_OF_ATTRIBUTE = {
+    "dtype": ": types are known when the pipeline runs; fn.cast and fn.cast_like set them (and x.shape is a method)",
+    "astype": ": use fn.cast(x, dtype=...)",
+    "ndim": _RANK,
+    "size": _RANK,
+    "T": ": use fn.transpose(x, perm=...)",
+    "transpose": ": use fn.transpose(x, perm=...)",
+    "reshape": ": use fn.reshape(x, shape=...)",
+    **{name: f": use fn.reductions.{name}(x)" for name in ("max", "mean", "min", "sum")},
+}
+_OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")  # attributes by which libraries get at an array
+
+
+class _Node(Protocol):
+    """What messages say of a node, see `graph.Node`."""
+
+    op: Any
+    where: str
+    call: Call | None
+    pipeline: int
+
+
+def has_values(name: str) -> bool:
+    """Whether `jaxdali.dynamic` has the function that calls are recorded by."""
+    in_fn = name in declared and functions[name].__module__.startswith(f"{__name__.partition('.')[0]}.fn.")
+    return in_fn and not {*name.split(".")}.intersection((*ONLY_IN_PIPELINES, "auto_aug"))
+
+
+def lack(node: _Node | None) -> str:
+    """Says that a node has no value, and what to do instead. None: it is not known which node."""
+    batch = "stands for a batch that does not exist yet"
+    operators = "use operators (fn.cast, fn.stack, fn.reductions.mean, jaxdali.math.clamp, ...), or do it in a jax_function"
+    if node is None or node.pipeline:
+        return f"{batch}: {operators}"
+    name = node.call.function if node.call is not None else ""
+    immediate = f"jaxdali.dynamic.{name} evaluates" if has_values(name) else "Functions of jaxdali.dynamic evaluate"
+    return (
+        f"{batch}: {node.op.name}, called at {node.where} outside a pipeline definition, made a node of a pipeline, which is evaluated "
+        f"when a pipeline runs. {immediate} immediately; in a pipeline {operators}"
+    )
+
+
+def no_value(what: str, node: _Node) -> str:
+    """The message for something that needs a value."""
+    return f"{what} of a DataNode: it {lack(node)}"
+
+
+def no_array(takes: str, node: _Node | None) -> str:
+    """The message if a function that takes arrays gets a node."""
+    return f"{takes} arrays, but a DataNode {lack(node)}"
+
+
+def no_attribute(name: str, node: _Node, known: Iterable[str]) -> str:
+    """The message for an unknown attribute."""
+    private = name.startswith("_")
+    how = "" if private else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, (n for n in known if not n.startswith("_")))
+    text = f"a DataNode has no attribute {name!r}{how}"
+    if node.pipeline or (private and name not in _OF_ARRAYS):
+        return text
+    return f"{text}{' ' if how.endswith('?') else '. '}It {lack(node)}"
+
+
+# Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a TypeError by their
+# own. Operators of JAX arrays check their other operand, too: they refuse a node, and Python then calls the node's operator.
+_ASKING = frozenset(
+    ("_arraylike", "_convert", "array", "asarray", "bind", "full_like", "ones_like", "shaped_abstractify", "typeof", "zeros_like")
+)
+_REPLACING = frozenset(("bind", "shaped_abstractify", "typeof"))
+
+
+def refuse_jax(node: _Node, caller: types.FrameType):
+    """Raises an error if a function of JAX checks whether a node can be an array. JAX's own messages differ from function to function."""
+    name = caller.f_code.co_name
+    if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
+        return
+    if name not in _REPLACING:
+        raise TypeError(no_array("functions of JAX take", node))
+    if not node.pipeline or name == "typeof":  # in a definition `building` replaces JAX's text
+        raise ArgumentError(no_array("functions of JAX take", node))
+
+
+def _refused(what: str) -> Callable[..., NoReturn]:
+    def refuse(self: Any, *_: Any) -> NoReturn:
+        raise TypeError(no_value(what, self.node))
+
+    return refuse
+
+
+@boundaries
+class Unreadable:
+    """Python's ways to get at a value."""
+
+    __slots__ = ()
+
+    __bytes__ = _refused("bytes()")
+    __complex__ = _refused("complex()")
+    __contains__ = _refused("`in`")
+    __float__ = _refused("float()")
+    __index__ = _refused("an index")
+    __int__ = _refused("int()")
+    __len__ = _refused("len()")
+    __round__ = _refused("round()")
+
+    def __iter__(self: Any) -> NoReturn:
+        several = "; an operator with several outputs gives a list of DataNodes, any other a single one"
+        raise TypeError(no_value("iteration", self.node) + several)
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise TypeError(no_value(f"the format {spec!r}", self.node))  # pyright: ignore[reportAttributeAccessIssue]
+        return str(self)
+
+
+class Kind(type):
+    """The type of `DataNode`: `collections.abc` does not see `Unreadable`.
+
+    Users tell one output from several by `collections.abc.Iterable`, which every class with a method `__iter__` is otherwise.
+    """
+
+    @property
+    def __mro__(cls) -> tuple[type, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return tuple(c for c in type.mro(cls) if c is not Unreadable)
+
+
+class Method:
+    """A method of nodes with the name of an attribute of arrays. Where it is read as that attribute, it says that it is a method."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+
+    def __get__(self, x: Any, kind: type | None = None) -> Any:
+        return self._function if x is None else _Bound(types.MethodType(self._function, x))
+
+
+@boundaries
+class _Bound:
+    """A method of a node."""
+
+    __hash__ = object.__hash__
+
+    def __init__(self, method: types.MethodType):
+        functools.update_wrapper(self, method)
+        self._method = method
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self._method)
+
+    def __iter__(self, *_: Any, **__: Any) -> NoReturn:
+        name, node = self._method.__name__, self._method.__self__.node  # pyright: ignore[reportAttributeAccessIssue]
+        raise TypeError(f"{name} of a DataNode is a method, and x.{name}() a value of the pipeline: the node {lack(node)}")
+
+    __array__ = __eq__ = __ge__ = __getitem__ = __gt__ = __le__ = __len__ = __lt__ = __ne__ = __iter__
