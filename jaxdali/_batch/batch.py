@@ -11,7 +11,7 @@ import numpy as np
 from .._core.graph import Node
 from .._core.operator import Names, Setup
 from .._core.ragged import Sizes
-from .._core.values import Value
+from .._core.values import Spec, Value
 from .._data.source import SampleIds
 from .._plan.plan import Presence, Ref, Step
 
@@ -54,6 +54,21 @@ class PhaseMemory:
     sizes: Sizes
 
 
+@dataclasses.dataclass(frozen=True)
+class EagerResults:
+    """What an eager function returned for a batch.
+
+    Attributes:
+      outputs: of `EagerOperator.call` or `SampleOperator.call_samples`; specs: of each.
+      failures, replaced: what the call added to those of the batch.
+    """
+
+    outputs: Sequence[Any]
+    specs: tuple[Spec, ...]
+    failures: Sequence[tuple[Step, int, int, str]]
+    replaced: Sequence[tuple[str, str]]
+
+
 @dataclasses.dataclass
 class InFlightBatch:
     """One batch while it is made.
@@ -72,6 +87,7 @@ class InFlightBatch:
       bad: after a launch, the samples that failed and their codes, by native step; see `HostContext.bad`.
       memory: the memory of each phase's programs, by the phase's number.
       repaired: ``bool[N]``, the samples that are made again while the rest of the batch is kept; None: the whole batch is made.
+      called: what eager functions returned, by step, for another executor that makes the batch again; None: it is not kept.
       tickets: for a batch that workers make, what stands for each local shard until it arrives.
       error: the exception of a source; ended: whether a source has ended. Both stop the batch after the other sources have been read.
     """
@@ -93,6 +109,7 @@ class InFlightBatch:
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     memory: dict[int, PhaseMemory] = dataclasses.field(default_factory=dict)
     repaired: np.ndarray | None = None
+    called: dict[int, EagerResults] | None = None
     tickets: list[Any] = dataclasses.field(default_factory=list)
     error: BaseException | None = None
     ended: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .._core.ragged import Packed, pack
 from .._core.redaction import shown_error
 from .._core.values import Spec, Value
 from .._plan.plan import Plan, Ref, Step
-from .batch import EagerArrays, InFlightBatch
+from .batch import EagerArrays, EagerResults, InFlightBatch
 from .outputs import Outputs
 from .resources import RunResources
 
@@ -55,12 +55,18 @@ class EagerCalls:
             except DifferentShapes as e:
                 raise step.node.error(op.not_uniform(i, e.shapes)) from e
         beside = resources.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
-        expected = None if ctx.present.any() else _expected(plan, step, op)
-        if expected is not None:
-            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * resources.S for s in expected]
+        specs = None if ctx.present.any() else _expected(plan, step, op)
+        if specs is not None:
+            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * resources.S for s in specs]
         else:
-            results = op.call(ctx, inputs, resources.cpu_shards if beside else resources.shards)
-        specs = tuple(_result_spec(step, op, i, parts[0].dtype, parts[0].ndim - 1) for i, parts in enumerate(results))
+            found = self._returned(
+                step,
+                op,
+                batch,
+                lambda: op.call(ctx, inputs, resources.cpu_shards if beside else resources.shards),
+                lambda i, parts: _result_spec(op, i, parts[0].dtype, parts[0].ndim - 1),
+            )
+            results, specs = found.outputs, found.specs
         for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
             made = batch.results[ref] = EagerArrays(parts)
             made.present = present
@@ -79,13 +85,14 @@ class EagerCalls:
     def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
         """Calls a function with samples. Its results are host values."""
         if ctx.present.any():
-            try:
-                results = op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
-            except OperatorError:
-                raise
-            except Exception as e:  # a user function may raise anything
-                raise step.node.failure(e) from shown_error(e)
-            specs = tuple(_spec_of_samples(step, op, i, samples) for i, samples in enumerate(results))
+            found = self._returned(
+                step,
+                op,
+                batch,
+                lambda: self._results_of_samples(step, op, batch, ctx),
+                lambda i, samples: _spec_of_samples(step, op, i, samples),
+            )
+            results, specs = found.outputs, found.specs
         else:
             specs = _expected(plan, step, op)
             if specs is None:
@@ -101,6 +108,40 @@ class EagerCalls:
             batch.values[ref] = Value(spec, shapes, data, batch.present_in(step.presence))
         return specs
 
+    def _results_of_samples(self, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> Sequence[Any]:
+        try:
+            return op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
+        except OperatorError:
+            raise
+        except Exception as e:  # a user function may raise anything
+            raise step.node.failure(e) from shown_error(e)
+
+    @staticmethod
+    def _returned(
+        step: Step, op: EagerOperator, batch: InFlightBatch, call: Callable[[], Sequence[Any]], spec_of: Callable[[int, Any], Spec]
+    ) -> EagerResults:
+        """What a function returns for a batch; what it returned before, if this batch is made again.
+
+        Raises:
+          OperatorError: outputs have other types or dimensions than in the batch before.
+        """
+        found = batch.called.get(step.id) if batch.called is not None else None
+        if found is not None:
+            batch.failures += found.failures
+            batch.replaced += found.replaced
+        else:
+            failures, replaced = len(batch.failures), len(batch.replaced)
+            outputs = call()
+            specs = tuple(spec_of(i, x) for i, x in enumerate(outputs))
+            found = EagerResults(outputs, specs, batch.failures[failures:], batch.replaced[replaced:])
+            if batch.called is not None:
+                batch.called[step.id] = found
+        for i, (before, now) in enumerate(zip(step.specs, found.specs, strict=True) if step.known else ()):
+            layouts = {before.layout, now.layout} - {""}
+            if (before.dtype, before.ndim) != (now.dtype, now.ndim) or len(layouts) > 1:
+                raise step.node.error(op.changed(i, before, now))
+        return found
+
 
 def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
     """The specs of a function's outputs in a branch that no sample takes. If it was never called, these are the specs that the `if` has for
@@ -111,7 +152,7 @@ def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | N
     known = [(s.dtype, s.ndim) for s in found if s is not None]
     if len(known) < len(found):
         return None
-    return tuple(Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim)) for i, (dtype, ndim) in enumerate(known))
+    return tuple(_result_spec(op, i, dtype, ndim) for i, (dtype, ndim) in enumerate(known))
 
 
 def _spec_of_samples(step: Step, op: EagerOperator, i: int, samples: Any) -> Spec:
@@ -119,12 +160,9 @@ def _spec_of_samples(step: Step, op: EagerOperator, i: int, samples: Any) -> Spe
     if len(kinds) != 1:
         raise step.node.error(f"output {i} must be of one type and number of dimensions in all samples, got {kinds}")
     dtype, ndim = next((x.dtype, x.ndim) for x in samples if x is not None)
-    return _result_spec(step, op, i, dtype, ndim)
+    return _result_spec(op, i, dtype, ndim)
 
 
-def _result_spec(step: Step, op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
-    """The spec of output `i` of an eager step."""
-    if step.known and (step.specs[i].dtype, step.specs[i].ndim) != (dtype, ndim):
-        before = step.specs[i]
-        raise step.node.error(f"output {i} had {before.ndim} dimensions of {before.dtype}, now {ndim} of {dtype}; these may not change")
+def _result_spec(op: EagerOperator, i: int, dtype: np.dtype, ndim: int) -> Spec:
+    """The spec of output `i` of an eager function."""
     return Spec(dtype, ndim, None if ndim else (), op.layout_of(i, ndim))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
+import numpy as np
 from jax.sharding import Sharding
 
 from .._core import ffi as _ffi
@@ -25,7 +26,7 @@ from .._plan.options import RunOptions
 from .._plan.plan import Plan, Ref, make_plan
 from .._program.sharding import Shards
 from . import repair
-from .batch import BadSample, Batch, InFlightBatch
+from .batch import BadSample, Batch, EagerResults, InFlightBatch
 from .host_pass import HostPass
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
@@ -207,22 +208,32 @@ class Executor:
         """
         return 2 if self.shards.accelerator else launches_on_cpu(self.resources.num_threads)
 
-    def given(self, values: Mapping[int, Sequence[Any]], ids: SampleIds, drawn: Mapping[int, Any] | None = None) -> InFlightBatch:
+    def given(
+        self,
+        values: Mapping[int, Sequence[Any]],
+        ids: SampleIds,
+        drawn: Mapping[int, Any] | None = None,
+        called: dict[int, EagerResults] | None = None,
+    ) -> InFlightBatch:
         """A batch whose sources are not read, as the caller has their values.
 
         Args:
           values: the outputs of each source, by its node: each dense ``[N, ...]``, `Packed` or a list of samples. Those that nothing needs
             are ignored.
           ids: which samples the batch has.
-          drawn: see `InFlightBatch`.
+          drawn, called: see `InFlightBatch`.
         """
-        batch = InFlightBatch({}, {}, drawn=drawn or {})
+        batch = InFlightBatch({}, {}, drawn=drawn or {}, called=called)
         batch.identify(ids)
         for step in self.plan.steps:
             if step.id in values:
                 self._host.store(step, batch, values[step.id])
         batch.read = dict(batch.values)
         return batch
+
+    def asked(self, batch: InFlightBatch) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
+        """What a batch has of the shapes and samples in its first batch by which operators are bound, see `HostPass.asked`."""
+        return self._host.asked(batch)
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:
         """What does not need a program, see `Launcher.prepare`. Afterwards the batch holds host values and setups."""

@@ -186,13 +186,26 @@ class HostPass:
                     "no sample of the first batch takes its branch, so its number of elements is not known, which determines the number of "
                     "dimensions of other operators' outputs"
                 )
-            value = batch.values[ref]
-            shape = value.shapes[0 if present is None else int(present.argmax())]
-            shapes[ref] = tuple(shape.tolist())
-            there = range(len(value)) if present is None else np.flatnonzero(present).tolist()
-            samples[ref] = [] if value.data is None else [value.sample(i) for i in there]
+            shapes[ref], samples[ref] = self._first(ref, batch)
         self._bound.learn(shapes, samples)
         return bool(shapes)
+
+    def _first(self, ref: Ref, batch: InFlightBatch) -> tuple[tuple[int, ...], Sequence[np.ndarray]]:
+        """The shape of the first sample of a value, and its samples as far as the host has them. There is a sample."""
+        value, present = batch.values[ref], batch.present_in(self._bound.plan.maker(ref).presence)
+        shape = value.shapes[0 if present is None else int(present.argmax())]
+        there = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+        return tuple(shape.tolist()), [] if value.data is None else [value.sample(i) for i in there]
+
+    def asked(self, batch: InFlightBatch) -> tuple[dict[Ref, tuple[int, ...]], dict[Ref, Sequence[np.ndarray]]]:
+        """First shapes and samples of a batch by which steps are bound, see `BoundPlan.asked`; not of values that it has none of."""
+
+        def there(ref: Ref) -> bool:
+            present = batch.present_in(self._bound.plan.maker(ref).presence) if ref in batch.values else None
+            return ref in batch.values and (present is None or bool(present.any()))
+
+        shapes, samples = ([r for r in refs if there(r)] for refs in self._bound.asked)
+        return {r: self._first(r, batch)[0] for r in shapes}, {r: self._first(r, batch)[1] for r in samples}
 
     def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):
         """Copies a program's result to the host, for a step that reads it there."""

@@ -379,6 +379,10 @@ class EagerOperator(Operator):
         """The layout of output `i`, which has `ndim` dimensions per sample."""
         raise NotImplementedError(self.name)
 
+    def changed(self, i: int, before: Spec, now: Spec) -> str:
+        """The error message if output `i` has another type, number of dimensions or layout than in earlier batches."""
+        return f"output {i} had {before.ndim} dimensions of {before.dtype}, now {now.ndim} of {now.dtype}; these may not change"
+
     def not_uniform(self, i: int, shapes: str) -> str:
         """The error message if it can't be called because the samples of input `i` differ in shape."""
         raise NotImplementedError(self.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class BindingContext:
       of_shards: the operator of each node in each local shard's graph, by the node's id.
       first_samples: the samples in the first batch of values that steps awaited; empty but while these steps are bound.
       first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose samples agree.
+      shapes_asked, samples_asked: the values by whose first shapes, and those by whose first samples, steps are bound; not those of
+        sources.
     """
 
     options: RunOptions
@@ -45,6 +47,8 @@ class BindingContext:
     of_shards: Mapping[int, Sequence[Operator]]
     first_shapes: dict[Ref, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     first_samples: dict[Ref, Sequence[np.ndarray]] = dataclasses.field(default_factory=dict)
+    shapes_asked: set[Ref] = dataclasses.field(default_factory=set)
+    samples_asked: set[Ref] = dataclasses.field(default_factory=set)
 
 
 class BoundPlan:
@@ -65,6 +69,11 @@ class BoundPlan:
         self.plan = plan
         self._context = context
         self._is_read = False  # whether a batch has been read, in the form that sources then had
+
+    @property
+    def asked(self) -> tuple[Set[Ref], Set[Ref]]:
+        """The values by whose first shapes, and those by whose first samples, steps are bound, see `BindingContext`."""
+        return self._context.shapes_asked, self._context.samples_asked
 
     def bind_sources(self):
         """Binds the sources. It reads first batches if these are needed to determine the types."""
@@ -174,13 +183,17 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         ref = original(step.inputs[i])
         source = where.sources.get(ref.step)
         shape = source.first_shape(ref.index) if source is not None else None
-        shape = where.first_shapes.get(ref) if shape is None else shape
+        if shape is None:
+            where.shapes_asked.add(ref)
+            shape = where.first_shapes.get(ref)
         if shape is None:
             awaits.append(ref)
         return shape
 
     def first_samples(i: int) -> Sequence[np.ndarray] | None:
         ref = original(step.inputs[i])
+        if ref.step not in where.sources:
+            where.samples_asked.add(ref)
         samples = where.first_samples.get(ref)
         if samples is None:
             awaits.append(ref)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._batch.batch import InFlightBatch
+from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
 from .._core.building import Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.errors import ArgumentError, OperatorError, about
@@ -24,6 +24,7 @@ from .._core.values import Spec
 from .._data.source import GivenSource, SampleIds, Source
 from .._plan.options import RunOptions
 from .._program.sharding import Shards
+from ..fn._decode import registered
 from . import _threads
 from ._batch import Batch
 from ._keys import KeyOf, numbers_of
@@ -168,6 +169,33 @@ class Graphed:
         )
 
 
+@dataclasses.dataclass
+class _Bound:
+    """An executor, and what its operators are bound to that depends on the values of batches.
+
+    Attributes:
+      types: of what eager functions return, and the first shapes and samples of `Executor.asked`: what is known of them.
+    """
+
+    executor: Executor
+    types: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+    def fits(self, types: Mapping[Any, Any]) -> bool:
+        """Whether they are those of the executor's batches."""
+        return all(self.types.get(place, x) == x for place, x in types.items())
+
+    def learns(self, types: dict[Any, Any], batch: InFlightBatch) -> bool:
+        """Adds what a batch shows to `types`, and to its own if they fit. Returns whether they do."""
+        types |= {step: [(s.dtype, s.ndim, s.layout) for s in results.specs] for step, results in (batch.called or {}).items()}
+        shapes, samples = self.executor.asked(batch)
+        types |= shapes
+        types |= {("images", ref): registered.kind_of(x) for ref, x in samples.items()}
+        if not self.fits(types):
+            return False
+        self.types |= types
+        return True
+
+
 class Engine:
     """A function of batches.
 
@@ -180,6 +208,7 @@ class Engine:
     """
 
     KEPT = 4  # executors that wait for the next call
+    KEPT_BY_TYPES = 8  # where the types of results depend on values
 
     def __init__(
         self,
@@ -200,7 +229,7 @@ class Engine:
 
         self._graphed = Graphed(function, keys, inputs)
         # An executor makes one batch at a time: each thread that calls has one.
-        self._idle: collections.deque[Executor] = collections.deque()
+        self._idle: collections.deque[_Bound] = collections.deque()
 
     def __call__(self, batches: Sequence[Batch], keys: Sequence[Any], firsts: Sequence[tuple[int, ...] | None]) -> Any:
         """The outputs, each a `Batch`.
@@ -213,46 +242,66 @@ class Engine:
         """
         self._check(firsts)
         drawn = [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._graphed.keys] if self._graphed.keyed else []
-        executor = self._executor()
-        try:
-            with own_settings():
-                executor.build()
-                self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
-                batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
-                made = executor.check(executor.launch(batch))
-            for _, reason in made.replaced:
-                warn(f"a sample that failed was replaced: {reason}")
-        except OperatorError as e:
-            name_line(e, user_line())
-            raise
-        finally:
-            self._idle.append(executor)
-        while len(self._idle) > self.KEPT:
-            with contextlib.suppress(IndexError):
-                self._idle.popleft().close()
-        return jax.tree.unflatten(self._graphed.tree, map(Batch._of, made.outputs))
+        called: dict[int, EagerResults] = {}  # each function is called once, also if another executor makes the batch again
+        types: dict[Any, Any] = {}
+        while True:
+            bound = self._fitting(types)
+            executor = bound.executor
+            batch = None
+            try:
+                with own_settings():
+                    executor.build()
+                    self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
+                    batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called)
+                    made = executor.check(executor.launch(batch))
+                if not bound.learns(types, batch):
+                    continue
+                for _, reason in made.replaced:
+                    warn(f"a sample that failed was replaced: {reason}")
+            except Exception as e:
+                if batch is not None and not bound.learns(types, batch):
+                    continue
+                if isinstance(e, OperatorError):
+                    name_line(e, user_line())
+                raise
+            finally:
+                self._keep(bound)
+            return jax.tree.unflatten(self._graphed.tree, map(Batch._of, made.outputs))
 
     def _check(self, firsts: Sequence[tuple[int, ...] | None]):
         if any(firsts[i] != self._firsts[i] for i in self._asked.copy()):
             raise OtherFirsts
 
-    def _executor(self) -> Executor:
-        number = _threads.get_num_threads()
-        try:
-            executor = self._idle.pop()
-        except IndexError:
-            return self._graphed.executor(self._N, self._device)
-        executor.resources.num_threads = number
-        return executor
+    def _fitting(self, types: Mapping[Any, Any]) -> _Bound:
+        """An idle executor whose batches had these types, the one used last; a new one if there is none."""
+        for bound in reversed(self._idle.copy()):
+            if bound.fits(types):
+                with contextlib.suppress(ValueError):  # another thread took it
+                    self._idle.remove(bound)
+                    bound.executor.resources.num_threads = _threads.get_num_threads()
+                    return bound
+        return _Bound(self._graphed.executor(self._N, self._device))
 
-    def _in_flight(self, executor: Executor, batches: Sequence[Batch], drawn: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> InFlightBatch:
+    def _keep(self, bound: _Bound):
+        self._idle.append(bound)
+        while len(self._idle) > (self.KEPT_BY_TYPES if bound.types else self.KEPT):
+            with contextlib.suppress(IndexError):
+                self._idle.popleft().executor.close()
+
+    def _in_flight(
+        self,
+        executor: Executor,
+        batches: Sequence[Batch],
+        drawn: Mapping[int, tuple[np.ndarray, np.ndarray]],
+        called: dict[int, EagerResults],
+    ) -> InFlightBatch:
         """The batch that is to be made."""
         nowhere = [""] * self._N
         values: dict[int, tuple[Any, ...]] = {}
         for node, given in zip(self._graphed.inputs, batches, strict=True):
             assert node is not None  # sources stay
             values[node] = (given._on_host,)
-        return executor.given(values, SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere), drawn)
+        return executor.given(values, SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere), drawn, called)
 
 
 def name_line(e: OperatorError, line: str):

@@ -64,7 +64,7 @@ def register_decoder(matches: Callable[[bytes], Any], decode: Callable[[bytes], 
     matches, they have the type and the number of dimensions of that sample; values are not scaled, and `output_type` has no effect on them.
     All samples must then agree; images of other formats are decoded as RGB (or `output_type`). A `dtype` other than UINT8 converts values
     by rounding and saturation. If the first batch has no such sample, images are decoded as usual, and later samples that match must be
-    8-bit images. Windows of a volume are windows of each of its slices.
+    8-bit images. In `jaxdali.dynamic` this holds for the batch of each call. Windows of a volume are windows of each of its slices.
 
     Both functions are called in `num_threads` threads at the same time. Where the interpreter has a lock (GIL), only work that releases it,
     as NumPy and many libraries do, uses several cores; a free-threaded Python has none. Any exception that `decode` raises is a

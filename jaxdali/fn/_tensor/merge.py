@@ -100,21 +100,27 @@ class _Divergent(SampleOperator):
 
     The first batch determines type, dimensions and layout of the result. As these are not known before, the operator runs on the host,
     between programs.
+
+    Attributes:
+      taken: the value that the samples of the last batch took, as far as there was one.
     """
 
     name = "if"
     tree: Tree
     values: tuple[Spec, ...]
-    taken: list[Spec] = dataclasses.field(default_factory=list, compare=False)  # found with the first batch
+    taken: list[Spec] = dataclasses.field(default_factory=list, compare=False)
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
         leaves, places = _leaves(self.tree), _places(self.tree, inputs)
         now = [self.values[k] for k in sorted(set(places[ctx.present].tolist()))]
-        if found := _difference((*self.taken, *now)):
-            when = "" if _difference(now) else " (the first in batches before; what a value is must not change)"
-            raise InputTypeError(f"its branches give a variable values of different {found}{when}")
-        self.taken[:] = [dataclasses.replace(x, layout=_layout(now)) for x in now[:1]]
+        if found := _difference(now):
+            raise InputTypeError(f"its branches give a variable values of different {found}")
+        self.taken[:] = [dataclasses.replace(now[0], layout=_layout(now))]
         return [[np.asarray(inputs[leaves[k]].sample(i)) if ctx.present[i] else None for i, k in enumerate(places.tolist())]]
+
+    def changed(self, i: int, before: Spec, now: Spec) -> str:
+        found = _difference((before, now))
+        return f"its branches give a variable values of different {found} (the first in batches before; what a value is must not change)"
 
     @property
     def unseen(self) -> Spec | None:
