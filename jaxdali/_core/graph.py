@@ -206,7 +206,7 @@ class DataNode(Unreadable, Expression, metaclass=Kind):
     def __getattr__(self, name: str):
         if name == "__jax_array__":
             refuse_jax(self.node, sys._getframe(1))
-        if name in self.__slots__:  # a copy that is being made
+        if name in DataNode.__slots__:  # of a copy that is being made
             raise AttributeError(name)
         raise AttributeError(no_attribute(name, self.node, dir(type(self))), name=name)  # without an object Python adds no suggestion
 
