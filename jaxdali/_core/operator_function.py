@@ -163,7 +163,8 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
         function's body adds operators itself.
 
     Returns:
-      A decorator that keeps name and types, adds the hints to the docstring, and shows them in `inspect.signature` one by one.
+      A decorator that keeps name and types, adds the hints to the docstring, and shows them in `inspect.signature` one by one. The
+      function has an attribute `draws`, see `Declaration`.
     """
 
     def decorate(f: F) -> F:
@@ -176,6 +177,7 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
 
         function.__signature__ = declaration.signature  # pyright: ignore[reportAttributeAccessIssue]
         function.__doc__ = declaration.document(f.__doc__ or "")
+        function.draws = declaration.draws  # pyright: ignore[reportAttributeAccessIssue]
         return typing.cast(F, function)
 
     return decorate
@@ -197,6 +199,11 @@ class Declaration:
         kept = ColorHints.__annotations__.keys() - Hints.__annotations__.keys() if self._hints is ColorHints else ()
         self._given_up = {n: why for n, why in _GIVEN_UP.items() if n in self.hints and n not in kept}
         declared[self.name] = lambda: self.arguments
+
+    @property
+    def draws(self) -> bool:
+        """Whether the function has a seed that has an effect."""
+        return "seed" in self.signature.parameters and "seed" not in self.hints
 
     @functools.cached_property
     def arguments(self) -> dict[str, Argument]:

@@ -31,17 +31,11 @@ from ..types import ScalarConstant
 from . import _keys, _threads
 from ._batch import Batch, Tensor, set_operations
 from ._dense import Dense, NotDense
+from ._docstrings import describe, own_arguments, refused
 from ._engine import Engine, OtherFirsts, SizeAsked, Trace, current_trace
 from ._lowered import in_program, mapped
 from ._values import argument_of, value_of
 
-_OWN = ("key", "rng", "batch_size")
-_OF_PIPELINES = {  # arguments that only pipelines have, and what to pass instead
-    "name": "",
-    "seed": "; pass key=jax.random.key(seed), or rng=jaxdali.dynamic.random.RNG(seed)",
-    "preserve": "",
-    "bytes_per_sample_hint": "",
-}
 _MOST = 1024  # compiled functions; those used least recently are dropped
 
 _lock = threading.Lock()  # guards `_made`, and what functions of `jit` have compiled
@@ -374,17 +368,16 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 def _function_of(function: Callable[..., Any], public: str, module: str) -> Callable[..., Any]:
     name = ".".join((*module.split(".")[2:], public))
-
-    signature = inspect.signature(function)
-    own = [n for n in _OWN if n not in signature.parameters]
+    own = own_arguments(function)
+    foreign = refused(function, own)
 
     @boundary
     @boundary
     @functools.wraps(function)
     def of_values(*inputs: Any, **arguments: Any) -> Any:
         try:
-            if (refused := next((n for n in arguments if n in _OF_PIPELINES), None)) is not None:
-                raise UnexpectedArgumentError(f"{name}: argument {refused!r} is for pipelines{_OF_PIPELINES[refused]}")
+            if (unexpected := next((n for n in arguments if n in foreign), None)) is not None:
+                raise UnexpectedArgumentError(f"{name}: {foreign[unexpected]}")
             return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in own if n in arguments})
         except (TypeError, ValueError) as e:
             line = user_line()
@@ -393,12 +386,5 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
             raise
 
     of_values.__module__ = module
-    of_values.__signature__ = _signature(signature, own)  # pyright: ignore[reportAttributeAccessIssue]
+    describe(of_values, own)
     return of_values
-
-
-def _signature(signature: inspect.Signature, own: Sequence[str]) -> inspect.Signature:
-    """A function's signature with `key` and `rng` instead of a node's name and a seed."""
-    kept = [p for p in signature.parameters.values() if p.name not in _OF_PIPELINES]
-    added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
-    return signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)

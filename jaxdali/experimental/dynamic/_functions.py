@@ -16,6 +16,7 @@ from jax.core import Tracer
 from ..._core.names import did_you_mean
 from ..._core.tracebacks import boundary
 from ...dynamic._batch import Batch, Tensor
+from ...dynamic._docstrings import with_generator
 from ...dynamic._engine import NeedsKey
 from . import random
 from ._contexts import Device
@@ -55,6 +56,7 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
         _drawing.add(function)
         return own(function(*inputs, **{**arguments, "rng": random.get_default_rng()}))
 
+    called.__doc__ = with_generator(function.__doc__ or "")
     return called
 
 

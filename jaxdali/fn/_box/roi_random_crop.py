@@ -112,7 +112,7 @@ def roi_random_crop(
 
     Example:
       >>> start = fn.roi_random_crop(images, crop_shape=(224, 224, 3), roi_start=start, roi_end=end)
-      >>> images = fn.slice(images, start=start, shape=(224, 224, 3))
+      >>> images = fn.slice(images, start=start, shape=(224, 224, 3), axes=(0, 1, 2))
     """
     arguments = {"crop_shape": crop_shape, "roi_start": roi_start, "roi_end": roi_end, "roi_shape": roi_shape, "in_shape": in_shape}
     args, nodes = Arguments.of(arguments, is_node)

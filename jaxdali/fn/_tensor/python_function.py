@@ -125,8 +125,8 @@ def python_function(
     """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its outputs.
 
     The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, which become part
-      of the program. Differs from DALI: inputs may be on the accelerator; the function may keep and change the arrays, and may return
-        numbers; it gets no CuPy arrays.
+    of the program. Differs from DALI: inputs may be on the accelerator; the function may keep and change the arrays, and may return
+    numbers; it gets no CuPy arrays.
 
     Args:
       inputs: the inputs of the function.

@@ -1,0 +1,239 @@
+"""Docstrings of functions of values: those of the functions of nodes with other arguments, words and examples.
+
+All of them are made when `jaxdali.dynamic` is imported, so that this must be fast: most of it is `str.replace`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_OF_PIPELINES = {  # arguments that only functions of nodes have, and what to do instead
+    "name": "is for pipelines",
+    "seed": "is for pipelines; pass key=jax.random.key(seed), or rng=jaxdali.dynamic.random.RNG(seed)",
+    "preserve": "is for pipelines",
+    "bytes_per_sample_hint": "is for pipelines",
+}
+_RANDOM = ("key", "rng")
+
+# What is said of nodes, and of values instead, in this order, by a part of the text that is there in any case.
+_WORDS = {
+    "seed gives": (("the same seed gives other numbers", "the numbers are other ones"),),
+    "DataNode": (
+        ("DataNodes with a value per sample", "batches with a value per sample"),
+        ("A DataNode with the input's layout", "A batch with the input's layout"),
+        ("a DataNode with one", "a batch with one"),
+        ("list, array or DataNode", "list, array or batch"),
+    ),
+    "ipeline": (
+        ("; if the shape is not known when the pipeline is built, the axes", "; if samples differ in shape, the axes"),
+        ("This is decided when the pipeline is built, from", "This is decided from"),
+        ("ImportError: when the pipeline is built, ", "ImportError: "),
+        ("Values of a pipeline never change, so nothing", "Nothing"),
+        (
+            "The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, "
+            "which become part\nof the program. Differs",
+            "A function of `jit` is compiled into separate programs before and after it.\n\nDiffers",
+        ),
+        ("    and `Pipeline.bad_samples()` reports it.", "    with a warning."),
+        (
+            "one cache, which lives as long as one of their pipelines or\n"
+            "    iterators. `Pipeline.statistics` reports how many images it served, and its size in bytes.",
+            "one cache.",
+        ),
+        ("Everywhere else, for example as an output of the pipeline, a key is its data:", "A key is its data:"),
+    ),
+    "at build": (("ImportError: at build, ", "ImportError: "),),
+    " for each batch": ((", for each batch. It is called even if nobody needs its outputs.", "."),),
+    "The batch fails": ((" The batch fails.", ""),),
+    "shard": (
+        ("once for each batch of a shard", "once for the batch"),
+        ("of a shard's batch", "of the batch"),
+        (" (of the shard's batch, where there are several shards)", ""),
+        ("The batch includes all shards of the process.\n\n", ""),
+        ("The batch is that of one shard, as in DALI: samples don't move between devices. ", ""),
+        ("The batch is that of one shard. ", ""),
+    ),
+    "first batch": (
+        (
+            "have the same number of dimensions and, unless `dtype` is given, the same type as the first batch.",
+            "have one number of dimensions and, unless `dtype` is given, one type. Calls may differ in both.",
+        ),
+    ),
+    "host value": (
+        (", as readers and external_source give them. They are host values.", ", on the CPU."),
+        ("This is a host value, so it can be an argument of other operators.", "On the CPU."),
+        (
+            "The result is a host value, even for an input on the accelerator, so it can be an argument of other operators.",
+            "The result is on the CPU.",
+        ),
+        ("The operator runs on the host: the inputs are host values.", "The inputs are on the CPU."),
+        (", a host value", ", on the CPU"),
+        (" and a host value", ", on the CPU"),
+        (": host values", ", on the CPU"),
+        (", host values", ", on the CPU"),
+        ("are host values", "are on the CPU"),
+        ("One host value;", "A batch on the CPU;"),
+        ("A host value.", "On the CPU."),
+    ),
+    "epoch": (
+        ("in memory between epochs", "in memory between calls"),
+        (
+            "A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` returns them; with "
+            "`jax.vmap`, each\nsample has its own. The key of a sample depends only on the pipeline's seed, the operator's number among "
+            "the random operators, and the\nsample's epoch and position. Batch size, number of shards, and device do not change it, and a "
+            "resumed pipeline "
+            "gives the same keys.\n\n",
+            "",
+        ),
+        ('wrap_key_data(batch["key"]', "wrap_key_data(data"),
+        (
+            "paths = jd.external_source(lambda i: np.frombuffer(names[i.idx_in_epoch].encode(), np.uint8), batch=False)",
+            "paths = [np.frombuffer(name.encode(), np.uint8) for name in names]",
+        ),
+        (
+            "@jax_function\n  ... def add_noise(images, keys):\n"
+            "  ...     return jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images, keys)\n"
+            "  >>> noisy = add_noise(images, jd.random.key())",
+            'keys = jax.random.wrap_key_data(jd.random.key().jax(), impl="threefry2x32")\n'
+            "  >>> noisy = jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images.jax(), keys)",
+        ),
+    ),
+    "reader": (
+        (
+            "or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise)",
+            "or has more samples than fit into 1 GiB",
+        ),
+        ("or is larger than the `Storage` of its reader allows (1 GiB unless it\n    says otherwise)", "or is larger than 1 GiB"),
+        ("Default: the storage of the input's reader.", "Default: `Storage()`."),
+        ("Differs from DALI: values made from a reader's labels also have the path of the file.\n\n", ""),
+        ("For a reader, this is the path of the file as it stands in the reader's\n    list.", "It is known in pipelines only."),
+        (", for example from an `external_source` or a reader.", "."),
+        (
+            'jpegs, labels = jd.readers.file(file_root="images")',
+            'jpegs = [path.read_bytes() for path in pathlib.Path("images").glob("*.jpg")]',
+        ),
+    ),
+    "source_info": (('paths = jd.get_property(jpegs, key="source_info")', 'layouts = jd.get_property(images, key="layout")'),),
+    "jd.filter(": (
+        (
+            "(images, np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]]))",
+            "(images, jd.tensor(np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]])))",
+        ),
+    ),
+    "images.shape": (
+        ("height = images.shape()[0]", "heights = jd.shapes(images).slice[0]"),
+        ("images.shape()", "jd.shapes(images)"),
+    ),
+}
+
+_KEY = "  key: a key of `jax.random`, from which each sample gets its own, or a key for each sample.\n"
+_KEY_OF_ONE = (
+    "  key: a key of `jax.random`: it draws one number, or one array, as `jax.random` does without a shape. With a key for each sample,\n"
+    "    or with one key and `batch_size=n`, n are drawn. A function of a batch takes one for each of its samples.\n"
+)
+_RNG = "  rng: what gives a new key for each call, in place of `key`: ``random.RNG(seed)``.\n"
+_BATCH_SIZE = "  batch_size: how many samples. Default: those of the inputs.\n"
+_BATCH_SIZE_OF_ONE = (
+    "  batch_size: how many samples. Default: those of values that are given per sample; without any, the result is single.\n"
+)
+
+_GENERATED = (
+    ("jd.", "nd."),
+    (_KEY, "  key: in place of `rng`, a key of `jax.random`, or a key for each sample.\n"),
+    (_KEY_OF_ONE, "  key: in place of `rng`, a key of `jax.random`, or a key for each sample.\n"),
+    (_RNG, "  rng: a generator. Default: `random.get_default_rng()`.\n"),
+    ("  >>> keys = jax.random.split(key, 2)\n", ""),
+)
+_IN_EXAMPLE = re.compile(r"(, )?key=(?:keys\[\d\]|key)(, )?")
+_DRAWS = re.compile(
+    r"jd\.(random\.\w+|batch_permutation|\w*random_\w+|segmentation\.random_\w+|decoders\.image_random_crop|noise\.\w+|jitter)\("
+)
+_VALUES = re.compile(r"jd\.[\w.]+\(([a-z]\w*)[,)]")  # what an example's function is called with
+
+
+def own_arguments(function: Callable[..., Any]) -> list[str]:
+    """The arguments that a function of values has in addition to those of the function of nodes."""
+    own = (*_RANDOM, "batch_size") if getattr(function, "draws", False) else ("batch_size",)
+    return [n for n in own if n not in inspect.signature(function).parameters]
+
+
+def refused(function: Callable[..., Any], own: Sequence[str]) -> dict[str, str]:
+    """What is said of arguments that a function with these `own_arguments` does not have."""
+    text = "is for functions that draw random numbers, which it does not"
+    random = {} if {*_RANDOM}.intersection(own) else {n: text for n in _RANDOM if n not in inspect.signature(function).parameters}
+    return {n: f"argument {n!r} {why}" for n, why in (*_OF_PIPELINES.items(), *random.items())}
+
+
+def describe(function: Callable[..., Any], own: Sequence[str]):
+    """Gives a function of values its signature and docstring, in place of those of the function of nodes that it has so far."""
+    signature = inspect.signature(function)
+    kept = [p for p in signature.parameters.values() if p.name not in _OF_PIPELINES]
+    added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
+    signature = signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)
+    function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    function.__doc__ = docstring(function.__doc__ or "", signature, own)
+
+
+def docstring(text: str, signature: inspect.Signature, own: Sequence[str]) -> str:
+    """The docstring of a function of values.
+
+    Args:
+      text: that of the function of nodes.
+      signature: with the arguments in `own`, see `own_arguments`.
+    """
+    text = text.replace("fn.", "jd.")
+    for part, words in _WORDS.items():
+        if part in text:
+            for nodes, values in words:
+                text = text.replace(nodes, values)
+    begin = text.find("Args:\n")
+    head, rest = (text[:begin], text[begin + 6 :]) if begin >= 0 else (f"{text}\n\n", "")
+    entries, blank, tail = rest.partition("\n\n")
+    positional = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    single = all(p.default is not p.empty for p in positional)  # there may be no value
+    added = {"key": _KEY_OF_ONE if single else _KEY, "rng": _RNG, "batch_size": _BATCH_SIZE_OF_ONE if single else _BATCH_SIZE}
+    entries = _without_pipelines(entries + "\n" if entries else "") + "".join(added[n] for n in own)
+    summary, example, code = tail.partition("Example:\n")
+    if example:
+        tail = summary + example + _keyed(code)
+    return f"{head}Args:\n{entries.rstrip()}{blank}{tail}"
+
+
+def _without_pipelines(entries: str) -> str:
+    """The entries of arguments without those of pipelines."""
+    kept = []
+    for entry in re.split(r"^(?=  \S)", entries, flags=re.MULTILINE):
+        names, _, text = entry.partition(":")
+        remaining = [n for n in names.strip().split(", ") if n not in _OF_PIPELINES]
+        if remaining:
+            kept.append(f"  {', '.join(remaining)}:{text}" if entry else "")
+    return "".join(kept)
+
+
+def _keyed(code: str) -> str:
+    """An example in which functions that draw random numbers get a key each, and those without a batch its size."""
+    calls = list(_DRAWS.finditer(code))
+    values = _VALUES.search(code)
+    size = f", batch_size=len({values[1] if values is not None else 'images'})"
+    inserted: dict[int, str] = {}  # by place
+    for i, call in enumerate(calls):
+        end, depth = call.end(), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(code[end], 0)
+            end += 1
+        key = f", key={'key' if len(calls) == 1 else f'keys[{i}]'}"
+        arguments = key + (size if call[1].startswith(("random.", "batch_permutation")) else "")
+        inserted[end - 1] = arguments if code[call.end() : end - 1] else arguments[2:]
+    for place in sorted(inserted, reverse=True):
+        code = code[:place] + inserted[place] + code[place:]
+    return code if len(calls) < 2 else f"  >>> keys = jax.random.split(key, {len(calls)})\n{code}"
+
+
+def with_generator(text: str) -> str:
+    """The docstring of a function with a default generator, from that of `docstring`."""
+    for keyed, generated in _GENERATED:
+        text = text.replace(keyed, generated)
+    return text if "key=" not in text else _IN_EXAMPLE.sub(lambda m: ", " if m[1] and m[2] else "", text)
