@@ -120,3 +120,18 @@ def test_images_of_pillow():
     np.testing.assert_array_equal(jd.flip(opened[0]), images()[0, :9, ::-1])
     with pytest.raises(TypeError, match="a batch is made of a list of images, got one image"):
         jd.batch(opened[0])
+
+
+def test_samples_of_one_shape_are_one_array_for_jax():
+    """Whatever they come from: functions give ragged batches where the shape is known after they ran."""
+    ragged = jd.resize([images()[0], images()[1, :10]], size=(6, 8))
+    want = ragged.numpy()
+    assert not ragged.is_dense
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: x * 2)(ragged)), want.astype(np.int32) * 2)
+    np.testing.assert_allclose(float(jnp.mean(ragged)), want.mean(), rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: jd.flip(x).jax())(ragged)), want[:, :, ::-1])
+    assert jax.tree.map(lambda x: x, ragged).is_dense
+    assert jax.tree.structure(ragged) == jax.tree.structure(jd.batch(want, layout="HWC"))
+    different = jd.batch([images()[0], images()[1, :10]])
+    assert len(jax.tree.leaves(different)) == 2
+    assert jax.tree.map(lambda x: x, different).shapes == different.shapes

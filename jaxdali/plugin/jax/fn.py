@@ -52,7 +52,8 @@ def jax_function(
     frameworks or of more than 1 GiB) is not tried and runs eagerly. State that the code does not name (`getattr` with a computed name,
     state in C extensions, printed output) is not restored after the trials: pass ``jit=False`` then.
 
-    It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside.
+    It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside. The function runs under the
+    user's settings of JAX. It has the mesh that is set, see `jax.set_mesh`, if it asks for it, uses arrays that lie on it, or has a sharding.
 
     Example:
       >>> @jax_function

@@ -421,7 +421,8 @@ def data_iterator(
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
       sharding: the sharding of the outputs, one for all or a dict with one for each. A bare `jax.sharding.PartitionSpec` is on the mesh
-        that is set when the iterator is made, see `jax.set_mesh`. It can't be combined with `devices`.
+        that is set when the iterator is made, see `jax.set_mesh`. Without a sharding batches lie on one device, and JAX refuses those in
+        programs under a set mesh. It can't be combined with `devices`.
       devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` expects.
       mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
       workers, loading_processes: the same. They can be passed here or to the result. Processes that load nothing do not call the
