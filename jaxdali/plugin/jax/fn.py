@@ -53,7 +53,7 @@ def jax_function(
     state in C extensions, printed output) is not restored after the trials: pass ``jit=False`` then.
 
     It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside. The function runs under the
-    user's settings of JAX. It has the mesh that is set, see `jax.set_mesh`, if it asks for it, uses arrays that lie on it, or has a sharding.
+    settings of JAX that its user has. It has the mesh that `jax.set_mesh` sets if it asks for it, uses arrays on it, or has a sharding.
 
     Example:
       >>> @jax_function
