@@ -26,6 +26,7 @@ from .language import language
 from .operator import Operator
 from .redaction import redacted
 from .tracebacks import is_ours
+from .words import of_values, unread
 
 _local = threading.local()
 _numbers = itertools.count()  # counts all nodes, in the order of making
@@ -89,6 +90,8 @@ def _add_line(e: Exception):
     """Adds the operator and the user's line to the message of an exception from a call of an operator."""
     line, called = "", None  # the innermost line outside this package, and the frame inside that it called
     for frame, number in traceback.walk_tb(e.__traceback__):
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "jax":
+            continue
         if not is_ours(frame):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
@@ -184,12 +187,29 @@ def refuse_tracing(what: str):
         )
 
 
-def warn(text: str, category: type[Warning] = UserWarning):
-    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns once."""
+def warn(text: str, category: type[Warning] = UserWarning, where: str | None = None):
+    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns once.
+
+    Args:
+      where: the line; None: the one that calls.
+    """
+    if _is_of_values():
+        text = of_values(text)
     module = (_users_frame() or sys._getframe()).f_globals
-    file, _, line = user_line().rpartition(":")
+    file, _, line = (where or user_line()).rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
     warnings.warn_explicit(redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
+
+
+def _is_of_values() -> bool:
+    """Whether a function of values is running."""
+    frame = _users_frame()
+    inner = sys._getframe(1)
+    while inner is not None and inner is not frame:
+        if inner.f_globals.get("__name__", "").startswith(f"{__name__.partition('.')[0]}.dynamic"):
+            return True
+        inner = inner.f_back
+    return False
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:
@@ -249,7 +269,7 @@ def as_node(x: Any, name: str) -> DataNode:
     try:
         return language().constant_node(x)
     except TypeError as e:
-        raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}") from e
+        raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}{unread(x)}") from e
 
 
 def is_node(x: Any) -> bool:

@@ -122,19 +122,6 @@ class Node:
         return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
 
 
-_RANK = ": the number of dimensions is known when the pipeline runs; x.shape() is a value of the pipeline"
-_INSTEAD_OF_ATTRIBUTE = {
-    "dtype": ": types are known when the pipeline runs; fn.cast and fn.cast_like set them (and x.shape is a method)",
-    "astype": ": use fn.cast(x, dtype=...)",
-    "ndim": _RANK,
-    "size": _RANK,
-    "T": ": use fn.transpose(x, perm=...)",
-    "transpose": ": use fn.transpose(x, perm=...)",
-    "reshape": ": use fn.reshape(x, shape=...)",
-    **{name: f": use fn.reductions.{name}(x)" for name in ("max", "mean", "min", "sum")},
-}
-
-
 def _no_value(function: str) -> str:
     return (
         f"{function}() of a DataNode: it stands for a batch that does not exist yet, so it has no value here: use operators "
@@ -261,7 +248,7 @@ class DataNode(Expression):
     def __getattr__(self, name: str):
         if name == "__jax_array__":
             _refuse_jax(self.node, sys._getframe(1))
-        how = "" if name.startswith("_") else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, dir(type(self)))
+        how = "" if name.startswith("_") else did_you_mean(name, dir(type(self)), "DataNode")
         raise AttributeError(f"a DataNode has no attribute {name!r}{how}", name=name)  # without an object Python adds no suggestion
 
     # Without this, Python would iterate by subscripts without end. A method that raises would make every node a `collections.abc.Iterable`,

@@ -11,10 +11,12 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.expressions import Arithmetic
+from .._core.names import did_you_mean
 from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
 from .._core.ragged import roomy as _roomy
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
+from .._core.words import of_values
 from .._tensors.thumbnails import SHOWN, page_of
 
 _SLICE = slice  # a batch has a property of that name
@@ -81,6 +83,9 @@ class Tensor(np.ndarray):
     def T(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
         return self.transpose()
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_missing(self, name), name=name)
+
     def __reduce__(self) -> Any:
         return Tensor.of, (np.asarray(self), self.layout)
 
@@ -90,6 +95,13 @@ class Tensor(np.ndarray):
         made = np.asarray(array).view(Tensor)
         made.layout = layout
         return made
+
+
+def _missing(x: Tensor | Batch, name: str) -> str:
+    """The message about an attribute that is not there."""
+    kind = "Tensor" if isinstance(x, Tensor) else "Batch"
+    how = "" if name.startswith("_") else did_you_mean(name, dir(type(x)), kind)
+    return of_values(f"a {kind} has no attribute {name!r}{how}")
 
 
 class Slices:
@@ -191,6 +203,9 @@ class Batch(Arithmetic):
             return None
         return page_of(repr(self), [np.asarray(x) for x in self[:SHOWN].samples()], self.layout, len(self))
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_missing(self, name), name=name)
+
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def samples(self) -> list[Any]:
@@ -280,8 +295,7 @@ class Batch(Arithmetic):
           device: a `jax.Device`, a sharding, or a name such as "cpu", "gpu" or "gpu:1".
         """
         if isinstance(device, str):
-            platform, _, number = device.partition(":")
-            device = jax.local_devices(backend=platform)[int(number or 0)]
+            device = _named(device)
         return jax.device_put(self, device)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -398,6 +412,16 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     packed = pack(arrays, 1, empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
+
+
+def _named(name: str) -> jax.Device:
+    """The device of a name such as "gpu:1". Raises ValueError if it is not here."""
+    platform, _, number = name.partition(":")
+    try:
+        return jax.local_devices(backend=platform)[int(number or 0)]
+    except (RuntimeError, IndexError, ValueError):
+        there = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
+        raise ValueError(f"there is no device {name!r} here; JAX has {there}") from None
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from .._core.kinds import device_named
 from .._core.language import language
 from .._core.names import did_you_mean, members
 from .._core.tracebacks import boundary
+from .._core.words import in_values, of_values
 from .._program.sharding import device_of
 from ..fn._decode import registered
 from ..types import ScalarConstant
@@ -77,6 +78,7 @@ class _Same:
         return id(self._x)
 
 
+@in_values
 def call(
     name: str,
     function: Callable[..., Any],
@@ -360,7 +362,8 @@ class Functions(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name in _LEFT_OUT and not name.startswith("_"):
             raise AttributeError(f"module {self._name!r} has no {name!r}: it is for pipelines only, as jaxdali.fn.{name}", name=name)
-        raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
+        full = f"{self._name}.{name}".removeprefix("jaxdali.dynamic.")
+        raise AttributeError(of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(full, self)}"), name=name)
 
 
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:

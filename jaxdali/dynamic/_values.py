@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.declaration import Argument
+from .._core.words import of_values, unread
 from ..types import ScalarConstant, to_dali_type
 from ._batch import Batch, Tensor, of_samples
 
@@ -71,7 +72,7 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
         if isinstance(x, (list, tuple)):
             if x and all(isinstance(e, (bool, int, float, np.generic)) for e in x):
                 return Batch(_known(np.asarray(x)))
-            return of_samples([_array(e) for e in x], _layout_of(x), roomy=roomy)
+            return of_samples(list(map(_sample, x, range(len(x)))), _layout_of(x), roomy=roomy)
         array = _array(x)
     if array.ndim == 0:
         raise TypeError(f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}")
@@ -97,6 +98,12 @@ def _layout_of(samples: Sequence[Any]) -> str:
     return next(iter(layouts), "")
 
 
+def _sample(x: Any, index: int) -> np.ndarray:
+    if x is None:
+        raise TypeError(f"sample {index} of the list is None: a sample must be an array or a file's bytes")
+    return _array(x)
+
+
 def _array(x: Any) -> np.ndarray:
     if isinstance(x, Tracer):
         raise TypeError("in a program that JAX traces a batch is an array with a first axis for its samples, not a list: use jnp.stack")
@@ -113,7 +120,7 @@ def _array(x: Any) -> np.ndarray:
             return np.asarray(jax.dlpack.from_dlpack(x))
     array = np.asarray(x)
     if array.dtype.kind not in "biufV":
-        raise TypeError(f"a sample must be an array or a file's bytes, got {type(x).__name__}")
+        raise TypeError(of_values(f"a sample must be an array or a file's bytes, got {type(x).__name__}{unread(x)}"))
     return array
 
 
@@ -128,7 +135,8 @@ def _known(array: Any) -> Any:
     except (KeyError, TypeError):
         kind = getattr(array.dtype, "kind", "")
         how = "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
-        raise TypeError(f"arrays of type {array.dtype} are not supported{how}") from None
+        how = unread(str(array.flat[0])) if kind == "U" and array.size else how
+        raise TypeError(f"arrays of type {array.dtype} are not supported{of_values(how)}") from None
     return array
 
 
