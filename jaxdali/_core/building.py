@@ -201,6 +201,44 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
     warnings.warn_explicit(redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
 
 
+class Doubts:
+    """What is probably not meant in a definition that is compiled once and called from several lines, each of which warns.
+
+    Attributes:
+      found: texts, with the lines where the operators were called.
+      line: of the call for which it was compiled.
+    """
+
+    def __init__(self):
+        self.found: list[tuple[str, str]] = []
+        self.line = ""
+
+    @contextlib.contextmanager
+    def collected(self):
+        """While active in this thread, doubts are stored here, the first time."""
+        before, _local.doubts = _local.__dict__.get("doubts"), []
+        try:
+            yield
+            if not self.line:
+                self.found, self.line = _local.doubts, user_line()
+        finally:
+            _local.doubts = before
+
+    def warn(self):
+        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call."""
+        for text, where in self.found:
+            warn(text, where=user_line() if where == self.line else where)
+
+
+def doubt(text: str, where: str):
+    """Warns of what is probably not meant, or stores it, see `Doubts`."""
+    found = _local.__dict__.get("doubts")
+    if found is None:
+        warn(text, where=where)
+    else:
+        found.append((text, where))
+
+
 def _is_of_values() -> bool:
     """Whether a function of values is running."""
     frame = _users_frame()

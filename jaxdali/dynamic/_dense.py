@@ -13,7 +13,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .._core import ffi as _ffi
-from .._core.building import add
+from .._core.building import Doubts, add
 from .._core.errors import OperatorError, SampleError
 from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
@@ -32,6 +32,7 @@ class Traced(ProgramOperator):
     """A value that a program has."""
 
     name = "input"
+    of_values = True
     spec: Spec
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
@@ -75,7 +76,8 @@ class Dense:
         self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
         self._executor = graphed.executor(N, device)
-        with own_settings():
+        self.doubts = Doubts()
+        with own_settings(), self.doubts.collected():
             self._executor.build()
         self._plan = plan = self._executor.plan
         for step in plan.steps:

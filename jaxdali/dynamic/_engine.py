@@ -14,7 +14,7 @@ import numpy as np
 
 from .._batch.batch import InFlightBatch
 from .._batch.executor import Executor
-from .._core.building import Scope, add, building, current_scope, drawing_as, user_line, warn
+from .._core.building import Doubts, Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.ffi import TargetDevice
 from .._core.graph import DataNode, Graph
@@ -37,6 +37,7 @@ class Given(SourceOperator):
     """
 
     name = "input"
+    of_values = True
     spec: Spec
     number: int = 0
     first: tuple[int, ...] | None = None
@@ -54,6 +55,10 @@ class _Given(GivenSource):
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         if self._op.asked is not None:
             self._op.asked.add(self._op.number)
+        return self._op.first
+
+
+    def seen_shape(self, output: int) -> tuple[int, ...] | None:
         return self._op.first
 
 
@@ -192,6 +197,7 @@ class Engine:
     ):
         self._N, self._firsts = N, firsts
         self._asked: set[int] = set()
+        self._doubts = Doubts()
         self._device = device
 
         def inputs() -> list[DataNode]:
@@ -216,7 +222,9 @@ class Engine:
         executor = self._executor()
         try:
             with own_settings():
-                executor.build()
+                with self._doubts.collected():
+                    executor.build()
+                self._doubts.warn()
                 self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
                 batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
                 made = executor.check(executor.launch(batch))

@@ -203,12 +203,15 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     if inside:
         if not dense_only:
             raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
+        if isinstance(dense := dense_on(device_of("cpu")), Dense):
+            dense.doubts.warn()
         # See Note [Platforms of programs].
         return in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, given.device)
     if dense_only and not keys:
         dense = dense_on(device)
         if isinstance(dense, Dense) and not dense.calls_back:
+            dense.doubts.warn()
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
                 return _of(dense.batches(outputs), given.single)
