@@ -204,6 +204,8 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
 class Doubts:
     """What is probably not meant in a definition that is compiled once and called from several lines, each of which warns.
 
+    While it is entered in this thread, doubts are stored here, the first time.
+
     Attributes:
       found: texts, with the lines where the operators were called.
       line: of the call for which it was compiled.
@@ -213,16 +215,13 @@ class Doubts:
         self.found: list[tuple[str, str]] = []
         self.line = ""
 
-    @contextlib.contextmanager
-    def collected(self):
-        """While active in this thread, doubts are stored here, the first time."""
-        before, _local.doubts = _local.__dict__.get("doubts"), []
-        try:
-            yield
-            if not self.line:
-                self.found, self.line = _local.doubts, user_line()
-        finally:
-            _local.doubts = before
+    def __enter__(self):
+        _local.doubts = []
+
+    def __exit__(self, *failure: object):
+        found, _local.doubts = _local.doubts, None
+        if not self.line and failure[0] is None:
+            self.found, self.line = found, user_line()
 
     def warn(self):
         """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call."""

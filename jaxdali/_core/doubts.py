@@ -28,8 +28,10 @@ def about_filtered(image: Spec) -> str:
     if image.layout or image.ndim != 3 or None in (extents[0], extents[-1]):
         return ""
     layout = "HWC" if extents[-1] in (3, 4) and extents[0] > 4 else "CHW" if extents[0] in (3, 4) and extents[-1] > 4 else ""
-    how = f'of samples without a layout all axes are filtered, so the channels of {layout} are mixed, too: fn.reshape(x, layout="{layout}") says so'
-    return how if layout else ""
+    if not layout:
+        return ""
+    how = f'fn.reshape(x, layout="{layout}") says so'
+    return f"of samples without a layout all axes are filtered: if they are {layout}, their channels are mixed, too; {how}"
 
 
 def about_image(image: Spec) -> str:
@@ -66,4 +68,4 @@ def about_bytes(mean: Any, stddev: Any) -> str:
         return ""
     shown = " and ".join(numbers)
     of_bytes = ", ".join(f"{name} {(255 * x).round(3).ravel()[:4].tolist()}" for name, x in numbers.items())
-    return f"{shown} of numbers below 1 are for images of 0..1, but the input has bytes, of 0..255, for which they are {of_bytes}"
+    return f"the numbers of {shown} are below 1, as for images of 0..1, but the input has bytes, of 0..255: for these they are {of_bytes}"

@@ -47,7 +47,7 @@ _DROP = "last_batch_policy=LastBatchPolicy.DROP of the iterator, from jaxdali.pl
 _ERASE = "fn.erase(x, anchor=..., shape=...), with fn.random.uniform(range=...) for random places"
 _FLIP = "fn.flip(x, horizontal=fn.random.coin_flip(probability=0.5))"
 _FLIP_DOWN = "fn.flip(x, horizontal=0, vertical=fn.random.coin_flip(probability=0.5))"
-_FLOATS = "fn.crop_mirror_normalize(x, std=255.0) makes floats of 0..1 in the layout CHW; fn.cast(x, dtype=types.FLOAT) / 255 keeps the layout"
+_FLOATS = "fn.crop_mirror_normalize(x, std=255.0) makes floats of 0..1 in CHW; fn.cast(x, dtype=types.FLOAT) / 255 keeps the layout"
 _FOLDERS = "fn.readers.file(file_root=...) reads a folder for each class; the number of the folder is the label"
 _FUNCTION = "operators are called on the values; jaxdali.plugin.jax.fn.jax_function calls a function of JAX"
 _GRAY = "fn.color_space_conversion(x, image_type=types.RGB, output_type=types.GRAY)"
@@ -81,8 +81,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "TenCrop": "fn.crop(x, crop=..., crop_pos_x=..., crop_pos_y=...), once for each corner, and fn.flip(x)",
         "hflip": "fn.flip(x)",
         "vflip": "fn.flip(x, horizontal=0, vertical=1)",
-        "horizontal_flip": "fn.flip(x); fn.flip(x, horizontal=fn.random.coin_flip(probability=0.5)) flips some",
-        "vertical_flip": "fn.flip(x, horizontal=0, vertical=1)",
+        "horizontal_flip": f"fn.flip(x); {_FLIP} flips some",
+        "vertical_flip": f"fn.flip(x, horizontal=0, vertical=1); {_FLIP_DOWN} flips some",
         "RandomHorizontalFlip": _FLIP,
         "RandomVerticalFlip": _FLIP_DOWN,
         "RandomRotation": _RANDOM_ROTATION,
@@ -153,7 +153,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "per_image_standardization": "fn.normalize(x)",
         "resize_with_pad": _LETTERBOX,
         "resize_with_crop_or_pad": _CROP_OR_PAD,
-        "pad_to_bounding_box": "fn.pad(x, axes=[0, 1], shape=...), or fn.crop(x, crop=..., out_of_bounds_policy=\"pad\")",
+        "pad_to_bounding_box": 'fn.pad(x, axes=[0, 1], shape=...), or fn.crop(x, crop=..., out_of_bounds_policy="pad")',
         "decode_jpeg": _DECODE,
         "decode_png": _DECODE,
         "decode_bmp": _DECODE,
@@ -178,8 +178,6 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "AUTOTUNE": 'num_threads="auto" and prefetch_queue_depth="auto" of the pipeline',
     },
     _ALBUMENTATIONS: {
-        "HorizontalFlip": _FLIP,
-        "VerticalFlip": _FLIP_DOWN,
         "Transpose": "fn.transpose(x, perm=[1, 0, 2])",
         "LongestMaxSize": "fn.resize(x, resize_longer=...)",
         "SmallestMaxSize": "fn.resize(x, resize_shorter=...)",
@@ -335,7 +333,9 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "num_shards": _DROP,
         },
         "shuffle": {"num_threads": "random_shuffle=True of the reader", "output_map": "random_shuffle=True of the reader"},
-        "sampler": dict.fromkeys(("num_shards", "num_threads", "output_map"), 'fn.readers.file(shuffle="global", num_shards=..., shard_id=...)'),
+        "sampler": dict.fromkeys(
+            ("num_shards", "num_threads", "output_map"), 'fn.readers.file(shuffle="global", num_shards=..., shard_id=...)'
+        ),
         "batch_sampler": dict.fromkeys(("num_shards", "num_threads", "output_map"), "batch_size= of the pipeline"),
         "collate_fn": dict.fromkeys(
             ("num_threads", "output_map"), "pipelines make batches themselves; fn.pad(x, axes=[0]) gives samples one shape: leave it out"

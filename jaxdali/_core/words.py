@@ -15,17 +15,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 READING = "fn.readers.file(files=...) reads files"
 _FILES = "read files first: [pathlib.Path(p).read_bytes() for p in paths], or jd.io.file.read([os.fsencode(p) for p in paths])"
 _SAMPLES = "the first axis of an array counts samples: for one image pass [x], or x[None]; for gray images pass x[..., None]"
-_FLAT = r"(got [12]-D (?:data|samples) without a layout)(?!: the first)(?:; external_source takes a layout|; fn\.decoders\.image [^;(]*files)?"
+_TRACED = "while a function of jaxdali.dynamic.jit is traced"
+_FLAT = (
+    r"(got [12]-D (?:data|samples) without a layout)(?!: the first)"
+    r"(?:; external_source takes a layout|; fn\.decoders\.image [^;(]*files)?"
+)
 _NODES = (  # what is said of nodes, and of values instead
     (re.escape(READING), _FILES),
     (_FLAT, rf"\1: {_SAMPLES}"),
     (r"external_source takes a layout", "jd.batch(x, layout=...) takes a layout"),
     (r"fn\.reshape\(x, layout=", "jd.batch(x, layout="),
-    (r"\bfn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),
+    (r"(?<![\w.])fn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),
     (r"; a list of DataNodes is accepted, and gives a list of results", ""),
     (r", or a list that contains only DataNodes", ""),
-    (r"stands for a batch that does not exist yet, so it has no value here", "has no value while a function of jaxdali.dynamic.jit is traced"),
-    (r"stands for a batch that does not exist yet", "has no values while a function of jaxdali.dynamic.jit is traced"),
+    (
+        r"stands for a batch that does not exist yet(, so it has no value here)?",
+        "has no values while a function of jaxdali.dynamic.jit is traced",
+    ),
     (r"while the pipeline is defined", "while a function of jaxdali.dynamic.jit is traced"),
     (r"known when the pipeline is built", "known before the function is called"),
     (r"known when the pipeline runs", "known when the function runs"),

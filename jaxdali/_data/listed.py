@@ -585,7 +585,8 @@ def _metadata(records: Records, name: str) -> Callable[[int], Any]:
     """The function that gives metadata of this name. ArgumentError if there is none."""
     found = records.metadata(name)
     if found is None:
-        raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{did_you_mean(name, records.facts(), None)}")
+        similar = did_you_mean(name, records.facts(), None)
+        raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{similar}")
     if name in ("filename", "source_info"):  # a URL may have credentials
         return lambda i: redacted(found(i))
     return found

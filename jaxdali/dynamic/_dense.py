@@ -77,7 +77,7 @@ class Dense:
         self._hosted = tuple(hosted)
         self._executor = graphed.executor(N, device)
         self.doubts = Doubts()
-        with own_settings(), self.doubts.collected():
+        with own_settings(), self.doubts:
             self._executor.build()
         self._plan = plan = self._executor.plan
         for step in plan.steps:

@@ -57,7 +57,6 @@ class _Given(GivenSource):
             self._op.asked.add(self._op.number)
         return self._op.first
 
-
     def seen_shape(self, output: int) -> tuple[int, ...] | None:
         return self._op.first
 
@@ -222,7 +221,7 @@ class Engine:
         executor = self._executor()
         try:
             with own_settings():
-                with self._doubts.collected():
+                with self._doubts:
                     executor.build()
                 self._doubts.warn()
                 self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread

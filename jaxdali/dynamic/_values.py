@@ -10,6 +10,8 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.declaration import Argument
+from .._core.errors import ArgumentTypeError
+from .._core.kinds import is_foreign
 from .._core.words import of_values, unread
 from ..types import ScalarConstant, to_dali_type
 from ._batch import Batch, Tensor, of_samples
@@ -182,6 +184,9 @@ def argument_of(a: Argument, x: Any) -> Batch | None:
     if a.per_sample and is_column(x):
         x = np.asarray(_of_column(x))
     if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _one_each(a, x):
+        kind = next((k.enum for k in a.kinds if k.enum is not None), None)
+        if (other := next((e for e in x if kind is not None and is_foreign(e, kind)), None)) is not None:
+            raise a.error("", other, ArgumentTypeError)
         return _as_batch(list(x)) if a.many else Batch(_known(np.asarray([np.asarray(e) for e in x])))
     if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
         return Batch(x[None])

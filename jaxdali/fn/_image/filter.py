@@ -8,8 +8,8 @@ from typing import Literal, Unpack
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.doubts import about_filtered
 from ..._core.declaration import DType
+from ..._core.doubts import about_filtered
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
-from ..._core.building import add
+from ..._core.building import add, warn
 from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError, ArgumentTypeError
@@ -338,6 +339,9 @@ def source(
         if not isinstance(dataset, (list, tuple)) or len(dataset) != len(as_list(weights)):
             raise ArgumentError(f"weights is for a sequence of data sets, with one number for each; got a {type(dataset).__name__}")
         parts = dataset
+    for part in parts:
+        if isinstance(part, (list, tuple)) and part and isinstance(name := part[0], (str, os.PathLike)) and os.path.isfile(name):
+            warn(f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files")
     names = as_list(order.get("metadata") or ())
     data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
     data.lengths = _lengths(lengths, group_by_length, len(data))
