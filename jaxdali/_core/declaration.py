@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..types import ScalarConstant
@@ -169,7 +170,7 @@ def is_key(x: Any) -> bool:
     """Whether `x` is a key of `jax.random`, typed or, as `jax.random.PRNGKey` makes them, of numbers."""
     if not isinstance(x, jax.Array):
         return False
-    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) or (x.dtype == np.uint32 and x.ndim == 1 and x.size in (2, 4))
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key) or (x.dtype == np.uint32 and x.ndim == 1 and x.size in (2, 4))
 
 
 def _short(x: Any) -> str:

@@ -24,10 +24,10 @@ def about_flat_image(image: Spec) -> str:
 
 def about_filtered(image: Spec) -> str:
     """What is doubtful about data without a layout of which all axes are filtered: one may be that of channels."""
-    extents = [image.extent(d) for d in range(image.ndim)]
-    if image.layout or image.ndim != 3 or None in (extents[0], extents[-1]):
+    if image.layout or image.ndim != 3:
         return ""
-    layout = "HWC" if extents[-1] in (3, 4) and extents[0] > 4 else "CHW" if extents[0] in (3, 4) and extents[-1] > 4 else ""
+    first, last = image.extent(0) or 0, image.extent(2) or 0
+    layout = "HWC" if last in (3, 4) and first > 4 else "CHW" if first in (3, 4) and last > 4 else ""
     if not layout:
         return ""
     how = f'fn.reshape(x, layout="{layout}") says so'

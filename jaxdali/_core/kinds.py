@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, is_number, numpy_dtype
@@ -130,7 +131,7 @@ def _number(x: Any) -> bool | int | float:
         return x.value
     if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
         raise TypeError
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):  # a key
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):  # a key
         raise TypeError
     a = np.asarray(x)
     if a.size != 1 or not (a.dtype == np.bool_ or is_number(a.dtype)):
