@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .errors import OperatorError, raised_here
+from .names import class_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,19 +21,18 @@ _FLAT = (
     r"(got [12]-D (?:data|samples) without a layout)(?!: the first)"
     r"(?:; external_source takes a layout|; fn\.decoders\.image [^;(]*files)?"
 )
-_NODES = (  # what is said of nodes, and of values instead
+_NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what is said of nodes, and of values instead
+    (r"object of type 'DataNode' has no len\(\)", f"a batch has no len() {_TRACED}"),
     (re.escape(READING), _FILES),
     (_FLAT, rf"\1: {_SAMPLES}"),
     (r"external_source takes a layout", "jd.batch(x, layout=...) takes a layout"),
     (r"fn\.reshape\(x, layout=", "jd.batch(x, layout="),
+    (r"(?<![\w.])fn\.readers\.(\w+)", lambda m: f"jd.readers.{class_name(m[1])}"),
     (r"(?<![\w.])fn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),
     (r"; a list of DataNodes is accepted, and gives a list of results", ""),
     (r", or a list that contains only DataNodes", ""),
-    (
-        r"stands for a batch that does not exist yet(, so it has no value here)?",
-        "has no values while a function of jaxdali.dynamic.jit is traced",
-    ),
-    (r"while the pipeline is defined", "while a function of jaxdali.dynamic.jit is traced"),
+    (r"stands for a batch that does not exist yet(, so it has no value here)?", f"has no values {_TRACED}"),
+    (r"while the pipeline is defined", _TRACED),
     (r"known when the pipeline is built", "known before the function is called"),
     (r"known when the pipeline runs", "known when the function runs"),
     (r"is a value of the pipeline", "has it"),

@@ -87,6 +87,13 @@ def test_names_of_functions(row):
         getattr(resolved(f"jd.{module}".rstrip(".")), name)
 
 
+def test_names_of_readers():
+    with pytest.raises(AttributeError, match=r"instead: jd\.readers\.File\(file_root=\.\.\.\)"):
+        jd.readers.ImageFolder
+    with pytest.raises(AttributeError, match="did you mean 'Webdataset'"):
+        jd.readers.WebDataset
+
+
 @pytest.mark.parametrize("module", [jaxdali, types])
 def test_names_of_types(module):
     for name, expected in {"uint8": "types.UINT8", "float32": "types.FLOAT", "BILINEAR": "types.INTERP_LINEAR", "hflip": "fn.flip"}.items():

@@ -36,6 +36,7 @@ class DataSet:
       lengths: lengths of the items, if they are grouped by length.
       keys: keys of the items, as `source_worker.leaves` returns them; specs: specs of their values.
       metadata: keys of the items whose values are given as they are.
+      seen_shapes: the shapes of the first item's values.
     """
 
     lengths: np.ndarray | None = None
@@ -57,6 +58,7 @@ class DataSet:
         self.keys, arrays, _ = found
         if not arrays:
             raise ArgumentError(f"{NAME}: item 0 of {self.what} is empty{', but for its metadata' if metadata else ''}")
+        self.seen_shapes = tuple(a.shape for a in arrays)
         layouts, shapes = self._for_each("layout", layouts, str), self._for_each("shape", shapes, tuple)
         self.specs = tuple(_spec(self.called(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes)))
 
@@ -158,7 +160,7 @@ class _Items(Records):
 
     def __init__(self, data: DataSet, num_workers: int, mixed: bool):
         self._data = data
-        self.specs = data.specs
+        self.specs, self.seen_shapes = data.specs, data.seen_shapes
         if mixed:
             self.bounds = data.bounds
         kinds = [(type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())]

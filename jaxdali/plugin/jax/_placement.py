@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.options import RaggedForm
 from ..._core.declaration import Whole, check_fields
@@ -50,7 +50,8 @@ class JaxOptions(IteratorOptions):
     def _check_sharding(self):
         given = self.sharding
         if given is not None and not isinstance(given, (Sharding, Mapping)):
-            raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}")
+            how = "; write NamedSharding(mesh, PartitionSpec(...))" if isinstance(given, (PartitionSpec, Mesh)) else ""
+            raise TypeError(f"sharding must be a jax.sharding.Sharding, or a dict of one for each output, got {type(given).__name__}{how}")
         if isinstance(given, Mapping):
             if not given or not set(given) <= set(self.output_map):
                 raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
