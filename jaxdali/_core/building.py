@@ -13,6 +13,7 @@ import traceback
 import types
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -201,18 +202,35 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
     warnings.warn_explicit(redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
 
 
+@dataclasses.dataclass(frozen=True)
+class Doubt:
+    """What is probably not meant by a call of an operator.
+
+    Attributes:
+      where: the user's line.
+      text: for the warning; "" if it depends on a batch.
+      value: then, the operator of the value that it depends on.
+      about: then, gives the text, or "", of the shape of that value's first sample.
+    """
+
+    where: str
+    text: str = ""
+    value: Any = None
+    about: Callable[[tuple[int, ...]], str] | None = None
+
+
 class Doubts:
-    """What is probably not meant in a definition that is compiled once and called from several lines, each of which warns.
+    """The doubts of a definition that is compiled once and called from several lines, each of which warns.
 
     While it is entered in this thread, doubts are stored here, the first time.
 
     Attributes:
-      found: texts, with the lines where the operators were called.
+      found: the doubts.
       line: of the call for which it was compiled.
     """
 
     def __init__(self):
-        self.found: list[tuple[str, str]] = []
+        self.found: list[Doubt] = []
         self.line = ""
 
     def __enter__(self):
@@ -223,19 +241,26 @@ class Doubts:
         if not self.line and failure[0] is None:
             self.found, self.line = found, user_line()
 
-    def warn(self):
-        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call."""
-        for text, where in self.found:
-            warn(text, where=user_line() if where == self.line else where)
+    def warn(self, first_shape: Callable[[Any], tuple[int, ...] | None] = lambda value: None):
+        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call.
+
+        Args:
+          first_shape: of the value of an operator, in this batch.
+        """
+        for x in self.found:
+            shape = None if x.about is None else first_shape(x.value)
+            text = x.text if x.about is None else x.about(shape) if shape is not None else ""
+            if text:
+                warn(text, where=user_line() if x.where == self.line else x.where)
 
 
-def doubt(text: str, where: str):
-    """Warns of what is probably not meant, or stores it, see `Doubts`."""
+def doubt(x: Doubt):
+    """Warns of a doubt, or stores it, see `Doubts`."""
     found = _local.__dict__.get("doubts")
-    if found is None:
-        warn(text, where=where)
-    else:
-        found.append((text, where))
+    if found is not None:
+        found.append(x)
+    elif x.text:
+        warn(x.text, where=x.where)
 
 
 def _is_of_values() -> bool:

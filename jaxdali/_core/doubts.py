@@ -22,18 +22,6 @@ def about_flat_image(image: Spec) -> str:
     )
 
 
-def about_filtered(image: Spec) -> str:
-    """What is doubtful about data without a layout of which all axes are filtered: one may be that of channels."""
-    if image.layout or image.ndim != 3:
-        return ""
-    first, last = image.extent(0) or 0, image.extent(2) or 0
-    layout = "HWC" if last in (3, 4) and first > 4 else "CHW" if first in (3, 4) and last > 4 else ""
-    if not layout:
-        return ""
-    how = f'fn.reshape(x, layout="{layout}") says so'
-    return f"of samples without a layout all axes are filtered: if they are {layout}, their channels are mixed, too; {how}"
-
-
 def about_image(image: Spec) -> str:
     """What is doubtful about the axes of an image without a layout; "" if nothing is."""
     extents = [image.extent(d) for d in range(image.ndim)]
@@ -44,8 +32,8 @@ def about_image(image: Spec) -> str:
     usual = _LAYOUTS.get(image.ndim)
     if usual is None or last <= 4:
         return ""
-    axis = next((d for d in range(image.ndim - 3, -1, -1) if extents[d] in _CHANNELS), None)
-    if axis is None or (image.ndim == 5 and axis > 1):
+    axis = next((d for d in range(min(image.ndim - 3, 1), -1, -1) if extents[d] in _CHANNELS), None)
+    if axis is None:
         return ""
     spatial = usual.removesuffix("C")
     layout = f"{spatial[:axis]}C{spatial[axis:]}"
@@ -53,6 +41,16 @@ def about_image(image: Spec) -> str:
     return (
         f"samples of the shape {shape} without a layout are read as {usual}, with {last} channels: if they are {layout}, "
         f'fn.reshape(x, layout="{layout}") says so, and fn.transpose(x, perm={perm}) makes {usual} of them'
+    )
+
+
+def about_filtered(image: Spec) -> str:
+    """The same of an operator that filters all axes of data without a layout."""
+    if image.layout or image.ndim != 3 or image.extent(0) not in _CHANNELS or (image.extent(2) or 0) <= 4:
+        return ""
+    return (
+        "of samples without a layout all axes are filtered: if they are CHW, their channels are mixed, too; "
+        'fn.reshape(x, layout="CHW") says so'
     )
 
 

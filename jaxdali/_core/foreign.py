@@ -498,14 +498,14 @@ _OPERATORS: Mapping[str, Mapping[str, str]] = {  # attributes for which there ar
 _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
     "DataNode": {
         _TORCH: {
-            "cuda": "x.gpu() moves it to the accelerator",
-            "to": "x.gpu() moves it to the accelerator, fn.cast(x, dtype=...) to another type",
+            "cuda": "x.gpu(), which moves it to the accelerator",
+            "to": "x.gpu(), which moves it to the accelerator, or fn.cast(x, dtype=...) for another type",
             "dim": _RANK,
             "numpy": _NO_VALUE,
             "requires_grad": "values have no gradient",
         },
         _NUMPY: {
-            "dtype": "types are known when the pipeline runs; fn.cast(x, dtype=...) and fn.cast_like set them (and x.shape is a method)",
+            "dtype": "types are known when the pipeline runs; fn.cast and fn.cast_like set them (and x.shape is a method)",
             "ndim": _RANK,
             "size": _RANK,
             "item": _NO_VALUE,
@@ -529,8 +529,8 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "pin_memory": "leave it out",
         },
         _NUMPY: {
-            "shape": "x.shapes has the shape of each sample; x.numpy().shape is the array's",
-            "size": "len(x) is the number of samples, x.shapes has their shapes",
+            "shape": "x.shapes for the shape of each sample, x.numpy().shape for the array's",
+            "size": "len(x) for the number of samples, x.shapes for their shapes",
             "item": "x.numpy().item()",
             "tolist": "x.numpy().tolist(), or x.samples() for a list of arrays",
         },
@@ -540,9 +540,9 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
         _TORCH: {
             "permute": "x.transpose(...)",
             "unsqueeze": "x[None], or numpy.expand_dims",
-            "cuda": "jax.device_put(x) moves it to the accelerator",
-            "gpu": "jax.device_put(x) moves it to the accelerator",
-            "to": "jax.device_put(x, device), x.astype(dtype)",
+            "cuda": "jax.device_put(x), which moves it to the accelerator",
+            "gpu": "jax.device_put(x), which moves it to the accelerator",
+            "to": "jax.device_put(x, device), or x.astype(dtype)",
             "cpu": "it is on the host, an array of NumPy",
             "numpy": "it is an array of NumPy",
             "jax": "jax.numpy.asarray(x)",

@@ -226,7 +226,8 @@ def did_you_mean(name: str, known: Iterable[str], use: Use | None = "name") -> s
     """
     known, leaf = list(known), name.rpartition(".")[2]
     if use is not None and (answer := foreign().answer(name, use, known)):
-        return f"; instead: {answer}"
+        is_code = re.match(r"[\w.]+[(.]", answer) is not None  # else a sentence
+        return f"; instead: {answer}" if use in ("name", "argument") else f": use {answer}" if is_code else f": {answer}"
     close = [n for n in known if _is_same(n, leaf)] or difflib.get_close_matches(leaf, known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

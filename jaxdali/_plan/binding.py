@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .._core.building import doubt
+from .._core.building import Doubt, doubt
 from .._core.context import BuildContext
 from .._core.doubts import about_flat_image
 from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
@@ -152,6 +153,12 @@ def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
     return copied
 
 
+def _about_first(op: Operator, image: Spec, shape: tuple[int, ...]) -> str:
+    """What is doubtful about an image, of the shape of a batch's first one."""
+    about = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""  # this is asked for each batch
+    return about and f"{op.name}: {about}"
+
+
 def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted: bool) -> Step:
     """Binds a step. `wanted`: the host needs its result, and it may be able to run there."""
     node, op, stage = step.node, step.op, step.stage
@@ -244,7 +251,11 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
         raise kind(about(op.name, node.where, f"{e}{advice()}")) from e
     for text in filter(None, doubts()):
-        doubt(f"{node.op.name}: {text}", node.where)
+        doubt(Doubt(node.where, f"{node.op.name}: {text}"))
+    if inputs and inputs[0].shape is None and node.op.takes_image(inputs[0]) and not inputs[0].layout:
+        value = steps[original(step.inputs[0]).step].op
+        if value.of_values:
+            doubt(Doubt(node.where, value=value, about=functools.partial(_about_first, node.op, inputs[0])))
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)

@@ -58,7 +58,7 @@ class _Given(GivenSource):
         return self._op.first
 
     def seen_shape(self, output: int) -> tuple[int, ...] | None:
-        return self._op.first
+        return None  # each batch has another
 
 
 _local = threading.local()
@@ -223,7 +223,7 @@ class Engine:
             with own_settings():
                 with self._doubts:
                     executor.build()
-                self._doubts.warn()
+                self._doubts.warn(lambda value: firsts[value.number])
                 self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
                 batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()})
                 made = executor.check(executor.launch(batch))

@@ -69,8 +69,17 @@ def test_channels_first_without_a_layout(name):
     if name != "random_resized_crop":  # whose key must be an argument of the function
         assert says_chw(warned(lambda: jd.jit(function)(CHW)))
     assert says_chw(warned(lambda: in_jax(function)(CHW)))
-    for fine in (jd.batch(HWC, layout="HWC"), HWC) if name != "gaussian_blur" else (jd.batch(HWC, layout="HWC"),):
+    for fine in (jd.batch(HWC, layout="HWC"), HWC):
         assert not warned(lambda fine=fine: function(fine))
+
+
+def test_channels_of_other_batches():
+    """A function that was compiled for samples of any shapes warns of those of each batch."""
+    first, last = [np.zeros((3, 20, 30), np.uint16)] * 2, [np.zeros((20, 30, 3), np.uint16)] * 2
+    for function in (jd.flip, jd.jit(lambda x: jd.flip(x))):
+        assert not warned(lambda function=function: function(last))
+        assert says_chw(warned(lambda function=function: function(first)))
+        assert not warned(lambda function=function: function(last))
 
 
 def test_channels_first_tensors():
