@@ -48,6 +48,19 @@ def _known() -> Operations:
     return _operations
 
 
+class UnknownAttribute(AttributeError):
+    """A `Tensor` or a `Batch` lacks an attribute. The message is made when it is shown: many callers only ask whether there is one."""
+
+    def __init__(self, cls: type[Tensor | Batch], name: str):
+        super().__init__(cls, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        cls, name = self.args
+        how = "" if name.startswith("_") else did_you_mean(name, dir(cls), "Tensor" if issubclass(cls, Tensor) else "Batch")
+        return of_values(f"a {cls.__name__} has no attribute {name!r}{how}")
+
+
 class Tensor(np.ndarray):
     """A single sample: a NumPy array that functions treat as one sample instead of a batch. Make one with `tensor`.
 
@@ -84,7 +97,7 @@ class Tensor(np.ndarray):
         return self.transpose()
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(_missing(self, name), name=name)
+        raise UnknownAttribute(type(self), name)
 
     def __reduce__(self) -> Any:
         return Tensor.of, (np.asarray(self), self.layout)
@@ -95,13 +108,6 @@ class Tensor(np.ndarray):
         made = np.asarray(array).view(Tensor)
         made.layout = layout
         return made
-
-
-def _missing(x: Tensor | Batch, name: str) -> str:
-    """The message about an attribute that is not there."""
-    kind = "Tensor" if isinstance(x, Tensor) else "Batch"
-    how = "" if name.startswith("_") else did_you_mean(name, dir(type(x)), kind)
-    return of_values(f"a {kind} has no attribute {name!r}{how}")
 
 
 class Slices:
@@ -204,7 +210,7 @@ class Batch(Arithmetic):
         return page_of(repr(self), [np.asarray(x) for x in self[:SHOWN].samples()], self.layout, len(self))
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(_missing(self, name), name=name)
+        raise UnknownAttribute(type(self), name)
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
