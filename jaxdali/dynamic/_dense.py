@@ -19,6 +19,7 @@ from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.settings import own_settings
 from .._core.values import Spec, narrow
+from .._core.words import in_values
 from .._data.source import SampleIds
 from .._plan.plan import Ref
 from .._program.program import lowered
@@ -230,6 +231,7 @@ class Dense:
         function.def_partition(partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}")
         return function
 
+    @in_values
     def _on_host(self, line: str | None, asked: Sequence[Any], words: Sequence[Any]) -> Any:
         """What the host makes of a batch, for the program."""
         arrays: list[Any] = [None] * len(self._inputs)
