@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import jaxdali
 from jaxdali import Pipeline, fn, pipeline_def, types
 from jaxdali.plugin.jax import data_iterator
 
@@ -118,6 +119,10 @@ def test_enums_of_other_libraries(value):
         made(lambda: fn.resize(fn.external_source(lambda: HWC), size=(8, 8), interp_type=value))
     with pytest.raises(TypeError, match="numbers of other enums mean something else"):
         made(lambda: fn.resize(fn.external_source(lambda: HWC), size=(8, 8), interp_type=types.UINT8))
+    with pytest.raises(TypeError, match="whose number means something else"):
+        types.Constant(1, Image.Resampling.BILINEAR)
+    with pytest.raises(ValueError, match=r"output_type must be one of types\.RGB, .*, got <Resampling\.BILINEAR: 2>"):
+        jaxdali.decode_jpeg(b"", output_type=Image.Resampling.BILINEAR)
 
 
 def test_windows_larger_than_images():
