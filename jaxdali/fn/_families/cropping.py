@@ -58,8 +58,8 @@ class Bounded(Window):
             return part
         for i in _cpu.bound_windows(np.ascontiguousarray(shapes), self.out_of_bounds_policy == "trim_to_shape", start, extent):
             window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
-            reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}{_INSIDE if shapes.shape[1] > 1 else ''}"
-            ctx.fail(i, Status.OUT_OF_BOUNDS, reason)
+            reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
+            ctx.fail(i, Status.OUT_OF_BOUNDS, reason + _INSIDE * (shapes.shape[1] > 1))
             start[i], extent[i] = 0, np.minimum(extent[i], shapes[i])
         return part
 
