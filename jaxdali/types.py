@@ -136,10 +136,17 @@ _TO_NUMPY: dict[DALIDataType, type] = {
 _FROM_NUMPY = {np.dtype(n): d for d, n in _TO_NUMPY.items()}
 
 
+def _member(dtype: Any) -> DALIDataType:
+    """The type of a number. Raises TypeError for a member of another enum, whose numbers mean something else."""
+    if isinstance(dtype, enum.Enum) and not isinstance(dtype, DALIDataType):
+        raise TypeError(f"expected a numeric type such as types.FLOAT, got {dtype!r}, whose number means something else")
+    return DALIDataType(dtype)
+
+
 def to_numpy_type(dali_type: DALIDataType) -> type:
     """The NumPy scalar type of a `DALIDataType`. Raises TypeError for types that don't hold numbers."""
     try:
-        return _TO_NUMPY[DALIDataType(dali_type)]
+        return _TO_NUMPY[_member(dali_type)]
     except (KeyError, ValueError):
         raise TypeError(f"{dali_type!r} has no NumPy equivalent; numeric types are {', '.join(t.name for t in _TO_NUMPY)}") from None
 
@@ -213,7 +220,7 @@ class ScalarConstant:
             raise TypeError(f"ScalarConstant: expected a bool, an int or a float, got {type(value).__name__}")
         if dtype is None:
             dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
-        object.__setattr__(self, "dtype", DALIDataType(dtype))
+        object.__setattr__(self, "dtype", _member(dtype))
         object.__setattr__(self, "value", _python_number(value, self.dtype))
 
     @property

@@ -57,7 +57,7 @@ BELOW = {  # of each package those that it may import
     "auto_aug": {"_core", "fn", "_pipeline"},
     "plugin": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline", "_iterator"},
     "dynamic": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline"},
-    "experimental": {"_core", "dynamic"},
+    "experimental": {"_core", "dynamic", "fn"},
     "benchmark": {"_core", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline"},
 }
 

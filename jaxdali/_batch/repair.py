@@ -13,6 +13,7 @@ import numpy as np
 from .. import _cpu
 from .._core import ffi as _ffi
 from .._core.errors import SampleError
+from .._core.graph import all_outputs
 from .._core.operator import NativeOperator, ProgramOperator
 from .._core.ragged import ALIGNMENT, Ragged
 from .._core.redaction import redacted
@@ -146,5 +147,6 @@ def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
 def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: str) -> SampleError:
     """The error for a sample that failed in a step."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
-    reason = redacted(reason).removeprefix(f"{path}: ")
-    return SampleError(step.op.name, step.node.where, path or f"sample {i}", reason or text, code, index=i)
+    reason = redacted(reason).removeprefix(f"{path}: ") or text
+    how = all_outputs(step.node)
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {how}" if how else reason, code, index=i)

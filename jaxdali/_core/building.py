@@ -13,6 +13,7 @@ import traceback
 import types
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from .operator import Operator
 from .redaction import redacted
 from .refusals import no_array
 from .tracebacks import is_ours
+from .words import of_values, unread
 
 _local = threading.local()
 _numbers = itertools.count()  # counts all nodes, in the order of making
@@ -90,6 +92,8 @@ def _add_line(e: Exception):
     """Adds the operator and the user's line to the message of an exception from a call of an operator."""
     line, called = "", None  # the innermost line outside this package, and the frame inside that it called
     for frame, number in traceback.walk_tb(e.__traceback__):
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "jax":
+            continue
         if not is_ours(frame):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
@@ -179,12 +183,90 @@ def refuse_tracing(what: str):
         )
 
 
-def warn(text: str, category: type[Warning] = UserWarning):
-    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns once."""
+def warn(text: str, category: type[Warning] = UserWarning, where: str | None = None):
+    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns once.
+
+    Args:
+      where: the line; None: the one that calls.
+    """
+    if _is_of_values():
+        text = of_values(text)
     module = (_users_frame() or sys._getframe()).f_globals
-    file, _, line = user_line().rpartition(":")
+    file, _, line = (where or user_line()).rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
     warnings.warn_explicit(redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubt:
+    """What is probably not meant by a call of an operator.
+
+    Attributes:
+      where: the user's line.
+      text: for the warning; "" if it depends on a batch.
+      value: then, the operator of the value that it depends on.
+      about: then, gives the text, or "", of the shape of that value's first sample.
+    """
+
+    where: str
+    text: str = ""
+    value: Any = None
+    about: Callable[[tuple[int, ...]], str] | None = None
+
+
+class Doubts:
+    """The doubts of a definition that is compiled once and called from several lines, each of which warns.
+
+    While it is entered in this thread, doubts are stored here, the first time.
+
+    Attributes:
+      found: the doubts.
+      line: of the call for which it was compiled.
+    """
+
+    def __init__(self):
+        self.found: list[Doubt] = []
+        self.line = ""
+
+    def __enter__(self):
+        _local.doubts = []
+
+    def __exit__(self, *failure: object):
+        found, _local.doubts = _local.doubts, None
+        if not self.line and failure[0] is None:
+            self.found, self.line = found, user_line()
+
+    def warn(self, first_shape: Callable[[Any], tuple[int, ...] | None] = lambda value: None):
+        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call.
+
+        Args:
+          first_shape: of the value of an operator, in this batch.
+        """
+        for x in self.found:
+            shape = None if x.about is None else first_shape(x.value)
+            text = x.text if x.about is None else x.about(shape) if shape is not None else ""
+            if text:
+                warn(text, where=user_line() if x.where == self.line else x.where)
+
+
+def doubt(x: Doubt):
+    """Warns of a doubt, or stores it, see `Doubts`."""
+    found = _local.__dict__.get("doubts")
+    if found is not None:
+        found.append(x)
+    elif x.text:
+        warn(x.text, where=x.where)
+
+
+def _is_of_values() -> bool:
+    """Whether a function of values is running."""
+    frame = _users_frame()
+    inner = sys._getframe(1)
+    while inner is not None and inner is not frame:
+        if inner.f_globals.get("__name__", "").startswith(f"{__name__.partition('.')[0]}.dynamic"):
+            return True
+        inner = inner.f_back
+    return False
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:
@@ -244,7 +326,7 @@ def as_node(x: Any, name: str) -> DataNode:
     try:
         return language().constant_node(x)
     except TypeError as e:
-        raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}") from e
+        raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}{unread(x)}") from e
 
 
 def is_node(x: Any) -> bool:

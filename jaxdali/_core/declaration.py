@@ -24,11 +24,12 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
-from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dict_kind, dtype_kind, member_kind
+from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dict_kind, dtype_kind, member_kind, member_named
 from .kinds import INPUT as INPUT
 from .kinds import PER_FRAME as PER_FRAME
 from .kinds import PER_SAMPLE as PER_SAMPLE
@@ -97,7 +98,12 @@ class Argument:
         got = reprlib.repr(x) if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum)) else _short(x)
         gpu = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
         how = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if gpu else ""
-        return kind(f"{owner}: argument {self.name} must be {self.expected}, got {got}{how}")
+        if is_key(x) and "seed" in self.name:
+            how = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
+        if kind_of_enum := next((k.enum for k in self.kinds if k.enum is not None), None):
+            named = member_named(x, kind_of_enum)
+            how = f"; it is {named} here" if named else "; numbers of other enums mean something else" if isinstance(x, enum.Enum) else how
+        return kind(f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {got}{how}")
 
     def check(self, owner: str, x: Any) -> Any:
         """The value in the form that the function gets: None becomes the default, a list a tuple, and a type a `np.dtype`.
@@ -160,7 +166,16 @@ def _is_list(x: Any) -> bool:
     return isinstance(x, (list, tuple, range)) or (hasattr(x, "__array__") and not isinstance(x, ScalarConstant) and np.ndim(x) > 0)
 
 
+def is_key(x: Any) -> bool:
+    """Whether `x` is a key of `jax.random`, typed or, as `jax.random.PRNGKey` makes them, of numbers."""
+    if not isinstance(x, jax.Array):
+        return False
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key) or (x.dtype == np.uint32 and x.ndim == 1 and x.size in (2, 4))
+
+
 def _short(x: Any) -> str:
+    if isinstance(x, jax.Array) and is_key(x):
+        return "a key of jax.random"
     if isinstance(x, (np.ndarray, np.generic, jax.Array)):
         return f"an array of shape {x.shape} and type {x.dtype}" if x.size > 4 else f"the array {np.asarray(x).tolist()}"
     if isinstance(x, ScalarConstant):
@@ -286,6 +301,8 @@ def check_fields(owner: str, settings: Any, names: Collection[str] | None = None
         argument = parse(field.name, hints[field.name], default)
         x = getattr(settings, field.name)
         if argument.kinds and not argument.many and (isinstance(x, (list, tuple, set)) or getattr(x, "ndim", 0)):
+            if is_key(x):
+                raise argument.error(owner, x, ArgumentTypeError)
             raise ArgumentTypeError(f"{owner}: argument {field.name} must be one value, got {x!r}")
         if x is not None or not argument.takes_none:
             object.__setattr__(settings, field.name, argument.check(owner, x))

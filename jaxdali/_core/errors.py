@@ -29,8 +29,11 @@ def says_all(e: BaseException) -> bool:
     """Whether this package wrote the text of an exception for users, so that the name of its class adds nothing."""
     if isinstance(e, (ArgumentError, InputTypeError)):
         return True
-    if type(e) not in (ValueError, TypeError):
-        return False
+    return type(e) in (ValueError, TypeError) and raised_here(e)
+
+
+def raised_here(e: BaseException) -> bool:
+    """Whether this package raised an exception, not a library or a user's function that it called."""
     raised_in = e.__traceback__
     while raised_in is not None and raised_in.tb_next is not None:
         raised_in = raised_in.tb_next

@@ -335,6 +335,17 @@ class Graph:
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
 
 
+def all_outputs(node: Node) -> str:
+    """What is said of a failure if the call was repeated for each output of another operator, which were not taken apart; else ""."""
+    for x in node.call.inputs if node.call is not None else ():
+        several = isinstance(x, list) and len(x) > 1 and all(isinstance(e, DataNode) and e.node is x[0].node for e in x)
+        if several and len(x) == x[0].node.op.num_outputs:
+            name = x[0].node.op.name
+            names = "files, labels" if name == "readers.file" else ", ".join("abcdefgh"[: len(x)])
+            return f"{name} has {len(x)} outputs, and the call is for each of them: take them apart, {names} = fn.{name}(...)"
+    return ""
+
+
 def read_by(node: Node) -> list[DataNode]:
     """The values that a node depends on: its inputs, and the predicates of its branches."""
     return [*node.inputs, *(b.predicate for b in (node.branch.path if node.branch is not None else ()))]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..types import NO_TYPE, DALIDataType, ScalarConstant, dali_type_of, is_number, numpy_dtype
@@ -112,6 +113,7 @@ class Kind:
         of the allowed values.
       dtype: the type of an array of such values; None: there is none.
       members: the only numbers allowed; empty: any.
+      enum: whose members these are.
     """
 
     one: str
@@ -119,6 +121,7 @@ class Kind:
     convert: Callable[[Any], Any]
     dtype: type | None = None
     members: tuple[int, ...] = ()
+    enum: type[enum.IntEnum] | None = None
 
 
 def _number(x: Any) -> bool | int | float:
@@ -127,6 +130,8 @@ def _number(x: Any) -> bool | int | float:
     if isinstance(x, ScalarConstant):
         return x.value
     if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
+        raise TypeError
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):  # a key
         raise TypeError
     a = np.asarray(x)
     if a.size != 1 or not (a.dtype == np.bool_ or is_number(a.dtype)):
@@ -206,13 +211,46 @@ def _dtype(x: Any) -> np.dtype | None:
 
 def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
     def convert(x: Any) -> enum.IntEnum:
+        if is_foreign(x, kind):
+            raise TypeError
         member = kind(_int(x))  # ValueError: there is none of this number
         if member not in allowed:
             raise ValueError
         return member
 
     names = ", ".join(f"types.{m.name}" for m in allowed)
-    return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)))
+    return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)), kind)
+
+
+def is_foreign(x: Any, kind: type[enum.IntEnum]) -> bool:
+    """Whether `x` is a member of another enum, whose numbers mean something else."""
+    return isinstance(x, enum.Enum) and not isinstance(x, kind)
+
+
+# Names of other libraries for members of our enums. Those of Pillow, torchvision, OpenCV and tf.image agree.
+_MEMBERS = {
+    "NEAREST": "INTERP_NN",
+    "BILINEAR": "INTERP_LINEAR",
+    "LINEAR": "INTERP_LINEAR",
+    "BICUBIC": "INTERP_CUBIC",
+    "CUBIC": "INTERP_CUBIC",
+    "LANCZOS": "INTERP_LANCZOS3",
+    "LANCZOS3": "INTERP_LANCZOS3",
+    "GAUSSIAN": "INTERP_GAUSSIAN",
+    "AREA": "INTERP_AREA",
+    "GRAYSCALE": "GRAY",
+    "L": "GRAY",
+    "YCBCR": "YCbCr",
+    "UNCHANGED": "ANY_DATA",
+}
+
+
+def member_named(x: Any, kind: type[enum.IntEnum]) -> str:
+    """The name of the member of `kind` that others call `x`, an enum's member or a string; "" if it is not known."""
+    name = x.name if isinstance(x, enum.Enum) else x if isinstance(x, str) else ""
+    name = name.upper().replace("-", "_")
+    name = _MEMBERS.get(name, name)
+    return f"types.{name}" if name in kind.__members__ else ""
 
 
 def device_named(name: Any) -> Any:

@@ -12,9 +12,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .tracebacks import boundary
+
+if TYPE_CHECKING:
+    from .foreign import Use
 
 ONLY_IN_PIPELINES = ("external_source", "inputs", "readers", "_conditional")  # in `fn`; functions of values have no equivalent
 
@@ -198,16 +201,44 @@ def members(module: ModuleType) -> dict[str, Any]:
     return {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name, with a similar known name; "" if none is close."""
-    close = difflib.get_close_matches(name, list(known), 1)
+def foreign() -> ModuleType:
+    """The table of names of other libraries. It is not imported before a name is missing."""
+    from . import foreign
+
+    return foreign
+
+
+def _is_same(known: str, name: str) -> bool:
+    """Whether a name is that of a known function, in another spelling: ``"MelFilterBank"``."""
+    return foreign().squashed(known.rpartition(".")[2]) == foreign().squashed(name)
+
+
+def _respelled(name: str, operators: Iterable[str]) -> str:
+    """The operator of a name in another spelling, or in another module; "" if there is none."""
+    same = sorted((n for n in operators if _is_same(n, name)), key=lambda n: (n.startswith("experimental."), n))
+    return f"fn.{same[0]}" if same else ""
+
+
+def did_you_mean(name: str, known: Iterable[str], use: Use | None = "name") -> str:
+    """The end of a message about an unknown name: what to write instead of a name of another library, or else a similar known name.
+
+    Args:
+      name: with the modules that it is looked for in: "random.gaussian".
+      use: see `foreign.Foreign`; None: no other library has such names.
+    """
+    known, leaf = list(known), name.rpartition(".")[2]
+    if use is not None and (answer := foreign().answer(name, use, known)):
+        is_code = re.match(r"[\w.]+[(.]", answer) is not None  # else a sentence
+        return f"; instead: {answer}" if use in ("name", "argument") else f": use {answer}" if is_code else f": {answer}"
+    close = [n for n in known if _is_same(n, leaf)] or difflib.get_close_matches(leaf, known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def unexpected(function: str, name: str, known: Iterable[str]) -> str:
     """The message about an unknown argument, with a similar name or the names of all arguments."""
     known = [n for n in known if n != "self"]
-    return f"{function}: got an unexpected argument {name!r}" + (did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}")
+    how = did_you_mean(name, known, "argument") or f"; it takes {', '.join(known) or 'none'}"
+    return f"{function}: got an unexpected argument {name!r}{how}"
 
 
 def named(f: F) -> F:
@@ -245,16 +276,20 @@ def _missing(module: str, name: str) -> str:
         return f"module {module!r} has no attribute {name!r}" + did_you_mean(name, dir(sys.modules[module]))
     full = f"{place}.{name}".removeprefix(".")
     group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]
-    ours = {_words(n): n for n in _operators(sys.modules[module.removesuffix(place)])}
-    if full in DALI_OPERATORS:  # not a misspelling: only operators for the same subject help
+    if group:
+        return f"fn.{full} of DALI ({', '.join(n.removeprefix(full + '.') for n in group)}) is not in jaxdali"
+    operators = _operators(sys.modules[module.removesuffix(place)])
+    is_dalis = full in DALI_OPERATORS
+    if not is_dalis and (how := foreign().answer(full) or _respelled(name, operators)):
+        return f"there is no operator fn.{full}, neither here nor in DALI 2.4; instead: {how}"
+    ours = {_words(n): n for n in operators}
+    if is_dalis:  # not a misspelling: only operators for the same subject help
         subject = set(_words(name).split()) - {"decoder", "reader"}
         ours = {words: n for words, n in ours.items() if subject & set(words.split())}
     close = difflib.get_close_matches(_words(full), ours, 1, 0.65)
     closest = f"; the closest that is: fn.{ours[close[0]]}" if close else ""
-    if full in DALI_OPERATORS:
+    if is_dalis:
         return f"fn.{full} of DALI is not in jaxdali{closest}"
-    if group:
-        return f"fn.{full} of DALI ({', '.join(n.removeprefix(full + '.') for n in group)}) is not in jaxdali"
     return f"there is no operator fn.{full}, neither here nor in DALI 2.4{closest}"
 
 

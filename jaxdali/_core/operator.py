@@ -16,6 +16,7 @@ from .._data.source import Source
 from . import ffi as _ffi
 from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
+from .doubts import about_image
 from .errors import ArgumentError
 from .values import Spec, Value
 
@@ -49,6 +50,8 @@ class Operator:
     of_batch: ClassVar[bool] = False  # whether, without inputs, it depends on which samples are present: in a branch, on those that take it
 
     repeats_input: ClassVar[bool] = False  # with arguments per frame, an input that is not a sequence is the same in all frames
+
+    of_values: ClassVar[bool] = False  # whether it is an array that a function of values is called with
 
     takes_metadata: ClassVar[bool] = False  # whether inputs may be metadata, the Python objects that a source gives for its samples
 
@@ -108,6 +111,18 @@ class Operator:
     def as_kind(self, kind: type[K]) -> K:
         """An operator of another kind with the same fields."""
         return kind(**{f.name: getattr(self, f.name) for f in self.fields()})
+
+    def takes_image(self, image: Spec) -> bool:
+        """Whether the first input is read as an image, of which the layout says what the axes are."""
+        return False
+
+    def about_axes(self, image: Spec) -> str:
+        """What is probably not meant by an image without a layout, for a warning; "" if nothing is."""
+        return about_image(image)
+
+    def doubts(self, *specs: Spec) -> str:
+        """The same of the arguments, for these inputs."""
+        return ""
 
     @property
     def num_outputs(self) -> int:

@@ -77,6 +77,7 @@ from .graph import DataNode
 from .language import language
 from .names import unexpected
 from .operator import Operator
+from .words import unread
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -339,7 +340,9 @@ class Declaration:
                         "and gives a list of results"
                     )
                 if isinstance(x, tuple) or not all(map(is_node, x)):
-                    raise ArgumentTypeError(f"{self.name}: input {i} must be a DataNode, or a list that contains only DataNodes, got {x!r}")
+                    raise ArgumentTypeError(
+                        f"{self.name}: input {i} must be a DataNode, or a list that contains only DataNodes, got {x!r}{unread(x)}"
+                    )
                 lengths.add(len(x))
         if not lengths:
             return [tuple(inputs)]

@@ -13,17 +13,6 @@ from .errors import ArgumentError
 from .names import ONLY_IN_PIPELINES, did_you_mean
 from .tracebacks import boundaries
 
-_RANK = ": the number of dimensions is known when the pipeline runs; x.shape() is a value of the pipeline"
-_INSTEAD_OF_ATTRIBUTE = {
-    "dtype": ": types are known when the pipeline runs; fn.cast and fn.cast_like set them (and x.shape is a method)",
-    "astype": ": use fn.cast(x, dtype=...)",
-    "ndim": _RANK,
-    "size": _RANK,
-    "T": ": use fn.transpose(x, perm=...)",
-    "transpose": ": use fn.transpose(x, perm=...)",
-    "reshape": ": use fn.reshape(x, shape=...)",
-    **{name: f": use fn.reductions.{name}(x)" for name in ("max", "mean", "min", "sum")},
-}
 _OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")  # attributes by which libraries get at an array
 
 
@@ -69,7 +58,7 @@ def no_array(takes: str, node: _Node | None) -> str:
 def no_attribute(name: str, node: _Node, known: Iterable[str]) -> str:
     """The message for an unknown attribute."""
     private = name.startswith("_")
-    how = "" if private else _INSTEAD_OF_ATTRIBUTE.get(name) or did_you_mean(name, (n for n in known if not n.startswith("_")))
+    how = "" if private else did_you_mean(name, known, "DataNode")
     text = f"a DataNode has no attribute {name!r}{how}"
     if node.pipeline or (private and name not in _OF_ARRAYS):
         return text

@@ -53,6 +53,7 @@ class Records:
       lengths: the length of each record, for `group_by_length`; `digest` must depend on them.
       stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by itself.
       ends_reads: whether `close` may be called while another thread reads, which it ends.
+      seen_shapes: the shapes of what `read` returns for one of the records, as far as they are known; for messages.
     """
 
     specs: tuple[Spec, ...]
@@ -61,6 +62,7 @@ class Records:
     ends_reads: bool = False
     bounds: np.ndarray = np.zeros(0, np.int64)
     lengths: np.ndarray | None = None
+    seen_shapes: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         raise NotImplementedError(type(self).__name__)
@@ -175,7 +177,7 @@ class Mixed(Records):
         order = np.argsort((k + 0.5) / counts[which], kind="stable")
         self._records = records
         self._index = (bounds[:-1][which] + k % sizes[which])[order]
-        self.specs, self.stored = records.specs, records.stored
+        self.specs, self.stored, self.seen_shapes = records.specs, records.stored, records.seen_shapes
         self.lengths = None if records.lengths is None else records.lengths[self._index]
         self.digest = f"{records.digest}, weights {share.tolist()}"
 
@@ -441,6 +443,10 @@ class ListSource(Source):
     def specs(self) -> tuple[Spec, ...]:
         return (*self._records[0].specs, *[METADATA] * len(self._metadata.get(id(self._records[0]), ())))
 
+    def seen_shape(self, output: int) -> tuple[int, ...] | None:
+        shapes = self._records[0].seen_shapes
+        return shapes[output] if output < len(shapes) else None
+
     def compact(self) -> tuple[Spec, ProgramOperator] | None:
         first, *others = (r.compact() for r in self._records)
         return first if all(x == first for x in others) else None
@@ -585,7 +591,8 @@ def _metadata(records: Records, name: str) -> Callable[[int], Any]:
     """The function that gives metadata of this name. ArgumentError if there is none."""
     found = records.metadata(name)
     if found is None:
-        raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{did_you_mean(name, records.facts())}")
+        similar = did_you_mean(name, records.facts(), None)
+        raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{similar}")
     if name in ("filename", "source_info"):  # a URL may have credentials
         return lambda i: redacted(found(i))
     return found

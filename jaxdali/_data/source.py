@@ -94,6 +94,10 @@ class Source:
         """Shape of an output's first sample, if it is known before anything is read; None otherwise."""
         return None
 
+    def seen_shape(self, output: int) -> tuple[int, ...] | None:
+        """The same, for a message: nothing is compiled for it."""
+        return self.first_shape(output)
+
     def fingerprint(self) -> list[dict[str, Any]]:
         """For each local shard, JSON-able values that determine the meaning of a cursor, by names that users know."""
         raise NotImplementedError(type(self).__name__)

@@ -147,6 +147,12 @@ def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:
     for i, x in enumerate(outputs):
         if isinstance(x, (list, tuple)) and any(isinstance(e, DataNode) for e in x):
             raise TypeError(f"output {i} of the pipeline is a {type(x).__name__} of DataNodes: spread it, *nodes, or name its elements")
-        if isinstance(x, (str, bytes, dict)):
+        if isinstance(x, dict):
+            names = list(map(str, x))
+            raise TypeError(
+                f"output {i} of the pipeline must be a DataNode, a number or an array, got a dict: return its values, {', '.join(names)}, "
+                f"and name them by output_map={names} of the iterator"
+            )
+        if isinstance(x, (str, bytes)):
             raise TypeError(f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}")
     return tuple(as_node(x, f"output {i} of the pipeline") for i, x in enumerate(outputs))

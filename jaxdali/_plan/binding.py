@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
+from .._core.building import Doubt, doubt
 from .._core.context import BuildContext
+from .._core.doubts import about_flat_image
 from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
 from .._core.frames import per_frame
-from .._core.graph import can_be_on_host
+from .._core.graph import all_outputs, can_be_on_host
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.settings import UserSettings
 from .._core.values import Spec
@@ -159,6 +162,12 @@ def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
     return copied
 
 
+def _about_first(op: Operator, image: Spec, shape: tuple[int, ...]) -> str:
+    """What is doubtful about an image, of the shape of a batch's first one."""
+    about = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""  # this is asked for each batch
+    return about and f"{op.name}: {about}"
+
+
 def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted: bool) -> Step:
     """Binds a step. `wanted`: the host needs its result, and it may be able to run there."""
     node, op, stage = step.node, step.op, step.stage
@@ -199,6 +208,24 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             awaits.append(ref)
         return samples
 
+    def doubts() -> tuple[str, str]:
+        """What is probably not meant: by the first input as an image, and by the arguments."""
+        if not inputs:
+            return "", ""
+        image, ref = inputs[0], original(step.inputs[0])
+        source = where.sources.get(ref.step)
+        takes_image = not image.layout and node.op.takes_image(image)
+        if takes_image and image.shape is None and source is not None and (shape := source.seen_shape(ref.index)) is not None:
+            image = dataclasses.replace(image, dims=shape)
+        about = node.op.about_axes(image) if takes_image else ""
+        if takes_image and steps[ref.step].op.of_values:
+            about = about or about_flat_image(image)
+        return about, node.op.doubts(image, *inputs[1:])
+
+    def advice() -> str:
+        """How the message of an error ends."""
+        return "".join(f"; {x}" for x in (doubts()[0] if inputs and inputs[0].ndim > 2 else "", all_outputs(node)) if x)
+
     specs: tuple[Spec, ...] = ()
     awaits: list[Ref] = []
     try:
@@ -226,7 +253,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     except (ArgumentError, InputTypeError) as e:
         if awaits:
             return dataclasses.replace(step, awaits=tuple(awaits))  # it may be valid once these are known
-        e.args = (about(op.name, node.where, e),)
+        e.args = (about(op.name, node.where, f"{e}{advice()}"),)
         raise
     except Exception as e:
         if isinstance(op, SourceOperator):  # may be user code, whose error is passed on unchanged
@@ -235,7 +262,13 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             raise
         # In DALI every error about an operator's inputs is a RuntimeError.
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-        raise kind(about(op.name, node.where, e)) from e
+        raise kind(about(op.name, node.where, f"{e}{advice()}")) from e
+    for text in filter(None, doubts()):
+        doubt(Doubt(node.where, f"{node.op.name}: {text}"))
+    if inputs and inputs[0].shape is None and node.op.takes_image(inputs[0]) and not inputs[0].layout:
+        value = steps[original(step.inputs[0]).step].op
+        if value.of_values:
+            doubt(Doubt(node.where, value=value, about=functools.partial(_about_first, node.op, inputs[0])))
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)

@@ -13,10 +13,12 @@ from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .._core.expressions import Arithmetic, Operators
+from .._core.names import did_you_mean
 from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
 from .._core.ragged import roomy as _roomy
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
+from .._core.words import of_values
 from .._program.sharding import on_mesh
 from .._tensors.thumbnails import SHOWN, page_of
 
@@ -60,6 +62,19 @@ _UFUNCS: dict[str, np.ufunc] = {
 _FUNCTIONS = {ufunc: function for function, ufunc in _UFUNCS.items()}
 
 _local = threading.local()  # `by_numpy`: whether a function of NumPy runs, whose operators are NumPy's
+
+
+class UnknownAttribute(AttributeError):
+    """A `Tensor` or a `Batch` lacks an attribute. The message is made when it is shown: many callers only ask whether there is one."""
+
+    def __init__(self, cls: type[Tensor | Batch], name: str):
+        super().__init__(cls, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        cls, name = self.args
+        how = "" if name.startswith("_") else did_you_mean(name, dir(cls), "Tensor" if issubclass(cls, Tensor) else "Batch")
+        return of_values(f"a {cls.__name__} has no attribute {name!r}{how}")
 
 
 @boundaries
@@ -137,6 +152,9 @@ class Tensor(Operators, np.ndarray):
     @property
     def T(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
         return self.transpose()
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnknownAttribute(type(self), name)
 
     def __reduce__(self) -> Any:
         return Tensor.of, (np.asarray(self), self.layout)
@@ -271,6 +289,9 @@ class Batch(Arithmetic):
             return None
         return page_of(repr(self), [np.asarray(x) for x in self[:SHOWN].samples()], self.layout, len(self))
 
+    def __getattr__(self, name: str) -> Any:
+        raise UnknownAttribute(type(self), name)
+
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def samples(self) -> list[Any]:
@@ -360,8 +381,7 @@ class Batch(Arithmetic):
           device: a `jax.Device`, a sharding, a `jax.sharding.PartitionSpec` on the mesh that is set, or a name such as "cpu" or "gpu:1".
         """
         if isinstance(device, str):
-            platform, _, number = device.partition(":")
-            device = jax.local_devices(backend=platform)[int(number or 0)]
+            device = _named(device)
         return jax.device_put(self, on_mesh(device, "Batch.to: device"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -499,6 +519,16 @@ def _on_mesh(array: Any) -> Any:
         return array
     alone = array.committed and len(array.devices()) == 1
     return jax.device_put(array, everywhere) if alone and everywhere.is_fully_addressable else array
+
+
+def _named(name: str) -> jax.Device:
+    """The device of a name such as "gpu:1". Raises ValueError if it is not here."""
+    platform, _, number = name.partition(":")
+    try:
+        return jax.local_devices(backend=platform)[int(number or 0)]
+    except (RuntimeError, IndexError, ValueError):
+        there = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
+        raise ValueError(f"there is no device {name!r} here; JAX has {there}") from None
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

@@ -13,12 +13,13 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .._core import ffi as _ffi
-from .._core.building import add
+from .._core.building import Doubts, add
 from .._core.errors import OperatorError, SampleError
 from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.settings import own_settings, without_mesh
 from .._core.values import Spec, narrow
+from .._core.words import in_values
 from .._data.source import SampleIds
 from .._plan.plan import Ref
 from .._program.program import lowered
@@ -32,6 +33,7 @@ class Traced(ProgramOperator):
     """A value that a program has."""
 
     name = "input"
+    of_values = True
     spec: Spec
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
@@ -78,7 +80,8 @@ class Dense:
         self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
         self._executor = graphed.executor(N, device)
-        with own_settings():
+        self.doubts = Doubts()
+        with own_settings(), self.doubts:
             self._executor.build()
         self._plan = plan = self._executor.plan
         for step in plan.steps:
@@ -248,6 +251,7 @@ class Dense:
         function.def_partition(partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}")
         return function
 
+    @in_values
     def _on_host(self, line: str | None, asked: Sequence[Any], words: Sequence[Any]) -> Any:
         """What the host makes of a batch, for the program."""
         arrays: list[Any] = [None] * len(self._inputs)

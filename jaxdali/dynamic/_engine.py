@@ -14,7 +14,7 @@ import numpy as np
 
 from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
-from .._core.building import Scope, add, building, current_scope, drawing_as, user_line, warn
+from .._core.building import Doubts, Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.ffi import TargetDevice
 from .._core.graph import DataNode, Graph
@@ -38,6 +38,7 @@ class Given(SourceOperator):
     """
 
     name = "input"
+    of_values = True
     spec: Spec
     number: int = 0
     first: tuple[int, ...] | None = None
@@ -56,6 +57,9 @@ class _Given(GivenSource):
         if self._op.asked is not None:
             self._op.asked.add(self._op.number)
         return self._op.first
+
+    def seen_shape(self, output: int) -> tuple[int, ...] | None:
+        return None  # each batch has another
 
 
 _local = threading.local()
@@ -221,6 +225,7 @@ class Engine:
     ):
         self._N, self._firsts = N, firsts
         self._asked: set[int] = set()
+        self._doubts = Doubts()
         self._device = device
 
         def inputs() -> list[DataNode]:
@@ -250,7 +255,9 @@ class Engine:
             batch = None
             try:
                 with own_settings():
-                    executor.build()
+                    with self._doubts:
+                        executor.build()
+                    self._doubts.warn(lambda value: firsts[value.number])
                     self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
                     batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called)
                     made = executor.check(executor.launch(batch))

@@ -26,6 +26,7 @@ from .._core.names import ONLY_IN_PIPELINES, did_you_mean, members
 from .._core.refusals import lack
 from .._core.tracebacks import boundary
 from .._core.values import Spec
+from .._core.words import in_values, of_values
 from .._program.sharding import device_of
 from ..fn._decode import registered
 from ..fn._tensor.arithmetic import Pointwise
@@ -74,6 +75,7 @@ class _Same:
         return id(self._x)
 
 
+@in_values
 def call(
     name: str,
     function: Callable[..., Any],
@@ -199,12 +201,15 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     if inside:
         if not dense_only:
             raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
+        if isinstance(dense := dense_on(device_of("cpu")), Dense):
+            dense.doubts.warn()
         # See Note [Platforms of programs].
         return in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, given.device)
     if dense_only and not keys:
         dense = dense_on(device)
         if isinstance(dense, Dense) and not dense.calls_back:
+            dense.doubts.warn()
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
                 return _of(dense.batches(outputs), given.single)
@@ -364,7 +369,8 @@ class Functions(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name in ONLY_IN_PIPELINES and not name.startswith("_"):
             raise AttributeError(f"module {self._name!r} has no {name!r}: it is for pipelines only, as jaxdali.fn.{name}", name=name)
-        raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
+        full = f"{self._name}.{name}".removeprefix("jaxdali.dynamic.")
+        raise AttributeError(of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(full, self)}"), name=name)
 
 
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._core.errors import ArgumentError
 from .._core.tracebacks import boundary
+from .._core.words import in_values
 from .._pipeline.conditionals import converted
 from ._batch import Batch
 from ._engine import SizeAsked, Trace, current_trace
@@ -61,6 +62,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     @boundary
     @boundary
     @functools.wraps(function)
+    @in_values
     def compiled(*arguments: Any, **named: Any) -> Any:
         if current_trace() is not None:
             return function(*arguments, **named)

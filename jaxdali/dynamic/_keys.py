@@ -27,6 +27,8 @@ class RNG:
     """
 
     def __init__(self, seed: int):
+        if is_key(seed):
+            raise TypeError("RNG: seed must be a number, got a key of jax.random: pass it to functions as key=, or a number as RNG(0)")
         self._seed, self._taken = operator.index(seed), 0
 
     def key(self) -> jax.Array:

@@ -22,6 +22,7 @@ from .._core.declaration import Range, Whole, checked
 from .._core.graph import DataNode, Graph
 from .._core.names import class_name, did_you_mean, members
 from .._core.tracebacks import boundaries
+from .._core.words import of_values
 from .._data.listed import ListSource
 from .._pipeline import checkpoint as checkpoints
 from .._pipeline.checks import check_digest, check_record, signed
@@ -248,7 +249,7 @@ class Readers(dict[str, Any]):
                 self[class_name(public)] = _class_of(x, class_name(public), name)
 
     def __missing__(self, name: str) -> Any:
-        raise AttributeError(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}")
+        raise AttributeError(of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}"), name=name)
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Reader]:

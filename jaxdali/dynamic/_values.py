@@ -10,6 +10,9 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.declaration import Argument
+from .._core.errors import ArgumentTypeError
+from .._core.kinds import is_foreign
+from .._core.words import of_values, unread
 from ..types import ScalarConstant, to_dali_type
 from ._batch import Batch, Tensor, of_samples
 
@@ -71,7 +74,7 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
         if isinstance(x, (list, tuple)):
             if x and all(isinstance(e, (bool, int, float, np.generic)) for e in x):
                 return Batch(_known(np.asarray(x)))
-            return of_samples([_array(e) for e in x], _layout_of(x), roomy=roomy)
+            return of_samples(list(map(_sample, x, range(len(x)))), _layout_of(x), roomy=roomy)
         array = _array(x)
     if array.ndim == 0:
         raise TypeError(f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}")
@@ -97,6 +100,12 @@ def _layout_of(samples: Sequence[Any]) -> str:
     return next(iter(layouts), "")
 
 
+def _sample(x: Any, index: int) -> np.ndarray:
+    if x is None:
+        raise TypeError(f"sample {index} of the list is None: a sample must be an array or a file's bytes")
+    return _array(x)
+
+
 def _array(x: Any) -> np.ndarray:
     if isinstance(x, Tracer):
         raise TypeError("in a program that JAX traces a batch is an array with a first axis for its samples, not a list: use jnp.stack")
@@ -113,7 +122,7 @@ def _array(x: Any) -> np.ndarray:
             return np.asarray(jax.dlpack.from_dlpack(x))
     array = np.asarray(x)
     if array.dtype.kind not in "biufV":
-        raise TypeError(f"a sample must be an array or a file's bytes, got {type(x).__name__}")
+        raise TypeError(of_values(f"a sample must be an array or a file's bytes, got {type(x).__name__}{unread(x)}"))
     return array
 
 
@@ -128,7 +137,8 @@ def _known(array: Any) -> Any:
     except (KeyError, TypeError):
         kind = getattr(array.dtype, "kind", "")
         how = "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
-        raise TypeError(f"arrays of type {array.dtype} are not supported{how}") from None
+        how = unread(str(array.flat[0])) if kind == "U" and array.size else how
+        raise TypeError(f"arrays of type {array.dtype} are not supported{of_values(how)}") from None
     return array
 
 
@@ -176,6 +186,9 @@ def argument_of(a: Argument, x: Any) -> Batch | None:
     if a.per_sample and is_column(x):
         x = np.asarray(_of_column(x))
     if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _one_each(a, x):
+        kind = next((k.enum for k in a.kinds if k.enum is not None), None)
+        if (other := next((e for e in x if kind is not None and is_foreign(e, kind)), None)) is not None:
+            raise a.error("", other, ArgumentTypeError)
         return _as_batch(list(x)) if a.many else Batch(_known(np.asarray([np.asarray(e) for e in x])))
     if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
         return Batch(x[None])

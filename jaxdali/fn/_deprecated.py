@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from .._core.building import warn
 from . import decoders, random, readers, transforms
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,7 +17,7 @@ def renamed(old: str, new: str, function: F) -> F:
 
     @functools.wraps(function)
     def deprecated(*inputs: Any, **arguments: Any) -> Any:
-        warnings.warn(f"fn.{old} is deprecated: it is fn.{new} now", DeprecationWarning, stacklevel=2)
+        warn(f"fn.{old} is deprecated: it is fn.{new} now", DeprecationWarning)
         return function(*inputs, **arguments)
 
     deprecated.__name__ = deprecated.__qualname__ = old.rpartition(".")[2]

@@ -17,6 +17,7 @@ from ..._core.building import is_node, user_line
 from ..._core.declaration import Argument
 from ..._core.names import did_you_mean
 from ..._core.tracebacks import boundary
+from ..._core.words import of_values
 from ...dynamic._batch import Batch, Tensor
 from ...dynamic._docstrings import with_generator
 from ...dynamic._engine import NeedsKey, current_trace
@@ -154,4 +155,4 @@ def missing(module: str, name: str, there: Iterable[str]) -> AttributeError:
     """The error for a name that is not there, which says what to use instead."""
     if name in _INSTEAD:
         return AttributeError(f"{module.removeprefix('jaxdali.')}.{name} of DALI is not in jaxdali: {_INSTEAD[name]}", name=name)
-    return AttributeError(f"module {module!r} has no attribute {name!r}{did_you_mean(name, there)}", name=name)
+    return AttributeError(of_values(f"module {module!r} has no attribute {name!r}{did_you_mean(name, there)}"), name=name)

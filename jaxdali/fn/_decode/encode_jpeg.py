@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import _cpu, types
 from ..._core import ffi as _ffi
+from ..._core.kinds import is_foreign
 from ..._core.tracebacks import boundary
 
 # How many samples of luma there are for one of chroma, along a row and down a column.
@@ -81,7 +82,7 @@ def encode_jpeg(
         raise ValueError(f"encode_jpeg: quality must be 1 to 100, got {quality}")
     if not isinstance(subsampling, str) or subsampling not in SUBSAMPLINGS:
         raise ValueError(f"encode_jpeg: subsampling must be one of {', '.join(map(repr, SUBSAMPLINGS))}, got {subsampling!r}")
-    if input_type not in INPUT_TYPES:
+    if input_type not in INPUT_TYPES or is_foreign(input_type, types.DALIImageType):
         raise ValueError(f"encode_jpeg: input_type must be one of {', '.join(f'types.{t.name}' for t in INPUT_TYPES)}, got {input_type!r}")
     if isinstance(num_threads, bool) or operator.index(num_threads) < 1:
         raise ValueError(f"encode_jpeg: num_threads must be 1 or more, got {num_threads}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import _cpu, types
 from ..._core import ffi as _ffi
+from ..._core.kinds import is_foreign
 from ..._core.tracebacks import boundary
 from ..._cpu import Format, Info
 from .decode import OUTPUT_TYPES, output_shapes
@@ -81,7 +82,7 @@ def decode_jpeg(
     """
     single = not isinstance(data, list | tuple)
     files = [_bytes_of(d) for d in ([data] if single else data)]
-    if output_type not in OUTPUT_TYPES:
+    if output_type not in OUTPUT_TYPES or is_foreign(output_type, types.DALIImageType):
         raise ValueError(f"output_type must be one of {', '.join(f'types.{t.name}' for t in OUTPUT_TYPES)}, got {output_type!r}")
     if operator.index(num_threads) < 1:
         raise ValueError(f"num_threads must be 1 or more, got {num_threads}")

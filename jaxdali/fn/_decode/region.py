@@ -176,7 +176,8 @@ def _round(x: np.ndarray) -> np.ndarray:
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
     (y, x), (height, width), (H, W) = start.tolist(), size.tolist(), extents.tolist()
     what = "the window reaches outside the image" if height >= 1 and width >= 1 else "the window is empty"
-    return f"{what}: rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}"
+    how = '; fn.crop of the whole image, with out_of_bounds_policy="pad", fills what is outside' if height >= 1 and width >= 1 else ""
+    return f"{what}: rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}{how}"
 
 
 def crop_arguments(

@@ -24,6 +24,9 @@ class ColorMatrix(NativeOperator):
     colors: ClassVar[int] = 3  # channels it is a map of; 1: of each element, in data of any layout
     dtype: np.dtype | None
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
         """``f64[N, channels of the output, of the input + 1]``."""
         raise NotImplementedError(self.name)

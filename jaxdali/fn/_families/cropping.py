@@ -17,6 +17,7 @@ from .layouts import SPATIAL
 from .window import Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
+_INSIDE = '; out_of_bounds_policy="pad" fills what is outside, "trim_to_shape" cuts the window'
 _FAR = float(1 << 62)
 _SIZES = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))  # the arguments for a window's extents
 
@@ -58,7 +59,7 @@ class Bounded(Window):
         for i in _cpu.bound_windows(np.ascontiguousarray(shapes), self.out_of_bounds_policy == "trim_to_shape", start, extent):
             window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
             reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
-            ctx.fail(i, Status.OUT_OF_BOUNDS, reason)
+            ctx.fail(i, Status.OUT_OF_BOUNDS, reason + _INSIDE * (shapes.shape[1] > 1))
             start[i], extent[i] = 0, np.minimum(extent[i], shapes[i])
         return part
 

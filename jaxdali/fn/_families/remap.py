@@ -37,6 +37,9 @@ class PointGather(NativeOperator):
         """What is outside of the image; of `Border.CONSTANT` the fill value."""
         return Border.CONSTANT
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def layout(self, image: Spec) -> tuple[str, int]:
         """Layout, and the axis H, behind which W is."""
         layout = image.layout or {2: "HW"}.get(image.ndim, "")

@@ -10,6 +10,7 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
+from ..._core.doubts import about_filtered
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
 from .layouts import SPATIAL
@@ -21,6 +22,12 @@ class Separable(NativeOperator):
     kernel = "filter"
     only_kernels = True
     dtype: np.dtype | None
+
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
+    def about_axes(self, image: Spec) -> str:
+        return about_filtered(image)
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
         """Weights ``f64[N, axes, most]`` and how many of them are used, ``i64[N, axes]``."""

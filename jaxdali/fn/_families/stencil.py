@@ -38,6 +38,9 @@ class Stencil(NativeOperator):
     only_kernels = True
     reduction: ClassVar[StencilReduction]
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     @property
     def beyond(self) -> Border:
         """What stands beyond the border."""

@@ -32,6 +32,9 @@ class Warp(StageOperator):
     def linear(self) -> bool:
         return self.interp_type == types.INTERP_LINEAR
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def layout(self, image: Spec) -> tuple[str, int, int]:
         """Layout, first spatial axis and number of them."""
         layout = image_layout(image, tuple(self.layouts))

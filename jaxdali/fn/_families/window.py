@@ -82,6 +82,9 @@ class Window(StageOperator):
         known = out.dtype.name in ("uint8", "float16", "bfloat16", "float32")
         return known and not self.has_fill and self.permutation(image, out) in ([0, 1, 2], [2, 0, 1])
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         """What is taken of each sample."""
         raise NotImplementedError(self.name)

@@ -11,6 +11,7 @@ from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
+from ..._core.doubts import about_bytes
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import NativeOperator, ProgramOperator
@@ -30,6 +31,10 @@ class CropMirrorNormalize(CropWindow):
     pad_output: bool
     scale: float
     shift: float
+
+    def doubts(self, *specs: Spec) -> str:
+        same = self.args.is_static("mean") and self.args.is_static("std")
+        return about_bytes(self.args.get("mean"), self.args.get("std")) if same and self.scale == 1 and specs[0].dtype == np.uint8 else ""
 
     @property
     def has_fill(self) -> bool:

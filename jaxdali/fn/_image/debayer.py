@@ -26,6 +26,9 @@ class Debayer(HostOperator):
     name = "debayer"
     algorithm: str | None
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout = image.layout or _LAYOUTS.get(image.ndim, "")
         if layout not in ("HW", "HWC", "FHW", "FHWC"):

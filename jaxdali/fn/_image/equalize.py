@@ -42,6 +42,9 @@ class Equalize(NativeOperator):
         """Tables of L*a*b*, when of three channels the lightness is the only plane; else empty."""
         return np.zeros(0, np.int32)
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def layout(self, image: Spec) -> str:
         """Of the input. Raises ValueError when it is not taken."""
         return "HW" if image.ndim == 2 and not image.layout else image_layout(image, ("HW", "HWC", "CHW", "FHW", "FHWC", "FCHW"))

@@ -34,6 +34,9 @@ class Erase(HostOperator, ProgramOperator):
     normalized_anchor: bool | None
     normalized_shape: bool | None
 
+    def takes_image(self, image: Spec) -> bool:
+        return self.axes is None or self.axis_names is not None
+
     def _layout(self, x: Spec) -> str:
         return x.layout or DEFAULT_LAYOUTS.get(x.ndim, "")
 

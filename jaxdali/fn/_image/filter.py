@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._core.context import HostContext
 from ..._core.declaration import DType
+from ..._core.doubts import about_filtered
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function
@@ -31,6 +32,9 @@ class Filter(Stencil):
     @property
     def beyond(self) -> Border:
         return BORDERS[self.border]
+
+    def about_axes(self, image: Spec) -> str:
+        return about_filtered(image)
 
     def axes(self, image: Spec) -> tuple[int, int]:
         layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI

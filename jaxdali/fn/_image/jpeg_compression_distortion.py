@@ -35,6 +35,9 @@ class JpegCompressionDistortion(NativeOperator):
     kernel = "jpeg_distortion"
     only_kernels = True
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout = image_layout(image, ("HWC", "FHWC"))
         if image.dtype != np.uint8:

@@ -45,6 +45,9 @@ class MultiPaste(NativeOperator):
     def setup_reads(self, i: int) -> bool:
         return i >= self.count
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         if self.count == 0:
             raise ArgumentError("needs at least one input")

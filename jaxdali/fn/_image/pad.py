@@ -23,6 +23,9 @@ class Pad(Window):
     name = "pad"
     axis_names: str | None
 
+    def takes_image(self, image: Spec) -> bool:
+        return False  # all axes are alike
+
     @property
     def has_fill(self) -> bool:
         return True

@@ -87,6 +87,9 @@ class Resampling(StageOperator):
     dtype: np.dtype | None
     convention: str = "dali"
 
+    def takes_image(self, image: Spec) -> bool:
+        return True
+
     def output(self, image: Spec) -> tuple[str, np.dtype]:
         """Layout and element type of the output. Raises ValueError or TypeError for images that are not supported."""
         layout = _layout(image)

@@ -41,6 +41,9 @@ class Slice(Bounded):
             return WindowOnHost(window=self)
         return _OfVectors(window=self, extent=int(extent.item()))
 
+    def takes_image(self, image: Spec) -> bool:
+        return image.ndim > 2 and "axes" not in self.args
+
     def layout(self, image: Spec) -> str:
         return image.layout
 

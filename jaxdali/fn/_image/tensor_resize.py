@@ -67,6 +67,9 @@ class TensorResize(Resampling):
             )
         return first, count
 
+    def takes_image(self, image: Spec) -> bool:
+        return self.axes is None
+
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         dtype = self.dtype or image.dtype
         if image.dtype not in INPUT_TYPES or dtype not in (image.dtype, *FLOATS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
             a = np.array(np.from_dlpack(x), copy=copy or None)
         else:
             how = _OF_BYTES if isinstance(x, (bytes, bytearray, memoryview, str)) else "convert numbers and lists of numbers to arrays"
+            if isinstance(x, (str, os.PathLike)):
+                how = f"np.fromfile(path, np.uint8) reads a file; {_OF_BYTES}"
             raise ArgumentError(
                 f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; {how}"
             )

@@ -11,9 +11,10 @@ import numpy as np
 
 from ... import types
 from ..._core import ffi as _ffi
-from ..._core.building import add, as_node
+from ..._core.building import add, as_node, is_node
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType, OneOf, Tensor
+from ..._core.doubts import about_bytes
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Names, NativeOperator, Operator, ProgramOperator, Setup
@@ -157,6 +158,10 @@ class Standardize(HostOperator, ProgramOperator):
     scale: float
     shift: float
     dtype: np.dtype
+    doubt: str = dataclasses.field(default="", compare=False)  # if the input has bytes
+
+    def doubts(self, *specs: Spec) -> str:
+        return self.doubt if specs[0].dtype == np.uint8 else ""
 
     def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
         return names[0]  # statistics are arguments for the user
@@ -356,6 +361,12 @@ def normalize(
         epsilon = 0.0
     inputs = (tensors[n] for n in given if n in tensors)
     op = Standardize(
-        mean=numbers["mean"], stddev=numbers["stddev"], epsilon=epsilon, scale=scale, shift=shift, dtype=types.numpy_dtype(dtype)
+        mean=numbers["mean"],
+        stddev=numbers["stddev"],
+        epsilon=epsilon,
+        scale=scale,
+        shift=shift,
+        dtype=types.numpy_dtype(dtype),
+        doubt=about_bytes(mean, stddev) if scale == 1 and not is_node(mean) and not is_node(stddev) else "",
     )
     return add(op, input, *inputs, device=device, name=name)

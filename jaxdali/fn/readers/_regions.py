@@ -32,7 +32,10 @@ class Region:
         if self.policy == "trim_to_shape":
             low, high = np.clip(low, 0, extent), np.clip(high, 0, extent)
         elif self.policy == "error" and (any(low < 0) or any(high > extent)):
-            raise ValueError(f"the region from {low.tolist()} to {high.tolist()} reaches outside of the extents {extent.tolist()}")
+            raise ValueError(
+                f"the region from {low.tolist()} to {high.tolist()} reaches outside of the extents {extent.tolist()}; "
+                'out_of_bounds_policy="pad" fills what is outside, "trim_to_shape" cuts the region'
+            )
         start, stop = np.zeros(x.ndim, np.int64), np.array(x.shape, np.int64)
         start[axes], stop[axes] = low, high
         part = x[tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(start, stop))]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
-from ..._core.building import add
+from ..._core.building import add, warn
 from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError, ArgumentTypeError
@@ -35,6 +36,7 @@ class DataSet:
       lengths: lengths of the items, if they are grouped by length.
       keys: keys of the items, as `source_worker.leaves` returns them; specs: specs of their values.
       metadata: keys of the items whose values are given as they are.
+      seen_shapes: the shapes of the first item's values.
     """
 
     lengths: np.ndarray | None = None
@@ -56,6 +58,7 @@ class DataSet:
         self.keys, arrays, _ = found
         if not arrays:
             raise ArgumentError(f"{NAME}: item 0 of {self.what} is empty{', but for its metadata' if metadata else ''}")
+        self.seen_shapes = tuple(a.shape for a in arrays)
         layouts, shapes = self._for_each("layout", layouts, str), self._for_each("shape", shapes, tuple)
         self.specs = tuple(_spec(self.called(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes)))
 
@@ -157,7 +160,7 @@ class _Items(Records):
 
     def __init__(self, data: DataSet, num_workers: int, mixed: bool):
         self._data = data
-        self.specs = data.specs
+        self.specs, self.seen_shapes = data.specs, data.seen_shapes
         if mixed:
             self.bounds = data.bounds
         kinds = [(type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())]
@@ -338,6 +341,9 @@ def source(
         if not isinstance(dataset, (list, tuple)) or len(dataset) != len(as_list(weights)):
             raise ArgumentError(f"weights is for a sequence of data sets, with one number for each; got a {type(dataset).__name__}")
         parts = dataset
+    for part in parts:
+        if isinstance(part, (list, tuple)) and part and isinstance(name := part[0], (str, os.PathLike)) and os.path.isfile(name):
+            warn(f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files")
     names = as_list(order.get("metadata") or ())
     data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
     data.lengths = _lengths(lengths, group_by_length, len(data))

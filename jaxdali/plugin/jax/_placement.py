@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.options import RaggedForm
 from ..._core.declaration import Whole, check_fields
@@ -52,9 +52,10 @@ class JaxOptions(IteratorOptions):
     def _check_sharding(self):
         given = self.sharding
         if given is not None and not isinstance(given, (Sharding, PartitionSpec, Mapping)):
+            how = "; write NamedSharding(mesh, PartitionSpec(...))" if isinstance(given, Mesh) else ""
             raise TypeError(
                 "sharding must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, or a dict of one for each output, "
-                f"got {type(given).__name__}"
+                f"got {type(given).__name__}{how}"
             )
         if isinstance(given, Mapping):
             if not given or not set(given) <= set(self.output_map):

@@ -567,6 +567,8 @@ def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
 
 def agreed_seed(seed: int | None) -> int:
     """The seed given, or one drawn for all processes: otherwise shards would shuffle differently and lose samples."""
+    if seed is not None and not isinstance(seed, bool):
+        seed = checked("data_iterator", "seed", Whole, seed)
     if seed is not None and seed >= 0:
         return seed
     drawn = secrets.randbits(31)

@@ -1,0 +1,88 @@
+"""Messages in the words of values: operators speak of nodes and pipelines, also where functions of values (`jaxdali.dynamic`) call them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .errors import OperatorError, raised_here
+from .names import class_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+READING = "fn.readers.file(files=...) reads files"
+_FILES = "read files first: [pathlib.Path(p).read_bytes() for p in paths], or jd.io.file.read([os.fsencode(p) for p in paths])"
+_SAMPLES = "the first axis of an array counts samples: for one image pass [x], or x[None]; for gray images pass x[..., None]"
+_TRACED = "while a function of jaxdali.dynamic.jit is traced"
+_FLAT = (
+    r"(got [12]-D (?:data|samples) without a layout)(?!: the first)"
+    r"(?:; external_source takes a layout|; fn\.decoders\.image [^;(]*files)?"
+)
+_NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what is said of nodes, and of values instead
+    (r"object of type 'DataNode' has no len\(\)", f"a batch has no len() {_TRACED}"),
+    (re.escape(READING), _FILES),
+    (_FLAT, rf"\1: {_SAMPLES}"),
+    (r"external_source takes a layout", "jd.batch(x, layout=...) takes a layout"),
+    (r"fn\.reshape\(x, layout=", "jd.batch(x, layout="),
+    (r"(?<![\w.])fn\.readers\.(\w+)", lambda m: f"jd.readers.{class_name(m[1])}"),
+    (r"(?<![\w.])fn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),
+    (r"; a list of DataNodes is accepted, and gives a list of results", ""),
+    (r", or a list that contains only DataNodes", ""),
+    (r"stands for a batch that does not exist yet(, so it has no value here)?", f"has no values {_TRACED}"),
+    (r"while the pipeline is defined", _TRACED),
+    (r"known when the pipeline is built", "known before the function is called"),
+    (r"known when the pipeline runs", "known when the function runs"),
+    (r"is a value of the pipeline", "has it"),
+    (r"in a pipeline with enable_conditionals=True", "in a jaxdali.dynamic.jit with enable_conditionals=True"),
+    (r"in a pipeline or a jaxdali\.dynamic\.jit", "in a jaxdali.dynamic.jit"),
+    (r"\(created at ", "(called at "),
+    (r"DataNode\(name=[^()]*\)", "a batch"),
+    (r"a DataNode", "a batch"),
+    (r"DataNodes", "batches"),
+    (r"(?<!\.)DataNode", "batch"),
+    (r", or do it in a jax_function", ", or do it with the result"),
+)
+
+
+def of_values(text: str) -> str:
+    """A message in the words of values."""
+    for pattern, words in _NODES:
+        text = re.sub(pattern, words, text)
+    return text
+
+
+def _speak(e: BaseException):
+    """Puts the message of an exception into the words of values, if this package made it, or Python about a node."""
+    if e.args and isinstance(text := e.args[0], str) and (raised_here(e) or "DataNode" in text):
+        e.args = (of_values(text), *e.args[1:])
+        if isinstance(e, OperatorError):
+            e.reason = of_values(e.reason)
+
+
+def in_values(f: F) -> F:
+    """Decorator of a function that calls operators with values: the messages of its errors speak of these."""
+
+    @functools.wraps(f)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except Exception as e:
+            _speak(e)
+            raise
+
+    return called  # pyright: ignore[reportReturnType]
+
+
+def unread(x: Any) -> str:
+    """What is to be done with something that is given in place of samples, for the end of a message: files' names, or a gap; else ""."""
+    if isinstance(x, (str, os.PathLike)):
+        return f"; {READING}"
+    if isinstance(x, (list, tuple)):
+        if any(isinstance(e, (str, os.PathLike)) for e in x):
+            return f" with names of files; {READING}"
+        gap = next((i for i, e in enumerate(x) if e is None), None)
+        return "" if gap is None else f" whose element {gap} is None"
+    return ""

@@ -1,0 +1,145 @@
+"""The table of names of other libraries: its answers name what exists, and users get them where they look."""
+
+import collections
+import importlib
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import jaxdali
+import jaxdali.dynamic as jd
+from jaxdali import Pipeline, fn, types
+from jaxdali._core import names
+from jaxdali._core.foreign import FOREIGN, Foreign, answer
+from jaxdali._core.words import of_values
+from jaxdali.fn.__main__ import operators
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
+
+pytestmark = pytest.mark.same_with_any_jax
+
+ROOTS = {"fn": fn, "types": types, "jaxdali": jaxdali, "jd": jd}
+CURRENT = {n: f for n, f in operators().items() if not (f.__doc__ or "").startswith("Deprecated name")}
+FUNCTIONS = {**CURRENT, "Pipeline": Pipeline, "data_iterator": data_iterator, "DALIGenericIterator": DALIGenericIterator}
+
+
+def resolved(path):
+    """What a dotted name stands for."""
+    root, *parts = path.split(".")
+    x = ROOTS[root]
+    for part in parts:
+        try:
+            x = getattr(x, part)
+        except AttributeError:
+            x = importlib.import_module(f"{x.__name__}.{part}")
+    return x
+
+
+def calls(text):
+    """The function calls in an answer: their names, and the names of their arguments."""
+    for m in re.finditer(r"\b((?:fn|jaxdali)(?:\.\w+)+)\(", text):
+        depth, arguments = 1, ""
+        for letter in text[m.end() :]:
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(letter, 0)
+            if not depth:
+                break
+            arguments += letter if depth == 1 else ""
+        yield m[1], re.findall(r"(\w+)=", arguments)
+
+
+OWNERS = {"pipeline": Pipeline, "iterator": data_iterator, "reader": fn.readers.file}
+ANSWERS = sorted({row.answer for row in FOREIGN})
+
+
+def test_answers_name_what_exists():
+    mentioned = set()
+    for text in ANSWERS:
+        paths = re.findall(r"(?<![\w.])(?:fn|types|jaxdali)(?:\.\w+)+", text)
+        mentioned |= set(paths)
+        for path in (*paths, *re.findall(r"(?<![\w.])jd(?:\.\w+)+", of_values(text))):
+            assert resolved(path) is not None, text
+        for path, arguments in calls(text):
+            taken = inspect.signature(resolved(path)).parameters
+            assert set(arguments) <= taken.keys(), text
+        for name, whose in re.findall(r"(\w+)=\S* of the (pipeline|iterator|reader)\b", text):
+            assert name in inspect.signature(OWNERS[whose]).parameters, text
+    assert len(mentioned) > 60
+
+
+def test_size_of_the_table():
+    libraries = collections.Counter(row.library for row in FOREIGN)
+    assert all(libraries[x] >= 10 for x in ("torchvision", "tf.image", "albumentations", "Grain", "torch DataLoader", "PyTorch"))
+    assert all(row.answer and row.library for row in FOREIGN)
+
+
+NAMES = [row for row in FOREIGN if row.use == "name"]
+
+
+@pytest.mark.parametrize("row", NAMES, ids=lambda row: row.name)
+def test_names_of_functions(row):
+    """In `fn`, and in the words of values in `jaxdali.dynamic`; also where a module of ours has most such names."""
+    module, _, name = row.name.rpartition(".")
+    if name not in names._ELSEWHERE:
+        with pytest.raises(AttributeError, match=re.escape(row.answer)):
+            getattr(resolved(f"fn.{module}".rstrip(".")), name)
+    with pytest.raises(AttributeError, match=re.escape(of_values(row.answer))):
+        getattr(resolved(f"jd.{module}".rstrip(".")), name)
+
+
+def test_names_of_readers():
+    with pytest.raises(AttributeError, match=r"instead: jd\.readers\.File\(file_root=\.\.\.\)"):
+        jd.readers.ImageFolder
+    with pytest.raises(AttributeError, match="did you mean 'Webdataset'"):
+        jd.readers.WebDataset
+
+
+@pytest.mark.parametrize("module", [jaxdali, types])
+def test_names_of_types(module):
+    for name, expected in {"uint8": "types.UINT8", "float32": "types.FLOAT", "BILINEAR": "types.INTERP_LINEAR", "hflip": "fn.flip"}.items():
+        with pytest.raises(AttributeError, match=f"instead: {re.escape(expected)}"):
+            getattr(module, name)
+
+
+def takes(function, name):
+    found = inspect.signature(function).parameters.get(name)
+    return not name or (found is not None and found.kind in (found.KEYWORD_ONLY, found.POSITIONAL_OR_KEYWORD))
+
+
+ARGUMENTS = [row for row in FOREIGN if row.use == "argument"]
+
+
+@pytest.mark.parametrize("row", ARGUMENTS, ids=lambda row: f"{row.name}-{row.takes}")
+def test_names_of_arguments(row: Foreign):
+    """Functions that the answer is for refuse the name with this answer, which begins with an argument of theirs."""
+    functions = [f for f in FUNCTIONS.values() if takes(f, row.takes) and row.name not in inspect.signature(f).parameters]
+    messages = []
+    for function in functions[:40] + functions[-3:]:
+        inputs = [np.zeros(1)] * (row.takes == "output_map" and function is DALIGenericIterator) * 2
+        with pytest.raises(TypeError) as e:
+            function(*inputs, **{row.name: 1})
+        messages.append((str(e.value), function))
+    found = [f for text, f in messages if f"instead: {row.answer}" in text]
+    assert found, messages[:3]
+    written = re.match(r"(\w+)(?==(?!\S* of the)|,|$)", row.answer)  # of another object see above
+    if written is not None and row.takes:
+        assert any(written[1] in inspect.signature(f).parameters for f in found)
+
+
+@pytest.mark.parametrize("row", [row for row in FOREIGN if row.use not in ("name", "argument")], ids=lambda row: f"{row.use}-{row.name}")
+def test_names_of_attributes(row):
+    x = {"DataNode": fn.random.uniform(), "Batch": jd.batch(np.zeros((2, 3))), "Tensor": jd.tensor(np.zeros(3))}[row.use]
+    text = row.answer if row.use == "DataNode" else of_values(row.answer)
+    with pytest.raises(AttributeError, match=re.escape(text)):
+        getattr(x, row.name)
+    assert not hasattr(x, row.name)
+
+
+def test_spelling_counts_without_a_row():
+    assert answer("resizee") == answer("resize") == ""
+    with pytest.raises(AttributeError, match="did you mean 'resize'"):
+        jd.resizee
+    with pytest.raises(AttributeError, match=r"instead: fn\.mel_filter_bank$"):
+        fn.MelFilterBank
+    with pytest.raises(AttributeError, match="did you mean 'shapes'"):
+        jd.batch(np.zeros((2, 3))).shapess

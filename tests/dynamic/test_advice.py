@@ -1,0 +1,255 @@
+"""Likely mistakes of users of NumPy and PyTorch: what functions of values say of them, in the words of values."""
+
+import enum
+import inspect
+import pathlib
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+import jaxdali.dynamic as jd
+from jaxdali import types
+
+KEY = jax.random.key(0)
+FUNCTIONS = {
+    "resize": lambda x: jd.resize(x, size=(8, 8)),
+    "flip": jd.flip,
+    "rotate": lambda x: jd.rotate(x, angle=3.0),
+    "warp_affine": lambda x: jd.warp_affine(x, matrix=[1, 0, 0, 0, 1, 0]),
+    "crop": lambda x: jd.crop(x, crop=(2, 2)),
+    "crop_mirror_normalize": lambda x: jd.crop_mirror_normalize(x, mean=[100.0], std=[50.0]),
+    "random_resized_crop": lambda x: jd.random_resized_crop(x, size=8, key=KEY),
+    "brightness_contrast": lambda x: jd.brightness_contrast(x, brightness=1.2),
+    "gaussian_blur": lambda x: jd.gaussian_blur(x, sigma=1.0),
+    "grid_mask": jd.grid_mask,
+    "erase": lambda x: jd.erase(x, anchor=[0, 0], shape=[3, 3]),
+    "equalize": jd.equalize,
+    "water": jd.water,
+    "paste": lambda x: jd.paste(x, ratio=2.0, fill_value=0),
+    "slice": lambda x: jd.slice(x, start=[0, 0], shape=[2, 2]),
+}
+OF_COLORS = {  # which can't take images of 20 channels
+    "color_twist": lambda x: jd.color_twist(x, hue=3.0),
+    "jpeg_compression_distortion": jd.jpeg_compression_distortion,
+    "color_space_conversion": lambda x: jd.color_space_conversion(x, image_type=types.RGB, output_type=types.GRAY),
+}
+CHW = np.zeros((2, 3, 20, 20), np.uint8)
+HWC = np.zeros((2, 20, 20, 3), np.uint8)
+
+
+def in_jax(function):
+    return jax.jit(lambda x: function(x).jax())
+
+
+def warned(call):
+    """The texts of warnings, all of which are at a line of this file."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    assert {w.filename for w in found} <= {__file__}
+    return [str(w.message) for w in found]
+
+
+def says_chw(texts):
+    return len(texts) == 1 and 'jd.batch(x, layout="CHW")' in texts[0]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_channels_first_without_a_layout(name):
+    """Every image operator warns once, at the user's line, of what is compiled and of what was compiled before."""
+    function = FUNCTIONS[name]
+    several = [np.zeros((3, 20, 20), np.uint8), np.zeros((3, 20, 30), np.uint8)]
+    for data in (CHW, jnp.asarray(CHW), list(CHW), several, jd.tensor(CHW[0])):
+        assert says_chw(warned(lambda data=data: function(data)))
+    if name != "random_resized_crop":  # whose key must be an argument of the function
+        assert says_chw(warned(lambda: jd.jit(function)(CHW)))
+    assert says_chw(warned(lambda: in_jax(function)(CHW)))
+    for fine in (jd.batch(HWC, layout="HWC"), HWC):
+        assert not warned(lambda fine=fine: function(fine))
+
+
+def test_channels_of_other_batches():
+    """A function that was compiled for samples of any shapes warns of those of each batch."""
+    first, last = [np.zeros((3, 20, 30), np.uint16)] * 2, [np.zeros((20, 30, 3), np.uint16)] * 2
+    for function in (jd.flip, jd.jit(lambda x: jd.flip(x))):
+        assert not warned(lambda function=function: function(last))
+        assert says_chw(warned(lambda function=function: function(first)))
+        assert not warned(lambda function=function: function(last))
+
+
+def test_channels_first_tensors():
+    torch = pytest.importorskip("torch")
+    assert says_chw(warned(lambda: jd.flip(torch.zeros((2, 3, 20, 20), dtype=torch.uint8))))
+    assert not warned(lambda: jd.resize(jd.batch(torch.zeros((2, 3, 20, 20), dtype=torch.uint8), layout="CHW"), size=(8, 8)))
+
+
+def test_channels_first_videos():
+    assert 'layout="FCHW"' in warned(lambda: jd.flip(np.zeros((2, 7, 3, 20, 20), np.uint8)))[0]
+    assert 'layout="CFHW"' in warned(lambda: jd.flip(np.zeros((2, 3, 7, 20, 20), np.uint8)))[0]
+
+
+@pytest.mark.filterwarnings("default")
+def test_one_warning_per_line():
+    def call():
+        return jd.flip(CHW)
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            call()
+        jd.flip(CHW)
+    first = inspect.getsourcelines(call)[1] + 1
+    assert [w.lineno for w in found] == [first, first + 6]
+
+
+@pytest.mark.parametrize("name", OF_COLORS)
+def test_channels_first_of_colors(name):
+    for function in (OF_COLORS[name], jd.jit(OF_COLORS[name]), in_jax(OF_COLORS[name])):
+        with pytest.raises(ValueError, match=r'3 channels, got 20; .* if they are CHW, jd\.batch\(x, layout="CHW"\) says so') as e:
+            function(CHW)
+        assert __file__ in str(e.value)
+
+
+@pytest.mark.parametrize("name", [*sorted(FUNCTIONS.keys() - {"slice"}), *OF_COLORS])  # `slice` takes rows of a table
+@pytest.mark.parametrize("shape", [(20, 24, 3), (20, 24)], ids=["color", "gray"])
+def test_image_without_an_axis_of_samples(name, shape):
+    """An error or, where rows of pixels can be samples, a warning says how one image is passed."""
+    function = {**FUNCTIONS, **OF_COLORS}[name]
+    for called in (function, in_jax(function)) if name == "random_resized_crop" else (function, jd.jit(function), in_jax(function)):
+        texts = []
+        try:
+            texts = warned(lambda called=called: called(np.zeros(shape, np.uint8)))
+        except (ValueError, TypeError, RuntimeError) as e:
+            texts = [str(e)]
+        rows_are_images = len(shape) == 3 or "without a layout" in "".join(texts)
+        assert not rows_are_images or (len(texts) == 1 and "one image pass [x], or x[None]" in texts[0])
+
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"mean": MEAN, "std": STD}, {"mean": 0.5, "std": 0.5}, {"mean": np.array(MEAN)}, {"std": STD}, {"mean": 0.0, "std": STD}]
+)
+def test_statistics_of_unit_images_for_bytes(arguments):
+    def function(x):
+        return jd.crop_mirror_normalize(x, **arguments)
+
+    for called in (function, jd.jit(function), in_jax(function)):
+        (text,) = warned(lambda called=called: called(HWC))
+        for name, x in arguments.items():
+            assert np.all(np.equal(x, 0.0)) or f"{name} {(255 * np.atleast_1d(x)).round(3).tolist()}" in text
+    assert not warned(lambda: jd.crop_mirror_normalize(HWC.astype(np.float32), **arguments))
+    assert not warned(lambda: jd.crop_mirror_normalize(HWC, scale=2.0, **arguments))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"mean": 0.0, "std": 255.0}, {"mean": 0.0, "std": 1.0}, {"mean": [127.0, 0.5, 0.5]}])
+def test_statistics_of_bytes(arguments):
+    assert not warned(lambda: jd.crop_mirror_normalize(HWC, **arguments))
+
+
+def test_statistics_of_normalize():
+    assert "mean [127.5], std [127.5]" in warned(lambda: jd.normalize(HWC, mean=0.5, stddev=0.5))[0]
+    assert not warned(lambda: jd.normalize(HWC, mean=0.5, stddev=0.5, scale=1 / 255))
+    assert not warned(lambda: jd.normalize(HWC))
+
+
+class InterpolationMode(enum.Enum):
+    BILINEAR = "bilinear"
+
+
+@pytest.mark.parametrize("value", [Image.Resampling.BILINEAR, InterpolationMode.BILINEAR, "bilinear", [Image.Resampling.BILINEAR] * 2])
+def test_enums_of_other_libraries(value):
+    for function in (lambda x: jd.resize(x, size=(8, 8), interp_type=value), lambda x: jd.rotate(x, angle=3.0, interp_type=value)):
+        for called in (function, jd.jit(function)):
+            with pytest.raises(TypeError, match=r"types\.INTERP_LINEAR here|must be one of types\.INTERP"):
+                called(HWC)
+    with pytest.raises(TypeError, match="numbers of other enums mean something else"):
+        jd.resize(HWC, size=(8, 8), interp_type=Image.Transpose.ROTATE_90)
+
+
+NAMES_OF_FILES = {
+    "list": ["a.jpg"],
+    "paths": [pathlib.Path("a.jpg")],
+    "one": "a.jpg",
+    "path": pathlib.Path("a.jpg"),
+    "array": np.array(["a.jpg"]),
+    "objects": np.array(["a.jpg"], object),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES_OF_FILES)
+def test_names_of_files(kind):
+    for function in (jd.decoders.image, jd.jit(lambda x: jd.decoders.image(x)), jd.batch):
+        with pytest.raises(TypeError, match=r"\[pathlib\.Path\(p\)\.read_bytes\(\) for p in paths\]"):
+            function(NAMES_OF_FILES[kind])
+
+
+def test_advice_for_names_of_files(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    paths = [str(path)]
+    assert bytes(jd.io.file.read([name.encode() for name in paths])[0]) == pathlib.Path(paths[0]).read_bytes()
+
+
+def test_gaps_in_lists():
+    for function in (jd.decoders.image, jd.batch):
+        with pytest.raises(TypeError, match="sample 1 of the list is None"):
+            function([b"abc", None])
+    with pytest.raises(TypeError, match="element 1 is None"):
+        jd.jit(lambda x: jd.decoders.image(x))([b"abc", None])
+
+
+def test_keys_are_no_seeds():
+    for key in (KEY, jax.random.PRNGKey(0)):
+        with pytest.raises(TypeError, match=r"RNG: seed must be a number, got a key of jax\.random: pass it to functions as key="):
+            jd.random.RNG(key)
+
+
+def test_windows_larger_than_images():
+    for function in (jd.crop, jd.crop_mirror_normalize):
+        with pytest.raises(RuntimeError, match='out_of_bounds_policy="pad" fills what is outside'):
+            function(HWC, crop=(30, 30))
+    with pytest.raises(RuntimeError, match='out_of_bounds_policy="pad" fills what is outside'):
+        jd.slice(HWC, start=[0, 0], shape=[30, 30])
+
+
+MISTAKES = {
+    "type": lambda x: jd.resize(x > 1, size=(8, 8)),
+    "no argument": lambda x: jd.color_space_conversion(x),
+    "unknown argument": lambda x: jd.resize(x, size=(8, 8), interpolation=2),
+    "unknown name": lambda x: jd.center_crop(x),
+    "attribute": lambda x: x.cuda(),
+    "operand": lambda x: jd.flip(x) << 1.5,
+    "index": lambda x: (x.slice if isinstance(x, jd.Batch) else x)[1.5],
+    "value": lambda x: jd.flip(x, horizontal="yes"),
+    "list": lambda x: jd.flip([x, 3]),
+    "number of values": lambda x: jd.stack(x, object()),
+    "truth": lambda x: jd.flip(x) if x else x,
+    "float": lambda x: float(x),
+    "numpy": lambda x: np.linalg.norm(x, nonsense=1),
+    "iteration": lambda x: [*x][0][0].nonsense,
+    "device": lambda x: jd.flip(x, device="cuda"),
+    "layout": lambda x: jd.reshape(x, layout="HWCC"),
+}
+PIPELINES = re.compile(r"\bDataNodes?\b|\bnode|pipeline definition|external_source|(?<![\w.])fn\.|created at")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_messages_speak_of_values(mistake):
+    function = MISTAKES[mistake]
+    for called in (function, jd.jit(function), in_jax(lambda x: function(jd.batch(x)))):
+        with pytest.raises((TypeError, ValueError, AttributeError, RuntimeError, IndexError)) as e:
+            called(jd.batch(HWC, layout="HWC"))
+        assert not PIPELINES.search(str(e.value)), str(e.value)
+
+
+@pytest.mark.parametrize(("name", "there"), [("gpu:7", "cpu:0"), ("nonsense", "cpu:0")])
+def test_devices_that_are_not_there(name, there):
+    with pytest.raises(ValueError, match=f"there is no device '{name}' here; JAX has .*{there}"):
+        jd.batch(HWC).to(name)

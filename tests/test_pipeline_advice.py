@@ -1,0 +1,130 @@
+"""Likely mistakes in pipeline definitions: what errors and warnings say to do."""
+
+import inspect
+import pathlib
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import jaxdali
+from jaxdali import Pipeline, fn, pipeline_def, types
+from jaxdali.plugin.jax import data_iterator
+
+CHW = np.zeros((2, 3, 20, 20), np.uint8)
+HWC = np.zeros((2, 20, 20, 3), np.uint8)
+
+
+def made(define, batches=1):
+    pipeline = pipeline_def(define, batch_size=2, num_threads=1, device_id=None)()
+    pipeline.build()
+    return [pipeline.run() for _ in range(batches)]
+
+
+def warned(define):
+    """The texts of the warnings of a definition, which are at its line, and of three batches."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        made(define, batches=3)
+    assert {(w.filename, w.lineno) for w in found} <= {(__file__, inspect.getsourcelines(define)[1])}
+    return [str(w.message) for w in found]
+
+
+class Photos:
+    """A data set as torchvision makes it."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return CHW[0]
+
+
+def test_channels_first_without_a_layout():
+    (text,) = warned(lambda: fn.resize(fn.external_source(lambda: CHW), size=(8, 8)))
+    assert 'fn.reshape(x, layout="CHW") says so, and fn.transpose(x, perm=[1, 2, 0]) makes HWC' in text
+    assert warned(lambda: fn.resize(fn.readers.source(Photos()), size=(8, 8))) == [text]
+    assert not warned(lambda: fn.resize(fn.external_source(lambda: CHW, layout="CHW"), size=(8, 8)))
+    assert not warned(lambda: fn.resize(fn.readers.source(Photos(), layout="CHW"), size=(8, 8)))
+    assert not warned(lambda: fn.flip(fn.resize(fn.reshape(fn.external_source(lambda: CHW), layout="CHW"), size=(8, 8))))
+    assert not warned(lambda: fn.resize(fn.external_source(lambda: HWC), size=(8, 8)))
+
+
+def test_statistics_of_unit_images_for_bytes():
+    statistics = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    images = {"source": lambda: HWC, "layout": "HWC"}
+    (text,) = warned(lambda: fn.crop_mirror_normalize(fn.external_source(**images), **statistics))
+    assert "mean [123.675, 116.28, 103.53], std [58.395, 57.12, 57.375]" in text
+    assert not warned(lambda: fn.crop_mirror_normalize(fn.external_source(**images), scale=1 / 255, **statistics))
+    assert not warned(lambda: fn.crop_mirror_normalize(fn.external_source(**images) / 255.0, **statistics))
+    tensors = {"mean": np.full((1, 1, 3), 0.5, np.float32), "stddev": np.full((1, 1, 3), 0.25, np.float32)}
+    assert len(warned(lambda: fn.normalize(fn.external_source(**images), **tensors))) == 1
+    assert not warned(lambda: fn.normalize(fn.external_source(**images)))
+
+
+def test_outputs_that_are_not_taken_apart(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"no image")
+    advice = r"readers\.file has 2 outputs, and the call is for each of them: take them apart, files, labels = fn\.readers\.file\(\.\.\.\)"
+    for operator in (fn.decoders.image, lambda x: fn.resize(x, size=(8, 8)), fn.flip):
+        with pytest.raises((ValueError, TypeError), match=advice):
+            made(lambda operator=operator: tuple(operator(fn.readers.file(files=[str(path)]))))
+    with pytest.raises(RuntimeError, match=r"external_source has 2 outputs, .* a, b = fn\.external_source"):  # when it runs
+        made(lambda: tuple(fn.decoders.image(fn.external_source(lambda: [np.zeros((2, 9), np.uint8)] * 2, num_outputs=2))))
+
+
+def test_outputs_by_name():
+    with pytest.raises(TypeError, match=r"got a dict: return its values, x, y, and name them by output_map=\['x', 'y'\]"):
+        made(lambda: {"x": fn.random.uniform(), "y": fn.random.uniform()})
+
+
+@pytest.mark.parametrize("names", [["a.jpg"], "a.jpg", [pathlib.Path("a.jpg")], pathlib.Path("a.jpg")])
+def test_names_of_files(names):
+    with pytest.raises(TypeError, match=r"fn\.readers\.file\(files=\.\.\.\) reads files \(called at"):
+        made(lambda: fn.decoders.image(names))
+
+
+def test_data_set_of_names(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"abc")
+    with pytest.warns(UserWarning, match=r"the items are names of files, which are read as text: fn\.readers\.file"):
+        made(lambda: fn.readers.source([str(path)]))
+    made(lambda: fn.readers.source(["a text"]))
+
+
+@pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["typed", "numbers"])
+def test_keys_are_no_seeds(key):
+    def define(num_shards=1, shard_id=0):
+        return fn.random.uniform()
+
+    for call in (
+        lambda: Pipeline(batch_size=2, num_threads=1, seed=key),
+        lambda: pipeline_def(define)(batch_size=2, num_threads=1, seed=key),
+        lambda: pipeline_def(define, seed=key)(batch_size=2, num_threads=1),
+        lambda: data_iterator(define, ["x"], size=4)(batch_size=2, num_threads=1, seed=key),
+        lambda: data_iterator(define, ["x"], size=4, devices=jax.devices()[:2])(batch_size=2, num_threads=1, seed=key),
+        lambda: fn.random.uniform(seed=key),
+        lambda: fn.random_resized_crop(fn.external_source(lambda: HWC), size=8, seed=key),
+        lambda: fn.readers.file(files=["a"], shuffle_after_epoch_seed=key),
+    ):
+        with pytest.raises(TypeError, match=r"got a key of jax\.random; a seed is a number, \w*seed=0 in place of jax\.random\.key\(0\)"):
+            call()
+
+
+@pytest.mark.parametrize("value", [Image.Resampling.BILINEAR, "bilinear"])
+def test_enums_of_other_libraries(value):
+    with pytest.raises(TypeError, match=r"it is types\.INTERP_LINEAR here"):
+        made(lambda: fn.resize(fn.external_source(lambda: HWC), size=(8, 8), interp_type=value))
+    with pytest.raises(TypeError, match="numbers of other enums mean something else"):
+        made(lambda: fn.resize(fn.external_source(lambda: HWC), size=(8, 8), interp_type=types.UINT8))
+    with pytest.raises(TypeError, match="whose number means something else"):
+        types.Constant(1, Image.Resampling.BILINEAR)
+    with pytest.raises(ValueError, match=r"output_type must be one of types\.RGB, .*, got <Resampling\.BILINEAR: 2>"):
+        jaxdali.decode_jpeg(b"", output_type=Image.Resampling.BILINEAR)
+
+
+def test_windows_larger_than_images():
+    with pytest.raises(RuntimeError, match='out_of_bounds_policy="pad" fills what is outside'):
+        made(lambda: fn.crop(fn.external_source(lambda: HWC), crop=(30, 30)))
