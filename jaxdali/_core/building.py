@@ -13,6 +13,7 @@ import traceback
 import types
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -41,12 +42,14 @@ class Scope:
       made: its nodes so far, in order.
       number: of the pipeline, which its nodes remember.
       evaluator: gives the nodes their values as they are made; None: they get none.
+      handle: makes what the definition holds of each output of a node.
     """
 
     owner: Any
     made: list[Node]
     number: int = dataclasses.field(default_factory=_pipelines.__next__)
     evaluator: Evaluator | None = None
+    handle: Callable[[Node, int], DataNode] = DataNode
 
 
 @contextlib.contextmanager
@@ -93,7 +96,7 @@ def _add_line(e: Exception):
             line, called = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
-    if type(e) is TypeError and line and re.search(r"DataNode.*\biterable|\b(non-)?iterable.* DataNode", str(e)):
+    if type(e) is TypeError and line and re.search(r"DataNode.*\biterable|\b(non-)?iterable.* \w*DataNode", str(e)):
         e.args = (
             f"{e}: it stands for a batch that does not exist yet; an operator with several outputs gives a list of DataNodes, "
             f"any other a single one (at {line})",
@@ -237,9 +240,10 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
         if scope.evaluator is not None:
             node.evaluator = weakref.ref(scope.evaluator)
             scope.evaluator.made(node)
+    handle = DataNode if scope is None else scope.handle
     if op.num_outputs == 1 and not op.gives_list:
-        return DataNode(node, 0)
-    return [DataNode(node, i) for i in range(op.num_outputs)]
+        return handle(node, 0)
+    return [handle(node, i) for i in range(op.num_outputs)]
 
 
 def as_node(x: Any, name: str) -> DataNode:

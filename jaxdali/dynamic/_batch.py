@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -46,6 +47,14 @@ def _known() -> Operations:
     return _operations
 
 
+class Draw(enum.IntEnum):
+    """How a single value depends on random numbers. What is made of several values has the greatest of theirs."""
+
+    NONE = 0
+    SHARED = 1  # it was drawn, and is meant for all samples, see `random.broadcast`
+    ONE = 2  # it was drawn with one key, so it may not serve a batch of several samples
+
+
 class Tensor(np.ndarray):
     """A single sample: a NumPy array that functions treat as one sample instead of a batch. Make one with `tensor`.
 
@@ -54,10 +63,26 @@ class Tensor(np.ndarray):
     """
 
     layout: str = ""
+    _draw: Draw = Draw.NONE
 
     def __array_finalize__(self, other: Any):
         layout = getattr(other, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
+        self._draw = getattr(other, "_draw", Draw.NONE)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        return Tensor.of(found, draw=self._draw) if self._draw and isinstance(found, np.generic) else found
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self))) if self._draw else super().__iter__()
+
+    def _with_draw(self, draw: Draw) -> Tensor:
+        return Tensor.of(self, self.layout, draw)
+
+    def jax(self) -> jax.Array:
+        """Returns the sample as a `jax.Array`, narrowed to 32 bits unless ``jax_enable_x64`` is set."""
+        return _of_jax(np.asarray(self))
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:  # for `jaxdali.math`
@@ -82,13 +107,13 @@ class Tensor(np.ndarray):
         return self.transpose()
 
     def __reduce__(self) -> Any:
-        return Tensor.of, (np.asarray(self), self.layout)
+        return Tensor.of, (np.asarray(self), self.layout, self._draw)
 
     @staticmethod
-    def of(array: Any, layout: str = "") -> Tensor:
+    def of(array: Any, layout: str = "", draw: Draw = Draw.NONE) -> Tensor:
         """Makes a sample of an array, without a copy."""
         made = np.asarray(array).view(Tensor)
-        made.layout = layout
+        made.layout, made._draw = layout, draw
         return made
 
 
@@ -253,11 +278,7 @@ class Batch(Arithmetic):
         Raises:
           ValueError: the samples differ in shape, and `pad` is False.
         """
-        dense = self._dense(pad)
-        wanted = dense.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(dense.dtype))
-        if dense.dtype != wanted:
-            dense = dense.astype(wanted)
-        dense = jnp.asarray(dense)
+        dense = _of_jax(self._dense(pad))
         return (dense, jnp.asarray(self._shape_table(np.int32))) if pad else dense
 
     def numpy(self, pad: bool = False) -> Any:
@@ -398,6 +419,12 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     packed = pack(arrays, 1, empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
+
+
+def _of_jax(array: Any) -> jax.Array:
+    """An array with a type that JAX has."""
+    wanted = array.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(array.dtype))
+    return jnp.asarray(array if array.dtype == wanted else array.astype(wanted))
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

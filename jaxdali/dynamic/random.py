@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ._functions import broadcast as broadcast
 from ._keys import RNG as RNG
 from ._keys import fold_in as fold_in
 from ._keys import split as split

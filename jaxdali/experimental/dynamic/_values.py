@@ -11,6 +11,7 @@ import numpy as np
 from ... import dynamic, types
 from ..._core.tracebacks import boundaries, boundary
 from ...dynamic import _batch
+from ...dynamic._singles import JaxTensor
 from ._contexts import Device, device_of
 
 
@@ -163,13 +164,15 @@ class Tensor(_batch.Tensor):
 
 def own(x: Any) -> Any:
     """What a function of `jaxdali.dynamic` gave, as this module's classes."""
-    return jax.tree.map(_own, x, is_leaf=lambda e: isinstance(e, (_batch.Batch, _batch.Tensor)))
+    return jax.tree.map(_own, x, is_leaf=lambda e: isinstance(e, (_batch.Batch, _batch.Tensor, JaxTensor)))
 
 
 def _own(x: Any) -> Any:
     if isinstance(x, _batch.Batch):
         return Batch.of(x)
-    return Tensor.of(x, x.layout) if isinstance(x, _batch.Tensor) else x
+    if isinstance(x, _batch.Tensor):
+        return Tensor.of(x, x.layout)
+    return dynamic.random.broadcast(x) if isinstance(x, JaxTensor) else x  # one number serves all samples, as in DALI
 
 
 def _typed(x: Any, dtype: Any) -> Any:
