@@ -48,7 +48,7 @@ def _known() -> Operations:
 
 
 class Draw(enum.IntEnum):
-    """How a single value depends on random numbers. What is made of several values has the greatest of theirs."""
+    """How a single value depends on random numbers, see Note [One key]. What is made of several values has the greatest of theirs."""
 
     NONE = 0
     SHARED = 1  # it was drawn, and is meant for all samples, see `random.broadcast`

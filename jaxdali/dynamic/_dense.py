@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -257,7 +258,8 @@ class Dense:
         ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere)
         batch = self._executor.given(values, ids, {step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
         try:
-            self._executor.prepare(batch)
+            with np.errstate(all="ignore") if any_numbers else contextlib.nullcontext():
+                self._executor.prepare(batch)
         except SampleError:
             if not any_numbers or not all(s.id in batch.setups for s in self._steps):
                 raise

@@ -35,12 +35,13 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     """Compiles the functions of values that a function calls into one program, fused like a pipeline.
 
     The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline definition, and
-    functions of this module, arithmetic and subscripts work on them. The results equal those of the same calls without `jit`.
+    functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of samples of a batch. The results equal
+    those of the same calls without `jit`: batches, and a `Tensor` of what is one value, such as a file, or a number drawn with one key.
 
     Args:
       function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with batches, lists of
-        arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries, and keys; Python values are static. Keys
-        can be passed to functions, and to `random.split` and `random.fold_in` of this module.
+        arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries, single files, and keys; Python values are
+        static. Keys can be passed to functions, and to `random.split` and `random.fold_in` of this module; arrays of keys have subscripts.
       enable_conditionals: whether `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
@@ -50,7 +51,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
       >>> @jd.jit
       ... def augment(jpegs, key):
       ...     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=(224, 224))
-      ...     return jd.crop_mirror_normalize(images, mirror=jd.random.coin_flip(key=key))
+      ...     return jd.crop_mirror_normalize(images, mirror=jd.random.coin_flip(key=key, batch_size=len(images)))
     """
     if function is None:
         return functools.partial(jit, enable_conditionals=enable_conditionals)
