@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,8 @@ from ._batch import Batch, Draw, Tensor
 class JaxTensor(Arithmetic):
     """A single sample that is an array of JAX: what functions give in place of a `Tensor` in a program that JAX traces.
 
-    It is a pytree of its array. Functions of `jax.numpy` accept it, and arithmetic has DALI's type rules.
+    It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules; operators of a JAX array take
+    it as one, but not where it was drawn with one key: an array ``[N, ...]`` is a batch then, too.
 
     Attributes:
       layout: a letter for each axis, e.g. "HWC"; "" if it is not known.
@@ -66,8 +68,10 @@ class JaxTensor(Arithmetic):
         """Returns the `jax.Array`."""
         return self._data
 
-    def __jax_array__(self) -> Any:
-        return self._data
+    def __getattr__(self, name: str) -> Any:
+        if name == "__jax_array__" and not (self._draw is Draw.ONE and _by_operator_of_jax()):
+            return self.jax
+        raise AttributeError(f"a JaxTensor has no attribute {name!r}", name=name, obj=self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self._data, dtype) if copy else np.asarray(self._data, dtype)
@@ -94,6 +98,14 @@ class JaxTensor(Arithmetic):
     @classmethod
     def tree_unflatten(cls, known: tuple[str, Draw], children: Any) -> JaxTensor:
         return cls(children[0], *known)
+
+
+def _by_operator_of_jax() -> bool:
+    """Whether an operator of a JAX array, the caller's caller, asks for the array that its other operand is."""
+    caller = sys._getframe(2)
+    name = caller.f_code.co_name
+    of_jax = caller.f_globals.get("__name__", "").partition(".")[0] == "jax"
+    return of_jax and (name.startswith("_operator_") or name == "deferring_binary_op")  # that of jax 0.9
 
 
 def single(batch: Batch, draw: Draw) -> Tensor | JaxTensor:

@@ -6,6 +6,7 @@ The operators and their arguments are those of the registry, so a new one needs 
 import copy
 import functools
 import inspect
+import operator
 import pathlib
 import pickle
 import re
@@ -420,6 +421,18 @@ def test_one_number_for_all(use, way):
     want = jd.jit(USES[use])(IMAGES, np.full(N, draw(KEY), np.float32), KEY)
     assert bits(WAYS[way](run)(IMAGES, KEY)) == bits(want)
     assert bits(WAYS[way](refused)(IMAGES[:1], KEY)) == bits(WAYS[way](run)(IMAGES[:1], KEY))  # one number is one for one sample
+
+
+@pytest.mark.parametrize("function", [operator.add, operator.truediv, operator.gt, operator.eq])
+def test_operators_of_arrays_of_jax(function):
+    """An array in `jax.jit` is a batch beside a drawn number, on both sides; beside one for all, it has JAX's operators."""
+    x = IMAGES.numpy()
+    for run in (lambda x, key: function(x, draw(key)), lambda x, key: function(draw(key), x)):
+        with pytest.raises(ValueError, match="is one value, drawn with one key, for a batch of 3 samples"):
+            jax.jit(run)(x, KEY)
+    got = jax.jit(lambda x, key: function(x.astype(jnp.float32), jd.random.broadcast(draw(key))))(x, KEY)
+    np.testing.assert_allclose(got, function(x.astype(np.float32), np.asarray(draw(KEY))), rtol=1e-6)
+    assert isinstance(jax.jit(lambda key: function(jnp.float32(3), draw(key)))(KEY), JaxTensor)
 
 
 def test_values_that_keep_being_drawn():
