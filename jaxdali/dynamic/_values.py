@@ -138,10 +138,10 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
         return x, False
     if isinstance(x, Tracer):
         return (Batch(x), False) if x.ndim else (Batch(x[None]), True)
-    if isinstance(x, (bool, int, float, np.generic, ScalarConstant)) or (isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0):
-        return None
     if isinstance(x, Tensor):
         return of_samples([x], x.layout), True
+    if isinstance(x, (bool, int, float, np.generic, ScalarConstant)) or (isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0):
+        return None
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single
 
