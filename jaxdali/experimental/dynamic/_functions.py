@@ -9,17 +9,19 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jax
 import numpy as np
 from jax.core import Tracer
 
+from ..._core.building import is_node
 from ..._core.names import did_you_mean
 from ..._core.tracebacks import boundary
 from ...dynamic._batch import Batch, Tensor
 from ...dynamic._engine import NeedsKey
 from . import random
 from ._contexts import Device
-from ._values import as_tensor, own
+from ._dtypes import DType, numpy_of
+from ._values import FILE, as_tensor, is_array, own, plain
+from ._values import Tensor as OwnTensor
 
 _OWN = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor")  # this module has its own, or none
 _STREAMS = "XLA manages streams: leave it out"
@@ -27,7 +29,8 @@ _INSTEAD = {
     **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
     "ThreadPool": "a process has one pool of threads, see set_num_threads",
     "optical_flow": "it needs NVIDIA's engine",
-    "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader",
+    "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader, or iterate over a reader in a node of torchdata",
+    "experimental.readers": "use readers.Video; for FITS, astropy in an ExternalSource",
 }
 
 _drawing: set[Callable[..., Any]] = set()  # functions that are known to draw random numbers
@@ -40,10 +43,9 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
     @boundary
     @functools.wraps(function)
     def called(*inputs: Any, **arguments: Any) -> Any:
-        if isinstance(device := arguments.get("device"), Device):
-            with device:  # refuses another device than the first
-                arguments["device"] = device.device_type
-        inputs = tuple(map(_sample, inputs))
+        inputs = tuple(map(_input, inputs))
+        batched = any(isinstance(x, Batch) for x in (*inputs, *arguments.values())) or arguments.get("batch_size") is not None
+        arguments = {n: _argument(x, batched) for n, x in arguments.items()}
         keyed = arguments.get("rng") is not None or arguments.get("key") is not None
         if not keyed and function in _drawing:
             arguments["rng"], keyed = random.get_default_rng(), True
@@ -58,11 +60,29 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _sample(x: Any) -> Any:
-    """An array is one sample, as in DALI; in `jaxdali.dynamic` it is a batch."""
-    if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (np.ndarray, jax.Array)) or hasattr(x, "__dlpack__")) or not x.ndim:
-        return x
-    return as_tensor(x)
+def _input(x: Any) -> Any:
+    """A positional input: what is no batch is one sample, lists of numbers or of arrays, too."""
+    if isinstance(x, (list, tuple)):
+        if x and (all(isinstance(e, FILE) for e in x) or any(is_node(e) or isinstance(e, Tracer) for e in x)):
+            return x  # files, whose lengths differ
+        return plain(as_tensor(x))
+    if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (bool, int, float)) or is_array(x)):
+        return plain(x)
+    return plain(as_tensor(x))
+
+
+def _argument(x: Any, batched: bool) -> Any:
+    """A named argument. Without a batch in the call, an array is one value, not one for each sample."""
+    if isinstance(x, Device):
+        with x:  # refuses another device than the first
+            return x.device_type
+    if isinstance(x, DType):
+        return numpy_of(x)
+    if isinstance(x, (list, tuple)):
+        return type(x)(e.item() if isinstance(e, OwnTensor) and not e.ndim else plain(e) for e in x) if type(x) in (list, tuple) else x
+    if not batched and is_array(x) and not isinstance(x, (np.generic, Tracer)):
+        return plain(as_tensor(x))
+    return plain(x)
 
 
 def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
@@ -78,9 +98,15 @@ def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
             part = f"{name}.{public}"
             made = sys.modules.get(part) or types.ModuleType(part, f"The functions of `{x.__name__}`, with DALI's defaults.")
             sys.modules[part] = made
-            vars(made).update(functions_of(x, part))
+            vars(made).update(functions_of(x, part), __getattr__=functools.partial(_refuse, part, public))
             found[public] = made
     return found
+
+
+def _refuse(module: str, path: str, name: str) -> Any:
+    if f"{path}.{name}" in _INSTEAD:
+        raise missing(__name__.rpartition(".")[0], f"{path}.{name}", ())
+    raise missing(module, name, vars(sys.modules[module]))
 
 
 def missing(module: str, name: str, there: Iterable[str]) -> AttributeError:
