@@ -134,6 +134,7 @@ def _known(array: Any) -> Any:
 
 def value_of(x: Any) -> tuple[Batch, bool] | None:
     """An input as a batch, and whether it is a single sample; None: it is a number, the same for all samples."""
+    x = getattr(x, "_sample", x)  # of a tensor of `jaxdali.experimental.dynamic`
     if isinstance(x, Batch):
         return x, False
     if isinstance(x, Tracer):
@@ -169,6 +170,7 @@ def _one_each(a: Argument, x: Sequence[Any]) -> bool:
 
 def argument_of(a: Argument, x: Any) -> Batch | None:
     """The values of an argument for each sample; None: it is one value for all."""
+    x = getattr(x, "_sample", x)
     if isinstance(x, Batch):
         return x
     if a.per_sample and is_column(x):

@@ -10,7 +10,9 @@ import numpy as np
 from jax.core import Tracer
 
 from ... import dynamic
+from ..._core.building import is_node
 from ..._core.expressions import Operators
+from ..._core.language import language
 from ..._core.tracebacks import boundaries, boundary
 from ...dynamic import _batch, _functions
 from ...fn._families.conversion import convert
@@ -23,6 +25,8 @@ _LAYOUT: Any = _batch.Batch.layout  # the slot
 
 def pointwise(function: str, *operands: Any) -> Any:
     """A pointwise function of batches, tensors, numbers, and what a tensor is made of; NotImplemented when an operand is none of them."""
+    if any(map(is_node, operands)):  # in a function of `jaxdali.dynamic.jit`
+        return language().pointwise(function, *(np.asarray(x) if isinstance(x, Tensor) else x for x in operands))
     return own(_functions.pointwise(function, *map(_operand, operands)))
 
 
@@ -411,47 +415,58 @@ def plain(x: Any) -> Any:
     return x._sample if isinstance(x, Tensor) else x
 
 
-def own(x: Any) -> Any:
-    """What a function of `jaxdali.dynamic` gave, as this module's classes. Several outputs are a tuple."""
-    x = tuple(x) if isinstance(x, list) else x
-    return jax.tree.map(_own, x, is_leaf=lambda e: isinstance(e, (_batch.Batch, _batch.Tensor)))
+def own(x: Any, single: bool = False) -> Any:
+    """What a function of `jaxdali.dynamic` gave, as this module's classes. Several outputs are a tuple.
 
+    Args:
+      single: whether a batch is one of one sample, which is wanted alone.
+    """
 
-def _own(x: Any) -> Any:
-    if isinstance(x, _batch.Batch):
-        return Batch.of(x)
-    return Tensor.of(x, x.layout) if isinstance(x, _batch.Tensor) else x
+    def leaf(e: Any) -> Any:
+        if isinstance(e, _batch.Batch):
+            return Tensor.of(e[0], e.layout) if single else Batch.of(e)
+        return Tensor.of(e, e.layout) if isinstance(e, _batch.Tensor) else e
+
+    return jax.tree.map(leaf, tuple(x) if isinstance(x, list) else x, is_leaf=lambda e: isinstance(e, (_batch.Batch, _batch.Tensor)))
 
 
 def is_array(x: Any) -> bool:
     """Whether it is an array of NumPy, JAX or another library, a NumPy scalar, or a tensor."""
-    return isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array)) or hasattr(x, "__dlpack__") or hasattr(x, "__array__")
+    if isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array)):
+        return True
+    return not is_node(x) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
 def _array(x: Any, dtype: np.dtype | None) -> np.ndarray:
     """A sample of a type. Arrays are rounded and saturated to it, as by `cast`; of Python's numbers it is made by NumPy's rules."""
+    if any(isinstance(e, _batch.Batch) for e in (x if isinstance(x, (list, tuple)) else [x])):
+        raise TypeError("a batch can't be a sample, or a part of one")
     if isinstance(x, FILE):
         x = np.frombuffer(x, np.uint8)
     if is_array(x) or hasattr(x, "__array_interface__"):
         array = np.asarray(dynamic.tensor(plain(x)))
         return array if dtype is None else convert(np, array, dtype)
-    if isinstance(x, (list, tuple)) and any(isinstance(e, _batch.Batch) for e in x):
-        raise TypeError("a list of batches is no tensor")
-    array = np.array(x) if dtype is None else np.array(x, dtype)
-    if dtype is None and (array.dtype in (np.int64, np.uint64) or (array.dtype == object and _all_integers(array))):
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        dtype = np.dtype(np.uint32 if low >= 0 and high > np.iinfo(np.int32).max else np.int32)
-        limits = np.iinfo(dtype)
-        if low < limits.min or high > limits.max:
-            raise OverflowError(f"{low if low < limits.min else high} does not fit into {dtype}: pass dtype, or an array of NumPy")
-        return array.astype(dtype)
-    if array.dtype.kind not in "biuf" and dtype is None:
+    try:
+        array = np.array(x, dtype)
+    except ValueError as e:
+        raise ValueError(f"a tensor is made of lists of one length, and of numbers: {e}") from None
+    if dtype is not None:
+        return array
+    if array.dtype in (np.int64, np.uint64) or (array.dtype == object and array.size and all(type(e) is int for e in array.flat)):
+        return _of_32_bits(array)
+    if array.dtype.kind not in "biuf":
         raise TypeError(f"a tensor is made of an array, of numbers or of a file's bytes, got {type(x).__name__}")
-    return array.astype(np.float32) if array.dtype == np.float64 and dtype is None else array
+    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _all_integers(array: np.ndarray) -> bool:
-    return array.size > 0 and all(type(e) is int for e in array.flat)
+def _of_32_bits(integers: np.ndarray) -> np.ndarray:
+    """Integers as int32; those that only uint32 holds as that."""
+    low, high = (int(integers.min()), int(integers.max())) if integers.size else (0, 0)
+    limits = np.iinfo(np.uint32 if low >= 0 and high > np.iinfo(np.int32).max else np.int32)
+    if low < limits.min or high > limits.max:
+        wrong = low if low < limits.min else high
+        raise OverflowError(f"{wrong} does not fit into {limits.dtype}: pass dtype, or an array of NumPy")
+    return integers.astype(limits.dtype)
 
 
 def _tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, copy: bool) -> Tensor:
@@ -504,13 +519,13 @@ def _batch_of(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: b
         found = plain(tensors)
         if element is not None and element != found.dtype:
             found = dynamic.cast(found, dtype=element)
-        return _placed(dynamic.batch(found, layout or None), device)
+        return _placed(dynamic.batch(found, layout), device)
     if isinstance(tensors, (jax.Array, *FILE)) and element is None:
-        return _placed(dynamic.batch(tensors, layout or None), device)
+        return _placed(dynamic.batch(tensors, layout), device)
     if is_array(tensors):
         inherited = (tensors.layout or "")[1:] if isinstance(tensors, (_batch.Tensor, Tensor)) else ""
         array = _array(tensors, element)
-        return _placed(dynamic.batch(np.array(array) if copy else array, layout or inherited), device)
+        return _placed(dynamic.batch(np.array(array) if copy else array, inherited if layout is None else layout), device)
     if not isinstance(tensors, Iterable) or isinstance(tensors, str) or hasattr(tensors, "__array_interface__"):
         raise TypeError(f"a batch is made of a list of samples, an array or a batch, got {type(tensors).__name__}")
     samples: list[np.ndarray] = []
@@ -520,10 +535,10 @@ def _batch_of(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: b
             raise TypeError(f"sample {i} is None")
         samples.append(_array(x, element))
         element = samples[0].dtype
-        here = (x.layout or "") if isinstance(x, (_batch.Tensor, Tensor)) and not layout else known
-        if here != known and i and here:
+        here = x.layout if layout is None and isinstance(x, (_batch.Tensor, Tensor)) else None
+        if known and here and here != known:
             raise ValueError(f"the samples of a batch must have one layout, got {known!r} and {here!r}")
-        known = here or known
+        known = known or here or ""
     if element is None:
         raise ValueError("a batch without samples needs a dtype")
     return _placed(dynamic.batch(samples or np.empty(0, element), known), device)
