@@ -144,9 +144,9 @@ def atanh(input: Any) -> DataNode:
     return _pointwise("atanh", input)
 
 
-def atan2(y: Any, x: Any) -> DataNode:
-    """The angle of the point (x, y), in radians; floating point."""
-    return _pointwise("atan2", y, x)
+def atan2(x: Any, y: Any) -> DataNode:
+    """The angle whose tangent is ``x / y``, in the quadrant of the point (y, x), in radians; floating point."""
+    return _pointwise("atan2", x, y)
 
 
 def pow(base: Any, exponent: Any) -> DataNode:

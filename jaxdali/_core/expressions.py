@@ -12,17 +12,15 @@ from .tracebacks import boundaries
 
 def evaluated(function: str, *operands: Any) -> Any:
     """Applies a pointwise function. Its operands decide how; NotImplemented if one can't be an operand."""
-    first = next(x for x in operands if isinstance(x, Arithmetic))
+    first = next(x for x in operands if isinstance(x, Operators))
     return first._pointwise(function, *operands)
 
 
 @boundaries
-class Arithmetic:
+class Operators:
     """Python's operators, with DALI's type rules; see `jaxdali.fn._tensor.arithmetic`."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy leaves `array * node` to this class
-    __hash__ = object.__hash__  # by identity: == makes a node
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:
@@ -130,6 +128,14 @@ class Arithmetic:
 
     def __ge__(self, other: Any) -> Self:
         return evaluated("ge", self, other)
+
+
+class Arithmetic(Operators):
+    """The operators of what is no array."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy leaves `array * node` to this class
+    __hash__ = object.__hash__  # by identity: == makes a node
 
 
 @boundaries

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from .._core.expressions import Arithmetic
+from .._core.expressions import Arithmetic, Operators
 from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
 from .._core.ragged import roomy as _roomy
 from .._core.tracebacks import boundaries
@@ -55,24 +57,39 @@ class Draw(enum.IntEnum):
     ONE = 2  # it was drawn with one key, so it may not serve a batch of several samples
 
 
-class Tensor(np.ndarray):
+# The ufuncs that are operators of Python, by the names of DALI's functions.
+_UFUNCS: dict[str, np.ufunc] = {
+    **{name: getattr(np, name) for name in ("add", "abs")},
+    **{"minus": np.negative, "plus": np.positive, "sub": np.subtract, "mul": np.multiply, "fdiv": np.true_divide, "div": np.floor_divide},
+    **{"mod": np.remainder, "pow": np.power, "shl": np.left_shift, "shr": np.right_shift, "bitnot": np.invert},
+    **{"bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor, "eq": np.equal, "ne": np.not_equal},
+    **{"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal},
+}
+_FUNCTIONS = {ufunc: function for function, ufunc in _UFUNCS.items()}
+
+_local = threading.local()  # `by_numpy`: whether a function of NumPy runs, whose operators are NumPy's
+
+
+@boundaries
+class Tensor(Operators, np.ndarray):
     """A single sample: a NumPy array that functions treat as one sample instead of a batch. Make one with `tensor`.
 
+    Arithmetic and comparisons follow DALI's type rules, as those of a `Batch` do: ``uint8 * 2`` is int32. This holds for ``+=`` as well, which
+    makes a new tensor, and with an array or a NumPy scalar on the left. NumPy's functions and methods are as they are for any array.
+
     Attributes:
-      layout: a letter for each axis, e.g. "HWC"; "" if it is not known. Arrays made from it keep it if they have as many axes.
+      layout: a letter for each axis, e.g. "HWC"; "" if it is not known. A subscript keeps the letters of the axes that are left. Other
+        arrays made from a tensor keep its layout if they have as many axes.
     """
 
     layout: str = ""
     _draw: Draw = Draw.NONE
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a tensor
 
     def __array_finalize__(self, other: Any):
         layout = getattr(other, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
         self._draw = getattr(other, "_draw", Draw.NONE)
-
-    def __getitem__(self, key: Any) -> Any:
-        found = super().__getitem__(key)
-        return Tensor.of(found, draw=self._draw) if self._draw and isinstance(found, np.generic) else found
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self))) if self._draw else super().__iter__()
@@ -85,8 +102,48 @@ class Tensor(np.ndarray):
         return _of_jax(np.asarray(self))
 
     @staticmethod
-    def _pointwise(function: str, *operands: Any) -> Any:  # for `jaxdali.math`
+    def _pointwise(function: str, *operands: Any) -> Any:  # for `jaxdali.math`, too
+        if getattr(_local, "by_numpy", False):
+            return _UFUNCS[function](*operands)
         return _known().pointwise(function, *operands)
+
+    def __array_function__(self, function: Any, types: Any, positional: Any, named: Any) -> Any:
+        before, _local.by_numpy = getattr(_local, "by_numpy", False), True
+        try:
+            return super().__array_function__(function, types, positional, named)
+        finally:
+            _local.by_numpy = before
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
+        if method == "__call__" and ufunc in _FUNCTIONS and isinstance(inputs[0], np.generic) and out is None and not named:
+            return self._pointwise(_FUNCTIONS[ufunc], *inputs)  # the operator of a NumPy scalar ends here
+        if out is not None:
+            named["out"] = tuple(map(_plain, out))
+        results = getattr(ufunc, method)(*map(_plain, inputs), **{n: _plain(x) for n, x in named.items()})
+        if out is not None:
+            return out[0] if len(out) == 1 else out
+        draw = draw_of(inputs)
+        return tuple(self._like(x, draw) for x in results) if isinstance(results, tuple) else self._like(results, draw)
+
+    def _like(self, array: Any, draw: Draw) -> Any:
+        """An array as a tensor, with this layout if it has as many axes."""
+        return array if array is None else Tensor.of(array, self.layout if len(self.layout) == np.ndim(array) else "", draw)
+
+    def __divmod__(self, other: Any) -> Any:
+        return NotImplemented  # NumPy's would not fit the other operators
+
+    __rdivmod__ = __divmod__
+
+    def __getitem__(self, key: Any) -> Any:
+        part = super().__getitem__(key)
+        if isinstance(part, Tensor):
+            part.layout = layout_of_part(self.layout, self.ndim, key)
+        return Tensor.of(part, draw=self._draw) if self._draw and isinstance(part, np.generic) else part
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__jax_array__" and self._draw is Draw.ONE and by_operator_of_jax():
+            return lambda: NotImplemented  # so that `array * tensor` is left to this class
+        raise AttributeError(f"a Tensor has no attribute {name!r}", name=name, obj=self)
 
     # NumPy's functions, such as moveaxis, end in these: a layout whose axes have other places would be wrong.
 
@@ -115,6 +172,42 @@ class Tensor(np.ndarray):
         made = np.asarray(array).view(Tensor)
         made.layout, made._draw = layout, draw
         return made
+
+
+# ``t += 1`` is ``t = t + 1``: NumPy's would write DALI's type into a buffer of another.
+for _name in "add sub mul truediv floordiv mod pow lshift rshift and or xor".split():
+    setattr(Tensor, f"__i{_name}__", getattr(Operators, f"__{_name}__"))
+
+
+def draw_of(values: Sequence[Any]) -> Draw:
+    """Of what is made of these."""
+    return max((x._draw for x in values if isinstance(x, Tensor)), default=Draw.NONE)
+
+
+def _plain(x: Any) -> Any:
+    return x.view(np.ndarray) if isinstance(x, Tensor) else x
+
+
+def layout_of_part(layout: str, ndim: int, key: Any) -> str:
+    """The letters of the axes that a subscript leaves; "" if it makes other axes."""
+    keys = key if isinstance(key, tuple) else (key,)
+    dropped = [isinstance(k, (int, np.integer)) or (isinstance(k, np.ndarray) and not k.ndim and k.dtype.kind in "iu") for k in keys]
+    if not all(d or k is Ellipsis or isinstance(k, _SLICE) for d, k in zip(dropped, keys, strict=True)) or any(
+        isinstance(k, bool) for k in keys
+    ):
+        return ""
+    gap = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
+    left, right = dropped[:gap], dropped[gap + 1 :]
+    dropped = [*left, *[False] * (ndim - len(left) - len(right)), *right]
+    return "".join(letter for letter, d in zip(layout, dropped, strict=False) if not d)
+
+
+def by_operator_of_jax() -> bool:
+    """Whether an operator of a JAX array, the caller's caller, asks for the array that its other operand is."""
+    caller = sys._getframe(2)
+    name = caller.f_code.co_name
+    of_jax = caller.f_globals.get("__name__", "").partition(".")[0] == "jax"
+    return of_jax and (name.startswith("_operator_") or name == "deferring_binary_op")  # that of jax 0.9
 
 
 class Slices:

@@ -25,16 +25,19 @@ from .._core.kinds import device_named
 from .._core.language import language
 from .._core.names import did_you_mean, members
 from .._core.tracebacks import boundary
+from .._core.values import Spec
 from .._program.sharding import device_of
 from ..fn._decode import registered
+from ..fn._tensor.arithmetic import Pointwise
+from ..fn._tensor.constant import narrowed
 from ..types import ScalarConstant
 from . import _keys, _threads
-from ._batch import Batch, Draw, Tensor, set_operations
+from ._batch import Batch, Draw, Tensor, draw_of, set_operations
 from ._dense import Dense, NotDense
 from ._engine import DynamicDataNode, Engine, OtherFirsts, SizeAsked, Trace, current_trace
 from ._lowered import in_program, mapped
 from ._singles import JaxTensor, for_several, is_drawn
-from ._values import argument_of, value_of
+from ._values import argument_of, tensor, value_of
 
 _LEFT_OUT = ("external_source", "inputs", "readers", "_conditional")  # they have data of their own
 _OWN = ("key", "rng", "batch_size")
@@ -323,11 +326,20 @@ def frozen(x: Any) -> Any:
 
 
 def pointwise(function: str, *operands: Any) -> Any:
-    """A pointwise function of batches; NotImplemented when an operand is none."""
+    """A pointwise function of batches and tensors; NotImplemented when an operand is none."""
     kinds = Batch, JaxTensor, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
     if not all(isinstance(x, kinds) for x in operands):
         return NotImplemented
-    return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
+    draw = draw_of(operands)
+    arrays = (x for x in operands if isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor))
+    batched = draw is Draw.ONE and any(x.ndim for x in arrays)  # beside a drawn number an array is a batch, which refuses it
+    if batched or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
+        return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
+    samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
+    arrays = [np.asarray(x) for x in samples]
+    step = Pointwise(function=function, operands=tuple(range(len(arrays))))
+    (spec,) = step.infer(*(Spec(x.dtype, x.ndim, x.shape, x.layout) for x in samples))
+    return Tensor.of(step.element(np, *arrays), spec.layout, draw)
 
 
 def subscript(batch: Batch, key: Any) -> Batch:

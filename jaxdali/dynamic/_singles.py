@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from .._core.building import user_line
 from .._core.errors import ArgumentError
 from .._core.expressions import Arithmetic
 from .._core.tracebacks import boundaries
-from ._batch import Batch, Draw, Tensor
+from ._batch import Batch, Draw, Tensor, by_operator_of_jax
 
 
 @jax.tree_util.register_pytree_node_class
@@ -69,7 +68,7 @@ class JaxTensor(Arithmetic):
         return self._data
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__jax_array__" and not (self._draw is Draw.ONE and _by_operator_of_jax()):
+        if name == "__jax_array__" and not (self._draw is Draw.ONE and by_operator_of_jax()):
             return self.jax
         raise AttributeError(f"a JaxTensor has no attribute {name!r}", name=name, obj=self)
 
@@ -98,14 +97,6 @@ class JaxTensor(Arithmetic):
     @classmethod
     def tree_unflatten(cls, known: tuple[str, Draw], children: Any) -> JaxTensor:
         return cls(children[0], *known)
-
-
-def _by_operator_of_jax() -> bool:
-    """Whether an operator of a JAX array, the caller's caller, asks for the array that its other operand is."""
-    caller = sys._getframe(2)
-    name = caller.f_code.co_name
-    of_jax = caller.f_globals.get("__name__", "").partition(".")[0] == "jax"
-    return of_jax and (name.startswith("_operator_") or name == "deferring_binary_op")  # that of jax 0.9
 
 
 def single(batch: Batch, draw: Draw) -> Tensor | JaxTensor:

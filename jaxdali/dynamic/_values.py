@@ -138,16 +138,17 @@ def _known(array: Any) -> Any:
 
 def value_of(x: Any) -> tuple[Batch, bool] | None:
     """An input as a batch, and whether it is a single sample; None: it is a number, the same for all samples."""
+    x = getattr(x, "_sample", x)  # of a tensor of `jaxdali.experimental.dynamic`
     if isinstance(x, Batch):
         return x, False
     if is_drawn(x):
         return _alone(x), True
     if isinstance(x, Tracer):
         return (Batch(x), False) if x.ndim else (Batch(x[None]), True)
-    if isinstance(x, (bool, int, float, np.generic, ScalarConstant)) or (isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0):
-        return None
     if isinstance(x, Tensor):
         return of_samples([x], x.layout), True
+    if isinstance(x, (bool, int, float, np.generic, ScalarConstant)) or (isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0):
+        return None
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single
 
@@ -182,6 +183,7 @@ def _one_each(a: Argument, x: Sequence[Any]) -> bool:
 
 def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
     """The values of an argument for each sample, and whether it is a single value; None: it is one value for all, known by now."""
+    x = getattr(x, "_sample", x)
     if a.per_sample and is_drawn(x):
         return _alone(x), True
     if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples

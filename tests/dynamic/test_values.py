@@ -78,7 +78,9 @@ def test_lists_keep_the_layout_of_their_tensors():
         (lambda x: x.swapaxes(0, -1), "CWH"),
         (lambda x: x.transpose((1, -1, 0)), "WCH"),
         (lambda x: x[::2], "HWC"),
-        (lambda x: x[0].transpose(), ""),
+        (lambda x: x[0].transpose(), "CW"),
+        (lambda x: x[..., 0], "HW"),
+        (lambda x: x[:, 0, None], ""),
     ],
 )
 def test_a_layout_goes_with_its_axes(moved, layout):

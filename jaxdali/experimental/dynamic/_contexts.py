@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -18,24 +18,28 @@ _local = threading.local()
 
 
 class Device:
-    """A device by DALI's names: "cpu", "gpu" or "gpu:1". "gpu", or "tpu", is the accelerator that JAX has, or JAX's CPU device.
+    """A device by DALI's names: "cpu", "gpu" or "gpu:1". "gpu", or "tpu" or "cuda", is the accelerator that JAX has, or JAX's CPU device.
 
     Args:
       name: the kind, with a number behind a colon.
-      device_id: the number, where the name has none.
+      device_id: the number, where the name has none; None for the CPU.
 
     Raises:
       ValueError: there is no such device.
     """
 
+    CPU: ClassVar[Device]
+
     def __init__(self, name: str, device_id: int | None = None):
         kind, _, number = str(name).partition(":")
-        kind = device_named(kind)
+        kind = "gpu" if kind == "cuda" else device_named(kind)
         if kind not in ("cpu", "gpu") or (number and (not number.isdigit() or device_id is not None)):
             raise ValueError(f'a device is "cpu", "gpu" or "gpu:0", got {name!r}{"" if device_id is None else f" and {device_id}"}')
+        if kind == "cpu" and (number or device_id is not None):
+            raise ValueError(f"the CPU has no number, got {name!r}{'' if device_id is None else f' and {device_id}'}")
         self.device_type = kind
-        self.device_id = int(number) if number else device_id or 0
-        if kind == "gpu" and self.device_id >= len(jax.local_devices()):
+        self.device_id = None if kind == "cpu" else int(number) if number else device_id or 0
+        if self.device_id is not None and not 0 <= self.device_id < len(jax.local_devices()):
             raise ValueError(f"{self}: JAX has {len(jax.local_devices())} local device(s) here, numbered from 0")
 
     def __eq__(self, other: object) -> bool:
@@ -45,10 +49,36 @@ class Device:
         return hash((self.device_type, self.device_id))
 
     def __str__(self) -> str:
-        return self.device_type if self.device_type == "cpu" else f"{self.device_type}:{self.device_id}"
+        return self.device_type if self.device_id is None else f"{self.device_type}:{self.device_id}"
 
     def __repr__(self) -> str:
-        return f"Device({str(self)!r})"
+        number = "" if self.device_id is None else f", device_id={self.device_id}"
+        return f"Device(device_type={self.device_type!r}{number})"
+
+    @staticmethod
+    def current() -> Device:
+        """The device of the innermost block of this thread; outside of all, the accelerator that JAX has, or the CPU."""
+        blocks = _local.__dict__.get("devices")
+        return blocks[-1] if blocks else Device("cpu" if jax.default_backend() == "cpu" else "gpu")
+
+    @staticmethod
+    def default_device_id(device_type: str) -> int | None:
+        """The number of the device that a kind without a number is."""
+        return Device(device_type).device_id
+
+    @staticmethod
+    def type_from_dlpack(dev_type: Any) -> str:
+        """The kind of a device by its number in DLPack."""
+        if int(dev_type) not in (1, 2):
+            raise ValueError(f"devices of DLPack are 1 (CPU) and 2 (CUDA), got {dev_type}")
+        return "cpu" if int(dev_type) == 1 else "gpu"
+
+    @staticmethod
+    def from_dlpack(dlpack_device: Any) -> Device:
+        """Where an array with DLPack is."""
+        kind, number = dlpack_device.__dlpack_device__()
+        kind = Device.type_from_dlpack(kind)
+        return Device(kind, None if kind == "cpu" else int(number))
 
     def __enter__(self) -> Device:
         """Functions run where their inputs are, and read files to the first device; a block for another one is a ValueError."""
@@ -57,10 +87,11 @@ class Device:
                 f"{self}: functions run on the device of their inputs, so a block can't choose it: "
                 f"move the inputs with to_device({str(self)!r})"
             )
+        _local.__dict__.setdefault("devices", []).append(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        pass
+        _local.devices.pop()
 
     @staticmethod
     def of(device: jax.Device) -> Device:
@@ -71,12 +102,29 @@ class Device:
     @property
     def of_jax(self) -> jax.Device:
         """JAX's name for it."""
-        return jax.local_devices(backend="cpu")[0] if self.device_type == "cpu" else jax.local_devices()[self.device_id]
+        return jax.local_devices(backend="cpu")[0] if self.device_id is None else jax.local_devices()[self.device_id]
 
 
-def device(obj: Any, id: int | None = None) -> Device:
-    """A `Device` by its name; itself if it is one."""
-    return obj if isinstance(obj, Device) else Device(obj, id)
+Device.CPU = Device.__new__(Device)  # JAX need not run for it
+Device.CPU.device_type, Device.CPU.device_id = "cpu", None
+
+
+def device(obj: Any, id: int | None = None) -> Any:
+    """A `Device` by its name or by PyTorch's device; itself if it is one; None for None.
+
+    Raises:
+      ValueError: there is no such device, or `id` is given for what has a number.
+      TypeError: `obj` is none of these.
+    """
+    if obj is None or isinstance(obj, str):
+        return None if obj is None else Device(obj, id)
+    if id is not None:
+        raise ValueError(f"id is for names of devices, got {obj!r}")
+    if isinstance(obj, Device):
+        return obj
+    if type(obj).__module__ == "torch" and type(obj).__name__ == "device":
+        return Device(obj.type, obj.index)
+    raise TypeError(f"a device is given by its name, got {type(obj).__name__}")
 
 
 def device_of(x: Any) -> jax.Device:
@@ -84,7 +132,27 @@ def device_of(x: Any) -> jax.Device:
     return x if isinstance(x, jax.Device) else device(x).of_jax
 
 
-class Stream:
+_STREAMS = "XLA manages streams"
+_NOT_HERE = {  # of DALI's objects, and what holds here
+    **{f"Stream.{name}": _STREAMS for name in ("create_new", "device_id", "handle")},
+    "EvalContext.cuda_stream": _STREAMS,
+    "EvalContext.thread_pool": "a process has one pool of threads, see set_num_threads",
+    **dict.fromkeys(
+        ("EvalContext.cache_results", "EvalContext.cached_results"), "functions are run when they are called: keep the results"
+    ),
+}
+
+
+class _Refusing:
+    """Says what to do without a member that DALI's class has."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = f"{type(self).__name__}.{name}"
+        why = f" of DALI is not in jaxdali: {_NOT_HERE[member]}" if member in _NOT_HERE else " does not exist"
+        raise AttributeError(f"{member}{why}", name=name, obj=self)
+
+
+class Stream(_Refusing):
     """What has been dispatched to the local devices. JAX orders it, so that it can only be waited for."""
 
     def synchronize(self) -> None:
@@ -121,7 +189,7 @@ class EvalMode(enum.Enum):
         return modes[-1] if modes else EvalMode.eager
 
 
-class EvalContext:
+class EvalContext(_Refusing):
     """Runs functions by another number of native threads: ``with EvalContext(num_threads=8):``.
 
     Args:

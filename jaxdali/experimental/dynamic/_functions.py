@@ -9,17 +9,22 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jax
 import numpy as np
 from jax.core import Tracer
 
+from ..._core.arguments import declared
+from ..._core.building import is_node, user_line
+from ..._core.declaration import Argument
 from ..._core.names import did_you_mean
 from ..._core.tracebacks import boundary
 from ...dynamic._batch import Batch, Tensor
-from ...dynamic._engine import NeedsKey
+from ...dynamic._engine import NeedsKey, current_trace
+from ...dynamic._values import batch, is_column
 from . import random
 from ._contexts import Device
-from ._values import as_tensor, own
+from ._dtypes import DType, numpy_of
+from ._values import FILE, as_tensor, is_array, own, plain
+from ._values import Tensor as OwnTensor
 
 _OWN = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor")  # this module has its own, or none
 _STREAMS = "XLA manages streams: leave it out"
@@ -27,42 +32,94 @@ _INSTEAD = {
     **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
     "ThreadPool": "a process has one pool of threads, see set_num_threads",
     "optical_flow": "it needs NVIDIA's engine",
-    "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader",
+    "pytorch": "call functions in the collate_fn of a torch.utils.data.DataLoader, or iterate over a reader in a node of torchdata",
+    "experimental.readers": "use readers.Video; for FITS, astropy in an ExternalSource",
 }
 
 _drawing: set[Callable[..., Any]] = set()  # functions that are known to draw random numbers
 
 
 def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes ``rng=`` from the default generator, and `Device`s."""
+    """A function that takes ``rng=`` from the default generator, DALI's classes, and what DALI makes tensors of."""
+    operator = ".".join((*function.__module__.split(".")[2:], function.__name__))
 
     @boundary
     @boundary
     @functools.wraps(function)
     def called(*inputs: Any, **arguments: Any) -> Any:
-        if isinstance(device := arguments.get("device"), Device):
-            with device:  # refuses another device than the first
-                arguments["device"] = device.device_type
-        inputs = tuple(map(_sample, inputs))
+        try:
+            inputs = tuple(map(_input, inputs))
+        except (TypeError, ValueError, OverflowError) as e:
+            raise type(e)(f"{operator}: {e} (called at {user_line()})") from None
+        values = (*inputs, *arguments.values())
+        sizes = [len(x) for x in values if isinstance(x, Batch)]
+        N = arguments.get("batch_size") or (sizes[0] if sizes else None)
+        known = declared[operator]() if operator in declared else {}
+        single = False
+        if current_trace() is None and not any(map(_is_traced, values)):
+            single = N is None and any(isinstance(x, OwnTensor) for x in arguments.values())
+            arguments = {n: _computed(known.get(n), x, N or 1) for n, x in arguments.items()}
+        arguments = {n: _argument(known.get(n), x, N) for n, x in arguments.items()}
         keyed = arguments.get("rng") is not None or arguments.get("key") is not None
         if not keyed and function in _drawing:
             arguments["rng"], keyed = random.get_default_rng(), True
         try:
-            return own(function(*inputs, **arguments))
+            return own(function(*inputs, **arguments), single)
         except NeedsKey:
             if keyed:
                 raise
         _drawing.add(function)
-        return own(function(*inputs, **{**arguments, "rng": random.get_default_rng()}))
+        return own(function(*inputs, **{**arguments, "rng": random.get_default_rng()}), single)
 
     return called
 
 
-def _sample(x: Any) -> Any:
-    """An array is one sample, as in DALI; in `jaxdali.dynamic` it is a batch."""
-    if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (np.ndarray, jax.Array)) or hasattr(x, "__dlpack__")) or not x.ndim:
+def _input(x: Any) -> Any:
+    """A positional input: what is no batch is one sample, lists of numbers or of arrays, too."""
+    if isinstance(x, (list, tuple)):
+        if any(is_node(e) or isinstance(e, Tracer) for e in x):
+            return x
+        files = bool(x) and all(isinstance(e, FILE) for e in x)  # their lengths differ
+        return batch(x) if files else plain(as_tensor(x))
+    if is_column(x):
+        return batch(x)
+    if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (bool, int, float)) or is_array(x)):
+        return plain(x)
+    return plain(as_tensor(x))
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x._data if isinstance(x, Batch) else x, Tracer)
+
+
+def _computed(a: Argument | None, x: Any, N: int) -> Any:
+    """A named argument that is a tensor, as a value of each of N samples: what is compiled for a number would serve once."""
+    if a is None or a.is_input or not a.per_sample or not isinstance(x, OwnTensor):
         return x
-    return as_tensor(x)
+    return batch(np.broadcast_to(np.asarray(x), (N, *x.shape)), x.layout)
+
+
+def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
+    """A named argument.
+
+    Args:
+      a: what is known of it.
+      N: samples of the call; None: there is one, which is no batch.
+    """
+    if isinstance(x, Device):
+        with x:  # refuses another device than the first
+            return x.device_type
+    if isinstance(x, DType):
+        return numpy_of(x)
+    if a is not None and a.is_input:
+        return _input(x)
+    if type(x) in (list, tuple):
+        return type(x)(e.item() if isinstance(e, OwnTensor) and not e.ndim else plain(e) for e in x)
+    if a is None or not is_array(x) or isinstance(x, (Batch, np.generic, Tracer)):
+        return plain(x)
+    # An array is one value, but where DALI refuses it and it can be one for each sample.
+    each = N is not None and (np.ndim(x) == 1 if not a.many else np.ndim(x) > 1 and np.shape(x)[-1] in a.lengths)
+    return plain(x if each else as_tensor(x))
 
 
 def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
@@ -78,9 +135,15 @@ def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
             part = f"{name}.{public}"
             made = sys.modules.get(part) or types.ModuleType(part, f"The functions of `{x.__name__}`, with DALI's defaults.")
             sys.modules[part] = made
-            vars(made).update(functions_of(x, part))
+            vars(made).update(functions_of(x, part), __getattr__=functools.partial(_refuse, part, public))
             found[public] = made
     return found
+
+
+def _refuse(module: str, path: str, name: str) -> Any:
+    if f"{path}.{name}" in _INSTEAD:
+        raise missing(__name__.rpartition(".")[0], f"{path}.{name}", ())
+    raise missing(module, name, vars(sys.modules[module]))
 
 
 def missing(module: str, name: str, there: Iterable[str]) -> AttributeError:

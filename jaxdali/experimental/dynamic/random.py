@@ -8,6 +8,9 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any
 
+import jax
+import numpy as np
+
 from ... import dynamic as _dynamic
 
 _local = threading.local()
@@ -22,14 +25,24 @@ class RNG(_dynamic.random.RNG):
     """
 
     def __init__(self, seed: int | None = None, state: Any = None):
+        if seed is not None and state is not None:
+            raise ValueError("RNG takes a seed or a state, got both")
         super().__init__(secrets.randbits(31) if seed is None else seed)
         if state is not None:
             self.set_state(state)
 
+    def __call__(self) -> int:
+        """The next number of 32 bits."""
+        return int(jax.random.bits(self.key(), (), np.uint32))
+
     @property
     def seed(self) -> int:
-        """As it was given, or drawn."""
+        """As it was given, or drawn. If it is set, the generator begins anew."""
         return self._seed
+
+    @seed.setter
+    def seed(self, seed: int):
+        self.set_state(json.dumps({"seed": seed, "taken": 0}))
 
     def clone(self) -> RNG:
         """Another one that gives the same keys from here on."""
