@@ -327,6 +327,10 @@ def pointwise(function: str, *operands: Any) -> Any:
     kinds = Batch, JaxTensor, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
     if not all(isinstance(x, kinds) for x in operands):
         return NotImplemented
+    axes = max((x.ndim for x in operands if isinstance(x, JaxTensor)), default=0)
+    if axes:  # beside such a sample an array with as many axes is one, too
+        arrays = [isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor) and 0 < x.ndim <= axes for x in operands]
+        operands = tuple(JaxTensor(x) if array else x for x, array in zip(operands, arrays, strict=True))
     return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
 
 

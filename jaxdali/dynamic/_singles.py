@@ -23,7 +23,7 @@ class JaxTensor(Arithmetic):
     """A single sample that is an array of JAX: what functions give in place of a `Tensor` in a program that JAX traces.
 
     It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules; operators of a JAX array take
-    it as one, but not where it was drawn with one key: an array ``[N, ...]`` is a batch then, too.
+    it as one, unless it was drawn with one key and the array is ``[N, ...]``, a batch beside it.
 
     Attributes:
       layout: a letter for each axis, e.g. "HWC"; "" if it is not known.
@@ -69,7 +69,7 @@ class JaxTensor(Arithmetic):
         return self._data
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__jax_array__" and not (self._draw is Draw.ONE and _by_operator_of_jax()):
+        if name == "__jax_array__" and not (self._draw is Draw.ONE and _left_by_jax(self.ndim)):
             return self.jax
         raise AttributeError(f"a JaxTensor has no attribute {name!r}", name=name, obj=self)
 
@@ -100,12 +100,15 @@ class JaxTensor(Arithmetic):
         return cls(children[0], *known)
 
 
-def _by_operator_of_jax() -> bool:
-    """Whether an operator of a JAX array, the caller's caller, asks for the array that its other operand is."""
+def _left_by_jax(ndim: int) -> bool:
+    """Whether the caller's caller is an operator of a JAX array, which leaves the operation to a drawn value with `ndim` axes: the array
+    is a batch beside the value, or a number."""
     caller = sys._getframe(2)
     name = caller.f_code.co_name
-    of_jax = caller.f_globals.get("__name__", "").partition(".")[0] == "jax"
-    return of_jax and (name.startswith("_operator_") or name == "deferring_binary_op")  # that of jax 0.9
+    if not name.startswith("_operator_") and name != "deferring_binary_op":  # that of jax 0.9
+        return False
+    array = caller.f_locals.get("self")
+    return isinstance(array, jax.Array) and not 0 < array.ndim <= ndim
 
 
 def single(batch: Batch, draw: Draw) -> Tensor | JaxTensor:
