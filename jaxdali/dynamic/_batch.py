@@ -141,7 +141,7 @@ class Tensor(Operators, np.ndarray):
         return Tensor.of(part, draw=self._draw) if self._draw and isinstance(part, np.generic) else part
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__jax_array__" and self._draw is Draw.ONE and by_operator_of_jax():
+        if name == "__jax_array__" and self._draw is Draw.ONE and left_by_jax(self.ndim):
             return lambda: NotImplemented  # so that `array * tensor` is left to this class
         raise AttributeError(f"a Tensor has no attribute {name!r}", name=name, obj=self)
 
@@ -202,12 +202,15 @@ def layout_of_part(layout: str, ndim: int, key: Any) -> str:
     return "".join(letter for letter, d in zip(layout, dropped, strict=False) if not d)
 
 
-def by_operator_of_jax() -> bool:
-    """Whether an operator of a JAX array, the caller's caller, asks for the array that its other operand is."""
+def left_by_jax(ndim: int) -> bool:
+    """Whether the caller's caller is an operator of a JAX array, which leaves the operation to a drawn value with `ndim` axes: the array
+    is a batch beside the value, or a number."""
     caller = sys._getframe(2)
     name = caller.f_code.co_name
-    of_jax = caller.f_globals.get("__name__", "").partition(".")[0] == "jax"
-    return of_jax and (name.startswith("_operator_") or name == "deferring_binary_op")  # that of jax 0.9
+    if not name.startswith("_operator_") and name != "deferring_binary_op":  # that of jax 0.9
+        return False
+    array = caller.f_locals.get("self")
+    return isinstance(array, jax.Array) and not 0 < array.ndim <= ndim
 
 
 class Slices:

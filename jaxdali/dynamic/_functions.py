@@ -330,10 +330,13 @@ def pointwise(function: str, *operands: Any) -> Any:
     kinds = Batch, JaxTensor, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
     if not all(isinstance(x, kinds) for x in operands):
         return NotImplemented
-    draw = draw_of(operands)
-    arrays = (x for x in operands if isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor))
-    batched = draw is Draw.ONE and any(x.ndim for x in arrays)  # beside a drawn number an array is a batch, which refuses it
-    if batched or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
+    draw, axes = draw_of(operands), max((x.ndim for x in operands if isinstance(x, (Tensor, JaxTensor))), default=0)
+    plain = [isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor) for x in operands]
+    if axes and any(isinstance(x, JaxTensor) for x in operands):  # beside a sample an array with as many axes is one, too
+        operands = tuple(JaxTensor(x) if array and 0 < x.ndim <= axes else x for x, array in zip(operands, plain, strict=True))
+    # Beside a drawn value an array with more axes is a batch, which refuses it.
+    refuses = draw is Draw.ONE and any(array and x.ndim > axes for x, array in zip(operands, plain, strict=True))
+    if refuses or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
         return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
     samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
     arrays = [np.asarray(x) for x in samples]

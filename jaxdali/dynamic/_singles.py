@@ -13,7 +13,7 @@ from .._core.building import user_line
 from .._core.errors import ArgumentError
 from .._core.expressions import Arithmetic
 from .._core.tracebacks import boundaries
-from ._batch import Batch, Draw, Tensor, by_operator_of_jax
+from ._batch import Batch, Draw, Tensor, left_by_jax
 
 
 @jax.tree_util.register_pytree_node_class
@@ -22,7 +22,7 @@ class JaxTensor(Arithmetic):
     """A single sample that is an array of JAX: what functions give in place of a `Tensor` in a program that JAX traces.
 
     It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules; operators of a JAX array take
-    it as one, but not where it was drawn with one key: an array ``[N, ...]`` is a batch then, too.
+    it as one, unless it was drawn with one key and the array is ``[N, ...]``, a batch beside it.
 
     Attributes:
       layout: a letter for each axis, e.g. "HWC"; "" if it is not known.
@@ -68,7 +68,7 @@ class JaxTensor(Arithmetic):
         return self._data
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__jax_array__" and not (self._draw is Draw.ONE and by_operator_of_jax()):
+        if name == "__jax_array__" and not (self._draw is Draw.ONE and left_by_jax(self.ndim)):
             return self.jax
         raise AttributeError(f"a JaxTensor has no attribute {name!r}", name=name, obj=self)
 

@@ -433,6 +433,11 @@ def test_operators_of_arrays_of_jax(function):
     got = jax.jit(lambda x, key: function(x.astype(jnp.float32), jd.random.broadcast(draw(key))))(x, KEY)
     np.testing.assert_allclose(got, function(x.astype(np.float32), np.asarray(draw(KEY))), rtol=1e-6)
     assert isinstance(jax.jit(lambda key: function(jnp.float32(3), draw(key)))(KEY), JaxTensor)
+    vector = lambda key: jd.random.uniform(range=(1.0, 2.0), shape=[3], key=key)  # beside an array of as many numbers
+    for run in (lambda x, key: function(x, vector(key)), lambda x, key: function(vector(key), x)):
+        np.testing.assert_array_equal(jax.jit(run)(np.ones(3, np.float32), KEY), run(np.ones(3, np.float32), KEY))
+    made = jax.jit(vector)(KEY)
+    np.testing.assert_array_equal(function(made, np.asarray(made)), function(np.asarray(made), np.asarray(made)))
 
 
 def test_values_that_keep_being_drawn():
