@@ -135,7 +135,7 @@ class Arithmetic(Operators):
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy leaves `array * node` to this class
-    __hash__ = object.__hash__  # by identity: == makes a node
+    __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]  by identity: == makes a node
 
 
 @boundaries

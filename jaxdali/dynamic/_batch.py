@@ -74,8 +74,8 @@ _local = threading.local()  # `by_numpy`: whether a function of NumPy runs, whos
 class Tensor(Operators, np.ndarray):
     """A single sample: a NumPy array that functions treat as one sample instead of a batch. Make one with `tensor`.
 
-    Arithmetic and comparisons follow DALI's type rules, as those of a `Batch` do: ``uint8 * 2`` is int32. This holds for ``+=`` as well, which
-    makes a new tensor, and with an array or a NumPy scalar on the left. NumPy's functions and methods are as they are for any array.
+    Arithmetic and comparisons follow DALI's type rules, as those of a `Batch` do: ``uint8 * 2`` is int32. This holds for ``+=`` as well,
+    which makes a new tensor, and with an array or a NumPy scalar on the left. NumPy's functions and methods are as for any array.
 
     Attributes:
       layout: a letter for each axis, e.g. "HWC"; "" if it is not known. A subscript keeps the letters of the axes that are left. Other
@@ -132,7 +132,8 @@ class Tensor(Operators, np.ndarray):
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented  # NumPy's would not fit the other operators
 
-    __rdivmod__ = __divmod__
+    def __rdivmod__(self, other: Any) -> Any:
+        return NotImplemented
 
     def __getitem__(self, key: Any) -> Any:
         part = super().__getitem__(key)

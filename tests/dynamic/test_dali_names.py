@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import importlib
+import operator
+import pickle
 
 import jax
 import numpy as np
@@ -377,3 +379,161 @@ def test_external_source():
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             wrong()
+
+
+def test_element_types():
+    """They are DALI's, and NumPy's wherever a dtype is asked for."""
+    assert (ndd.uint16.bits, ndd.uint16.bytes, ndd.uint16.exponent_bits, ndd.float32.exponent_bits) == (16, 2, None, 8)
+    assert (ndd.float16.significand_bits, ndd.float64.type_id, str(ndd.int8)) == (10, types.FLOAT64, "i8")
+    assert ndd.bool.kind is ndd.DType.Kind.bool
+    assert [np.zeros(3, x).dtype for x in (ndd.uint8, ndd.float32)] == [np.uint8, np.float32]
+    assert ndd.tensor([1], dtype=ndd.uint8).dtype == np.uint8 == ndd.dtype("u8") == np.dtype("uint8") != ndd.int8
+    assert ndd.uint8 in {ndd.dtype(types.UINT8)}
+    assert pickle.loads(pickle.dumps(ndd.bfloat16)) == ndd.DType(ndd.DType.Kind.float, 16, 8, 7)
+    with pytest.raises(ValueError, match="'u9' is no element type; types are i8, i16"):
+        ndd.dtype("u9")
+    with pytest.raises(TypeError, match="tensors of InterpType are not in jaxdali"):
+        ndd.tensor([1], dtype=ndd.InterpType)
+
+
+def test_numpy_on_the_left():
+    small = ndd.tensor(np.array([250, 255], np.uint8))
+    for found, dtype, values in (
+        (np.float32(2) * small, ndd.float32, [500, 510]),
+        (np.int64(2) * small, ndd.int32, [500, 510]),  # a scalar counts as Python's number, as of DALI's batches
+        (np.array([1, 2], np.uint16) * small, ndd.uint16, [250, 510]),
+        (np.array([1, 2], np.uint8) - small, ndd.uint8, [7, 3]),
+    ):
+        assert (type(found), found.dtype, found.tolist()) == (ndd.Tensor, dtype, values)
+    assert (np.int64(2) * ndd.batch([small])).dtype == ndd.int32
+    summed = np.add(small, 1)  # a function of NumPy
+    assert (type(summed), summed.tolist()) == (np.ndarray, [251, 0])
+    same = small
+    same += 1
+    assert (same.dtype, same.tolist(), small.tolist()) == (ndd.int32, [251, 256], [250, 255])
+
+
+def test_documented_differences():
+    one = ndd.tensor(np.arange(6).reshape(2, 3), layout="XY")
+    assert (ndd.tensor(np.float32([-3, -1])) < -2).tolist() == [True, False]
+    assert np.isinf(ndd.math.rsqrt(ndd.tensor([0])).item())
+    assert np.isnan(ndd.math.max(ndd.tensor(np.float32([np.nan])), 1).item())
+    assert (one[:, None].shape, one[:, None].layout, len(one), bool(ndd.tensor(0))) == ((2, 1, 3), None, 2, False)
+    assert [row.layout for row in one] == ["Y", "Y"]
+    assert ndd.batch([one, one + 1]).select([1]).numpy().tolist() == [[[1, 2, 3], [4, 5, 6]]]
+    with pytest.raises(ValueError, match="one layout, got 'XY' and 'YX'"):
+        ndd.batch([one, ndd.tensor(one, layout="YX")])
+    with pytest.raises(TypeError, match="eq: operands must be batches, tensors or numbers, got Tensor, NoneType"):
+        operator.eq(one, None)
+    with pytest.raises(TypeError, match=r"flip: a batch can't be a sample, or a part of one \(called at .*test_dali_names"):
+        ndd.flip([ndd.batch([one])])
+
+
+def test_samples_of_a_batch():
+    batch = ndd.batch([[1, 2, 3], [4, 5], [6]])
+    some = batch.tensors[[2, 0]]
+    assert [t.tolist() for t in some.tolist()] == [t.tolist() for t in some.as_batch()] == [[6], [1, 2, 3]]
+    assert [t.tolist() for t in batch.tensors[1:]] == [[4, 5], [6]]
+    assert batch.slice[..., -1].numpy().tolist() == [3, 5, 6]
+    with pytest.raises(ValueError, match="one Ellipsis"):
+        batch.slice[..., ...]
+    torch = pytest.importorskip("torch")
+    assert torch.equal(batch.torch(pad=True), torch.tensor([[1, 2, 3], [4, 5, 0], [6, 0, 0]], dtype=torch.int32))
+    with pytest.raises(ValueError, match="without a copy"):
+        batch.torch(copy=False)
+
+
+def test_copies():
+    """Those of `tensor` and `batch` are not the array; `as_tensor` and `as_batch` view it."""
+    array = np.zeros((2, 3), np.uint8)
+    made = [ndd.tensor(array), ndd.batch(array), ndd.as_tensor(array), ndd.as_batch(array)]
+    array[:] = 7
+    assert [int(np.asarray(x).max()) for x in made] == [0, 0, 7, 7]
+
+
+def epochs(number, left=(), batch_size=4, **arguments):
+    """The labels of 14 files, by epoch and batch; `left`: epochs and batches after which the loop is left."""
+    reader = ndd.readers.File(files=sorted(map(str, places.PHOTOS.glob("*/*")))[:14], labels=list(range(14)), **arguments)
+    found = []
+    for epoch in range(number):
+        found.append([])
+        for i, (_, labels) in enumerate(reader.next_epoch(batch_size=batch_size)):
+            found[-1].append(np.asarray(labels).ravel().tolist())
+            if (epoch, i) in left:
+                break
+    return found
+
+
+def test_epochs_as_those_of_dali():
+    """The lists are those that DALI gives."""
+    shard = {"shard_id": 1, "num_shards": 3}
+    assert epochs(3, **shard) == [[[4, 5, 6, 7], [8, 9, 10, 11]], [[12, 13, 0, 1], [2, 3, 4, 5]], [[6, 7, 8, 9]]]
+    assert epochs(2, **shard, stick_to_shard=True) == [[[4, 5, 6, 7], [8, 4, 5, 6]], [[7, 8, 4, 5], [6, 7, 8, 4]]]
+    assert epochs(2, **shard, pad_last_batch=True) == [[[4, 5, 6, 7], [8, 8, 8, 8]], [[9, 10, 11, 12], [13, 13, 13, 13]]]
+    assert epochs(2, batch_size=None, shard_id=2, num_shards=5) == [[[5], [6], [7]], [[8], [9], [10]]]
+    whole = [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 0, 1], [2, 3, 4, 5]]
+    assert epochs(2, left=[(0, 0)]) == [[[0, 1, 2, 3]], whole]
+    assert epochs(3, left=[(0, 0), (1, 1)], **shard) == [
+        [[4, 5, 6, 7]],
+        [[8, 9, 10, 11], [12, 13, 0, 1]],
+        [[2, 3, 4, 5], [6, 7, 8, 9]],
+    ]
+
+
+def test_a_reader_after_its_state():
+    files = sorted(map(str, places.PHOTOS.glob("*/*")))[:14]
+    reader, other = (ndd.readers.File(files=files, labels=list(range(14)), max_batch_size=4) for _ in range(2))
+    assert reader(batch_size=4)[1].numpy().ravel().tolist() == [0, 1, 2, 3]
+    other.set_state(str(reader.get_state()))
+    assert [x[1].numpy().ravel()[0] for x in other.next_epoch(batch_size=4)] == [4, 8, 12, 2]
+    with pytest.raises(ValueError, match=r"readers\.File: batch_size=5 exceeds max_batch_size=4"):
+        reader(batch_size=5)
+
+
+def test_tensors_as_arguments():
+    """Each call gets the value that the tensor has, and a batch the same for each sample."""
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    for angle in (90.0, 180.0):
+        want = np.rot90(image, int(angle) // 90)
+        for found in (ndd.rotate(image, angle=ndd.tensor(angle)), *ndd.rotate(ndd.batch([image] * 2), angle=ndd.tensor(angle))):
+            assert isinstance(found, ndd.Tensor)
+            np.testing.assert_array_equal(found, want)
+    video = ndd.tensor(np.stack([image[:, :2]] * 2), layout="FHWC")
+    turned = ndd.rotate(video, angle=ndd.per_frame(ndd.tensor([0.0, 180.0])))
+    np.testing.assert_array_equal(turned[1], image[::-1, 1::-1])
+    square = np.float32([[1, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(ndd.warp_affine(ndd.batch([image] * 2), matrix=square).numpy(), [image] * 2)
+    jitted = jd.jit(lambda x: ndd.math.sqrt(ndd.tensor(4) * ndd.flip(x)))(ndd.tensor(image))
+    np.testing.assert_allclose(jitted, np.sqrt(4 * image[:, ::-1].astype(np.float32)), rtol=1e-6)
+
+
+def test_refused_names():
+    for name, instead in (("pytorch", "torchdata"), ("ThreadPool", "one pool"), ("optical_flow", "engine"), ("stream", "XLA manages")):
+        with pytest.raises(AttributeError, match=rf"experimental\.dynamic\.{name} of DALI is not in jaxdali: .*{instead}"):
+            getattr(ndd, name)
+    with pytest.raises(AttributeError, match=r"experimental\.readers of DALI is not in jaxdali: use readers\.Video"):
+        ndd.experimental.readers
+    with pytest.raises(AttributeError, match=r"EvalContext\.cached_results of DALI is not in jaxdali: .*keep the results"):
+        ndd.EvalContext().cached_results
+
+
+def test_current_devices():
+    cpu = ndd.Device("cpu")
+    assert (cpu.device_id, repr(cpu), cpu == ndd.Device.CPU, ndd.device(None)) == (None, "Device(device_type='cpu')", True, None)
+    with cpu:
+        assert ndd.Device.current() == cpu
+    assert ndd.Device.current().device_type == ("cpu" if jax.default_backend() == "cpu" else "gpu")
+    for wrong in (("cpu", 0), ("cpu:0",), ("gpu", -1)):
+        with pytest.raises(ValueError, match=r"number|numbered|a device is"):
+            ndd.Device(*wrong)
+    with pytest.raises(TypeError, match="by its name, got int"):
+        ndd.device(3)
+
+
+def test_paths_as_bytes():
+    files = sorted(map(str, places.PHOTOS.glob("*/*_0.jpg")))[:2]
+    paths = [np.frombuffer(f.encode(), np.uint8) for f in files]
+    want = ndd.imread(files)
+    for found in (ndd.imread(ndd.batch(paths)), ndd.imread([ndd.tensor(paths[0]), files[1]]), [*map(ndd.imread, paths)]):
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -425,11 +425,12 @@ def test_one_number_for_all(use, way):
 
 @pytest.mark.parametrize("function", [operator.add, operator.truediv, operator.gt, operator.eq])
 def test_operators_of_arrays_of_jax(function):
-    """An array in `jax.jit` is a batch beside a drawn number, on both sides; beside one for all, it has JAX's operators."""
+    """An array is a batch beside a drawn number, on both sides; beside one for all, an array of JAX has JAX's operators."""
     x = IMAGES.numpy()
     for run in (lambda x, key: function(x, draw(key)), lambda x, key: function(draw(key), x)):
-        with pytest.raises(ValueError, match="is one value, drawn with one key, for a batch of 3 samples"):
-            jax.jit(run)(x, KEY)
+        for compiled, array in ((jax.jit, x), (lambda f: f, x), (lambda f: f, jnp.asarray(x))):
+            with pytest.raises(ValueError, match="is one value, drawn with one key, for a batch of 3 samples"):
+                compiled(run)(array, KEY)
     got = jax.jit(lambda x, key: function(x.astype(jnp.float32), jd.random.broadcast(draw(key))))(x, KEY)
     np.testing.assert_allclose(got, function(x.astype(np.float32), np.asarray(draw(KEY))), rtol=1e-6)
     assert isinstance(jax.jit(lambda key: function(jnp.float32(3), draw(key)))(KEY), JaxTensor)

@@ -1,6 +1,7 @@
 """Inputs of functions of values: columns of other libraries, types, layouts, arguments."""
 
 import collections.abc
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -122,3 +123,46 @@ def test_images_of_pillow():
     np.testing.assert_array_equal(jd.flip(opened[0]), images()[0, :9, ::-1])
     with pytest.raises(TypeError, match="a batch is made of a list of images, got one image"):
         jd.batch(opened[0])
+
+
+OPERATORS = "add sub mul truediv floordiv mod and_ or_ xor lshift rshift pow eq ne lt le gt ge"
+
+
+def outcome(function, *operands):
+    """Type, values and layout of a result, or None if it is refused."""
+    try:
+        found = function(*operands)
+    except TypeError:
+        return None
+    return found.dtype, str(np.asarray(found[0] if isinstance(found, jd.Batch) else found).tolist()), found.layout
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.bool_])
+def test_arithmetic_of_single_samples(dtype):
+    """It is that of batches."""
+    x = np.array([[1, 0, 1], [5, 7, 100]]).astype(dtype)
+    one, whole = jd.tensor(x, "XY"), jd.batch([x], "XY")
+    others = [2, 3.5, True, np.int64(3), np.float32(0.5), x[0], jd.tensor(x[:, :1])]
+    for function in (getattr(operator, name) for name in OPERATORS.split()):
+        for other in others:
+            each = [other] if isinstance(other, np.ndarray) else other  # a batch reads an array as samples
+            assert outcome(function, one, other) == outcome(function, whole, each)
+            assert outcome(function, other, one) == outcome(function, each, whole)
+    if dtype == np.uint8:
+        assert (one * 2).dtype == (2 * one).dtype == np.int32
+        assert np.add(one, 250)[1, 0] == 255
+        assert np.add(one, 251)[1, 0] == 0  # a function of NumPy
+        assert (float(np.mean(one)), float(np.var(one))) == (x.mean(), x.var())
+
+
+def test_tensors_in_place():
+    one = jd.tensor(np.array([250, 255], np.uint8), "X")
+    before, array = one, np.array([1, 2], np.uint8)
+    one += 10
+    one //= 2
+    assert (one.dtype, one.tolist(), one.layout, before.tolist()) == (np.int32, [130, 132], "X", [250, 255])
+    array += before  # an array of NumPy stays what it is
+    assert (type(array), array.tolist()) == (np.ndarray, [251, 1])
+    assert (np.float32(2) * before).tolist() == [500, 510]
+    with pytest.raises(TypeError, match="divmod"):
+        divmod(one, 2)

@@ -1,7 +1,20 @@
-"""DALI's dynamic mode: `jaxdali.dynamic` under the names of ``nvidia.dali.experimental.dynamic``, with its default generator.
+"""DALI's dynamic mode: `jaxdali.dynamic` under the names and by the rules of ``nvidia.dali.experimental.dynamic``.
 
-As in DALI, an array is one sample; a `Batch`, or a list of samples, is a batch. New code does better with `jaxdali.dynamic`: random numbers
-by JAX's keys, and `jit`.
+What is no `Batch` is one sample: an array, and a list of numbers or of arrays, too. Random functions have a default generator. New code
+does better with `jaxdali.dynamic`: random numbers by JAX's keys, and `jit`.
+
+Differs from DALI:
+
+- Arithmetic with a NumPy array or scalar on the left of a `Tensor` follows DALI's rules, too; in DALI it is NumPy's.
+- Comparisons of floats with negative integers, `math.min`, `max` and `clamp` of NaN, `math.rsqrt` of 0, and shifts by negative numbers or
+  by all bits of a type have the values that NumPy gives. Division of integers by 0 gives 0. float16 is computed with; bool is not shifted
+  by bool.
+- Tensors also have NumPy's subscripts (arrays, None), `len`, iteration, `bool`, `int`, `float` and `tolist`, batches have subscripts;
+  DALI's lack or ignore these. `select` and `as_batch` of some samples have these samples.
+- `layout=` always sets the layout, and must fit. Samples of different layouts are not made one batch.
+- A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for each sample.
+- Tensors are in the host's memory, those of enumeration members do not exist, and functions run when they are called.
+- Readers take another batch size in each epoch.
 """
 
 from typing import Any
@@ -61,7 +74,7 @@ def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
     several = isinstance(filepaths, (list, tuple, Batch))
     data = []
     for path in filepaths if several else [filepaths]:
-        name = path if isinstance(path, str) or hasattr(path, "__fspath__") else bytes(_np.asarray(path))
+        name: Any = path if isinstance(path, str) or hasattr(path, "__fspath__") else bytes(_np.asarray(path))
         with open(name, "rb") as f:
             data.append(f.read())
     here: Any = globals()["decoders"]

@@ -137,9 +137,7 @@ _NOT_HERE = {  # of DALI's objects, and what holds here
     **{f"Stream.{name}": _STREAMS for name in ("create_new", "device_id", "handle")},
     "EvalContext.cuda_stream": _STREAMS,
     "EvalContext.thread_pool": "a process has one pool of threads, see set_num_threads",
-    **dict.fromkeys(
-        ("EvalContext.cache_results", "EvalContext.cached_results"), "functions are run when they are called: keep the results"
-    ),
+    **dict.fromkeys(("EvalContext.cache_results", "EvalContext.cached_results"), "functions run when they are called: keep the results"),
 }
 
 

@@ -34,7 +34,15 @@ def pointwise(function: str, *operands: Any) -> Any:
 def _operator(function: str, *operands: Any) -> Any:
     """The same for operators, where a NumPy scalar on the left counts as Python's number, as of DALI's batches."""
     first, *others = operands
-    return pointwise(function, first.item() if isinstance(first, np.generic) else first, *others)
+    found = pointwise(function, first.item() if isinstance(first, np.generic) else first, *others)
+    if found is NotImplemented and function in ("eq", "ne"):  # which Python would answer by identity
+        raise TypeError(f"{function}: operands must be batches, tensors or numbers, got {types_of(operands)}")
+    return found
+
+
+def types_of(operands: Sequence[Any]) -> str:
+    """The names of their types, for messages."""
+    return ", ".join(type(x).__name__ for x in operands)
 
 
 def _operand(x: Any) -> Any:
@@ -252,8 +260,8 @@ class _Tensors(Sequence[Any]):
 class Tensor(Operators):
     """A single sample in the host's memory, with the names of DALI's. The arguments are those of `tensor`.
 
-    Arithmetic, comparisons and `math` follow DALI's rules, also with NumPy's arrays and scalars on the left. It is no NumPy array: functions
-    of NumPy take it as one, ``np.asarray(tensor)`` shares its memory, and `jax.numpy.asarray`, DLPack and `torch` make others of it.
+    Arithmetic, comparisons and `math` follow DALI's rules, also with NumPy's arrays and scalars on the left. It is no NumPy array, but
+    functions of NumPy take it as one; ``np.asarray(tensor)`` shares its memory; `jax.numpy.asarray`, DLPack and `torch` make others of it.
     """
 
     __slots__ = ("_sample",)

@@ -1,4 +1,4 @@
-"""`jaxdali.math` for values: operands are batches, tensors, numbers, and what a tensor is made of. Of numbers alone the result is a tensor."""
+"""`jaxdali.math` for values: operands are batches, tensors, numbers, and what a tensor is made of. Of numbers the result is a tensor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from ... import math as _math
 from ..._core.tracebacks import boundary as _boundary
 from ._values import pointwise as _pointwise
+from ._values import types_of as _types_of
 
 
 def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,15 +23,11 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(*operands, **named)
         found = _pointwise(function.__name__, *bound.args)
         if found is NotImplemented:
-            raise TypeError(f"{function.__name__}: operands must be batches, tensors or numbers, got {_types(bound.args)}")
+            raise TypeError(f"{function.__name__}: operands must be batches, tensors or numbers, got {_types_of(bound.args)}")
         return found
 
     of_values.__module__ = __name__
     return of_values
-
-
-def _types(operands: tuple[Any, ...]) -> str:
-    return ", ".join(type(x).__name__ for x in operands)
 
 
 globals().update({name: _of_values(getattr(_math, name)) for name in _math.__all__})

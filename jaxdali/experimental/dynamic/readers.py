@@ -34,7 +34,7 @@ def _class_of(base: type[Any]) -> type[Any]:
           batch_size: number of samples in a batch; None: as in the constructor, or single samples.
 
         Returns:
-          An iterator over tuples with an entry for each output of the reader (or over dicts): a `Batch`, or a `Tensor` without a batch size.
+          An iterator over tuples (or dicts) with an entry for each output of the reader: a `Batch`, or a `Tensor` without a batch size.
 
         Raises:
           ValueError: `batch_size` exceeds `max_batch_size`.
