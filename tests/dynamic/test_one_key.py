@@ -9,7 +9,6 @@ import inspect
 import operator
 import pathlib
 import pickle
-import re
 
 import golden
 import jax
@@ -19,7 +18,6 @@ import pytest
 import videos
 from photos_of_values import FILES, images
 
-import jaxdali
 import jaxdali.dynamic as jd
 from jaxdali import fn, math, pipeline_def, types
 from jaxdali._core.arguments import declared
@@ -179,8 +177,8 @@ CASES = [
     case("full", "number", shape=(1, 4, 2)),
     case("ones", shape=(1, 4, 2)),
     case("zeros", shape=(1, 4, 2)),
-    case("gaussian_blur", "image", sigma=(0.5, 2.0)),
-    case("gaussian_blur", "image", fixed={"sigma": 1.0}, window_size=(3, 3)),
+    case("gaussian_blur", "image", fixed={"window_size": 3}, sigma=(0.5, 2.0)),
+    case("gaussian_blur", "matrix", window_size=lambda draw: 2 * draw(1, 2) + 1),
     case("grid_mask", "image", angle=(0.0, 1.0), ratio=(0.2, 0.8), shift_x=(0.0, 3.0), shift_y=(0.0, 3.0), tile=(3, 6)),
     case("jitter", "image", mask=(0, 1)),
     case("sphere", "image", mask=(0, 1)),
@@ -309,21 +307,27 @@ def bits(outputs):
     return [list(map(of_sample, output)) for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
+# What `jax.jit` has no program for, though all shapes are known: operators that read their inputs on the host, and tables of any length.
+NO_PROGRAM = {n for n in OPERATORS if n.startswith("segmentation.")}
+NO_PROGRAM |= {"debayer", "filter", "nonsilent_region", "random_crop_generator", "gaussian_blur-window_size"}
+
+
 @pytest.mark.parametrize("call", CASES, ids=lambda call: "-".join((call[0], *call[2])))
 def test_equal_bits(call, request):
     names = [x for x in call[1] if isinstance(x, str)]
     values = tuple([request.getfixturevalue("video")] * N if x == "video" else VALUES[x] for x in names)
     run, want = program(*call), bits(by_pipeline(values, *call))
-    assert bits(run(values, KEY, FIRST)) == want
+    alone = run(values, KEY, FIRST)
+    assert bits(alone) == want
     assert bits(jd.jit(run)(values, KEY, FIRST)) == want
-    if all(isinstance(x, (np.ndarray, jd.Batch)) for x in values):
-        try:
-            within = jax.block_until_ready(jax.jit(run)(values, KEY, FIRST))
-        except (jaxdali.ArgumentError, jax.errors.JaxRuntimeError) as e:
-            if not re.search("can't be part of a program|in a compiled program it must stay the same", str(e)):
-                raise  # a shape, or a number of parameters, depends on numbers
-        else:
-            assert bits(within) == want
+    if not all(isinstance(x, (np.ndarray, jd.Batch)) for x in values):
+        return
+    known = all(x.is_dense for x in (alone if isinstance(alone, (list, tuple)) else [alone]))
+    if known and not {call[0], "-".join((call[0], *call[2]))} & NO_PROGRAM:
+        assert bits(jax.jit(run)(values, KEY, FIRST)) == want
+    else:
+        with pytest.raises(Exception, match=r"can't be part of a program|in a compiled program it must stay the same"):
+            jax.block_until_ready(jax.jit(run)(values, KEY, FIRST))
 
 
 @pytest.mark.parametrize("call", [c for c in CASES if c[0] in DRAWING and c[1]], ids=lambda call: "-".join((call[0], *call[2])))
