@@ -12,7 +12,8 @@ Differs from DALI:
 - Tensors also have NumPy's subscripts (arrays, None), `len`, iteration, `bool`, `int`, `float` and `tolist`, batches have subscripts;
   DALI's lack or ignore these. `select` and `as_batch` of some samples have these samples.
 - `layout=` always sets the layout, and must fit. Samples of different layouts are not made one batch.
-- A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for each sample.
+- A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for each sample. Arguments
+  that are whole numbers refuse fractions, which DALI cuts.
 - Tensors are in the host's memory, those of enumeration members do not exist, and functions run when they are called.
 - Readers take another batch size in each epoch.
 """

@@ -114,6 +114,8 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
     if a is not None and a.is_input:
         return _input(x)
     if type(x) in (list, tuple):
+        if N is None and a is not None and not a.many and len(x) == 1 and isinstance(x[0], (bool, int, float)):
+            return x[0]
         return type(x)(e.item() if isinstance(e, OwnTensor) and not e.ndim else plain(e) for e in x)
     if a is None or not is_array(x) or isinstance(x, (Batch, np.generic, Tracer)):
         return plain(x)
