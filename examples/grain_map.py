@@ -20,9 +20,8 @@ KEY = jax.random.key(0)
 def augmented(jpegs, key):
     """One native program, which decodes only the window of each photo, straight into its row of the batch."""
     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=(96, 96))
-    return jd.crop_mirror_normalize(
-        images, mirror=jd.random.coin_flip(key=jd.random.fold_in(key, 1)), mean=[127.5] * 3, std=[127.5] * 3, output_layout="HWC"
-    )
+    mirror = jd.random.coin_flip(key=jd.random.fold_in(key, 1), batch_size=len(images))
+    return jd.crop_mirror_normalize(images, mirror=mirror, mean=[127.5] * 3, std=[127.5] * 3, output_layout="HWC")
 
 
 def read(photo):

@@ -27,7 +27,8 @@ def make_transform(rng):
     @jd.jit
     def augmented(jpegs, key):
         images = jd.random_resized_crop(jd.decoders.image(jpegs), size=(96, 96), key=key)
-        return jd.flip(images, horizontal=jd.random.coin_flip(key=jd.random.fold_in(key, 1)))
+        mirror = jd.random.coin_flip(key=jd.random.fold_in(key, 1), batch_size=len(images))
+        return jd.flip(images, horizontal=mirror)
 
     def transform(rows):
         # A row has the file's bytes, or the path of a file that is not in the table.

@@ -13,6 +13,7 @@ import places
 import pytest
 from PIL import Image
 
+import jaxdali.dynamic as jd
 from jaxdali import _cpu, extend, fn, pipeline_def
 
 
@@ -69,7 +70,29 @@ def test_readme_example(monkeypatch, capsys):
 def test_readme_functions():
     space = {"paths": sorted((places.ROOT / "examples" / "images").rglob("*.jpg"))[:3]}
     exec(readme_code(1), space)
-    assert space["x"].shape == (3, 224, 224, 3)
+    assert space["x"].shape == space["again"].jax().shape == (3, 224, 224, 3)
+    decoded = jd.decoders.image([path.read_bytes() for path in space["paths"]])
+    np.testing.assert_array_equal(space["x"], space["augment"](decoded, jax.random.key(0)).jax())
+
+
+def test_readme_functions_everywhere():
+    """README's function eagerly, in `jd.jit`, in `jax.jit` and as a pipeline, whose first batch has these keys: equal bits."""
+    space = {"paths": sorted((places.ROOT / "examples" / "images").rglob("*.jpg"))[:3]}
+    exec(readme_code(1), space)
+    augment, x = space["augment"], np.random.default_rng(0).integers(0, 256, (6, 50, 60, 3), np.uint8)
+    keys = np.stack([np.zeros(6, np.uint32), np.arange(6, dtype=np.uint32)], axis=1)
+    coins = jd.random.coin_flip(key=jd.random.fold_in(keys, 1))
+    assert {*coins.numpy().tolist()} == {0, 1}
+
+    @pipeline_def(batch_size=6, num_threads=2, device_id=None, seed=0)
+    def definition():
+        images = fn.random_resized_crop(fn.external_source(lambda: list(x), layout="HWC"), size=(224, 224))
+        return fn.flip(images, horizontal=fn.external_source(lambda: list(coins)))
+
+    (want,) = definition(exec_pipelined=False, exec_async=False).run()
+    for compiled in (augment, jd.jit(augment), jax.jit(augment)):
+        np.testing.assert_array_equal(compiled(x, keys).jax(), np.asarray(want.as_array()))
+        np.testing.assert_array_equal(compiled(x, jax.random.key(0)).jax(), augment(x, jax.random.key(0)).jax())
 
 
 def load(name):

@@ -44,12 +44,14 @@ class Scope:
       made: its nodes so far, in order.
       number: of the pipeline, which its nodes remember.
       evaluator: gives the nodes their values as they are made; None: they get none.
+      handle: makes what the definition holds of each output of a node.
     """
 
     owner: Any
     made: list[Node]
     number: int = dataclasses.field(default_factory=_pipelines.__next__)
     evaluator: Evaluator | None = None
+    handle: Callable[[Node, int], DataNode] = DataNode
 
 
 @contextlib.contextmanager
@@ -314,9 +316,10 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
         if scope.evaluator is not None:
             node.evaluator = weakref.ref(scope.evaluator)
             scope.evaluator.made(node)
+    handle = DataNode if scope is None else scope.handle
     if op.num_outputs == 1 and not op.gives_list:
-        return DataNode(node, 0)
-    return [DataNode(node, i) for i in range(op.num_outputs)]
+        return handle(node, 0)
+    return [handle(node, i) for i in range(op.num_outputs)]
 
 
 def as_node(x: Any, name: str) -> DataNode:

@@ -545,7 +545,6 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "to": "jax.device_put(x, device), or x.astype(dtype)",
             "cpu": "it is on the host, an array of NumPy",
             "numpy": "it is an array of NumPy",
-            "jax": "jax.numpy.asarray(x)",
             "torch": "torch.from_numpy(x)",
             "dim": "x.ndim",
             "float": "x.astype(numpy.float32)",

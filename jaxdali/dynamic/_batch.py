@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -51,6 +53,14 @@ def _known() -> Operations:
     return _operations
 
 
+class Draw(enum.IntEnum):
+    """How a single value depends on random numbers, see Note [One key]. What is made of several values has the greatest of theirs."""
+
+    NONE = 0
+    SHARED = 1  # it was drawn, and is meant for all samples, see `random.broadcast`
+    ONE = 2  # it was drawn with one key, so it may not serve a batch of several samples
+
+
 # The ufuncs that are operators of Python, by the names of DALI's functions.
 _UFUNCS: dict[str, np.ufunc] = {
     **{name: getattr(np, name) for name in ("add", "abs")},
@@ -90,11 +100,23 @@ class Tensor(Operators, np.ndarray):
     """
 
     layout: str = ""
+    _draw: Draw = Draw.NONE
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a tensor
 
     def __array_finalize__(self, other: Any):
         layout = getattr(other, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
+        self._draw = getattr(other, "_draw", Draw.NONE)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self))) if self._draw else super().__iter__()
+
+    def _with_draw(self, draw: Draw) -> Tensor:
+        return Tensor.of(self, self.layout, draw)
+
+    def jax(self) -> jax.Array:
+        """Returns the sample as a `jax.Array`, narrowed to 32 bits unless ``jax_enable_x64`` is set."""
+        return _of_jax(np.asarray(self))
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:  # for `jaxdali.math`, too
@@ -117,11 +139,12 @@ class Tensor(Operators, np.ndarray):
         results = getattr(ufunc, method)(*map(_plain, inputs), **{n: _plain(x) for n, x in named.items()})
         if out is not None:
             return out[0] if len(out) == 1 else out
-        return tuple(map(self._like, results)) if isinstance(results, tuple) else self._like(results)
+        draw = draw_of(inputs)
+        return tuple(self._like(x, draw) for x in results) if isinstance(results, tuple) else self._like(results, draw)
 
-    def _like(self, array: Any) -> Any:
+    def _like(self, array: Any, draw: Draw) -> Any:
         """An array as a tensor, with this layout if it has as many axes."""
-        return array if array is None else Tensor.of(array, self.layout if len(self.layout) == np.ndim(array) else "")
+        return array if array is None else Tensor.of(array, self.layout if len(self.layout) == np.ndim(array) else "", draw)
 
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented  # NumPy's would not fit the other operators
@@ -133,7 +156,7 @@ class Tensor(Operators, np.ndarray):
         part = super().__getitem__(key)
         if isinstance(part, Tensor):
             part.layout = layout_of_part(self.layout, self.ndim, key)
-        return part
+        return Tensor.of(part, draw=self._draw) if self._draw and isinstance(part, np.generic) else part
 
     # NumPy's functions, such as moveaxis, end in these: a layout whose axes have other places would be wrong.
 
@@ -154,22 +177,29 @@ class Tensor(Operators, np.ndarray):
         return self.transpose()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__jax_array__" and self._draw is Draw.ONE and left_by_jax(self.ndim):
+            return lambda: NotImplemented  # so that `array * tensor` is left to this class
         raise UnknownAttribute(type(self), name)
 
     def __reduce__(self) -> Any:
-        return Tensor.of, (np.asarray(self), self.layout)
+        return Tensor.of, (np.asarray(self), self.layout, self._draw)
 
     @staticmethod
-    def of(array: Any, layout: str = "") -> Tensor:
+    def of(array: Any, layout: str = "", draw: Draw = Draw.NONE) -> Tensor:
         """Makes a sample of an array, without a copy."""
         made = np.asarray(array).view(Tensor)
-        made.layout = layout
+        made.layout, made._draw = layout, draw
         return made
 
 
 # ``t += 1`` is ``t = t + 1``: NumPy's would write DALI's type into a buffer of another.
 for _name in "add sub mul truediv floordiv mod pow lshift rshift and or xor".split():
     setattr(Tensor, f"__i{_name}__", getattr(Operators, f"__{_name}__"))
+
+
+def draw_of(values: Sequence[Any]) -> Draw:
+    """Of what is made of these."""
+    return max((x._draw for x in values if isinstance(x, Tensor)), default=Draw.NONE)
 
 
 def _plain(x: Any) -> Any:
@@ -188,6 +218,17 @@ def layout_of_part(layout: str, ndim: int, key: Any) -> str:
     left, right = dropped[:gap], dropped[gap + 1 :]
     dropped = [*left, *[False] * (ndim - len(left) - len(right)), *right]
     return "".join(letter for letter, d in zip(layout, dropped, strict=False) if not d)
+
+
+def left_by_jax(ndim: int) -> bool:
+    """Whether the caller's caller is an operator of a JAX array, which leaves the operation to a drawn value with `ndim` axes: the array
+    is a batch beside the value, or a number."""
+    caller = sys._getframe(2)
+    name = caller.f_code.co_name
+    if not name.startswith("_operator_") and name != "deferring_binary_op":  # that of jax 0.9
+        return False
+    array = caller.f_locals.get("self")
+    return isinstance(array, jax.Array) and not 0 < array.ndim <= ndim
 
 
 class Slices:
@@ -354,11 +395,7 @@ class Batch(Arithmetic):
         Raises:
           ValueError: the samples differ in shape, and `pad` is False.
         """
-        dense = self._dense(pad)
-        wanted = dense.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(dense.dtype))
-        if dense.dtype != wanted:
-            dense = dense.astype(wanted)
-        dense = jnp.asarray(_on_mesh(dense))
+        dense = _of_jax(self._dense(pad))
         return (dense, jnp.asarray(self._shape_table(np.int32))) if pad else dense
 
     def numpy(self, pad: bool = False) -> Any:
@@ -529,6 +566,12 @@ def _named(name: str) -> jax.Device:
     except (RuntimeError, IndexError, ValueError):
         there = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
         raise ValueError(f"there is no device {name!r} here; JAX has {there}") from None
+
+
+def _of_jax(array: Any) -> jax.Array:
+    """An array with a type that JAX has."""
+    wanted = array.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(array.dtype))
+    return jnp.asarray(_on_mesh(array if array.dtype == wanted else array.astype(wanted)))
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .._core import ffi as _ffi
 from .._core.building import Doubts, add
 from .._core.errors import OperatorError, SampleError
-from .._core.graph import DataNode
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.settings import own_settings, without_mesh
 from .._core.values import Spec, narrow
@@ -25,8 +25,8 @@ from .._plan.plan import Ref
 from .._program.program import lowered
 from .._program.sharding import Shards
 from . import _keys
-from ._batch import Batch
-from ._engine import Given, Graphed, name_line
+from ._batch import Batch, Draw
+from ._engine import DynamicDataNode, Given, Graphed, name_line
 
 
 class Traced(ProgramOperator):
@@ -50,7 +50,7 @@ class Dense:
     A callback brings values that operators need on the host, such as angles; if they only need static arguments, there is no callback.
 
     Args:
-      function, specs, keys, N, device: as of `Engine`; all inputs are dense.
+      function, specs, keys, N, draws, device: as of `Engine`; all inputs are dense.
       hosted: the inputs whose values the host reads.
       whole: samples of the batch of which this is a part. Default: N.
 
@@ -62,21 +62,22 @@ class Dense:
         self,
         function: Callable[..., Any],
         specs: Sequence[Spec],
-        keys: int,
+        keys: Sequence[int | None],
         N: int,
+        draws: Sequence[Draw | None],
         device: jax.Device | _ffi.TargetDevice,
         hosted: Sequence[bool],
         whole: int | None = None,
     ):
         self._N, self._specs, self._whole = N, specs, N if whole is None else whole
-        self._of_part = functools.lru_cache(maxsize=4)(lambda n: Dense(function, specs, keys, n, device, hosted, self._whole))
+        self._of_part = functools.lru_cache(maxsize=4)(lambda n: Dense(function, specs, keys, n, draws, device, hosted, self._whole))
         shards = Shards.single(device)
 
-        def inputs() -> list[DataNode]:
+        def inputs() -> list[DynamicDataNode]:
             on = "gpu" if shards.accelerator else None
             return [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
 
-        self._graphed = graphed = Graphed(function, keys, inputs)
+        self._graphed = graphed = Graphed(function, keys, self._whole, draws, inputs)
         self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
         self._executor = graphed.executor(N, device)
@@ -115,7 +116,7 @@ class Dense:
     def batches(self, outputs: Sequence[Any]) -> Any:
         """Arrays of the outputs as the function gives them."""
         layouts = (self._plan.spec(r).layout for r in self._plan.outputs)
-        return jax.tree.unflatten(self._graphed.tree, [Batch(x, None, layout) for x, layout in zip(outputs, layouts, strict=True)])
+        return self._graphed.results(Batch(x, None, layout) for x, layout in zip(outputs, layouts, strict=True))
 
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
@@ -282,7 +283,8 @@ class Dense:
         ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere)
         batch = self._executor.given(values, ids, {step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
         try:
-            self._executor.prepare(batch)
+            with np.errstate(all="ignore") if any_numbers else contextlib.nullcontext():
+                self._executor.prepare(batch)
         except SampleError:
             if not any_numbers or not all(s.id in batch.setups for s in self._steps):
                 raise

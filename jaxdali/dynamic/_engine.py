@@ -15,19 +15,22 @@ import numpy as np
 from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
 from .._core.building import Doubts, Scope, add, building, current_scope, drawing_as, user_line, warn
+from .._core.calls import flat
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.ffi import TargetDevice
-from .._core.graph import DataNode, Graph
+from .._core.graph import DataNode, Graph, Node, read_by
 from .._core.operator import SourceOperator
 from .._core.settings import own_settings
+from .._core.tracebacks import boundaries
 from .._core.values import Spec
 from .._data.source import GivenSource, SampleIds, Source
 from .._plan.options import RunOptions
 from .._program.sharding import Shards
 from ..fn._decode import registered
 from . import _threads
-from ._batch import Batch
-from ._keys import KeyOf, numbers_of
+from ._batch import Batch, Draw
+from ._keys import KeyOf, KeysOf, numbers_of
+from ._singles import for_several, single
 
 
 class Given(SourceOperator):
@@ -86,55 +89,124 @@ class OtherFirsts(Exception):
     """A compiled function is for batches whose first samples have other shapes."""
 
 
+@boundaries
+class DynamicDataNode(DataNode):
+    """A value in a function of values that is traced: a batch, or a single value. See Note [One key]."""
+
+    __slots__ = ("_draw", "_trace")
+
+    def __init__(self, node: Node, index: int, trace: Trace, draw: Draw | None):
+        """`draw` None: it is a batch, with something for each sample."""
+        super().__init__(node, index)
+        self._trace, self._draw = trace, draw
+
+    def __len__(self) -> int:
+        if self._draw is not None:
+            raise TypeError(
+                "len() of a single value: it has no samples. For one file or image, leave out batch_size=: what is drawn is for it alone"
+            )
+        assert self._trace.N is not None
+        return self._trace.N
+
+    def _with_draw(self, draw: Draw | None) -> DynamicDataNode:
+        return DynamicDataNode(self.node, self.index, self._trace, draw)
+
+
+# Note [One key]
+# One key draws one number, N keys or `batch_size=N` draw N, and a function of N samples draws for each of them. In a traced function every
+# value has N samples, so each `DynamicDataNode` knows whether it stands for a batch or for a single value, and whether that was drawn. The
+# samples of a single value that was drawn all use the key that the first has, so that it is what the same call gives by itself. Where it
+# meets a batch there is an error: those who wrote it may have meant one number for each sample, or one for all.
 class Trace:
     """The state while a function is traced.
 
     Attributes:
-      N: samples of the values, in a program of several functions; None: there is no value that says it.
-      keys: of random operators: each a `KeyOf`.
-      keyed: the places of these, by the numbers of random nodes.
+      N: samples of the values; None: there is no value that says it.
+      keys: those that random operators use; keyed: the places of these, by the numbers of random nodes.
     """
 
-    def __init__(self, keys: int):
-        self.keys = [KeyOf(i) for i in range(keys)]
+    def __init__(self, keys: Sequence[int | None], N: int):
+        """`keys`: how many each of the keys stands for."""
+        self._given = [KeyOf(i, count) for i, count in enumerate(keys)]
+        self.keys: list[KeyOf | KeysOf] = []
         self.keyed: dict[int, int] = {}
-        self.N: int | None = None
+        self.N: int | None = N
         self._draws: list[int] = []
+        self._of_batch: bool | None = None  # whether the function that is called gives batches; None: there is none
 
-    def call(self, function: Callable[..., Any], inputs: Iterable[Any], arguments: Mapping[str, Any], key: Any) -> Any:
+    def value(self, node: Node, index: int) -> DynamicDataNode:
+        """What the traced function holds of a node's output: a batch if the node depends on one."""
+        if self._of_batch:
+            return DynamicDataNode(node, index, self, None)
+        if node.op.random:
+            return DynamicDataNode(node, index, self, None if self._of_batch is None else Draw.ONE)
+        draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in read_by(node)]
+        of_singles = [d for d in draws if d is not None]
+        if len(of_singles) == len(draws):
+            return DynamicDataNode(node, index, self, max(of_singles, default=Draw.NONE))
+        if Draw.ONE in of_singles and self.N != 1:
+            i = draws.index(Draw.ONE)
+            raise for_several(node.op.name, f"input {i}" if i in (node.op.joins or range(len(node.inputs))) else "the condition", self.N)
+        return DynamicDataNode(node, index, self, None)
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        inputs: Iterable[Any],
+        arguments: Mapping[str, Any],
+        key: Any = None,
+        batch_size: int | None = None,
+    ) -> Any:
         """Calls a function of DataNodes whose random operators use a key. They are numbered anew, so that each call draws the same numbers
         as alone."""
-        if key is not None and not isinstance(key, KeyOf):
+        if key is not None and not isinstance(key, (KeyOf, KeysOf)):
             raise ArgumentError(
                 f"key must be one of the keys that the function was called with, or be derived from one, got {type(key).__name__}"
             )
+        inputs = list(inputs)
+        values = [(f"input {i}", x) for i, x in enumerate(inputs)] + [(f"argument {n}", x) for n, x in arguments.items()]
+        values = [(what, x) for what, tree in values for x in flat(tree) if isinstance(x, DynamicDataNode)]
+        of_batch = batch_size is not None or any(x._draw is None for _, x in values)
+        if key is not None and key.count is not None and not of_batch:
+            if self.N is None:
+                raise SizeAsked(name, key.count)
+            of_batch = True
+        if of_batch and self.N != 1 and (one := next((what for what, x in values if x._draw is Draw.ONE), None)) is not None:
+            raise for_several(name, one, self.N)
         scope = current_scope()
         assert scope is not None
-        before = len(scope.made)
-        with drawing_as(self._draws):
-            result = function(*inputs, **arguments)
+        before, outer, self._of_batch = len(scope.made), self._of_batch, of_batch
+        try:
+            with drawing_as(self._draws):
+                result = function(*inputs, **arguments)
+        finally:
+            self._of_batch = outer
         for node in scope.made[before:]:
             if node.op.random and node.id not in self.keyed:
                 if key is None:
                     raise NeedsKey(
-                        f"{node.op.name}: it draws random numbers: pass key=jax.random.key(...), one for the batch or one for each sample, "
+                        f"{node.op.name}: it draws random numbers: pass key=jax.random.key(...) or a key for each sample, "
                         "or rng=jaxdali.dynamic.random.RNG(seed)"
                     )
-                if key not in self.keys:
-                    self.keys.append(key)
-                self.keyed[node.id] = self.keys.index(key)
+                if node.op.of_batch and not of_batch and self.N not in (None, 1):
+                    raise ArgumentError(f"{node.op.name}: it draws for a whole batch: pass batch_size=len(images)")
+                of_node = key if of_batch else dataclasses.replace(key, single=True)
+                if of_node not in self.keys:
+                    self.keys.append(of_node)
+                self.keyed[node.id] = self.keys.index(of_node)
         return result
 
-    def of(self, function: Callable[..., Any], nodes: list[DataNode]) -> tuple[list[DataNode], Any]:
-        """The result of a function for these values: DataNodes, and the tree whose leaves they are."""
+    def of(self, function: Callable[..., Any], nodes: list[DynamicDataNode]) -> tuple[list[DynamicDataNode], Any]:
+        """The result of a function for these values: nodes, and the tree whose leaves they are."""
         before, _local.trace = current_trace(), self
         try:
-            result = function(self, nodes, self.keys[:])
+            result = function(self, nodes, self._given)
         finally:
             _local.trace = before
         leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, DataNode))
         for x in leaves:
-            if not isinstance(x, DataNode):
+            if not isinstance(x, DynamicDataNode):
                 raise TypeError(f"a function of values must return batches, got {type(x).__name__}")
         return leaves, tree
 
@@ -143,8 +215,9 @@ class Graphed:
     """The graph of a function of values.
 
     Args:
-      function: gets a `Trace`, a DataNode for each input, and the keys; returns a pytree of DataNodes.
-      keys: how many there are.
+      function: gets a `Trace`, a `DynamicDataNode` for each input, and the keys; returns a pytree of such.
+      keys: as of `Trace`; N: samples.
+      draws: of each input, as of `DynamicDataNode`.
       inputs: makes a node for each input.
 
     Attributes:
@@ -153,11 +226,20 @@ class Graphed:
       keys: of random operators, each a `KeyOf`; keyed: their places, by the numbers of random nodes.
     """
 
-    def __init__(self, function: Callable[..., Any], keys: int, inputs: Callable[[], list[DataNode]]):
-        trace, scope = Trace(keys), Scope(None, [])
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        keys: Sequence[int | None],
+        N: int,
+        draws: Sequence[Draw | None],
+        inputs: Callable[[], list[DynamicDataNode]],
+    ):
+        trace = Trace(keys, N)
+        scope = Scope(None, [], handle=trace.value)
         with building(scope):
             nodes = inputs()
-            leaves, self.tree = trace.of(function, nodes)
+            leaves, self.tree = trace.of(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])
+        self._draws = [x._draw for x in leaves]
         self.graph = Graph.collect(scope.made, leaves)
         copies = self.graph.copies
         kept = {n.id for n in self.graph.nodes}
@@ -165,6 +247,10 @@ class Graphed:
         self.inputs = [copies[n.id].id if copies[n.id].id in kept else None for n in sources]
         self.keys = trace.keys
         self.keyed = {copies[n].id: key for n, key in trace.keyed.items() if n in copies}
+
+    def results(self, outputs: Iterable[Batch]) -> Any:
+        """The outputs as the function gives them: batches and single values."""
+        return jax.tree.unflatten(self.tree, [b if d is None else single(b, d) for b, d in zip(outputs, self._draws, strict=True)])
 
     def executor(self, N: int, device: jax.Device | TargetDevice) -> Executor:
         """Runs the graph for N samples, with the native threads that all functions of values share."""
@@ -204,9 +290,8 @@ class Engine:
     """A function of batches.
 
     Args:
-      function, keys: as of `Graphed`.
+      function, keys, N, draws: as of `Graphed`.
       specs: of the inputs.
-      N: samples of a batch.
       device: where it runs.
       firsts: shape of the first sample of each ragged input, by which some operators are bound; None: of dense ones.
     """
@@ -218,8 +303,9 @@ class Engine:
         self,
         function: Callable[..., Any],
         specs: Sequence[Spec],
-        keys: int,
+        keys: Sequence[int | None],
         N: int,
+        draws: Sequence[Draw | None],
         device: jax.Device,
         firsts: Sequence[tuple[int, ...] | None],
     ):
@@ -228,16 +314,16 @@ class Engine:
         self._doubts = Doubts()
         self._device = device
 
-        def inputs() -> list[DataNode]:
+        def inputs() -> list[DynamicDataNode]:
             given = [add(Given(spec=s, number=i, first=f, asked=self._asked)) for i, (s, f) in enumerate(zip(specs, firsts, strict=True))]
             return [x.gpu() for x in given] if Shards.single(device).accelerator else given
 
-        self._graphed = Graphed(function, keys, inputs)
+        self._graphed = Graphed(function, keys, N, draws, inputs)
         # An executor makes one batch at a time: each thread that calls has one.
         self._idle: collections.deque[_Bound] = collections.deque()
 
     def __call__(self, batches: Sequence[Batch], keys: Sequence[Any], firsts: Sequence[tuple[int, ...] | None]) -> Any:
-        """The outputs, each a `Batch`.
+        """The outputs, see `Graphed.results`.
 
         Args:
           firsts: as of the constructor, of these batches.
@@ -273,7 +359,7 @@ class Engine:
                 raise
             finally:
                 self._keep(bound)
-            return jax.tree.unflatten(self._graphed.tree, map(Batch._of, made.outputs))
+            return self._graphed.results(map(Batch._of, made.outputs))
 
     def _check(self, firsts: Sequence[tuple[int, ...] | None]):
         if any(firsts[i] != self._firsts[i] for i in self._asked.copy()):

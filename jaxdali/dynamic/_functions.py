@@ -16,9 +16,10 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from .._core import calls
 from .._core.arguments import declared
 from .._core.building import is_node, user_line
-from .._core.errors import ArgumentError, UnexpectedArgumentError
+from .._core.errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
 from .._core.ffi import TargetDevice
 from .._core.kinds import device_named
 from .._core.language import language
@@ -33,11 +34,12 @@ from ..fn._tensor.arithmetic import Pointwise
 from ..fn._tensor.constant import narrowed
 from ..types import ScalarConstant
 from . import _keys, _threads
-from ._batch import Batch, Tensor, set_operations
+from ._batch import Batch, Draw, Tensor, draw_of, set_operations
 from ._dense import Dense, NotDense
 from ._docstrings import describe, own_arguments, refused
-from ._engine import Engine, OtherFirsts, SizeAsked, Trace, current_trace
+from ._engine import DynamicDataNode, Engine, OtherFirsts, SizeAsked, Trace, current_trace
 from ._lowered import in_program, mapped
+from ._singles import JaxTensor, for_several, is_drawn
 from ._values import argument_of, tensor, value_of
 
 _MOST = 1024  # compiled functions; those used least recently are dropped
@@ -84,11 +86,12 @@ def call(
     key: Any = None,
     rng: _keys.RNG | None = None,
     batch_size: int | None = None,
+    form: Any = None,
 ) -> Any:
     """Calls an operator's function with values.
 
     Args:
-      name: what `function` is known by.
+      name: what `function` is known by; form: tells apart functions of one name.
       function: of DataNodes.
       inputs, arguments: values, some for each sample, and what is the same for all.
       key, rng: what random numbers are keyed by.
@@ -100,62 +103,77 @@ def call(
         if key is not None:
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
         key = rng
+    key = _keys.listed(key)
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
         raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
     if (trace := current_trace()) is not None:
         if batch_size is not None and batch_size != trace.N:
             raise SizeAsked(name, int(batch_size))
         _check_inside(name, inputs, arguments)
-        return trace.call(function, inputs, arguments, key)
+        return trace.call(name, function, inputs, arguments, key, batch_size)
     _threads.check_pool()
     if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
         text = "jaxdali.dynamic has functions of values: in a pipeline definition, call"
         raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {lack(node.node)}")
     batches: list[Batch] = []
-    singles: list[bool] = []
+    draws: list[Draw | None] = []
     places: list[bool] = []  # whether they are arguments, which the host reads
 
-    def place(found: Batch, single: bool, argument: bool = False) -> _Place:
-        batches.append(found)
-        singles.append(single)
+    def place(x: Any, found: tuple[Batch, bool] | None, argument: bool = False) -> Any:
+        if found is None:
+            return x
+        batches.append(found[0])
+        draws.append(getattr(x, "_draw", Draw.NONE) if found[1] else None)
         places.append(argument)
         return _Place(len(batches) - 1)
 
     known = declared[name]() if name in declared else {}
     positional, named = [], {}
+    fixed = None  # an argument that was drawn, where only one for all samples is accepted
     for x in inputs:
-        found = value_of(x) if x is not None else None
-        positional.append(x if found is None else place(*found))
+        positional.append(None if x is None else place(x, value_of(x)))
     for n, x in arguments.items():
         a = known.get(n)
-        if a is not None and a.is_input and x is not None:
-            found = value_of(x)
-            named[n] = x if found is None else place(*found)
-        elif a is not None and (value := argument_of(a, x)) is not None:
-            named[n] = place(value, isinstance(x, Tracer) and not x.ndim, True)
-        else:
+        if a is None or x is None:
             named[n] = x
+        elif a.is_input:
+            named[n] = place(x, value_of(x))
+        elif a.many and a.per_sample and isinstance(x, (list, tuple)) and any(is_drawn(e) and not e.ndim for e in x):
+            named[n] = [place(e, value_of(e) if is_drawn(e) else None, True) for e in x]
+        else:
+            named[n] = place(x, argument_of(a, x), True)
+            if not a.per_sample and any(isinstance(e, Tensor) and e._draw is Draw.ONE for e in calls.flat(x)):
+                fixed = n
     if isinstance(key, _keys.RNG):
         key = key.key()
-    N, single = size_of(name, batches, singles, key, batch_size)
+    counts = () if key is None else (_keys.number_of_keys(key),)
+    N = size_of(name, batches, draws, counts, batch_size)
+    if fixed is not None and N > 1:
+        raise for_several(name, f"argument {fixed}", N)
 
     def traced(trace: Trace, nodes: list[Any], keys: Sequence[Any]) -> Any:
         def node(x: Any) -> Any:
+            if isinstance(x, list):
+                return [node(e) for e in x]
             return nodes[x.index] if isinstance(x, _Place) else x
 
-        return trace.call(function, map(node, positional), {n: node(x) for n, x in named.items()}, keys[0] if keys else None)
+        of_named = {n: node(x) for n, x in named.items()}
+        return trace.call(name, function, map(node, positional), of_named, keys[0] if keys else None, batch_size)
 
-    at = name, frozen(positional), frozen(named)
+    at = name, form, frozen(positional), frozen(named), batch_size is None
     keys = () if key is None else (key,)
-    return evaluated(_made, at, name, traced, Inputs(batches, places, keys, N, single, named.get("device")))
+    return evaluated(_made, at, name, traced, Inputs(batches, places, draws, keys, counts, N, named.get("device")))
 
 
 def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:
     """Raises an error where a function within a program gets values that the program is not called with."""
     known = declared[name]() if name in declared else {}
-    outside = next(("an input" for x in inputs if isinstance(x, Batch)), None)
+    outside = next(("an input" for x in inputs if isinstance(x, Batch) or is_drawn(x)), None)
     for n, x in arguments.items():
-        if isinstance(x, Batch) or (not is_node(x) and n in known and not known[n].is_input and argument_of(known[n], x) is not None):
+        if not is_node(x) and (
+            any(isinstance(e, Batch) or is_drawn(e) for e in calls.flat(x))
+            or (n in known and not known[n].is_input and argument_of(known[n], x) is not None)
+        ):
             outside = f"argument {n}"
     if outside is not None:
         raise ArgumentError(f"{name}: {outside} has values that the compiled function is not called with: pass them to it as an argument")
@@ -167,16 +185,18 @@ class Inputs:
 
     Attributes:
       batches: the values. hosted: which of them the host reads, as they are arguments.
-      keys: of random numbers.
-      N: samples; single: whether there is one, which is no batch.
+      draws: which of them are single values, see `DynamicDataNode`.
+      keys: of random numbers; counts: how many each is, see `number_of_keys`.
+      N: samples.
       device: as the caller asks for it.
     """
 
     batches: list[Batch]
     hosted: Sequence[bool]
+    draws: Sequence[Draw | None]
     keys: Sequence[Any]
+    counts: Sequence[int | None]
     N: int
-    single: bool
     device: str | None = None
 
 
@@ -188,15 +208,15 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
       name: for messages.
       function: of a `Trace`, the values, and the keys.
     """
-    N, keys = given.N, given.keys
+    N, keys, counts, draws = given.N, given.keys, tuple(given.counts), tuple(given.draws)
     batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
     arrays = [b._data for b in batches]
     inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
     specs, hosted, dense_only = tuple(b._spec for b in batches), tuple(given.hosted), all(b.is_dense for b in batches)
-    call_key = at, specs, hosted, N, len(keys), () if inside else _formats(batches)
+    call_key = at, specs, hosted, N, counts, draws, () if inside else _formats(batches)
 
     def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
-        return _cached(made, ("dense", call_key, device), lambda: _dense(function, specs, len(keys), N, device, hosted))
+        return _cached(made, ("dense", call_key, device), lambda: _dense(function, specs, counts, N, draws, device, hosted))
 
     if inside:
         if not dense_only:
@@ -212,12 +232,12 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
             dense.doubts.warn()
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
-                return _of(dense.batches(outputs), given.single)
+                return dense.batches(outputs)
     firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
 
     def run(key: Any) -> Any:
-        engine = _cached(made, key, lambda: Engine(function, specs, len(keys), N, device, firsts))
-        return _of(engine(batches, keys, firsts), given.single)
+        engine = _cached(made, key, lambda: Engine(function, specs, counts, N, draws, device, firsts))
+        return engine(batches, keys, firsts)
 
     try:
         return run(("any", call_key, device))
@@ -231,10 +251,6 @@ def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
         return ()
     encoded = [b if b._spec.dtype == np.uint8 and b._spec.ndim == 1 and b.device.platform == "cpu" else () for b in batches]
     return (registered.names(), *(registered.kind_of([np.asarray(x) for x in b]) for b in encoded))
-
-
-def _of(outputs: Any, single: bool) -> Any:
-    return jax.tree.map(lambda b: Tensor.of(b[0], b.layout), outputs, is_leaf=lambda b: isinstance(b, Batch)) if single else outputs
 
 
 def _dense(*arguments: Any) -> Dense | NotDense:
@@ -259,20 +275,25 @@ def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
     return new
 
 
-def size_of(name: str, batches: Sequence[Batch], singles: Sequence[bool], key: Any, batch_size: int | None) -> tuple[int, bool]:
-    """The number of samples of a call, and whether the result is a single sample."""
-    lengths = {len(b) for b, single in zip(batches, singles) if not single}
+def size_of(
+    name: str, batches: Sequence[Batch], draws: Sequence[Draw | None], counts: Sequence[int | None] = (), batch_size: int | None = None
+) -> int:
+    """The number of samples of a call: of its batches, else of its keys.
+
+    Args:
+      draws: which of `batches` are single values; counts: of keys; see `Inputs`.
+    """
+    lengths = {len(b) for b, draw in zip(batches, draws) if draw is None}
     if batch_size is not None:
         lengths.add(int(batch_size))
-    if not batches and key is not None and (keys := _keys.number_of_keys(key)) is not None:
-        lengths.add(keys)
+    lengths = lengths or {n for n in counts if n is not None}
     if len(lengths) > 1:
         raise ArgumentError(
             f"{name}: all batches of a call must have the same number of samples, got {' and '.join(map(str, sorted(lengths)))}"
         )
     if 0 in lengths:
         raise ArgumentError(f"{name}: there is no sample in the batch")
-    return (lengths.pop(), False) if lengths else (1, True)
+    return lengths.pop() if lengths else 1
 
 
 def _device(batches: Sequence[Batch], asked: Any) -> jax.Device:
@@ -306,27 +327,33 @@ def frozen(x: Any) -> Any:
 
 def pointwise(function: str, *operands: Any) -> Any:
     """A pointwise function of batches and tensors; NotImplemented when an operand is none."""
-    kinds = Batch, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
+    kinds = Batch, JaxTensor, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
     if not all(isinstance(x, kinds) for x in operands):
         return NotImplemented
-    if any(isinstance(x, (Batch, Tracer)) for x in operands):
+    draw, axes = draw_of(operands), max((x.ndim for x in operands if isinstance(x, (Tensor, JaxTensor))), default=0)
+    plain = [isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor) for x in operands]
+    if axes and any(isinstance(x, JaxTensor) for x in operands):  # beside a sample an array with as many axes is one, too
+        operands = tuple(JaxTensor(x) if array and 0 < x.ndim <= axes else x for x, array in zip(operands, plain, strict=True))
+    # Beside a drawn value an array with more axes is a batch, which refuses it.
+    refuses = draw is Draw.ONE and any(array and x.ndim > axes for x, array in zip(operands, plain, strict=True))
+    if refuses or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
         return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
     samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
     arrays = [np.asarray(x) for x in samples]
     step = Pointwise(function=function, operands=tuple(range(len(arrays))))
     (spec,) = step.infer(*(Spec(x.dtype, x.ndim, x.shape, x.layout) for x in samples))
-    return Tensor.of(step.element(np, *arrays), spec.layout)
+    return Tensor.of(step.element(np, *arrays), spec.layout, draw)
 
 
 def subscript(batch: Batch, key: Any) -> Batch:
-    """A part of each sample; indices may be batches."""
+    """A part of each sample; indices may be batches, or single values."""
     keys = list(key) if isinstance(key, tuple) else [key]
-    indices: list[Batch] = []
+    indices: list[Any] = []
 
     def without(x: Any) -> Any:
         if isinstance(x, slice):
             return slice(*map(without, (x.start, x.stop, x.step)))
-        if not isinstance(x, Batch):
+        if not isinstance(x, Batch) and not is_drawn(x):
             return x
         indices.append(x)
         return _Place(len(indices) - 1)
@@ -341,7 +368,29 @@ def subscript(batch: Batch, key: Any) -> Batch:
 
         return language().subscript(node, tuple(map(found, template)) if isinstance(key, tuple) else found(template[0]))
 
-    return call(f"subscript {frozen(template)}", subscripted, (batch, *indices), {})
+    return call("subscript", subscripted, (batch, *indices), {}, form=frozen(template))
+
+
+@boundary
+def broadcast(x: Any) -> Any:
+    """Returns a single value that was drawn with one key as one that is the same for all samples of a batch.
+
+    Without it, a function of several samples takes no such value: ``jd.flip(images, horizontal=jd.random.broadcast(coin))``.
+
+    Args:
+      x: a single value, or a number. What is made of the result is for all samples, too.
+
+    Raises:
+      TypeError: it is a batch, or no value.
+    """
+    if isinstance(x, (Tensor, JaxTensor, DynamicDataNode)) and x._draw is not None:
+        return x._with_draw(Draw(min(x._draw, Draw.SHARED)))
+    of_batch = isinstance(x, (Batch, DynamicDataNode))
+    if not of_batch and (isinstance(x, (bool, int, float, np.generic)) or getattr(x, "ndim", None) == 0):
+        return x
+    raise ArgumentTypeError(
+        f"random.broadcast takes a single value, got {'a batch' if of_batch else type(x).__name__} (called at {user_line()})"
+    )
 
 
 set_operations(sys.modules[__name__])  # pyright: ignore[reportArgumentType]

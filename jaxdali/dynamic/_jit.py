@@ -13,10 +13,11 @@ from .._core.errors import ArgumentError
 from .._core.tracebacks import boundary
 from .._core.words import in_values
 from .._pipeline.conditionals import converted
-from ._batch import Batch
+from ._batch import Batch, Draw
 from ._engine import SizeAsked, Trace, current_trace
 from ._functions import Compiled, Inputs, evaluated, frozen, size_of
-from ._keys import RNG, is_key
+from ._keys import RNG, is_key, number_of_keys
+from ._singles import JaxTensor
 from ._threads import check_pool
 from ._values import FILE, is_column, value_of
 
@@ -35,12 +36,13 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     """Compiles the functions of values that a function calls into one program, fused like a pipeline.
 
     The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline definition, and
-    functions of this module, arithmetic and subscripts work on them. The results equal those of the same calls without `jit`.
+    functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of samples of a batch. The results equal
+    those of the same calls without `jit`: batches, and a `Tensor` of what is one value, such as a file, or a number drawn with one key.
 
     Args:
       function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with batches, lists of
-        arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries, and keys; Python values are static. Keys
-        can be passed to functions, and to `random.split` and `random.fold_in` of this module.
+        arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries, single files, and keys; Python values are
+        static. Keys can be passed to functions, and to `random.split` and `random.fold_in` of this module; arrays of keys have subscripts.
       enable_conditionals: whether `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
@@ -50,7 +52,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
       >>> @jd.jit
       ... def augment(jpegs, key):
       ...     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=(224, 224))
-      ...     return jd.crop_mirror_normalize(images, mirror=jd.random.coin_flip(key=key))
+      ...     return jd.crop_mirror_normalize(images, mirror=jd.random.coin_flip(key=key, batch_size=len(images)))
     """
     if function is None:
         return functools.partial(jit, enable_conditionals=enable_conditionals)
@@ -67,32 +69,31 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
         if current_trace() is not None:
             return function(*arguments, **named)
         check_pool()
-        leaves, tree = jax.tree.flatten((arguments, named), is_leaf=_is_leaf)
+        # The arguments are no batch of files, though each may be a file.
+        leaves, tree = jax.tree.flatten((arguments, named), is_leaf=lambda x: x is not arguments and _is_leaf(x))
         batches: list[Batch] = []
-        singles: list[bool] = []
+        draws: list[Draw | None] = []
         keys: list[Any] = []
+        counts: list[int | None] = []  # of keys
         kinds: list[Any] = []  # of each leaf: the list that it is in, or what it is
-        wide: list[int] = []  # scalars, the same for all samples
         for x in leaves:
             if isinstance(x, RNG) or is_key(x):
                 keys.append(x.key() if isinstance(x, RNG) else x)
+                counts.append(number_of_keys(keys[-1]))
                 kinds.append("key")
             elif _is_value(x):
-                found = value_of(x)
-                if found is None:
-                    wide.append(len(batches))
-                    found = Batch(np.asarray(x)[None]), True
-                batches.append(found[0])
-                singles.append(found[1])
+                found, alone = value_of(x) or (Batch(np.asarray(x)[None]), True)
+                batches.append(found)
+                draws.append(getattr(x, "_draw", Draw.NONE) if alone else None)
                 kinds.append("value")
             else:
                 kinds.append(("static", x))
-        at = tree, frozen(kinds)
-        N, single = size_of(name, batches, singles, keys[0] if keys else None, sizes.get(at))
-        unsaid = single and not batches
+        said = None in draws
+        at = tree, frozen(kinds), *counts
+        N = size_of(name, batches, draws, (), None if said else sizes.get(at))
 
         def traced(trace: Trace, nodes: list[Any], places: Any) -> Any:
-            trace.N = None if unsaid else N
+            trace.N = N if said or at in sizes else None
             values, found = iter(nodes), iter(places)
             whole = [next(values) if k == "value" else next(found) if k == "key" else k[1] for k in kinds]
             arguments, named = jax.tree.unflatten(tree, whole)
@@ -102,11 +103,11 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
         hosted = [b.is_dense and b.ndim <= 1 for b in batches]
         while True:  # twice at most
             try:
-                return evaluated(made, at, name, traced, Inputs(batches, hosted, keys, N, single))
+                return evaluated(made, at, name, traced, Inputs(batches, hosted, draws, keys, counts, N))
             except SizeAsked as e:
-                if not unsaid:
+                if said or at in sizes:
                     raise ArgumentError(f"{e.name}: batch_size={e.size} does not fit a program of {N} samples ({name})") from None
-                sizes[at], N, single, unsaid = e.size, e.size, False, False
+                sizes[at] = N = e.size
 
     return compiled
 
@@ -114,7 +115,9 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
 def _is_leaf(x: Any) -> bool:
     if isinstance(x, tuple):  # of arrays it is a structure
         return bool(x) and all(isinstance(e, FILE) for e in x)
-    return isinstance(x, Batch) or (isinstance(x, list) and bool(x) and all(map(_is_sample, x)))
+    if isinstance(x, list):  # of JAX's keys, too
+        return bool(x) and all(map(_is_sample, x)) and not all(isinstance(e, jax.Array) and is_key(e) for e in x)
+    return isinstance(x, (Batch, JaxTensor))
 
 
 def _is_sample(x: Any) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -83,21 +83,71 @@ def number_of_keys(key: Any) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class KeyOf:
-    """A key that a traced function was called with, or a key derived from it.
+    """A key, or an array of keys, that a traced function was called with, or what is derived from it.
 
     Attributes:
-      index: the number of the key; path: how it is derived, see `split` and `fold_in`.
+      index: the number of the key; path: how this one is derived, by `split`, `fold_in` and subscripts.
+      count: how many keys it stands for; None: it is a single key.
+      single: whether all samples use the key that is the first sample's.
     """
 
     index: int
-    path: tuple[tuple[str, int, int], ...] = ()
+    count: int | None
+    path: tuple[tuple[str, int], ...] = ()
+    single: bool = False
+
+    def then(self, how: str, number: int, count: int | None) -> KeyOf:
+        """What is derived from it by one more step."""
+        return dataclasses.replace(self, path=(*self.path, (how, number)), count=count)
+
+    def among(self, keys: Sequence[Any]) -> Any:
+        """The key, of the keys of a call."""
+        key = keys[self.index]
+        for how, number in self.path:
+            key = key[number] if how == "item" else split(key, number) if how == "split" else fold_in(key, number)
+        return key
 
     def words(self, keys: Sequence[Any], N: int) -> jax.Array:
         """``u32[N, words]``, of the keys of a call."""
-        key = keys[self.index]
-        for how, a, b in self.path:
-            key = split(key, a)[b] if how == "split" else fold_in(key, a)
-        return words_of(key, N)
+        return words_of(self.among(keys), N, self.single)
+
+    def __len__(self) -> int:
+        if self.count is None:
+            raise TypeError("len() of a single key")
+        return self.count
+
+    def __getitem__(self, i: int) -> KeyOf:
+        if not -len(self) <= operator.index(i) < len(self):
+            raise IndexError(f"key {i} of {len(self)}")
+        return self.then("item", operator.index(i) % len(self), None)
+
+    def __iter__(self) -> Iterator[KeyOf]:
+        return (self[i] for i in range(len(self)))
+
+
+@dataclasses.dataclass(frozen=True)
+class KeysOf:
+    """A list of keys in a traced function, one for each sample."""
+
+    each: tuple[KeyOf, ...]
+    single = False
+
+    @property
+    def count(self) -> int:
+        return len(self.each)
+
+    def words(self, keys: Sequence[Any], N: int) -> jax.Array:
+        """As of `KeyOf`."""
+        return words_of(listed([k.among(keys) for k in self.each]), N)
+
+
+def listed(key: Any) -> Any:
+    """A list or tuple of keys as one array of them; anything else unchanged."""
+    if not isinstance(key, (list, tuple)) or not key:
+        return key
+    if all(isinstance(k, KeyOf) and k.count is None for k in key):
+        return KeysOf(tuple(key))
+    return jnp.stack([_typed(k) for k in key]) if all(map(is_key, key)) else key
 
 
 def split(key: Any, num: int = 2) -> Any:
@@ -107,7 +157,9 @@ def split(key: Any, num: int = 2) -> Any:
       `num` keys.
     """
     if isinstance(key, KeyOf):
-        return [dataclasses.replace(key, path=(*key.path, ("split", num, i))) for i in range(num)]
+        if key.count is None:
+            return key.then("split", num, num)
+        return [key.then("split", num, num).then("item", i, key.count) for i in range(num)]
     if number_of_keys(key) is None:
         return jax.random.split(key, num)
     keys = jax.vmap(lambda k: jax.random.split(k, num))(_typed(key))
@@ -117,14 +169,19 @@ def split(key: Any, num: int = 2) -> Any:
 def fold_in(key: Any, data: int) -> Any:
     """Like `jax.random.fold_in`, and also for a key of a function of `jit`. With N keys, one for each sample, it applies to each."""
     if isinstance(key, KeyOf):
-        return dataclasses.replace(key, path=(*key.path, ("fold_in", int(data), 0)))
+        return key.then("fold_in", int(data), key.count)
     if number_of_keys(key) is None:
         return jax.random.fold_in(key, data)
     return jax.vmap(lambda k: jax.random.fold_in(k, data))(_typed(key))
 
 
 def _typed(key: Any) -> jax.Array:
-    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(jnp.asarray(key))
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    # Without a type, its length tells which kind of generator it is for, unless JAX is told to use one of that length.
+    of_four = "rbg" in getattr(jax.config, "jax_default_prng_impl")  # noqa: B009  no attribute that a type checker knows
+    kind = None if of_four == (key.shape[-1] == 4) else "threefry2x32" if of_four else "rbg"
+    return jax.random.wrap_key_data(jnp.asarray(key), impl=kind)
 
 
 def numbers_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,8 +191,11 @@ def numbers_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return words[:, 0] | (high[0] << 32), words[:, 1] | (high[1] << 32)
 
 
-def words_of(key: Any, N: int) -> jax.Array:
+def words_of(key: Any, N: int, single: bool = False) -> jax.Array:
     """``u32[N, words]``: the keys of N samples, of which sample i uses ``jax.random.fold_in(key, i)`` where there is one key.
+
+    Args:
+      single: all samples use the key of sample 0.
 
     Raises:
       ValueError: there are several, but not N.
@@ -143,10 +203,10 @@ def words_of(key: Any, N: int) -> jax.Array:
     count = number_of_keys(key)
     if count not in (None, N):
         raise ValueError(f"there are {count} keys for {N} samples: pass one for each, or one key for all")
-    return _words(_typed(key), N if count is None else None)
+    return _words(_typed(key), N if count is None else None, single)
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _words(key: jax.Array, N: int | None) -> jax.Array:
-    keys = key if N is None else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(N))
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _words(key: jax.Array, N: int | None, single: bool) -> jax.Array:
+    keys = key if N is None else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.zeros(N, int) if single else jnp.arange(N))
     return jax.random.key_data(keys)

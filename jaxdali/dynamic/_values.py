@@ -14,7 +14,8 @@ from .._core.errors import ArgumentTypeError
 from .._core.kinds import is_foreign
 from .._core.words import of_values, unread
 from ..types import ScalarConstant, to_dali_type
-from ._batch import Batch, Tensor, of_samples
+from ._batch import Batch, Draw, Tensor, of_samples
+from ._singles import JaxTensor, is_drawn
 
 FILE = (bytes, bytearray, memoryview)
 
@@ -51,7 +52,9 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
     Raises:
       ValueError: the layout has another number of letters than the sample dimensions.
     """
-    found = Tensor.of(_array(sample), getattr(sample, "layout", "") if layout is None and isinstance(sample, Tensor) else layout or "")
+    known = sample if isinstance(sample, Tensor) else None
+    layout = (known.layout if known is not None else "") if layout is None else layout
+    found = Tensor.of(_array(sample), layout, Draw.NONE if known is None else known._draw)
     if found.layout and len(found.layout) != found.ndim:
         raise ValueError(f"layout {found.layout!r} has {len(found.layout)} letters, but the sample has {found.ndim} dimensions")
     return found
@@ -107,6 +110,7 @@ def _sample(x: Any, index: int) -> np.ndarray:
 
 
 def _array(x: Any) -> np.ndarray:
+    x = x._data if isinstance(x, JaxTensor) else x
     if isinstance(x, Tracer):
         raise TypeError("in a program that JAX traces a batch is an array with a first axis for its samples, not a list: use jnp.stack")
     if isinstance(x, FILE):
@@ -147,6 +151,8 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
     x = getattr(x, "_sample", x)  # of a tensor of `jaxdali.experimental.dynamic`
     if isinstance(x, Batch):
         return x, False
+    if is_drawn(x):
+        return _alone(x), True
     if isinstance(x, Tracer):
         return (Batch(x), False) if x.ndim else (Batch(x[None]), True)
     if isinstance(x, Tensor):
@@ -167,6 +173,13 @@ def is_image(x: Any) -> bool:
     return hasattr(x, "__array_interface__") and not isinstance(x, (np.ndarray, np.generic)) and not hasattr(x, "__dlpack__")
 
 
+def _alone(x: Tensor | JaxTensor) -> Batch:
+    """The batch of a single value. An image has a program for all sizes, numbers one for how many they are."""
+    if isinstance(x, Tensor) and x.ndim > 1:
+        return of_samples([x], x.layout)
+    return Batch((x._data if isinstance(x, JaxTensor) else np.asarray(x))[None], None, x.layout)
+
+
 def _one_each(a: Argument, x: Sequence[Any]) -> bool:
     """Whether a list has a value for each sample: numbers where an argument is one number, arrays where it is a list of numbers."""
     if any(isinstance(e, Tracer) for e in x):
@@ -178,11 +191,18 @@ def _one_each(a: Argument, x: Sequence[Any]) -> bool:
     return all(isinstance(e, (bool, int, float, np.generic)) or (isinstance(e, (np.ndarray, jax.Array)) and not e.ndim) for e in x)
 
 
-def argument_of(a: Argument, x: Any) -> Batch | None:
-    """The values of an argument for each sample; None: it is one value for all."""
+def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
+    """The values of an argument for each sample, and whether it is a single value; None: it is one value for all, known by now."""
     x = getattr(x, "_sample", x)
-    if isinstance(x, Batch):
-        return x
+    if a.per_sample and is_drawn(x):
+        return _alone(x), True
+    if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
+        return Batch(x[None]), True
+    found = x if isinstance(x, Batch) else _batch_of(a, x)
+    return None if found is None else (found, False)
+
+
+def _batch_of(a: Argument, x: Any) -> Batch | None:
     if a.per_sample and is_column(x):
         x = np.asarray(_of_column(x))
     if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _one_each(a, x):
@@ -190,8 +210,6 @@ def argument_of(a: Argument, x: Any) -> Batch | None:
         if (other := next((e for e in x if kind is not None and is_foreign(e, kind)), None)) is not None:
             raise a.error("", other, ArgumentTypeError)
         return _as_batch(list(x)) if a.many else Batch(_known(np.asarray([np.asarray(e) for e in x])))
-    if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
-        return Batch(x[None])
     if not a.per_sample or isinstance(x, (np.generic, str)) or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
         return None
     shape: Sequence[int] = tuple(x.shape)  # pyright: ignore[reportAttributeAccessIssue]

@@ -106,6 +106,21 @@ def test_the_default_generator():
     assert isinstance(ndd.random.uniform(range=(0, 1)), ndd.Tensor)
 
 
+def test_one_number_serves_a_batch():
+    """As in DALI, and also where JAX traces."""
+    images = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), np.uint8)
+
+    def run(x, key):
+        turned = ndd.rotate(ndd.batch(x), angle=2 * ndd.random.uniform(range=(0, 30), key=key), keep_size=True)
+        return ndd.flip(turned, horizontal=ndd.random.coin_flip(probability=1.0, key=key)).jax()
+
+    key = jax.random.key(2)
+    angle = 2 * float(jd.random.uniform(range=(0, 30), key=key))
+    want = jd.rotate(images, angle=angle, keep_size=True).numpy()[:, :, ::-1]
+    for compiled in (run, jax.jit(run)):
+        np.testing.assert_array_equal(compiled(images, key), want)
+
+
 def test_contexts():
     before = ndd.get_num_threads()
     with ndd.EvalMode.eager, ndd.EvalContext(num_threads=3, device_id=0) as context:

@@ -15,6 +15,7 @@ from ..._core.expressions import Operators
 from ..._core.language import language
 from ..._core.tracebacks import boundaries, boundary
 from ...dynamic import _batch, _functions
+from ...dynamic._singles import JaxTensor
 from ...fn._families.conversion import convert
 from ._contexts import Device, device_of
 from ._dtypes import DType, numpy_of, of_numpy
@@ -433,16 +434,19 @@ def own(x: Any, single: bool = False) -> Any:
     def leaf(e: Any) -> Any:
         if isinstance(e, _batch.Batch):
             return Tensor.of(e[0], e.layout) if single else Batch.of(e)
-        return Tensor.of(e, e.layout) if isinstance(e, _batch.Tensor) else e
+        if isinstance(e, _batch.Tensor):
+            return Tensor.of(e, e.layout)
+        return dynamic.random.broadcast(e) if isinstance(e, JaxTensor) else e  # one number serves all samples, as in DALI
 
-    return jax.tree.map(leaf, tuple(x) if isinstance(x, list) else x, is_leaf=lambda e: isinstance(e, (_batch.Batch, _batch.Tensor)))
+    kinds = (_batch.Batch, _batch.Tensor, JaxTensor)
+    return jax.tree.map(leaf, tuple(x) if isinstance(x, list) else x, is_leaf=lambda e: isinstance(e, kinds))
 
 
 def is_array(x: Any) -> bool:
     """Whether it is an array of NumPy, JAX or another library, a NumPy scalar, or a tensor."""
     if isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array)):
         return True
-    return not is_node(x) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
+    return not is_node(x) and not isinstance(x, JaxTensor) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
 def _array(x: Any, dtype: np.dtype | None) -> np.ndarray:
