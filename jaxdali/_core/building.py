@@ -201,7 +201,7 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
 
 @dataclasses.dataclass(frozen=True)
 class Doubt:
-    """What is probably not meant by a call of an operator.
+    """A probable mistake in a call of an operator.
 
     Attributes:
       where: the user's line.
@@ -231,12 +231,12 @@ class Doubts:
         self.line = ""
 
     def __enter__(self):
-        _local.doubts = []
+        _local.__dict__.setdefault("doubts", []).append([])
 
     def __exit__(self, *failure: object):
-        found, _local.doubts = _local.doubts, None
+        doubts = _local.doubts.pop()
         if not self.line and failure[0] is None:
-            self.found, self.line = found, user_line()
+            self.found, self.line = doubts, user_line()
 
     def warn(self, first_shape: Callable[[Any], tuple[int, ...] | None] = lambda value: None):
         """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call.
@@ -253,9 +253,9 @@ class Doubts:
 
 def doubt(x: Doubt):
     """Warns of a doubt, or stores it, see `Doubts`."""
-    found = _local.__dict__.get("doubts")
-    if found is not None:
-        found.append(x)
+    entered = _local.__dict__.get("doubts")
+    if entered:
+        entered[-1].append(x)
     elif x.text:
         warn(x.text, where=x.where)
 

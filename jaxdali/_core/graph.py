@@ -14,7 +14,7 @@ from .calls import Call
 from .errors import OperatorError, says_all
 from .expressions import Expression
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
-from .refusals import Kind, Method, Unreadable, lack, no_array, no_attribute, no_value, refuse_jax
+from .refusals import Method, NodeType, Unreadable, lack, no_array, no_attribute, no_value, refuse_jax
 from .tracebacks import boundaries
 
 
@@ -145,7 +145,7 @@ _REFLECTED = {
 
 
 @boundaries
-class DataNode(Unreadable, Expression, metaclass=Kind):
+class DataNode(Unreadable, Expression, metaclass=NodeType):
     """A value of a pipeline definition: the output of an operator. Carries no data."""
 
     __slots__ = ("index", "node")

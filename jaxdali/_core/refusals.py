@@ -116,7 +116,7 @@ class Unreadable:
         return str(self)
 
 
-class Kind(type):
+class NodeType(type):
     """The type of `DataNode`: `collections.abc` does not see `Unreadable`.
 
     Users tell one output from several by `collections.abc.Iterable`, which every class with a method `__iter__` is otherwise.
@@ -134,11 +134,11 @@ class Method:
         self._function = function
 
     def __get__(self, x: Any, kind: type | None = None) -> Any:
-        return self._function if x is None else _Bound(types.MethodType(self._function, x))
+        return self._function if x is None else _BoundMethod(types.MethodType(self._function, x))
 
 
 @boundaries
-class _Bound:
+class _BoundMethod:
     """A method of a node."""
 
     __hash__ = object.__hash__

@@ -27,8 +27,8 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what
     (_FLAT, rf"\1: {_SAMPLES}"),
     (r"external_source takes a layout", "jd.batch(x, layout=...) takes a layout"),
     (r"fn\.reshape\(x, layout=", "jd.batch(x, layout="),
-    (r"(?<![\w.])fn\.readers\.(\w+)", lambda m: f"jd.readers.{class_name(m[1])}"),
-    (r"(?<![\w.])fn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),
+    (r"(?<![\w./\\])fn\.readers\.(\w+)", lambda m: f"jd.readers.{class_name(m[1])}"),
+    (r"(?<![\w./\\])fn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),
     (r"; a list of DataNodes is accepted, and gives a list of results", ""),
     (r", or a list that contains only DataNodes", ""),
     (r"stands for a batch that does not exist yet(, so it has no value here)?", f"has no values {_TRACED}"),
@@ -41,12 +41,13 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what
     (r"\(created at ", "(called at "),
     (r"DataNode\(name=[^()]*\)", "a batch"),
     (r"a DataNode", "a batch"),
-    (r"DataNodes", "batches"),
-    (r"(?<!\.)DataNode", "batch"),
+    (r"(?<![\w./\\])DataNodes\b", "batches"),
+    (r"(?<![\w./\\])DataNode\b", "batch"),
     (r", or do it in a jax_function", ", or do it with the result"),
 )
 
 
+@functools.lru_cache(maxsize=256)
 def of_values(text: str) -> str:
     """A message in the words of values."""
     for pattern, words in _NODES:
@@ -56,7 +57,7 @@ def of_values(text: str) -> str:
 
 def _speak(e: BaseException):
     """Puts the message of an exception into the words of values, if this package made it, or Python about a node."""
-    if e.args and isinstance(text := e.args[0], str) and (raised_here(e) or "DataNode" in text):
+    if e.args and isinstance(text := e.args[0], str) and (raised_here(e) or (type(e) is TypeError and "'DataNode'" in text)):
         e.args = (of_values(text), *e.args[1:])
         if isinstance(e, OperatorError):
             e.reason = of_values(e.reason)
@@ -77,7 +78,7 @@ def in_values(f: F) -> F:
 
 
 def unread(x: Any) -> str:
-    """What is to be done with something that is given in place of samples, for the end of a message: files' names, or a gap; else ""."""
+    """Advice for files' names, or for a gap, in place of samples: the end of a message; "" for anything else."""
     if isinstance(x, (str, os.PathLike)):
         return f"; {READING}"
     if isinstance(x, (list, tuple)):

@@ -96,13 +96,16 @@ def on_mesh(sharding: Any, argument: str) -> Any:
     """
     if not isinstance(sharding, PartitionSpec):
         return sharding
-    mesh = jax.sharding.get_mesh()
+    try:
+        mesh = jax.sharding.get_mesh()
+    except ValueError:  # while JAX traces
+        mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         raise ValueError(
             f"{argument}={sharding} names axes of a mesh, but no mesh is set: call jax.set_mesh(mesh) before, or pass "
             f"jax.sharding.NamedSharding(mesh, {sharding})"
         )
-    return NamedSharding(mesh, sharding)
+    return NamedSharding(mesh, sharding)  # pyright: ignore[reportArgumentType]  an abstract mesh will do
 
 
 def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:

@@ -69,15 +69,16 @@ class Dense:
         hosted: Sequence[bool],
         whole: int | None = None,
     ):
-        self._N, self._specs, self._whole = N, specs, N if whole is None else whole
-        self._of_part = functools.lru_cache(maxsize=4)(lambda n: Dense(function, specs, keys, n, draws, device, hosted, self._whole))
+        whole = N if whole is None else whole
+        self._N, self._specs, self._whole = N, specs, whole
+        self._of_part = functools.lru_cache(maxsize=4)(lambda n: Dense(function, specs, keys, n, draws, device, hosted, whole))
         shards = Shards.single(device)
 
         def inputs() -> list[DynamicDataNode]:
             on = "gpu" if shards.accelerator else None
             return [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
 
-        self._graphed = graphed = Graphed(function, keys, self._whole, draws, inputs)
+        self._graphed = graphed = Graphed(function, keys, whole, draws, inputs)
         self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
         self._executor = graphed.executor(N, device)

@@ -18,116 +18,99 @@ _OF_PIPELINES = {  # arguments that only functions of nodes have, and what to do
 }
 _RANDOM = ("key", "rng")
 
-# What is said of nodes, and of values instead, in this order, by a part of the text that is there in any case.
-_WORDS = {
-    "seed gives": (("the same seed gives other numbers", "the numbers are other ones"),),
-    "DataNode": (
-        ("DataNodes with a value per sample", "batches with a value per sample"),
-        ("A DataNode with the input's layout", "A batch with the input's layout"),
-        ("a DataNode with one", "a batch with one"),
-        ("list, array or DataNode", "list, array or batch"),
+# Words about nodes, and those about values instead, in this order.
+_WORDS = (
+    ("the same seed gives other numbers", "the numbers are other ones"),
+    ("DataNodes with a value per sample", "batches with a value per sample"),
+    ("A DataNode with the input's layout", "A batch with the input's layout"),
+    ("a DataNode with one", "a batch with one"),
+    ("list, array or DataNode", "list, array or batch"),
+    ("; if the shape is not known when the pipeline is built, the axes", "; if samples differ in shape, the axes"),
+    ("This is decided when the pipeline is built, from", "This is decided from"),
+    ("ImportError: when the pipeline is built, ", "ImportError: "),
+    ("Values of a pipeline never change, so nothing", "Nothing"),
+    (
+        "The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, "
+        "which become part\nof the program. Differs",
+        "A function of `jit` is compiled into separate programs before and after it.\n\nDiffers",
     ),
-    "ipeline": (
-        ("; if the shape is not known when the pipeline is built, the axes", "; if samples differ in shape, the axes"),
-        ("This is decided when the pipeline is built, from", "This is decided from"),
-        ("ImportError: when the pipeline is built, ", "ImportError: "),
-        ("Values of a pipeline never change, so nothing", "Nothing"),
-        (
-            "The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, "
-            "which become part\nof the program. Differs",
-            "A function of `jit` is compiled into separate programs before and after it.\n\nDiffers",
-        ),
-        ("    and `Pipeline.bad_samples()` reports it.", "    with a warning."),
-        (
-            "one cache, which lives as long as one of their pipelines or\n"
-            "    iterators. `Pipeline.statistics` reports how many images it served, and its size in bytes.",
-            "one cache.",
-        ),
-        ("Everywhere else, for example as an output of the pipeline, a key is its data:", "A key is its data:"),
+    ("    and `Pipeline.bad_samples()` reports it.", "    with a warning."),
+    (
+        "one cache, which lives as long as one of their pipelines or\n"
+        "    iterators. `Pipeline.statistics` reports how many images it served, and its size in bytes.",
+        "one cache.",
     ),
-    "at build": (("ImportError: at build, ", "ImportError: "),),
-    " for each batch": ((", for each batch. It is called even if nobody needs its outputs.", "."),),
-    "The batch fails": ((" The batch fails.", ""),),
-    "shard": (
-        ("once for each batch of a shard", "once for the batch"),
-        ("of a shard's batch", "of the batch"),
-        (" (of the shard's batch, where there are several shards)", ""),
-        ("The batch includes all shards of the process.\n\n", ""),
-        ("The batch is that of one shard, as in DALI: samples don't move between devices. ", ""),
-        ("The batch is that of one shard. ", ""),
+    ("Everywhere else, for example as an output of the pipeline, a key is its data:", "A key is its data:"),
+    ("ImportError: at build, ", "ImportError: "),
+    (", for each batch. It is called even if nobody needs its outputs.", "."),
+    (" The batch fails.", ""),
+    ("once for each batch of a shard", "once for the batch"),
+    ("of a shard's batch", "of the batch"),
+    (" (of the shard's batch, where there are several shards)", ""),
+    ("The batch includes all shards of the process.\n\n", ""),
+    ("The batch is that of one shard, as in DALI: samples don't move between devices. ", ""),
+    ("The batch is that of one shard. ", ""),
+    (
+        "have the same number of dimensions and, unless `dtype` is given, the same type as the first batch.",
+        "have one number of dimensions and, unless `dtype` is given, one type. Calls may differ in both.",
     ),
-    "first batch": (
-        (
-            "have the same number of dimensions and, unless `dtype` is given, the same type as the first batch.",
-            "have one number of dimensions and, unless `dtype` is given, one type. Calls may differ in both.",
-        ),
+    (", as readers and external_source give them. They are host values.", ", on the CPU."),
+    ("This is a host value, so it can be an argument of other operators.", "On the CPU."),
+    (
+        "The result is a host value, even for an input on the accelerator, so it can be an argument of other operators.",
+        "The result is on the CPU.",
     ),
-    "host value": (
-        (", as readers and external_source give them. They are host values.", ", on the CPU."),
-        ("This is a host value, so it can be an argument of other operators.", "On the CPU."),
-        (
-            "The result is a host value, even for an input on the accelerator, so it can be an argument of other operators.",
-            "The result is on the CPU.",
-        ),
-        ("The operator runs on the host: the inputs are host values.", "The inputs are on the CPU."),
-        (", a host value", ", on the CPU"),
-        (" and a host value", ", on the CPU"),
-        (": host values", ", on the CPU"),
-        (", host values", ", on the CPU"),
-        ("are host values", "are on the CPU"),
-        ("One host value;", "A batch on the CPU;"),
-        ("A host value.", "On the CPU."),
+    ("The operator runs on the host: the inputs are host values.", "The inputs are on the CPU."),
+    (", a host value", ", on the CPU"),
+    (" and a host value", ", on the CPU"),
+    (": host values", ", on the CPU"),
+    (", host values", ", on the CPU"),
+    ("are host values", "are on the CPU"),
+    ("One host value;", "A batch on the CPU;"),
+    ("A host value.", "On the CPU."),
+    ("in memory between epochs", "in memory between calls"),
+    (
+        "A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` returns them; with "
+        "`jax.vmap`, each\nsample has its own. The key of a sample depends only on the pipeline's seed, the operator's number among "
+        "the random operators, and the\nsample's epoch and position. Batch size, number of shards, and device do not change it, and a "
+        "resumed pipeline "
+        "gives the same keys.\n\n",
+        "",
     ),
-    "epoch": (
-        ("in memory between epochs", "in memory between calls"),
-        (
-            "A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` returns them; with "
-            "`jax.vmap`, each\nsample has its own. The key of a sample depends only on the pipeline's seed, the operator's number among "
-            "the random operators, and the\nsample's epoch and position. Batch size, number of shards, and device do not change it, and a "
-            "resumed pipeline "
-            "gives the same keys.\n\n",
-            "",
-        ),
-        ('wrap_key_data(batch["key"]', "wrap_key_data(data"),
-        (
-            "paths = jd.external_source(lambda i: np.frombuffer(names[i.idx_in_epoch].encode(), np.uint8), batch=False)",
-            "paths = [np.frombuffer(name.encode(), np.uint8) for name in names]",
-        ),
-        (
-            "@jax_function\n  ... def add_noise(images, keys):\n"
-            "  ...     return jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images, keys)\n"
-            "  >>> noisy = add_noise(images, jd.random.key())",
-            'keys = jax.random.wrap_key_data(jd.random.key().jax(), impl="threefry2x32")\n'
-            "  >>> noisy = jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images.jax(), keys)",
-        ),
+    ('wrap_key_data(batch["key"]', "wrap_key_data(data"),
+    (
+        "paths = jd.external_source(lambda i: np.frombuffer(names[i.idx_in_epoch].encode(), np.uint8), batch=False)",
+        "paths = [np.frombuffer(name.encode(), np.uint8) for name in names]",
     ),
-    "reader": (
-        (
-            "or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise)",
-            "or has more samples than fit into 1 GiB",
-        ),
-        ("or is larger than the `Storage` of its reader allows (1 GiB unless it\n    says otherwise)", "or is larger than 1 GiB"),
-        ("Default: the storage of the input's reader.", "Default: `Storage()`."),
-        ("Differs from DALI: values made from a reader's labels also have the path of the file.\n\n", ""),
-        ("For a reader, this is the path of the file as it stands in the reader's\n    list.", "It is known in pipelines only."),
-        (", for example from an `external_source` or a reader.", "."),
-        (
-            'jpegs, labels = jd.readers.file(file_root="images")',
-            'jpegs = [path.read_bytes() for path in pathlib.Path("images").glob("*.jpg")]',
-        ),
+    (
+        "@jax_function\n  ... def add_noise(images, keys):\n"
+        "  ...     return jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images, keys)\n"
+        "  >>> noisy = add_noise(images, jd.random.key())",
+        'keys = jax.random.wrap_key_data(jd.random.key().jax(), impl="threefry2x32")\n'
+        "  >>> noisy = jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images.jax(), keys)",
     ),
-    "source_info": (('paths = jd.get_property(jpegs, key="source_info")', 'layouts = jd.get_property(images, key="layout")'),),
-    "jd.filter(": (
-        (
-            "(images, np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]]))",
-            "(images, jd.tensor(np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]])))",
-        ),
+    (
+        "or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise)",
+        "or has more samples than fit into 1 GiB",
     ),
-    "images.shape": (
-        ("height = images.shape()[0]", "heights = jd.shapes(images).slice[0]"),
-        ("images.shape()", "jd.shapes(images)"),
+    ("or is larger than the `Storage` of its reader allows (1 GiB unless it\n    says otherwise)", "or is larger than 1 GiB"),
+    ("Default: the storage of the input's reader.", "Default: `Storage()`."),
+    ("Differs from DALI: values made from a reader's labels also have the path of the file.\n\n", ""),
+    ("For a reader, this is the path of the file as it stands in the reader's\n    list.", "It is known in pipelines only."),
+    (", for example from an `external_source` or a reader.", "."),
+    (
+        'jpegs, labels = jd.readers.file(file_root="images")',
+        'jpegs = [path.read_bytes() for path in pathlib.Path("images").glob("*.jpg")]',
     ),
-}
+    ('paths = jd.get_property(jpegs, key="source_info")', 'layouts = jd.get_property(images, key="layout")'),
+    (
+        "(images, np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]]))",
+        "(images, jd.tensor(np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]])))",
+    ),
+    ("height = images.shape()[0]", "heights = jd.shapes(images).slice[0]"),
+    ("images.shape()", "jd.shapes(images)"),
+)
+
 
 _KEY = "  key: a key of `jax.random`, from which each sample gets its own, or a key for each sample.\n"
 _KEY_OF_ONE = (
@@ -185,10 +168,8 @@ def docstring(text: str, signature: inspect.Signature, own: Sequence[str]) -> st
       signature: with the arguments in `own`, see `own_arguments`.
     """
     text = text.replace("fn.", "jd.")
-    for part, words in _WORDS.items():
-        if part in text:
-            for nodes, values in words:
-                text = text.replace(nodes, values)
+    for nodes, values in _WORDS:
+        text = text.replace(nodes, values)
     begin = text.find("Args:\n")
     head, rest = (text[:begin], text[begin + 6 :]) if begin >= 0 else (f"{text}\n\n", "")
     entries, blank, tail = rest.partition("\n\n")

@@ -42,7 +42,7 @@ from ._lowered import in_program, mapped
 from ._singles import JaxTensor, for_several, is_drawn
 from ._values import argument_of, tensor, value_of
 
-_MOST = 1024  # compiled functions; those used least recently are dropped
+MOST = 1024  # compiled functions; those used least recently are dropped
 
 _lock = threading.Lock()  # guards `_made`, and what functions of `jit` have compiled
 
@@ -270,7 +270,7 @@ def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
     new = make()
     with _lock:
         new = made.setdefault(key, new)
-        while len(made) > _MOST:
+        while len(made) > MOST:
             made.popitem(last=False)
     return new
 

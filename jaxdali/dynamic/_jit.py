@@ -15,7 +15,7 @@ from .._core.words import in_values
 from .._pipeline.conditionals import converted
 from ._batch import Batch, Draw
 from ._engine import SizeAsked, Trace, current_trace
-from ._functions import Compiled, Inputs, evaluated, frozen, size_of
+from ._functions import MOST, Compiled, Inputs, evaluated, frozen, size_of
 from ._keys import RNG, is_key, number_of_keys
 from ._singles import JaxTensor
 from ._threads import check_pool
@@ -88,12 +88,13 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
                 kinds.append("value")
             else:
                 kinds.append(("static", x))
-        said = None in draws
         at = tree, frozen(kinds), *counts
-        N = size_of(name, batches, draws, (), None if said else sizes.get(at))
+        size = None if None in draws else sizes.get(at)
+        said = None in draws or size is not None
+        N = size_of(name, batches, draws, (), size)
 
         def traced(trace: Trace, nodes: list[Any], places: Any) -> Any:
-            trace.N = N if said or at in sizes else None
+            trace.N = N if said else None
             values, found = iter(nodes), iter(places)
             whole = [next(values) if k == "value" else next(found) if k == "key" else k[1] for k in kinds]
             arguments, named = jax.tree.unflatten(tree, whole)
@@ -105,9 +106,12 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
             try:
                 return evaluated(made, at, name, traced, Inputs(batches, hosted, draws, keys, counts, N))
             except SizeAsked as e:
-                if said or at in sizes:
+                if said:
                     raise ArgumentError(f"{e.name}: batch_size={e.size} does not fit a program of {N} samples ({name})") from None
                 sizes[at] = N = e.size
+                said = True
+                while len(sizes) > MOST:
+                    sizes.popitem(last=False)
 
     return compiled
 

@@ -13,7 +13,7 @@ from .._core.building import user_line
 from .._core.errors import ArgumentError
 from .._core.expressions import Arithmetic
 from .._core.tracebacks import boundaries
-from ._batch import Batch, Draw, Tensor, left_by_jax
+from ._batch import Batch, Draw, Tensor, layout_of_part, left_by_jax
 
 
 @jax.tree_util.register_pytree_node_class
@@ -57,8 +57,7 @@ class JaxTensor(Arithmetic):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> JaxTensor:
-        part = self._data[key]
-        return JaxTensor(part, self.layout if part.ndim == self.ndim else "", self._draw)
+        return JaxTensor(self._data[key], layout_of_part(self.layout, self.ndim, key), self._draw)
 
     def __repr__(self) -> str:
         return f"JaxTensor({self._data})"

@@ -148,7 +148,7 @@ def _known(array: Any) -> Any:
 
 def value_of(x: Any) -> tuple[Batch, bool] | None:
     """An input as a batch, and whether it is a single sample; None: it is a number, the same for all samples."""
-    x = getattr(x, "_sample", x)  # of a tensor of `jaxdali.experimental.dynamic`
+    x = getattr(x, "__jaxdali_sample__", x)  # a tensor of `jaxdali.experimental.dynamic` has it
     if isinstance(x, Batch):
         return x, False
     if is_drawn(x):
@@ -193,7 +193,7 @@ def _one_each(a: Argument, x: Sequence[Any]) -> bool:
 
 def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
     """The values of an argument for each sample, and whether it is a single value; None: it is one value for all, known by now."""
-    x = getattr(x, "_sample", x)
+    x = getattr(x, "__jaxdali_sample__", x)
     if a.per_sample and is_drawn(x):
         return _alone(x), True
     if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples

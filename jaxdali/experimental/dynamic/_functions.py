@@ -20,7 +20,7 @@ from ..._core.tracebacks import boundary
 from ..._core.words import of_values
 from ...dynamic._batch import Batch, Tensor
 from ...dynamic._docstrings import with_generator
-from ...dynamic._engine import NeedsKey, current_trace
+from ...dynamic._engine import current_trace
 from ...dynamic._values import batch, is_column
 from . import random
 from ._contexts import Device
@@ -38,8 +38,6 @@ _INSTEAD = {
     "experimental.readers": "use readers.Video; for FITS, astropy in an ExternalSource",
 }
 
-_drawing: set[Callable[..., Any]] = set()  # functions that are known to draw random numbers
-
 
 def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that takes ``rng=`` from the default generator, DALI's classes, and what DALI makes tensors of."""
@@ -52,7 +50,8 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             inputs = tuple(map(_input, inputs))
         except (TypeError, ValueError, OverflowError) as e:
-            raise type(e)(f"{operator}: {e} (called at {user_line()})") from None
+            e.args = (f"{operator}: {e} (called at {user_line()})",)
+            raise
         values = (*inputs, *arguments.values())
         sizes = [len(x) for x in values if isinstance(x, Batch)]
         N = arguments.get("batch_size") or (sizes[0] if sizes else None)
@@ -62,16 +61,9 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
             single = N is None and any(isinstance(x, OwnTensor) for x in arguments.values())
             arguments = {n: _computed(known.get(n), x, N or 1) for n, x in arguments.items()}
         arguments = {n: _argument(known.get(n), x, N) for n, x in arguments.items()}
-        keyed = arguments.get("rng") is not None or arguments.get("key") is not None
-        if not keyed and function in _drawing:
-            arguments["rng"], keyed = random.get_default_rng(), True
-        try:
-            return own(function(*inputs, **arguments), single)
-        except NeedsKey:
-            if keyed:
-                raise
-        _drawing.add(function)
-        return own(function(*inputs, **{**arguments, "rng": random.get_default_rng()}), single)
+        if getattr(function, "draws", False) and arguments.get("rng") is None and arguments.get("key") is None:
+            arguments["rng"] = random.get_default_rng()
+        return own(function(*inputs, **arguments), single)
 
     called.__doc__ = with_generator(function.__doc__ or "")
     return called

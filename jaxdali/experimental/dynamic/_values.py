@@ -282,6 +282,10 @@ class Tensor(Operators):
     # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
+    def __jaxdali_sample__(self) -> _batch.Tensor:
+        return self._sample
+
+    @property
     def dtype(self) -> DType:
         """Type of the elements."""
         return of_numpy(self._sample.dtype)

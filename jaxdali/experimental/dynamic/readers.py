@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,17 @@ def _class_of(base: type[Any]) -> type[Any]:
 
     def get_state(self: Any) -> ReaderState:
         """Where the reader stands."""
-        return ReaderState(base.get_state(self))
+        return ReaderState(reader=base.get_state(self), epochs=self._epochs)
+
+    def set_state(self: Any, state: Any) -> None:
+        """Goes on from a state of `get_state`, or its text. ValueError: it is none."""
+        try:
+            parts = json.loads(state) if isinstance(state, (str, bytes)) else state
+            reader, epochs = parts["reader"], operator.index(parts["epochs"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise ValueError(f"{self._name}: this is not the state of a reader: {state!r:.200}") from e
+        base.set_state(self, reader)
+        self._epochs = epochs
 
     doc = f"{base.__doc__}\n\nmax_batch_size bounds the batch_size of epochs. enable_checkpointing has no effect: all readers have states."
     members = {
@@ -81,6 +92,7 @@ def _class_of(base: type[Any]) -> type[Any]:
         "next_epoch": next_epoch,
         "_epoch": _epoch,
         "get_state": get_state,
+        "set_state": set_state,
         "get_metadata": get_metadata,
         "__module__": __name__,
         "__doc__": doc,

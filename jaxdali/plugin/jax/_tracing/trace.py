@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import PartitionSpec
 
 from .reachability import out_of_reach, reach_of
 from .snapshot import NotFaithful as NotFaithful
@@ -81,12 +82,15 @@ def trace_again(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtype
         return _once(function, arguments, flatten)
 
 
+_OF_MESH = "P PartitionSpec auto_axes explicit_axes get_abstract_mesh get_mesh reshard shard_map with_sharding_constraint".split()
+
+
 @dataclasses.dataclass(frozen=True)
 class MeshUse:
     """Why a function of one shard may need the mesh that its user has set, see Note [Functions that need a mesh].
 
     Attributes:
-      asked: whether its code names what returns the mesh.
+      asked: whether its code names a function or a `PartitionSpec` that is for the mesh.
       arrays: whether it names arrays that lie on several devices; explicit: on Explicit axes, which are a part of their type.
     """
 
@@ -99,7 +103,7 @@ class MeshUse:
         reach = reach_of(function)
         arrays = [x for x in reach.found if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
         return MeshUse(
-            asked=not reach.names.isdisjoint(("get_abstract_mesh", "get_mesh")),
+            asked=not reach.names.isdisjoint(_OF_MESH) or any(x is PartitionSpec or isinstance(x, PartitionSpec) for x in reach.found),
             arrays=any(len(x.sharding.device_set) > 1 for x in arrays),
             explicit=any(jax.typeof(x).sharding.mesh.explicit_axes for x in arrays),
         )
