@@ -64,7 +64,7 @@ def test_statistics_of_unit_images_for_bytes():
     assert not warned(lambda: fn.normalize(fn.external_source(**images)))
 
 
-def test_outputs_that_are_not_taken_apart(tmp_path):
+def test_outputs_in_one_variable(tmp_path):
     path = tmp_path / "a.jpg"
     path.write_bytes(b"no image")
     advice = r"readers\.file has 2 outputs, and the call is for each of them: take them apart, files, labels = fn\.readers\.file\(\.\.\.\)"

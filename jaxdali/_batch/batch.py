@@ -56,7 +56,7 @@ class PhaseMemory:
 
 @dataclasses.dataclass(frozen=True)
 class EagerResults:
-    """What an eager function returned for a batch.
+    """The results of an eager function for a batch.
 
     Attributes:
       outputs: of `EagerOperator.call` or `SampleOperator.call_samples`; specs: of each.

@@ -120,7 +120,7 @@ class EagerCalls:
     def _returned(
         step: Step, op: EagerOperator, batch: InFlightBatch, call: Callable[[], Sequence[Any]], spec_of: Callable[[int, Any], Spec]
     ) -> EagerResults:
-        """What a function returns for a batch; what it returned before, if this batch is made again.
+        """The results of a function for a batch; the earlier ones, if this batch is made again.
 
         Raises:
           OperatorError: outputs have other types or dimensions than in the batch before.

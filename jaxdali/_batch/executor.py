@@ -232,7 +232,7 @@ class Executor:
         return batch
 
     def asked(self, batch: InFlightBatch) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
-        """What a batch has of the shapes and samples in its first batch by which operators are bound, see `HostPass.asked`."""
+        """The shapes and samples of a first batch by which operators are bound, as far as this batch has them, see `HostPass.asked`."""
         return self._host.asked(batch)
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:

@@ -1,4 +1,4 @@
-"""What is probably not meant: data that an operator accepts, but reads in another way than most users who pass them."""
+"""Probable mistakes: data that an operator accepts, but reads in another way than most users who pass them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 
 
 def about_flat_image(image: Spec) -> str:
-    """What is doubtful about a sample of two axes in an array that a function of values is called with: it may be rows of one image."""
+    """A warning about samples of two axes in an array that a function of values is called with: they may be rows of one image."""
     if image.ndim != 2 or image.shape is None or image.layout or image.shape[1] not in _CHANNELS or image.shape[0] <= 4:
         return ""
     return (
@@ -23,7 +23,7 @@ def about_flat_image(image: Spec) -> str:
 
 
 def about_image(image: Spec) -> str:
-    """What is doubtful about the axes of an image without a layout; "" if nothing is."""
+    """A warning about the axes of an image without a layout; "" if there is none."""
     extents = [image.extent(d) for d in range(image.ndim)]
     last = extents[-1] if extents else None
     if image.layout or last is None:
@@ -55,7 +55,7 @@ def about_filtered(image: Spec) -> str:
 
 
 def about_bytes(mean: Any, stddev: Any) -> str:
-    """What is doubtful about the numbers that bytes are normalised by: all are below 1. "" if nothing is.
+    """A warning about means and deviations of bytes that are all below 1; "" if there is none.
 
     Args:
       mean, stddev: numbers; None: not given.

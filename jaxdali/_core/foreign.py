@@ -585,7 +585,7 @@ def _index() -> Mapping[tuple[Use, str], list[Foreign]]:
 
 
 def answer(name: str, use: Use = "name", takes: Collection[str] = ()) -> str:
-    """What to write instead of a name of another library; "" if the table does not have it.
+    """The answer to a name of another library; "" if the table does not have it.
 
     Args:
       name: as it was written; the modules before it may be left out.

@@ -336,7 +336,7 @@ class Graph:
 
 
 def all_outputs(node: Node) -> str:
-    """What is said of a failure if the call was repeated for each output of another operator, which were not taken apart; else ""."""
+    """The end of a message if the call was repeated for each output of another operator, which were not taken apart; else ""."""
     for x in node.call.inputs if node.call is not None else ():
         several = isinstance(x, list) and len(x) > 1 and all(isinstance(e, DataNode) and e.node is x[0].node for e in x)
         if several and len(x) == x[0].node.op.num_outputs:

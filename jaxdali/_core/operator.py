@@ -117,7 +117,7 @@ class Operator:
         return False
 
     def about_axes(self, image: Spec) -> str:
-        """What is probably not meant by an image without a layout, for a warning; "" if nothing is."""
+        """A warning about an image without a layout; "" if there is none."""
         return about_image(image)
 
     def doubts(self, *specs: Spec) -> str:

@@ -1,4 +1,4 @@
-"""What a `DataNode` refuses, as it has no value: conversions, iteration, functions of NumPy and JAX. Messages say what to do instead."""
+"""Refusals of a `DataNode`, which has no value: conversions, iteration, functions of NumPy and JAX. Messages say what to do instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")  
 
 
 class _Node(Protocol):
-    """What messages say of a node, see `graph.Node`."""
+    """The parts of a `graph.Node` that messages name."""
 
     op: Any
     where: str

@@ -163,7 +163,7 @@ def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
 
 
 def _about_first(op: Operator, image: Spec, shape: tuple[int, ...]) -> str:
-    """What is doubtful about an image, of the shape of a batch's first one."""
+    """A warning about an image, by the shape of a batch's first one; "" if there is none."""
     about = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""  # this is asked for each batch
     return about and f"{op.name}: {about}"
 
@@ -209,7 +209,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         return samples
 
     def doubts() -> tuple[str, str]:
-        """What is probably not meant: by the first input as an image, and by the arguments."""
+        """Stores the doubts about the first input as an image, and about the arguments."""
         if not inputs:
             return "", ""
         image, ref = inputs[0], original(step.inputs[0])

@@ -144,7 +144,7 @@ def own_arguments(function: Callable[..., Any]) -> list[str]:
 
 
 def refused(function: Callable[..., Any], own: Sequence[str]) -> dict[str, str]:
-    """What is said of arguments that a function with these `own_arguments` does not have."""
+    """Advice for arguments that a function with these `own_arguments` does not have."""
     text = "is for functions that draw random numbers, which it does not"
     random = {} if {*_RANDOM}.intersection(own) else {n: text for n in _RANDOM if n not in inspect.signature(function).parameters}
     return {n: f"argument {n!r} {why}" for n, why in (*_OF_PIPELINES.items(), *random.items())}

@@ -116,7 +116,9 @@ class DynamicDataNode(DataNode):
 # One key draws one number, N keys or `batch_size=N` draw N, and a function of N samples draws for each of them. In a traced function every
 # value has N samples, so each `DynamicDataNode` knows whether it stands for a batch or for a single value, and whether that was drawn. The
 # samples of a single value that was drawn all use the key that the first has, so that it is what the same call gives by itself. Where it
-# meets a batch there is an error: those who wrote it may have meant one number for each sample, or one for all.
+# meets a batch there is an error: the user may have meant one number for each sample, or one for all.
+
+
 class Trace:
     """The state while a function is traced.
 
@@ -135,7 +137,7 @@ class Trace:
         self._of_batch: bool | None = None  # whether the function that is called gives batches; None: there is none
 
     def value(self, node: Node, index: int) -> DynamicDataNode:
-        """What the traced function holds of a node's output: a batch if the node depends on one."""
+        """The traced function's value of a node's output: a batch if the node depends on one."""
         if self._of_batch:
             return DynamicDataNode(node, index, self, None)
         if node.op.random:

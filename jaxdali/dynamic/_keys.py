@@ -97,7 +97,7 @@ class KeyOf:
     single: bool = False
 
     def then(self, how: str, number: int, count: int | None) -> KeyOf:
-        """What is derived from it by one more step."""
+        """A key that is derived from it by one more step."""
         return dataclasses.replace(self, path=(*self.path, (how, number)), count=count)
 
     def among(self, keys: Sequence[Any]) -> Any:

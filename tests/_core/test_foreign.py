@@ -52,7 +52,7 @@ OWNERS = {"pipeline": Pipeline, "iterator": data_iterator, "reader": fn.readers.
 ANSWERS = sorted({row.answer for row in FOREIGN})
 
 
-def test_answers_name_what_exists():
+def test_names_in_answers_exist():
     mentioned = set()
     for text in ANSWERS:
         paths = re.findall(r"(?<![\w.])(?:fn|types|jaxdali)(?:\.\w+)+", text)

@@ -89,10 +89,12 @@ def test_bare_partition_specs(mesh):
             assert jax.typeof(x) == jax.typeof(like)
     assert DALIGenericIterator.loaded_shards(data) == list(range(DEVICES))
     assert jd.batch(PIXELS).to(data).jax().sharding == NamedSharding(mesh, data)
+    inside = jax.jit(lambda x: jd.flip(jd.batch(x).to(data)).jax())(PIXELS)
+    np.testing.assert_array_equal(np.asarray(inside), PIXELS[:, :, ::-1])
 
 
 @pytest.mark.filterwarnings("ignore:size is given")
-def test_mesh_is_that_of_the_call():
+def test_meshes_of_bare_partition_specs():
     make = data_iterator(definition, output_map=["x", "y"], size=N, sharding=PartitionSpec("data"))
     refused = r"sharding=.*'data'.* names axes of a mesh, but no mesh is set: call jax.set_mesh\(mesh\) before, or pass .*NamedSharding"
     with pytest.raises(ValueError, match=refused):
@@ -140,6 +142,18 @@ def test_jax_functions_see_the_mesh(mesh, over):
 
     batch = batch_of(PartitionSpec("data"), defined)
     np.testing.assert_array_equal(np.asarray(batch["y"]), np.asarray(batch["x"]) * DEVICES)
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+def test_jax_functions_with_bare_specs(mesh):
+    spec = PartitionSpec("data")
+    explicit = mesh.axis_types[0] is AxisType.Explicit
+
+    def doubled(x):
+        return (jax.sharding.reshard if explicit else jax.lax.with_sharding_constraint)(x, spec) * 2
+
+    batch = batch_of(None, lambda: [(x := definition()[0]), jax_function(doubled)(x)])
+    np.testing.assert_array_equal(np.asarray(batch["y"]), np.asarray(batch["x"]) * 2)
 
 
 @pytest.mark.filterwarnings("ignore:size is given")

@@ -14,6 +14,7 @@ from PIL import Image
 
 import jaxdali.dynamic as jd
 from jaxdali import types
+from jaxdali.plugin.jax.fn import jax_function
 
 KEY = jax.random.key(0)
 FUNCTIONS = {
@@ -252,6 +253,26 @@ def test_messages_speak_of_values(mistake):
 
 
 @pytest.mark.parametrize(("name", "there"), [("gpu:7", "cpu:0"), ("nonsense", "cpu:0")])
-def test_devices_that_are_not_there(name, there):
+def test_missing_devices(name, there):
     with pytest.raises(ValueError, match=f"there is no device '{name}' here; JAX has .*{there}"):
         jd.batch(HWC).to(name)
+
+
+def test_function_within_a_jax_function():
+    """It is compiled while the one around it is; each warns."""
+    mirrored = jax_function(lambda x: jd.flip(x).jax())
+    function = jd.jit(lambda x: mirrored(jd.flip(x)))
+    texts = warned(lambda: np.testing.assert_array_equal(function(CHW).numpy(), CHW))
+    assert [says_chw([text]) for text in texts] == [True, True]
+
+
+def test_names_of_files_in_messages():
+    for path in ("/nowhere/fn.images/a.jpg", "/nowhere/DataNodes/a.jpg"):
+        with pytest.raises(RuntimeError, match=re.escape(path)):
+            jd.io.file.read([path.encode()])
+
+    def own_error(x):
+        raise ValueError("my DataNode is in fn.foo")
+
+    with pytest.raises(ValueError, match=r"^my DataNode is in fn\.foo"):
+        jd.jit(own_error)(HWC)

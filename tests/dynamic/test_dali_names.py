@@ -464,7 +464,7 @@ def epochs(number, left=(), batch_size=4, **arguments):
     return found
 
 
-def test_epochs_as_those_of_dali():
+def test_epochs_of_dali():
     """The lists are those that DALI gives."""
     shard = {"shard_id": 1, "num_shards": 3}
     assert epochs(3, **shard) == [[[4, 5, 6, 7], [8, 9, 10, 11]], [[12, 13, 0, 1], [2, 3, 4, 5]], [[6, 7, 8, 9]]]
@@ -478,6 +478,24 @@ def test_epochs_as_those_of_dali():
         [[8, 9, 10, 11], [12, 13, 0, 1]],
         [[2, 3, 4, 5], [6, 7, 8, 9]],
     ]
+
+
+def test_state_between_epochs():
+    """Whoever goes on from it reads the next shard."""
+    files = sorted(map(str, places.PHOTOS.glob("*/*")))[:5]
+
+    def reader():
+        return ndd.readers.File(files=files, labels=list(range(5)), num_shards=2)
+
+    def labels(reader):
+        return [int(np.asarray(label)[0]) for _, label in reader.next_epoch()]
+
+    first, second = reader(), reader()
+    assert labels(first) == [0, 1]
+    second.set_state(str(first.get_state()))
+    assert labels(second) == labels(first) == [2, 3, 4]
+    with pytest.raises(ValueError, match=r"readers\.File: this is not the state of a reader: 'nothing'"):
+        second.set_state("nothing")
 
 
 def test_a_reader_after_its_state():

@@ -3,12 +3,14 @@
 The operators and their arguments are those of the registry, so a new one needs a case here.
 """
 
+import concurrent.futures
 import copy
 import functools
 import inspect
 import operator
 import pathlib
 import pickle
+import threading
 
 import golden
 import jax
@@ -445,7 +447,7 @@ def test_operators_of_arrays_of_jax(function):
     np.testing.assert_array_equal(function(made, np.asarray(made)), function(np.asarray(made), np.asarray(made)))
 
 
-def test_values_that_keep_being_drawn():
+def test_derived_values_are_drawn():
     """Whatever is made of them, but not what Python and NumPy take out of them."""
     number = draw(KEY)
     numbers = jd.random.uniform(shape=[2], key=KEY)
@@ -461,7 +463,7 @@ def test_values_that_keep_being_drawn():
         jd.rotate(IMAGES, angle=x)
 
 
-def test_samples_that_one_key_draws():
+def test_samples_of_one_key():
     """A crop of one image is one value as well, and so is an argument that must be the same for all samples."""
     crop = lambda x, image, key: jd.cat(x, jd.random_resized_crop(image, size=(12, 10), key=key))
     image = jd.tensor(IMAGES[1], layout="HWC")
@@ -549,6 +551,30 @@ def test_derived_keys():
         assert [bits(y) for y in compiled(run)(IMAGES, KEY, EACH)] == want
     with pytest.raises(ValueError, match="there are 2 keys for 3 samples"):
         jd.jit(lambda x, key: jd.random_resized_crop(x, size=(4, 4), key=jd.random.split(key)))(IMAGES, KEY)
+
+
+def test_number_of_samples_by_threads():
+    """Which a function asks for while it is traced, in each of them."""
+    for _ in range(5):
+        drawn, start = jd.jit(lambda key: jd.random.uniform(key=key, batch_size=N)), threading.Barrier(4)
+
+        def call(_, drawn=drawn, start=start):
+            start.wait()
+            return drawn(KEY).numpy()
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(call, range(4)))
+        assert all(np.array_equal(x, results[0]) for x in results)
+
+
+@pytest.mark.parametrize("key", [0, (slice(None), slice(None), 0), (Ellipsis, 1), (slice(None), None, 0)], ids=str)
+def test_layouts_of_subscripts(key):
+    def function(k):
+        return jd.reshape(jd.random.uniform(key=k, shape=[2, 3, 4]), layout="HWC")[key]
+
+    layouts = []
+    jax.jit(lambda k: layouts.append(function(k).layout))(KEY)
+    assert layouts == [function(KEY).layout]
 
 
 def test_number_of_samples():

@@ -125,7 +125,7 @@ def test_images_of_pillow():
         jd.batch(opened[0])
 
 
-def test_samples_of_one_shape_are_one_array_for_jax():
+def test_equal_shapes_are_one_array_for_jax():
     """Whatever they come from: functions give ragged batches where the shape is known after they ran."""
     ragged = jd.resize([images()[0], images()[1, :10]], size=(6, 8))
     want = ragged.numpy()

@@ -24,7 +24,7 @@ class DType:
     """
 
     class Kind(enum.Enum):
-        """What the elements are."""
+        """The kind of the elements."""
 
         signed = enum.auto()
         unsigned = enum.auto()

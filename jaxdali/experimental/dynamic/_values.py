@@ -429,7 +429,7 @@ def plain(x: Any) -> Any:
 
 
 def own(x: Any, single: bool = False) -> Any:
-    """What a function of `jaxdali.dynamic` gave, as this module's classes. Several outputs are a tuple.
+    """The results of a function of `jaxdali.dynamic` as this module's classes. Several outputs are a tuple.
 
     Args:
       single: whether a batch is one of one sample, which is wanted alone.

@@ -203,6 +203,14 @@ class _Function(Operator):
         return arrays
 
 
+# Note [Functions that need a mesh]
+# A function of one shard gets arrays that lie on one device, while a user's mesh has several. JAX refuses to mix both, so such functions,
+# and the programs that they are traced into, run without the mesh. A function that names an array that lies on the mesh, or that asks for
+# the mesh, can't do without. It runs between two programs, under the mesh, and gets its shard on all devices of the mesh. The mesh of
+# several processes has devices that this process can't reach: there such a function is told the axes, and gets its shard on one device.
+# A function with a sharding gets global arrays, and runs under the mesh, too.
+
+
 class TraceableFunction(_Function, ProgramOperator):
     """A function of which it is not yet known whether it can be traced; `bind` decides."""
 
@@ -242,12 +250,6 @@ class TraceableFunction(_Function, ProgramOperator):
         return TracedFunction(jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64)
 
 
-# Note [Functions that need a mesh]
-# A function of one shard gets arrays that lie on one device, while a user's mesh has several. JAX refuses to mix both, so such functions,
-# and the programs that they are traced into, run without the mesh. A function that names an array that lies on the mesh, or that asks for
-# the mesh, can't do without. It runs between two programs, under the mesh, and gets its shard on all devices of the mesh. The mesh of
-# several processes has devices that this process can't reach: there such a function is told the axes, and gets its shard on one device.
-# A function with a sharding gets global arrays, and runs under the mesh, too.
 def _traces(functions, arguments, flatten, jit):
     """The common trace of all shards' functions. Raises NotFaithful if there is none."""
     first = trace(functions[0], arguments, flatten) if jit is None else trace_again(functions[0], arguments, flatten)
