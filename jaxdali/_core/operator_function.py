@@ -67,9 +67,9 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import jax
 import numpy as np
 
-from ..types import DALIImageType
+from ..types import DALIImageType, DALIInterpType
 from .arguments import Arguments, declared
-from .building import add, drawing_as, is_node, user_line, warn
+from .building import Doubt, add, doubt, drawing_as, is_node, user_line, warn
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
@@ -327,7 +327,13 @@ class Declaration:
             if a.many and a.lengths and len(x) not in a.lengths:
                 raise a.error(self.name, x)
             return language().stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
-        return a.check(self.name, x)
+        checked = a.check(self.name, x)
+        if type(x) is int and isinstance(checked, DALIInterpType):
+            text = (
+                f"{self.name}: {a.name}={x} is types.{checked.name}; in Pillow and OpenCV this number has another meaning: pass the member"
+            )
+            doubt(Doubt(user_line(), text))
+        return checked
 
     def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The inputs of each call."""

@@ -318,6 +318,8 @@ class Batch(Arithmetic):
         )
 
     def __repr__(self) -> str:
+        if not hasattr(self._data, "dtype") or not np.ndim(self._data):  # of a function of `jax.tree.map` that made no array of samples
+            return f"Batch({self._data!r})"
         shapes = self.shapes
         what = f"shape={shapes[0]}" if len(set(shapes)) == 1 else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
         layout = f", layout={self.layout!r}" if self.layout else ""
@@ -354,6 +356,8 @@ class Batch(Arithmetic):
             if self._shapes is None:
                 return (self._data if is_on_accelerator(self._data) else np.asarray(self._data))[key]
             return self._ragged[int(key) % N]
+        if key is None or key is Ellipsis or isinstance(key, tuple):
+            raise TypeError("a subscript of a batch selects samples: batch.slice[...] takes a part of each sample")
         chosen = np.arange(len(self))[key if isinstance(key, _SLICE) else np.asarray(key)]
         if chosen.ndim != 1:
             raise TypeError(f"samples are selected by a number, a slice or a list of numbers, got {type(key).__name__}")
@@ -436,6 +440,10 @@ class Batch(Arithmetic):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._dense(False).__dlpack_device__()
+
+    def as_dense(self) -> Batch:
+        """For use in this package only: the batch as one array, if its samples have one shape, else itself."""
+        return Batch(self._dense(False), None, self.layout) if self._shapes is not None and self._is_uniform else self
 
     @property
     def _is_uniform(self) -> bool:

@@ -78,13 +78,14 @@ class Dense:
             on = "gpu" if shards.accelerator else None
             return [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
 
-        self._graphed = graphed = Graphed(function, keys, whole, draws, inputs)
+        self.doubts = Doubts()
+        with self.doubts:
+            self._graphed = graphed = Graphed(function, keys, whole, draws, inputs)
+            self._executor = graphed.executor(N, device)
+            with own_settings():
+                self._executor.build()
         self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
         self._hosted = tuple(hosted)
-        self._executor = graphed.executor(N, device)
-        self.doubts = Doubts()
-        with own_settings(), self.doubts:
-            self._executor.build()
         self._plan = plan = self._executor.plan
         for step in plan.steps:
             if isinstance(step.op, EagerOperator) or not step.known:

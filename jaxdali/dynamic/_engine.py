@@ -108,8 +108,23 @@ class DynamicDataNode(DataNode):
         assert self._trace.N is not None
         return self._trace.N
 
+    @property
+    def slice(self) -> _Parts:
+        """Takes a part of each sample, as `Batch.slice` does."""
+        return _Parts(self)
+
     def _with_draw(self, draw: Draw | None) -> DynamicDataNode:
         return DynamicDataNode(self.node, self.index, self._trace, draw)
+
+
+class _Parts:
+    """Takes a part of each sample of a value."""
+
+    def __init__(self, value: DynamicDataNode):
+        self._value = value
+
+    def __getitem__(self, key: Any) -> DynamicDataNode:
+        return self._value[key]
 
 
 # Note [One key]
@@ -313,14 +328,15 @@ class Engine:
     ):
         self._N, self._firsts = N, firsts
         self._asked: set[int] = set()
-        self._doubts = Doubts()
+        self._doubts, self._doubts_of_graph = Doubts(), Doubts()  # of the executors, which find the same
         self._device = device
 
         def inputs() -> list[DynamicDataNode]:
             given = [add(Given(spec=s, number=i, first=f, asked=self._asked)) for i, (s, f) in enumerate(zip(specs, firsts, strict=True))]
             return [x.gpu() for x in given] if Shards.single(device).accelerator else given
 
-        self._graphed = Graphed(function, keys, N, draws, inputs)
+        with self._doubts_of_graph:
+            self._graphed = Graphed(function, keys, N, draws, inputs)
         # An executor makes one batch at a time: each thread that calls has one.
         self._idle: collections.deque[_Bound] = collections.deque()
 
@@ -345,6 +361,7 @@ class Engine:
                 with own_settings():
                     with self._doubts:
                         executor.build()
+                    self._doubts_of_graph.warn()
                     self._doubts.warn(lambda value: firsts[value.number])
                     self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
                     batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called)

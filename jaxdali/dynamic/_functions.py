@@ -23,7 +23,7 @@ from .._core.errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentE
 from .._core.ffi import TargetDevice
 from .._core.kinds import device_named
 from .._core.language import language
-from .._core.names import ONLY_IN_PIPELINES, did_you_mean, members
+from .._core.names import ONLY_IN_PIPELINES, did_you_mean, members, unexpected
 from .._core.refusals import lack
 from .._core.tracebacks import boundary
 from .._core.values import Spec
@@ -42,6 +42,7 @@ from ._lowered import in_program, mapped
 from ._singles import JaxTensor, for_several, is_drawn
 from ._values import argument_of, tensor, value_of
 
+_WHOLE = ("random.choice",)  # reads its input on the host; a list or an array of numbers is for all samples: one of them is chosen
 MOST = 1024  # compiled functions; those used least recently are dropped
 
 _lock = threading.Lock()  # guards `_made`, and what functions of `jit` have compiled
@@ -104,6 +105,8 @@ def call(
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
         key = rng
     key = _keys.listed(key)
+    if any(isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in inputs):
+        raise ArgumentTypeError(f"{name}: an input is a random key: pass it by name, as key=key")
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
         raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
     if (trace := current_trace()) is not None:
@@ -131,7 +134,9 @@ def call(
     positional, named = [], {}
     fixed = None  # an argument that was drawn, where only one for all samples is accepted
     for x in inputs:
-        positional.append(None if x is None else place(x, value_of(x)))
+        if name in _WHOLE and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or _is_list_of_numbers(x)):
+            x = tensor(narrowed(x) if isinstance(x, (list, tuple)) else x)
+        positional.append(None if x is None else place(x, value_of(x), name in _WHOLE))
     for n, x in arguments.items():
         a = known.get(n)
         if a is None or x is None:
@@ -163,6 +168,10 @@ def call(
     at = name, form, frozen(positional), frozen(named), batch_size is None
     keys = () if key is None else (key,)
     return evaluated(_made, at, name, traced, Inputs(batches, places, draws, keys, counts, N, named.get("device")))
+
+
+def _is_list_of_numbers(x: Any) -> bool:
+    return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, (bool, int, float, np.generic)) for e in x)
 
 
 def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:
@@ -212,6 +221,9 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
     arrays = [b._data for b in batches]
     inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
+    if inside and not all(b.is_dense for b in batches):
+        batches = [b.as_dense() for b in batches]
+        arrays = [b._data for b in batches]
     specs, hosted, dense_only = tuple(b._spec for b in batches), tuple(given.hosted), all(b.is_dense for b in batches)
     call_key = at, specs, hosted, N, counts, draws, () if inside else _formats(batches)
 
@@ -408,7 +420,7 @@ class Functions(dict[str, Any]):
         super().__init__()
         self._functions, self._name = functions, name
         for public, x in members(functions).items():
-            if public in ONLY_IN_PIPELINES or getattr(x, "__module__", "").endswith("._deprecated"):
+            if public in ONLY_IN_PIPELINES or public.endswith("_reader") or getattr(x, "__module__", "").endswith("._deprecated"):
                 continue
             if inspect.isfunction(x):
                 self[public] = _function_of(x, public, name)
@@ -440,8 +452,12 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     @functools.wraps(function)
     def of_values(*inputs: Any, **arguments: Any) -> Any:
         try:
-            if (unexpected := next((n for n in arguments if n in foreign), None)) is not None:
-                raise UnexpectedArgumentError(f"{name}: {foreign[unexpected]}")
+            for n in arguments:
+                if n in foreign:
+                    raise UnexpectedArgumentError(f"{name}: {foreign[n]}")
+                if n not in parameters:
+                    named = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+                    raise UnexpectedArgumentError(unexpected(name, n, named))
             return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in own if n in arguments})
         except (TypeError, ValueError) as e:
             line = user_line()
@@ -451,4 +467,5 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
 
     of_values.__module__ = module
     describe(of_values, own)
+    parameters = inspect.signature(of_values).parameters
     return of_values

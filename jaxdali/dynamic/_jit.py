@@ -36,8 +36,9 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     """Compiles the functions of values that a function calls into one program, fused like a pipeline.
 
     The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline definition, and
-    functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of samples of a batch. The results equal
-    those of the same calls without `jit`: batches, and a `Tensor` of what is one value, such as a file, or a number drawn with one key.
+    functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of samples of a batch, and a subscript a
+    part of each sample, as that of `Batch.slice`. The results equal those of the same calls without `jit`: batches, and a `Tensor` of what
+    is one value, such as a file, or a number drawn with one key.
 
     Args:
       function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with batches, lists of

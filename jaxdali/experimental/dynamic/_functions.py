@@ -108,7 +108,11 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
         return numpy_of(x)
     if a is not None and a.is_input:
         return _input(x)
+    if isinstance(x, str) and a is not None and a.name.endswith("dtype"):
+        return numpy_of(DType.parse(x))
     if type(x) in (list, tuple):
+        if a is not None and a.many and x and all(type(row) in (list, tuple) for row in x):
+            x = [e for row in x for e in row]  # a matrix by its rows
         if N is None and a is not None and not a.many and len(x) == 1 and isinstance(x[0], (bool, int, float)):
             return x[0]
         return type(x)(e.item() if isinstance(e, OwnTensor) and not e.ndim else plain(e) for e in x)

@@ -32,6 +32,9 @@ class Transpose(Window):
             raise ArgumentError(f"perm must have each of the axes 0 ... {image.ndim - 1} once, got {perm}")
         return perm
 
+    def takes_image(self, image: Spec) -> bool:
+        return False  # `perm` says which axes these are
+
     def is_identity(self, *specs: Spec) -> bool:
         return specs[0].ndim == 0
 

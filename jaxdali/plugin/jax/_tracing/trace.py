@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec, Sharding
 
-from .reachability import out_of_reach, reach_of
+from .reachability import MAX_OBJECTS, children, out_of_reach, reach_of, walk
 from .snapshot import NotFaithful as NotFaithful
 from .snapshot import no_text, state_restored
 
@@ -101,9 +102,11 @@ class MeshUse:
     @staticmethod
     def of(function: Callable[..., Any]) -> MeshUse:
         reach = reach_of(function)
-        arrays = [x for x in reach.found if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
+        # Parameters of a model are in attributes that its library names, and not the function.
+        inside = list(itertools.islice(walk(list(reach.found), children), MAX_OBJECTS))
+        arrays = [x for x in inside if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
         return MeshUse(
-            asked=not reach.names.isdisjoint(_OF_MESH) or any(x is PartitionSpec or isinstance(x, PartitionSpec) for x in reach.found),
+            asked=not reach.names.isdisjoint(_OF_MESH) or any(isinstance(x, (Mesh, PartitionSpec, Sharding)) for x in inside),
             arrays=any(len(x.sharding.device_set) > 1 for x in arrays),
             explicit=any(jax.typeof(x).sharding.mesh.explicit_axes for x in arrays),
         )
@@ -127,7 +130,8 @@ def _once(function, arguments, flatten) -> Trace:
             a = np.asarray(jax.random.key_data(c) if _is_key(c) else c)
         except Exception as e:  # a tracer that leaked from the first trace
             raise NotFaithful("it keeps values of one call for the next") from e
-        digest.update(f"{a.dtype}{a.shape}".encode() + a.tobytes())
+        several = isinstance(c, jax.Array) and len(c.sharding.device_set) > 1
+        digest.update(f"{a.dtype}{a.shape}{c.sharding if several else ''}".encode() + a.tobytes())
     return Trace(jaxpr, digest.hexdigest())
 
 
