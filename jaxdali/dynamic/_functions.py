@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -105,7 +106,7 @@ def call(
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
         key = rng
     key = _keys.listed(key)
-    if any(isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in inputs):
+    if any(isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in inputs):
         raise ArgumentTypeError(f"{name}: an input is a random key: pass it by name, as key=key")
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
         raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")

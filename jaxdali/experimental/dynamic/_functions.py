@@ -119,7 +119,8 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
     if a is None or not is_array(x) or isinstance(x, (Batch, np.generic, Tracer)):
         return plain(x)
     # An array is one value, but where DALI refuses it and it can be one for each sample.
-    each = N is not None and (np.ndim(x) == 1 if not a.many else np.ndim(x) > 1 and np.shape(x)[-1] in a.lengths)
+    shape: tuple[int, ...] = np.shape(x)
+    each = N is not None and (len(shape) == 1 if not a.many else len(shape) > 1 and shape[-1] in a.lengths)
     return plain(x if each else as_tensor(x))
 
 
