@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from .._core import ffi as _ffi
 from .._core.building import Doubts, add
@@ -159,7 +159,7 @@ class Dense:
         """
         with own_settings():
             placed = _of_explicit(arrays)
-            if placed is not None and not self._mixes:
+            if placed is not None and not (self._mixes or placed.mesh.auto_axes):
                 return self._by_device(placed, arrays, words, line)
             if self.calls_back:
                 structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2]))
@@ -182,7 +182,7 @@ class Dense:
             return list(outputs), status
 
     def _by_device(self, placed: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None) -> tuple[list[Any], Any]:
-        """The outputs and the status, where the arrays' types say which samples each device has: it computes those."""
+        """The outputs and the status, where the arrays' types say which samples each device has, as all axes are Explicit."""
         part = self._of_part(placed.shard_shape((self._N,))[0])
 
         def outputs(arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -247,7 +247,8 @@ class Dense:
         makes = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
 
         def program_of_part(*leaves: Any) -> tuple[Any, ...]:
-            with own_settings():
+            # In a program of one device nothing may be said of the mesh's axes.
+            with own_settings(), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
                 return self._program(line, *leaves)
 
         function = custom_partitioning(jax.jit(functools.partial(self._program, line)))  # whose constants stay in it

@@ -58,6 +58,25 @@ def test_other_axes_of_explicit_arrays():
             np.testing.assert_array_equal(np.asarray(got), want)
 
 
+AUTO_FIRST, EXPLICIT_FIRST = (AxisType.Auto, AxisType.Explicit), (AxisType.Explicit, AxisType.Auto)
+
+
+@pytest.mark.parametrize(
+    ("axis_types", "batch"),
+    [*((types, axis) for types in (AUTO_FIRST, EXPLICIT_FIRST) for axis in ("data", "model")), (EXPLICIT_FIRST, ("data", "model"))],
+)
+def test_explicit_beside_auto_axes(axis_types, batch):
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=axis_types, devices=jax.devices()[:4])
+    with jax.set_mesh(mesh):
+        x = jax.device_put(PIXELS, PartitionSpec(batch))
+        for name in ("native", "pointwise", "draws"):
+            function = jax.jit(lambda x, name=name: FUNCTIONS[name](x).jax())
+            got = function(x)
+            assert got.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec(batch)), got.ndim)
+            assert "all-gather" not in function.lower(x).compile().as_text()
+            np.testing.assert_array_equal(np.asarray(got), FUNCTIONS[name](PIXELS).numpy())
+
+
 def test_eager_functions(mesh):
     files = [images.encode(images.picture(12 + i, 16), "JPEG") for i in range(N)]
     decode = lambda files: jd.resize(jd.decoders.image(files), size=(8, 8))
