@@ -73,6 +73,8 @@ _WARP = "fn.warp_affine(x, matrix), with fn.transforms.rotation, fn.transforms.s
 
 _NAMES: Mapping[str, Mapping[str, str]] = {
     _VISION: {
+        "functional": "operators are functions, such as fn.resize(x, size=...)",
+        "v2": "operators are functions, such as fn.resize(x, size=...)",
         "center_crop": _CENTER,
         "RandomCrop": _RANDOM_CROP,
         "resized_crop": _ROI,
@@ -372,6 +374,8 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     },
     _VISION: {
         "interpolation": {"interp_type": f"interp_type={_LINEAR}, {_CUBIC}, ...", "interp": f"interp={_LINEAR}"},
+        "top": {"crop_pos_y": "crop_pos_y, from 0 to 1; fn.slice(x, start=..., shape=...) cuts at pixels"},
+        "left": {"crop_pos_x": "crop_pos_x, from 0 to 1; fn.slice(x, start=..., shape=...) cuts at pixels"},
         "degrees": {"angle": "angle, a number or fn.random.uniform(range=[-10.0, 10.0])"},
         "expand": {"keep_size": "keep_size, its opposite"},
         "center": {"keep_size": "fn.warp_affine(x, matrix), with fn.transforms.rotation(angle=..., center=...)"},
@@ -427,6 +431,8 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "keepdim": {"keep_dims": "keep_dims"},
         "std": {"stddev": "stddev"},
         "n_fft": {"nfft": "nfft"},
+        "scale_factor": {"resize_shorter": "size, a number of pixels"},
+        "align_corners": {"interp_type": "leave it out: pixels are areas, as with align_corners=False"},
         "non_blocking": {"": "leave it out: copies don't block"},
         "requires_grad": {"": "leave it out: values have no gradient"},
     },
@@ -439,12 +445,13 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "new_freq": {"out_rate": "out_rate"},
     },
     _NUMPY: {
+        "pad_width": {"fill_value": "shape, the extents afterwards"},
         "low": {"range": "range=[low, high]"},
         "high": {"range": "range=[low, high]"},
         "loc": {"stddev": "mean"},
         "scale": {"stddev": "stddev"},
         "keepdims": {"keep_dims": "keep_dims"},
-        "axis": {"axes": "axes"},
+        "axis": {"axes": "axes", "horizontal": "horizontal=1, or horizontal=0 with vertical=1"},
         "axes": {"perm": "perm"},
         "constant_values": {"fill_value": "fill_value"},
         "a_min": {"": _CLAMP},

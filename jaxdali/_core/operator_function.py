@@ -145,6 +145,8 @@ class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
 
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # in a docstring
 _COMMON = ("device", "name")  # of every operator; no operator has fields for them
+# Arguments that users often pass by position.
+_BY_POSITION = "size crop angle perm shape axes dtype file_root path num_classes mean range".split()
 _RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
 _GIVEN_UP = {  # hints that DALI warns about, and why
     "seed": "the operator draws no random numbers",
@@ -289,7 +291,17 @@ class Declaration:
                 raise UnexpectedArgumentError(
                     unexpected(self.name, n, (p.name for p in self.signature.parameters.values() if p.kind is p.KEYWORD_ONLY))
                 )
-        bound = self.signature.bind_partial(*positional, **named)
+        try:
+            bound = self.signature.bind_partial(*positional, **named)
+        except TypeError as e:
+            parameters = self.signature.parameters.values()
+            inputs_by_place = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+            by_name = next((p.name for p in parameters if p.kind is p.KEYWORD_ONLY and self.arguments[p.name].required), "")
+            by_name = by_name or next((n for n in _BY_POSITION if n in self.signature.parameters), "")
+            if len(positional) <= len(inputs_by_place) or not by_name:
+                raise
+            takes = f"takes {', '.join(inputs_by_place)} by position" if inputs_by_place else "has no inputs"
+            raise ArgumentTypeError(f"{self.name}: {e}: it {takes}; arguments are passed by name, such as {by_name}=") from None
         inputs: list[Any] = []
         values: dict[str, Any] = {}
         for name, a in self.arguments.items():
