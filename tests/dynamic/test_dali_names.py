@@ -555,3 +555,14 @@ def test_paths_as_bytes():
     for found in (ndd.imread(ndd.batch(paths)), ndd.imread([ndd.tensor(paths[0]), files[1]]), [*map(ndd.imread, paths)]):
         for a, b in zip(found, want, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_forms_of_arguments():
+    """Types by DALI's names, a matrix by its rows, and one number in an array, as DALI takes them."""
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    assert ndd.cast([1.5, 300], dtype="u8").tolist() == [2, 255]
+    assert ndd.ones(shape=[2], dtype="i8").dtype == ndd.int8
+    rows, flat = (ndd.warp_affine(image, matrix=m) for m in ([[1.0, 0, 1], [0, 1.0, 0]], [1.0, 0, 1, 0, 1.0, 0]))
+    np.testing.assert_array_equal(rows, flat)
+    for turned in ndd.rotate(ndd.batch([image] * 2), angle=np.array([180.0])):
+        np.testing.assert_array_equal(turned, image[::-1, ::-1])

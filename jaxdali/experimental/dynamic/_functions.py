@@ -120,6 +120,8 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
         return plain(x)
     # An array is one value, but where DALI refuses it and it can be one for each sample.
     shape: tuple[int, ...] = np.shape(x)
+    if shape == (1,) and not a.many:
+        return np.asarray(x).item()
     each = N is not None and (len(shape) == 1 if not a.many else len(shape) > 1 and shape[-1] in a.lengths)
     return plain(x if each else as_tensor(x))
 
