@@ -11,8 +11,8 @@ Differs from DALI:
   by bool.
 - Tensors also have NumPy's subscripts (arrays, None), `len`, iteration, `bool`, `int`, `float` and `tolist`, batches have subscripts;
   DALI's lack or ignore these. `select` and `as_batch` of some samples have these samples.
-- `layout=` always sets the layout, and must fit. Samples of different layouts are not made one batch. `cat` and `stack` take the layout that
-  any of their inputs has. A subscript keeps the letters of the axes that are left at once, in DALI after it is evaluated.
+- `layout=` always sets the layout, and must fit. Samples of different layouts are not made one batch. `cat` and `stack` take the layout
+  that any of their inputs has. A subscript keeps the letters of the axes that are left at once, in DALI after it is evaluated.
 - A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for each sample. Arguments
   that are whole numbers refuse fractions, which DALI cuts.
 - `one_hot` of fractions, and `size=` of `warp_affine` and `rotate`, round, where DALI cuts.
