@@ -35,6 +35,7 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what
     (r"while the pipeline is defined", _TRACED),
     (r"known when the pipeline is built", "known before the function is called"),
     (r"known when the pipeline runs", "known when the function runs"),
+    (r"a value of the pipeline: the node ", "a value: the batch "),
     (r"is a value of the pipeline", "has it"),
     (r"in a pipeline with enable_conditionals=True", "in a jaxdali.dynamic.jit with enable_conditionals=True"),
     (r"in a pipeline or a jaxdali\.dynamic\.jit", "in a jaxdali.dynamic.jit"),
