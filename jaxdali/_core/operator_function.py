@@ -340,7 +340,7 @@ class Declaration:
                 raise a.error(self.name, x)
             return language().stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
         checked = a.check(self.name, x)
-        if type(x) is int and isinstance(checked, DALIInterpType):
+        if type(x) is int and x and isinstance(checked, DALIInterpType):  # 0 is the nearest pixel in all libraries
             text = (
                 f"{self.name}: {a.name}={x} is types.{checked.name}; in Pillow and OpenCV this number has another meaning: pass the member"
             )
