@@ -221,7 +221,7 @@ def test_arguments_per_sample():
         "max_size": [40.0, 33.0],
         "roi_start": [[1.0, 2.0], [30.0, 3.0]],
         "roi_end": [[30.0, 60.0], [2.0, 19.0]],
-        "interp_type": [int(NN), int(CUBIC)],
+        "interp_type": [NN, CUBIC],
     }
     inputs = [[np.array(x, np.int32 if k == "interp_type" else np.float32) for x in v] for k, v in values.items()]
     (out,) = run(lambda x, *a: fn.resize(x, **dict(zip(values, a, strict=True))), images, *inputs, layouts=["HWC"] + [""] * len(values))
