@@ -148,5 +148,5 @@ def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: st
     """The error for a sample that failed in a step."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ") or text
-    how = all_outputs(step.node)
-    return SampleError(step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {how}" if how else reason, code, index=i)
+    advice = all_outputs(step.node)
+    return SampleError(step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {advice}" if advice else reason, code, index=i)

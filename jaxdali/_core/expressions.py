@@ -131,7 +131,7 @@ class Operators:
 
 
 class Arithmetic(Operators):
-    """The operators of what is no array."""
+    """The operators of a class that is not a NumPy array."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy leaves `array * node` to this class

@@ -564,15 +564,15 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
 
 
 def _rows() -> list[Foreign]:
-    found = [Foreign(name, library, answer) for library, names in _NAMES.items() for name, answer in names.items()]
+    rows = [Foreign(name, library, answer) for library, names in _NAMES.items() for name, answer in names.items()]
     for library, names in _ARGUMENTS.items():
-        found += [Foreign(name, library, answer, "argument", takes) for name, each in names.items() for takes, answer in each.items()]
+        rows += [Foreign(name, library, answer, "argument", takes) for name, each in names.items() for takes, answer in each.items()]
     for use, libraries in _ATTRIBUTES.items():
         for library, names in libraries.items():
-            found += [Foreign(name, library, answer, use) for name, answer in names.items()]
+            rows += [Foreign(name, library, answer, use) for name, answer in names.items()]
     for library, names in _OPERATORS.items():
-        found += [Foreign(name, library, answer, use) for name, answer in names.items() for use in ("DataNode", "Batch")]
-    return found
+        rows += [Foreign(name, library, answer, use) for name, answer in names.items() for use in ("DataNode", "Batch")]
+    return rows
 
 
 FOREIGN = tuple(_rows())

@@ -237,8 +237,8 @@ def did_you_mean(name: str, known: Iterable[str], use: Use | None = "name") -> s
 def unexpected(function: str, name: str, known: Iterable[str]) -> str:
     """The message about an unknown argument, with a similar name or the names of all arguments."""
     known = [n for n in known if n != "self"]
-    how = did_you_mean(name, known, "argument") or f"; it takes {', '.join(known) or 'none'}"
-    return f"{function}: got an unexpected argument {name!r}{how}"
+    advice = did_you_mean(name, known, "argument") or f"; it takes {', '.join(known) or 'none'}"
+    return f"{function}: got an unexpected argument {name!r}{advice}"
 
 
 def named(f: F) -> F:
@@ -280,8 +280,8 @@ def _missing(module: str, name: str) -> str:
         return f"fn.{full} of DALI ({', '.join(n.removeprefix(full + '.') for n in group)}) is not in jaxdali"
     operators = _operators(sys.modules[module.removesuffix(place)])
     is_dalis = full in DALI_OPERATORS
-    if not is_dalis and (how := foreign().answer(full) or _respelled(name, operators)):
-        return f"there is no operator fn.{full}, neither here nor in DALI 2.4; instead: {how}"
+    if not is_dalis and (advice := foreign().answer(full) or _respelled(name, operators)):
+        return f"there is no operator fn.{full}, neither here nor in DALI 2.4; instead: {advice}"
     ours = {_words(n): n for n in operators}
     if is_dalis:  # not a misspelling: only operators for the same subject help
         subject = set(_words(name).split()) - {"decoder", "reader"}

@@ -58,11 +58,11 @@ def no_array(takes: str, node: _Node | None) -> str:
 def no_attribute(name: str, node: _Node, known: Iterable[str]) -> str:
     """The message for an unknown attribute."""
     private = name.startswith("_")
-    how = "" if private else did_you_mean(name, known, "DataNode")
-    text = f"a DataNode has no attribute {name!r}{how}"
+    advice = "" if private else did_you_mean(name, known, "DataNode")
+    text = f"a DataNode has no attribute {name!r}{advice}"
     if node.pipeline or (private and name not in _OF_ARRAYS):
         return text
-    return f"{text}{' ' if how.endswith('?') else '. '}It {lack(node)}"
+    return f"{text}{' ' if advice.endswith('?') else '. '}It {lack(node)}"
 
 
 # Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a TypeError by their

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +13,11 @@ _NO_MESH = Mesh(np.empty((), object), ())
 
 
 class UserSettings:
-    """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls them."""
+    """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls them.
+
+    Attributes:
+      mesh: the mesh that is set; None: there is none, or JAX traces a function, whose mesh is not known.
+    """
 
     def __init__(self):
         config: Any = jax.config
@@ -23,31 +27,20 @@ class UserSettings:
         self._rank_promotion = config.jax_numpy_rank_promotion
         self._default_device = config.jax_default_device
         self._debug_nans, self._debug_infs = bool(config.jax_debug_nans), bool(config.jax_debug_infs)
-        try:
-            self._mesh = jax.sharding.get_mesh()
-        except ValueError:  # JAX traces a function; the mesh of the trace is not known
-            self._mesh = _NO_MESH
+        self.mesh: Mesh | None = None
+        with contextlib.suppress(ValueError):
+            mesh = jax.sharding.get_mesh()
+            self.mesh = None if mesh.empty else mesh
 
     @property
-    def has_mesh(self) -> bool:
-        """Whether a mesh is set."""
-        return not self._mesh.empty
-
-    @property
-    def mesh_of_shard(self) -> Mesh | AbstractMesh:
+    def mesh_of_shard(self) -> Mesh | AbstractMesh | None:
         """The mesh for a function of one shard: its axes alone if it has devices of other processes."""
-        names, sizes = self._mesh.axis_names, self._mesh.axis_sizes
-        addressable = NamedSharding(self._mesh, PartitionSpec()).is_fully_addressable
-        return self._mesh if addressable else AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+        if self.mesh is None or NamedSharding(self.mesh, PartitionSpec()).is_fully_addressable:
+            return self.mesh
+        return AbstractMesh(self.mesh.axis_sizes, self.mesh.axis_names, axis_types=(AxisType.Auto,) * len(self.mesh.axis_names))
 
-    def contexts(self, mesh: Mesh | AbstractMesh | Literal["user's"] | None = "user's") -> contextlib.ExitStack:
-        """Enters these settings again.
-
-        Args:
-          mesh: another mesh than the user's; None: none.
-        """
-        if mesh == "user's":
-            mesh = self._mesh if self.has_mesh else None
+    def contexts(self, mesh: Mesh | AbstractMesh | None) -> contextlib.ExitStack:
+        """Enters these settings again, and sets a mesh; None: none."""
         stack = contextlib.ExitStack()
         stack.enter_context(jax.enable_x64(self.x64))
         stack.enter_context(jax.disable_jit(self.disable_jit))

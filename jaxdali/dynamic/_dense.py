@@ -165,10 +165,10 @@ class Dense:
                 structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2]))
                 asked = _replicated([*(_to_words(jnp.asarray(arrays[i])) for i in self._asked), *words])
                 on_host = functools.partial(self._on_host, line)
-                found = jax.pure_callback(on_host, structs, asked[: len(self._asked)], asked[len(self._asked) :])
+                prepared = jax.pure_callback(on_host, structs, asked[: len(self._asked)], asked[len(self._asked) :])
                 # A callback runs on one device. So that XLA can give others its results, they stand behind a barrier.
-                found = _replicated(jax.lax.optimization_barrier(found))
-                made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), found, self._constant[:2])
+                prepared = _replicated(jax.lax.optimization_barrier(prepared))
+                made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), prepared, self._constant[:2])
             else:
                 made, params = self._constant[:2]
             operands = [[jnp.asarray(a) for a in arrays], jax.tree.map(jnp.asarray, made), jax.tree.map(jnp.asarray, params)]
@@ -182,7 +182,10 @@ class Dense:
             return list(outputs), status
 
     def _by_device(self, placed: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None) -> tuple[list[Any], Any]:
-        """The outputs and the status, where the arrays' types say which samples each device has, as all axes are Explicit."""
+        """The outputs and the status, where the arrays' types say which samples each device has, as all axes are Explicit.
+
+        Each device calls back for its own samples, so nothing is sent, and numbers that the host refuses are an error of the program.
+        """
         part = self._of_part(placed.shard_shape((self._N,))[0])
 
         def outputs(arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -257,24 +260,24 @@ class Dense:
 
     @in_values
     def _on_host(self, line: str | None, asked: Sequence[Any], words: Sequence[Any]) -> Any:
-        """What the host makes of a batch, for the program."""
+        """The values and parameters that the host prepares for the program."""
         arrays: list[Any] = [None] * len(self._inputs)
         for i, x in zip(self._asked, asked, strict=True):
             dtype = np.dtype(self._specs[i].dtype)
             arrays[i] = np.asarray(x).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(x)
         try:
             with own_settings():
-                found = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
+                prepared = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
         except OperatorError as e:
             if line is not None:
                 name_line(e, line)
             raise
-        for step, params, like in zip(self._steps, found[1], self._constant[1], strict=True):
+        for step, params, like in zip(self._steps, prepared[1], self._constant[1], strict=True):
             if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in like.items()}:
                 raise step.node.error(
                     "the number of parameters depends on the values of a batch; in a compiled program it must stay the same"
                 )
-        return jax.tree.map(_in_words, found)
+        return jax.tree.map(_in_words, prepared)
 
     def _prepared(self, arrays: Sequence[Any], drawn: Any, any_numbers: bool = False) -> tuple[Any, ...]:
         values: dict[int, tuple[Any, ...]] = {}

@@ -37,7 +37,8 @@ class Given(SourceOperator):
     """A value that the caller gives.
 
     Attributes:
-      first: shape of the first sample; None: it is that of all samples. asked: has the number of the value when somebody asked for that.
+      first: shape of the first sample; None: it is that of all samples. asked: a set that
+        gets the number of the value when `first` is read.
     """
 
     name = "input"
@@ -365,10 +366,10 @@ class Engine:
                     self._doubts.warn(lambda value: firsts[value.number])
                     self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
                     batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called)
-                    made = executor.check(executor.launch(batch))
+                    result = executor.check(executor.launch(batch))
                 if not bound.learns(types, batch):
                     continue
-                for _, reason in made.replaced:
+                for _, reason in result.replaced:
                     warn(f"a sample that failed was replaced: {reason}")
             except Exception as e:
                 if batch is not None and not bound.learns(types, batch):
@@ -378,7 +379,7 @@ class Engine:
                 raise
             finally:
                 self._keep(bound)
-            return self._graphed.results(map(Batch._of, made.outputs))
+            return self._graphed.results(map(Batch._of, result.outputs))
 
     def _check(self, firsts: Sequence[tuple[int, ...] | None]):
         if any(firsts[i] != self._firsts[i] for i in self._asked.copy()):

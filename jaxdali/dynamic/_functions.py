@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -41,7 +40,7 @@ from ._docstrings import describe, own_arguments, refused
 from ._engine import DynamicDataNode, Engine, OtherFirsts, SizeAsked, Trace, current_trace
 from ._lowered import in_program, mapped
 from ._singles import JaxTensor, for_several, is_drawn
-from ._values import argument_of, tensor, value_of
+from ._values import argument_of, is_numbers, tensor, value_of
 
 _WHOLE = ("random.choice",)  # reads its input on the host; a list or an array of numbers is for all samples: one of them is chosen
 MOST = 1024  # compiled functions; those used least recently are dropped
@@ -106,8 +105,6 @@ def call(
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
         key = rng
     key = _keys.listed(key)
-    if any(isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in inputs):
-        raise ArgumentTypeError(f"{name}: an input is a random key: pass it by name, as key=key")
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
         raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
     if (trace := current_trace()) is not None:
@@ -135,7 +132,7 @@ def call(
     positional, named = [], {}
     fixed = None  # an argument that was drawn, where only one for all samples is accepted
     for x in inputs:
-        if name in _WHOLE and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or _is_list_of_numbers(x)):
+        if name in _WHOLE and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or is_numbers(x)):
             x = tensor(narrowed(x) if isinstance(x, (list, tuple)) else x)
         positional.append(None if x is None else place(x, value_of(x), name in _WHOLE))
     for n, x in arguments.items():
@@ -169,10 +166,6 @@ def call(
     at = name, form, frozen(positional), frozen(named), batch_size is None
     keys = () if key is None else (key,)
     return evaluated(_made, at, name, traced, Inputs(batches, places, draws, keys, counts, N, named.get("device")))
-
-
-def _is_list_of_numbers(x: Any) -> bool:
-    return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, (bool, int, float, np.generic)) for e in x)
 
 
 def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:

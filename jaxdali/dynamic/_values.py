@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -52,12 +53,12 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
     Raises:
       ValueError: the layout has another number of letters than the sample dimensions.
     """
-    known = sample if isinstance(sample, Tensor) else None
-    layout = (known.layout if known is not None else "") if layout is None else layout
-    found = Tensor.of(_array(sample), layout, Draw.NONE if known is None else known._draw)
-    if found.layout and len(found.layout) != found.ndim:
-        raise ValueError(f"layout {found.layout!r} has {len(found.layout)} letters, but the sample has {found.ndim} dimensions")
-    return found
+    as_tensor = sample if isinstance(sample, Tensor) else None
+    layout = (as_tensor.layout if as_tensor is not None else "") if layout is None else layout
+    result = Tensor.of(_array(sample), layout, Draw.NONE if as_tensor is None else as_tensor._draw)
+    if result.layout and len(result.layout) != result.ndim:
+        raise ValueError(f"layout {result.layout!r} has {len(result.layout)} letters, but the sample has {result.ndim} dimensions")
+    return result
 
 
 def _as_batch(x: Any, roomy: bool = False) -> Batch:
@@ -75,7 +76,7 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
         if isinstance(x, np.ndarray) and x.dtype == object and x.ndim == 1:
             x = list(x)
         if isinstance(x, (list, tuple)):
-            if x and all(isinstance(e, (bool, int, float, np.generic)) for e in x):
+            if is_numbers(x):
                 return Batch(_known(np.asarray(x)))
             return of_samples(list(map(_sample, x, range(len(x)))), _layout_of(x), roomy=roomy)
         array = _array(x)
@@ -130,6 +131,11 @@ def _array(x: Any) -> np.ndarray:
     return array
 
 
+def is_numbers(x: Any) -> bool:
+    """Whether it is a list or a tuple of numbers."""
+    return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, (bool, int, float, np.generic)) for e in x)
+
+
 def _known(array: Any) -> Any:
     """An array of a type that operators have, in the machine's byte order."""
     if array.dtype in _usual:
@@ -140,9 +146,10 @@ def _known(array: Any) -> Any:
         to_dali_type(array.dtype)
     except (KeyError, TypeError):
         kind = getattr(array.dtype, "kind", "")
-        how = "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
-        how = unread(str(array.flat[0])) if kind == "U" and array.size else how
-        raise TypeError(f"arrays of type {array.dtype} are not supported{of_values(how)}") from None
+        advice = "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
+        advice = unread(str(array.flat[0])) if kind == "U" and array.size else advice
+        advice = "; a random key is passed by name, as key=key" if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else advice
+        raise TypeError(f"arrays of type {array.dtype} are not supported{of_values(advice)}") from None
     return array
 
 
@@ -157,7 +164,10 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
         return (Batch(x), False) if x.ndim else (Batch(x[None]), True)
     if isinstance(x, Tensor):
         return of_samples([x], x.layout), True
-    if isinstance(x, (bool, int, float, np.generic, ScalarConstant)) or (isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0):
+    if isinstance(x, (bool, int, float, np.generic, ScalarConstant)):
+        return None
+    if isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0:
+        _known(x)
         return None
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single
@@ -198,8 +208,8 @@ def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
         return _alone(x), True
     if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
         return Batch(x[None]), True
-    found = x if isinstance(x, Batch) else _batch_of(a, x)
-    return None if found is None else (found, False)
+    batch = x if isinstance(x, Batch) else _batch_of(a, x)
+    return None if batch is None else (batch, False)
 
 
 def _batch_of(a: Argument, x: Any) -> Batch | None:

@@ -70,7 +70,7 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _input(x: Any) -> Any:
-    """A positional input: what is no batch is one sample, lists of numbers or of arrays, too."""
+    """A positional input. A list of numbers or of arrays is one sample, as everything but a batch."""
     if isinstance(x, (list, tuple)):
         if any(is_node(e) or isinstance(e, Tracer) for e in x):
             return x

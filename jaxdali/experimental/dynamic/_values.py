@@ -34,10 +34,10 @@ def pointwise(function: str, *operands: Any) -> Any:
 def _operator(function: str, *operands: Any) -> Any:
     """The same for operators, where a NumPy scalar on the left counts as Python's number, as of DALI's batches."""
     first, *others = operands
-    found = pointwise(function, first.item() if isinstance(first, np.generic) else first, *others)
-    if found is NotImplemented and function in ("eq", "ne"):  # which Python would answer by identity
+    result = pointwise(function, first.item() if isinstance(first, np.generic) else first, *others)
+    if result is NotImplemented and function in ("eq", "ne"):  # which Python would answer by identity
         raise TypeError(f"{function}: operands must be batches, tensors or numbers, got {types_of(operands)}")
-    return found
+    return result
 
 
 def types_of(operands: Sequence[Any]) -> str:
@@ -46,8 +46,8 @@ def types_of(operands: Sequence[Any]) -> str:
 
 
 def _operand(x: Any) -> Any:
-    known = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(x, np.generic)
-    return plain(x) if known or not (is_array(x) or isinstance(x, (list, tuple))) else as_tensor(x)._sample
+    is_value = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(x, np.generic)
+    return plain(x) if is_value or not (is_array(x) or isinstance(x, (list, tuple))) else as_tensor(x)._sample
 
 
 @jax.tree_util.register_pytree_node_class
@@ -68,9 +68,9 @@ class Batch(_batch.Batch):
 
     @classmethod
     def _with(cls, data: Any, shapes: Any = None, layout: str = "", dims: Any = None) -> Batch:
-        made = cls.__new__(cls)
-        _batch.Batch.__init__(made, data, shapes, layout, dims)
-        return made
+        batch = cls.__new__(cls)
+        _batch.Batch.__init__(batch, data, shapes, layout, dims)
+        return batch
 
     @staticmethod
     def of(found: _batch.Batch) -> Batch:
@@ -110,8 +110,8 @@ class Batch(_batch.Batch):
         if isinstance(sample, _batch.Batch):
             raise ValueError("Batch.broadcast takes one sample, got a batch")
         one = tensor(sample, dtype)
-        found = dynamic.batch(np.broadcast_to(one._sample, (batch_size, *one.shape)), one.layout)
-        return _placed(found, device)
+        repeated = dynamic.batch(np.broadcast_to(one._sample, (batch_size, *one.shape)), one.layout)
+        return _placed(repeated, device)
 
     _pointwise = staticmethod(_operator)
 
@@ -141,8 +141,8 @@ class Batch(_batch.Batch):
 
     def __getitem__(self, key: Any) -> Any:
         """As `select`; DALI's batches have no subscripts."""
-        found = self._plain[key]
-        return Batch.of(found) if isinstance(found, _batch.Batch) else Tensor.of(found, self.layout)
+        part = self._plain[key]
+        return Batch.of(part) if isinstance(part, _batch.Batch) else Tensor.of(part, self.layout)
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.tensors)
@@ -176,9 +176,9 @@ class Batch(_batch.Batch):
         """
         if copy is False and not self.is_dense:
             raise ValueError("the samples are not one array, so they can't become a torch.Tensor without a copy")
-        found = self._plain.torch(pad)
-        found = found[0] if pad else found
-        return found.clone() if copy else found
+        tensor = self._plain.torch(pad)
+        tensor = tensor[0] if pad else tensor
+        return tensor.clone() if copy else tensor
 
     def __repr__(self) -> str:
         if isinstance(self._data, Tracer):
@@ -275,9 +275,9 @@ class Tensor(Operators):
     @staticmethod
     def of(array: Any, layout: str | None = "") -> Tensor:
         """An array as a sample, without a copy."""
-        made = Tensor.__new__(Tensor)
-        made._sample = _batch.Tensor.of(array, layout or "")
-        return made
+        sample = Tensor.__new__(Tensor)
+        sample._sample = _batch.Tensor.of(array, layout or "")
+        return sample
 
     # --- what it is -------------------------------------------------------------------------------------------------
 

@@ -301,7 +301,7 @@ class _PulledSource(_Base):
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         if self.in_caller:
             return self._read(ctx, cursors)
-        with self._settings.contexts():
+        with self._settings.contexts(self._settings.mesh):
             return self._read(ctx, cursors)
 
     def _read(self, ctx: HostContext, cursors: Sequence[Any]):

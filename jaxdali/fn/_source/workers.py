@@ -109,7 +109,7 @@ class _Call:
 
 
 def _work(tasks: queue.SimpleQueue[collections.deque[_Call] | None], settings: UserSettings):
-    with settings.contexts():
+    with settings.contexts(settings.mesh):
         while (calls := tasks.get()) is not None:
             while calls:
                 try:

@@ -199,7 +199,7 @@ class _Items(Records):
         items = [self._data.item(i) for i in index]
         if self._processes is not None:
             return self._processes.take(items)
-        with self._settings.contexts():
+        with self._settings.contexts(self._settings.mesh):
             found = [source_worker.read(self._data.parts, item, self._data.metadata) for item in items]
         return [Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in found]
 

@@ -21,7 +21,6 @@ from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError, OperatorError
 from ..._core.kinds import device_named
 from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
-from ..._core.settings import without_mesh
 from ..._core.values import Spec, narrow
 from ..._program.sharding import Shards, assemble, on_mesh
 from ._tracing.trace import MeshUse, NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
@@ -218,7 +217,7 @@ class TraceableFunction(_Function, ProgramOperator):
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         functions = _functions(ctx.of_shards)
-        use = MeshUse.of(functions[0]) if ctx.settings.has_mesh else MeshUse()
+        use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None else MeshUse()
 
         def eager(jit: bool | None) -> Operator:
             own = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
@@ -235,7 +234,7 @@ class TraceableFunction(_Function, ProgramOperator):
         B, x64 = ctx.B, ctx.settings.x64
         arguments = [_as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype))) for s in specs]
         try:
-            with ctx.settings.contexts(), without_mesh():
+            with ctx.settings.contexts(None):
                 traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
         except NotFaithful as e:
             if self.jit:
@@ -313,14 +312,14 @@ class EagerFunction(_Function, EagerOperator):
         if self.calls is not None:
             return self
         functions, jit = _functions(ctx.of_shards), None if self.sharding is not None else False
-        use = MeshUse.of(functions[0]) if ctx.settings.has_mesh and self.sharding is None else MeshUse()
+        use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None and self.sharding is None else MeshUse()
         return dataclasses.replace(self, inputs=specs, calls=_Calls(functions, ctx, jit, use))
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
         assert self.calls is not None
         present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
         if self.sharding is not None:
-            with self.calls.settings.contexts():
+            with self.calls.settings.contexts(self.calls.settings.mesh):
                 return self._call_global(ctx, inputs, shards, self.sharding)
         mesh = self.calls.mesh
         per_shard: dict[int, tuple[Any, ...]] = {}
