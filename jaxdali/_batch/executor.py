@@ -133,6 +133,8 @@ class Executor:
                     source.workers = max(1, num_workers)
                     source.use(self.graph.used(node))
                     self.sources[node.id] = source
+                    for text in source.doubts():
+                        warn(f"{node.op.name}: {text}", where=node.where)
                 except OperatorError:
                     raise
                 except (ValueError, RuntimeError, OSError) as e:

@@ -54,6 +54,8 @@ class Records:
       stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by itself.
       ends_reads: whether `close` may be called while another thread reads, which it ends.
       seen_shapes: the shapes of what `read` returns for one of the records, as far as they are known; for messages.
+      doubts: see `Source.doubts`: what the list leaves out, or reads in another way than most users expect, with counts and the argument that
+        changes it.
     """
 
     specs: tuple[Spec, ...]
@@ -63,6 +65,7 @@ class Records:
     bounds: np.ndarray = np.zeros(0, np.int64)
     lengths: np.ndarray | None = None
     seen_shapes: tuple[tuple[int, ...], ...] = ()
+    doubts: Sequence[str] = ()
 
     def __len__(self) -> int:
         raise NotImplementedError(type(self).__name__)
@@ -177,7 +180,7 @@ class Mixed(Records):
         order = np.argsort((k + 0.5) / counts[which], kind="stable")
         self._records = records
         self._index = (bounds[:-1][which] + k % sizes[which])[order]
-        self.specs, self.stored, self.seen_shapes = records.specs, records.stored, records.seen_shapes
+        self.specs, self.stored, self.seen_shapes, self.doubts = records.specs, records.stored, records.seen_shapes, records.doubts
         self.lengths = None if records.lengths is None else records.lengths[self._index]
         self.digest = f"{records.digest}, weights {share.tolist()}"
 
@@ -450,6 +453,9 @@ class ListSource(Source):
     def compact(self) -> tuple[Spec, ProgramOperator] | None:
         first, *others = (r.compact() for r in self._records)
         return first if all(x == first for x in others) else None
+
+    def doubts(self) -> Sequence[str]:
+        return list(dict.fromkeys(text for r in self._records for text in r.doubts))
 
     def pad_rounds(self) -> None:
         self.walks = [dataclasses.replace(w, pad_last_batch=True) for w in self.walks]

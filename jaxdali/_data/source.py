@@ -98,6 +98,10 @@ class Source:
         """The same, for a message: nothing is compiled for it."""
         return self.first_shape(output)
 
+    def doubts(self) -> Sequence[str]:
+        """What its data have, and most users who pass them do not know. A pipeline warns once of each text, after the operator's name."""
+        return ()
+
     def fingerprint(self) -> list[dict[str, Any]]:
         """For each local shard, JSON-able values that determine the meaning of a cursor, by names that users know."""
         raise NotImplementedError(type(self).__name__)
