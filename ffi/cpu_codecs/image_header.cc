@@ -51,24 +51,26 @@ void SetSize(ImageInfo* h, int64_t height, int64_t width, int channels, int dept
     return Fail(h, kTooLarge);
 }
 
-// The orientation in an EXIF block (which is a TIFF structure). 1 if the metadata are damaged: they never make an image
-// undecodable.
-int ExifOrientation(const uint8_t* data, int64_t size) {
+// Reads the orientation in an EXIF block (which is a TIFF structure), if it has a valid one. Damaged metadata never
+// make an image undecodable.
+bool ReadOrientation(const uint8_t* data, int64_t size, ImageInfo* h) {
   Bytes b{data, size};
   if (b.is(0, "II*\0", 4))
     b.big_endian = false;
   else if (!b.is(0, "MM\0*", 4))
-    return 1;
+    return false;
   int64_t ifd = b.u32(4);
   int entries = b.u16(ifd);
   for (int i = 0; i < entries && !b.past_end; i++) {
     int64_t at = ifd + 2 + 12 * static_cast<int64_t>(i);
     if (b.u16(at) != 0x112) continue;
     uint32_t type = b.u16(at + 2);
-    uint32_t value = type == 3 ? b.u16(at + 8) : type == 4 ? b.u32(at + 8) : 1;
-    return !b.past_end && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    uint32_t value = type == 3 ? b.u16(at + 8) : type == 4 ? b.u32(at + 8) : 0;
+    if (b.past_end || value < 1 || value > 8) return false;
+    h->orientation = static_cast<int32_t>(value);
+    return true;
   }
-  return 1;
+  return false;
 }
 
 void ParseJpeg(Bytes b, ImageInfo* h) {
@@ -98,8 +100,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
     }
     int64_t end = at + length;
     if (marker == 0xE1 && !oriented && b.is(at + 2, "Exif\0", 5) && end <= b.size && length >= 8) {
-      h->orientation = ExifOrientation(b.data + at + 8, end - at - 8);
-      oriented = true;
+      oriented = ReadOrientation(b.data + at + 8, end - at - 8, h);  // the first segment that has one counts
     } else if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC && !frame) {
       if (!b.has(at, 8)) break;
       int precision = b.u8(at + 2), components = b.u8(at + 7);
@@ -155,10 +156,7 @@ void ParsePng(Bytes b, ImageInfo* h) {
   // eXIf may come before or after the image data. Skipping a chunk touches one cache line.
   for (int64_t at = 33; b.has(at, 8);) {
     int64_t length = b.u32(at);
-    if (b.is(at + 4, "eXIf", 4) && b.has(at + 8, length)) {
-      h->orientation = ExifOrientation(b.data + at + 8, length);
-      return;
-    }
+    if (b.is(at + 4, "eXIf", 4) && b.has(at + 8, length) && ReadOrientation(b.data + at + 8, length, h)) return;
     if (b.is(at + 4, "IEND", 4)) return;
     at += 12 + length;
   }
@@ -270,8 +268,7 @@ void ParseWebp(Bytes b, ImageInfo* h) {
       int64_t length = b.u32(at + 4);
       if (b.is(at, "EXIF", 4) && b.has(at + 8, length)) {
         int64_t skip = b.is(at + 8, "Exif\0\0", 6) && length >= 6 ? 6 : 0;
-        h->orientation = ExifOrientation(b.data + at + 8 + skip, length - skip);
-        return;
+        if (ReadOrientation(b.data + at + 8 + skip, length - skip, h)) return;
       }
       at += 8 + length + (length & 1);
     }

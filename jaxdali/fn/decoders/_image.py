@@ -64,7 +64,8 @@ def image(
         plane of a YCbCr JPEG, and 0.299 R + 0.587 G + 0.114 B of any other image.
       dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, BFLOAT16, FLOAT or FLOAT64. Values are scaled to the full range of the
         type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision.
-      adjust_orientation: whether to apply the EXIF orientation; if False, the raster is returned as it is stored.
+      adjust_orientation: whether to apply the EXIF orientation, the first valid one in the file; if False, the raster is returned as it is
+        stored.
       use_fast_idct: for JPEG, use the fast integer IDCT, which is up to 6 levels off, instead of the accurate one. It has no effect where a
         GPU's kernels decode, as in DALI.
       jpeg_fancy_upsampling: has no effect: JPEG chroma is always upsampled smoothly, as by DALI on the CPU.

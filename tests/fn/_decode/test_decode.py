@@ -8,7 +8,11 @@ import golden
 import numpy as np
 import pytest
 from images import decode, decode_pipeline, encode, picture, pillow, png
+from jpeg_encoder import exif
+from jpeg_encoder import exif
 from PIL import Image
+from png_encoder import chunk
+from png_encoder import chunk
 
 import jaxdali
 from jaxdali import _cpu, fn, types
@@ -62,6 +66,40 @@ def test_orientations(dtype):
     assert {x.shape for x in decode(files, dtype=dtype)} == {(37, 21, 3), (21, 37, 3)}
     stored = decode(files, dtype=dtype, adjust_orientation=False)
     same(stored, [x for x in stored[::8] for _ in range(8)])
+
+
+def test_the_first_valid_orientation_of_several():
+    plain, xmp = exif(0).replace(b"\x12\x01", b"\x1a\x01"), b"\xff\xe1\0\x20http://ns.adobe.com/xap/1.0/\0 "
+    orders = [(exif(6),), (xmp, exif(6)), (plain, exif(6)), (exif(9), xmp, plain, exif(6), exif(3)), (exif(6), exif(1)), (exif(1), exif(6))]
+    bare, options = picture(20, 31), {"quality": 90, "subsampling": 0}
+    jpeg = encode(bare, "JPEG", **options)
+    want = [pillow(encode(bare, "JPEG", orientation=o, **options)) for o in (6, 6, 6, 6, 6, 1)]
+    same(decode([jpeg[:2] + b"".join(segments) + jpeg[2:] for segments in orders]), want)
+    bodies = [[segment[10:] for segment in segments if segment is not xmp] for segments in orders]
+    turned = [pillow(encode(bare, "PNG", orientation=o)) for o in (6, 6, 6, 6, 6, 1)]
+    whole = encode(bare, "PNG")
+    same(decode([whole[:33] + b"".join(chunk(b"eXIf", body) for body in several) + whole[33:] for several in bodies]), turned)
+    webp = encode(bare, "WEBP", lossless=True, orientation=1)
+    at = webp.index(b"EXIF")
+    several = [webp[:at] + b"".join(b"EXIF" + struct.pack("<I", len(body)) + body for body in some) for some in bodies]
+    same(decode([file[:4] + struct.pack("<I", len(file) - 8) + file[8:] for file in several]), turned)
+
+
+def test_the_first_valid_orientation_of_several():
+    plain, xmp = exif(0).replace(b"\x12\x01", b"\x1a\x01"), b"\xff\xe1\0\x20http://ns.adobe.com/xap/1.0/\0 "
+    orders = [(exif(6),), (xmp, exif(6)), (plain, exif(6)), (exif(9), xmp, plain, exif(6), exif(3)), (exif(6), exif(1)), (exif(1), exif(6))]
+    bare, options = picture(20, 31), {"quality": 90, "subsampling": 0}
+    jpeg = encode(bare, "JPEG", **options)
+    want = [pillow(encode(bare, "JPEG", orientation=o, **options)) for o in (6, 6, 6, 6, 6, 1)]
+    same(decode([jpeg[:2] + b"".join(segments) + jpeg[2:] for segments in orders]), want)
+    bodies = [[segment[10:] for segment in segments if segment is not xmp] for segments in orders]
+    turned = [pillow(encode(bare, "PNG", orientation=o)) for o in (6, 6, 6, 6, 6, 1)]
+    whole = encode(bare, "PNG")
+    same(decode([whole[:33] + b"".join(chunk(b"eXIf", body) for body in several) + whole[33:] for several in bodies]), turned)
+    webp = encode(bare, "WEBP", lossless=True, orientation=1)
+    at = webp.index(b"EXIF")
+    several = [webp[:at] + b"".join(b"EXIF" + struct.pack("<I", len(body)) + body for body in some) for some in bodies]
+    same(decode([file[:4] + struct.pack("<I", len(file) - 8) + file[8:] for file in several]), turned)
 
 
 def test_cmyk():
