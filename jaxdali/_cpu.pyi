@@ -117,13 +117,15 @@ class Info(enum.IntEnum):
 
     PAGE = 9
 
-    REGION_Y = 10
+    PALETTE = 10
 
-    REGION_X = 11
+    REGION_Y = 11
 
-    REGION_H = 12
+    REGION_X = 12
 
-    REGION_W = 13
+    REGION_H = 13
+
+    REGION_W = 14
 
 class RecordFormat(enum.IntEnum):
     """Format of the records in a container."""
@@ -277,7 +279,7 @@ MOST_STAGES: int = 16
 
 MOST_TILE_CHANNELS: int = 4
 
-INFO_COLUMNS: int = 14
+INFO_COLUMNS: int = 15
 
 TABLE_WORDS: int = 791
 

@@ -71,7 +71,9 @@ class PngDecoder {
         png_get_image_height(png_, info_) != static_cast<png_uint_32>(info.height))
       return kSizeMismatch;
     const int color = png_get_color_type(png_, info_), bits = png_get_bit_depth(png_, info_);
-    if (color == PNG_COLOR_TYPE_PALETTE) {
+    if (color == PNG_COLOR_TYPE_PALETTE && info.palette == kAsIndices) {
+      png_set_packing(png_);
+    } else if (color == PNG_COLOR_TYPE_PALETTE) {
       png_set_palette_to_rgb(png_);
       if (png_get_valid(png_, info_, PNG_INFO_tRNS)) png_set_strip_alpha(png_);
     }

@@ -19,9 +19,9 @@ constexpr int64_t kLibpngsShare = 3;
 // Starts decoding the region of a file. False: the file is not supported.
 bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, png::Decoder* decoder) {
   const int64_t end = int64_t{info.region_y} + info.region_h;
-  return kLibpngsShare * end >= info.height && decoder->Start(data, size, info.region_y, end) &&
-         decoder->width() == info.width && decoder->height() == info.height && decoder->channels() == info.channels &&
-         decoder->depth() == info.depth;
+  return kLibpngsShare * end >= info.height &&
+         decoder->Start(data, size, info.region_y, end, info.palette == kAsIndices) && decoder->width() == info.width &&
+         decoder->height() == info.height && decoder->channels() == info.channels && decoder->depth() == info.depth;
 }
 
 // Memory of this thread for rows of the file's whole width.

@@ -135,7 +135,7 @@ void ParsePng(Bytes b, ImageInfo* h) {
       samples = 3, h->channels = 3;
       break;
     case 3:
-      samples = 1, h->channels = 3;
+      samples = 1, h->channels = 3, h->palette = kHasPalette;
       break;
     case 4:
       samples = 2, h->channels = 2;
@@ -179,6 +179,7 @@ void ParseBmp(Bytes b, ImageInfo* h) {
     return Fail(h, b.past_end ? kTruncated : kCorrupt);
   }
   if (bits <= 8) {
+    h->palette = kHasPalette;
     // A palette that holds only grays makes a gray image.
     if (colors <= 0 || colors > 256) colors = int64_t{1} << std::min(bits, 8);
     bool gray = true;
@@ -244,6 +245,7 @@ void ParseTiff(Bytes b, ImageInfo* h) {
                  : photometric == 3 || photometric >= 5 ? 3
                  : samples >= 2                         ? 2
                                                         : 1;
+  if (photometric == 3) h->palette = kHasPalette;
   if (sample_format != 1 || bits > 16) return Fail(h, kUnsupported);  // signed, floating-point and wider samples
   SetSize(h, height, width, channels, static_cast<int>(std::max<int64_t>(bits, 8)));
 }
@@ -351,6 +353,7 @@ void ParseGif(Bytes b, ImageInfo* h) {
     at++;
   }
   const bool frame = b.u8(at) == 0x2C;
+  if (table(b.u8(10)) || table(b.u8(at + 9))) h->palette = kHasPalette;
   const int64_t right = int64_t{b.u16(at + 1)} + b.u16(at + 5), bottom = int64_t{b.u16(at + 3)} + b.u16(at + 7);
   if (b.past_end) return Fail(h, kTruncated);
   if (!frame) return Fail(h, kCorrupt);

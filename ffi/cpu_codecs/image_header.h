@@ -43,6 +43,8 @@ enum class Format : int32_t {
 //   host_decode     1: the kernel can't decode it; Pillow or imagecodecs does in the host pass
 //   orientation_at  TIFF: offset of the tag's value in the file, so that it can be hidden from readers; -1: none
 //   page            the picture of a file that holds several; the header gives 0, and the host pass decodes all others
+//   palette         1: values in the file are indices of a palette of colours; 2: these indices are decoded, as one
+//                   channel of 8 bits, in place of the colours
 //   region_*        the part of the stored raster to decode; the header gives the whole raster
 #define JAXDALI_INFO_TABLE(X) \
   X(status)                   \
@@ -55,6 +57,7 @@ enum class Format : int32_t {
   X(host_decode)              \
   X(orientation_at)           \
   X(page)                     \
+  X(palette)                  \
   X(region_y)                 \
   X(region_x)                 \
   X(region_h)                 \
@@ -66,6 +69,8 @@ struct ImageInfo {
   JAXDALI_INFO_TABLE(JAXDALI_INFO_FIELD)
 #undef JAXDALI_INFO_FIELD
 };
+// Values of the column `palette`.
+inline constexpr int32_t kHasPalette = 1, kAsIndices = 2;
 inline constexpr int kInfoColumns = sizeof(ImageInfo) / sizeof(int32_t);
 
 // Limits of what is decoded. An image with more elements than a 32-bit index can count is kTooLarge. So is a large

@@ -20,7 +20,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
   if (in.dtype != DType::kU8 || in.ndim != 1 || out.ndim != 3)
     return ffi::Error::InvalidArgument("decode: u8[size] to [H, W, C]");
   if (info.dimensions().size() != 2 || info.dimensions()[0] != out.n || info.dimensions()[1] != kInfoColumns)
-    return ffi::Error::InvalidArgument("decode: info must be i32[N, 13]");
+    return ffi::Error::InvalidArgument("decode: info must be i32[N, INFO_COLUMNS]");
   const auto* rows = reinterpret_cast<const ImageInfo*>(info.typed_data());
 #ifdef JAXDALI_CUDA
   (void)fast_idct;  // the kernels only have the accurate IDCT

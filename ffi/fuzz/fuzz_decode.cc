@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
         too_big++;
         continue;
       }
+      if (info.palette == jaxdali::kHasPalette && k % 3 == 0) info.palette = jaxdali::kAsIndices, info.channels = 1;
       for (int type = 0; type < 5; type++) {
         const jaxdali::DecodeOptions options{static_cast<jaxdali::ImageType>(type), (k + type) % 3 != 0, type == 1};
         // RGB is the usual case and goes straight to the output. Each other type is also tested with another element

@@ -84,7 +84,8 @@ Decoder::~Decoder() {
 #endif
 }
 
-bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row) {
+bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row, bool indices) {
+  indices_ = indices;
   raster_ = nullptr;
   if (!ReadChunks(data, size, &file_)) return false;
   int64_t bytes = 0;
@@ -175,9 +176,11 @@ const uint8_t* Decoder::NextUnfiltered() {
 void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const {
   if (file_.bits == 16) {
     ToWords(row, pixels * file_.samples(), values);
-  } else if (file_.color == kPalette && file_.bits == 8) {
+  } else if (file_.color == kPalette && indices_ && file_.bits < 8) {
+    ToBytes(row, kSamples[0][file_.bits / 2], pixels, values);
+  } else if (file_.color == kPalette && !indices_ && file_.bits == 8) {
     ToColors(row, file_.palette, pixels, values);
-  } else if (file_.color == kPalette) {
+  } else if (file_.color == kPalette && !indices_) {
     constexpr int64_t kPiece = 512;
     uint8_t indices[kPiece];
     for (int64_t x = 0; x < pixels; x += kPiece) {

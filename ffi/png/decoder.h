@@ -26,12 +26,12 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   // Begins with a file. The first needed row is first_row; rows from end_row on are not needed. False: the file is not
-  // supported.
-  bool Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row);
+  // supported. `indices`: the rows of a file with a palette are its indices in place of colours.
+  bool Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row, bool indices = false);
   int64_t width() const { return file_.width; }
   int64_t height() const { return file_.height; }
   // Channels of the values in rows. Transparency, of palettes and of a colour, is left out.
-  int channels() const { return file_.color == kPalette ? 3 : file_.samples(); }
+  int channels() const { return file_.color == kPalette && !indices_ ? 3 : file_.samples(); }
   int depth() const { return file_.bits == 16 ? 16 : 8; }
 
   // The next row, beginning with the first needed one: its whole width, and no byte more.
@@ -45,6 +45,7 @@ class Decoder {
   void Deinterlace();
 
   File file_;
+  bool indices_ = false;
   libdeflate_decompressor* inflate_ = nullptr;
   KeptMemory packed_memory_, filtered_memory_, rows_memory_, raster_memory_;
   const uint8_t* filtered_ = nullptr;  // the next row, with the byte of its filter

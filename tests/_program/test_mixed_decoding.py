@@ -1,6 +1,7 @@
 """Pipelines that decode on a GPU, emulated by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
 
 import contextlib
+import io
 import pathlib
 import re
 import threading
@@ -14,6 +15,7 @@ import shardings
 from images import decode, picture, png
 from jax.sharding import SingleDeviceSharding
 from jpeg_corpus import GOLDEN, Contents, by_pillow, frame, is_covered, of_all_kinds
+from PIL import Image
 
 from jaxdali import SampleError, _cpu, fn, types
 from jaxdali._batch import repair
@@ -216,6 +218,16 @@ def test_cut_off_below_the_window(played):
     assert spy.refused == [{0: Status.REFUSED}]
     for x, y in zip(got, want, strict=True):
         jpeg_checks.assert_same(x, y, "cut off")
+
+
+def test_palette_indices(played):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 9, (20, 30)).astype(np.uint8))
+    image.putpalette([7] * 27)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    with played():
+        (got,) = decode([file.getvalue()], palette="index", device="mixed")
+    np.testing.assert_array_equal(got[..., 0], image)
 
 
 @pytest.fixture

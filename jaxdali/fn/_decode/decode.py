@@ -36,9 +36,10 @@ from . import pillow as _pillow
 from . import registered
 from .cache import CacheOptions, CacheUse, digest
 from .foreign import known_as
-from .formats import DecodeError, complete, failure, of_page, parse_header, reason_of
+from .formats import AS_INDICES, DecodeError, complete, failure, of_page, parse_header, reason_of
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
+NO_PALETTE = 'palette="index" needs a PNG, GIF, BMP or TIFF whose pixels are indices of a palette; this image has no palette'
 DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
 
 
@@ -195,6 +196,7 @@ class DecodeImage(StageOperator):
     use_fast_idct: bool
     on_error: str  # "raise" or "replace"
     extents: tuple[int | None, int | None] = (None, None)  # height and width, where they are the same for all images
+    palette: str = "color"  # or "index"
     dct_scaling: bool = False
     resize: Resize | None = None  # the only reader of the images, if they may be scaled; known when the pipeline is built
     on_gpu: bool = False  # whether the GPU kernels run; known when the pipeline is built
@@ -226,7 +228,24 @@ class DecodeImage(StageOperator):
     @property
     def how(self) -> tuple[Any, ...]:
         """The arguments that determine the pixels of an image."""
-        return self.output_type, self.dtype.str, self.adjust_orientation, self.use_fast_idct
+        return self.output_type, self.dtype.str, self.adjust_orientation, self.use_fast_idct, self.palette
+
+    def ask(self, info: np.ndarray) -> dict[int, str]:
+        """Writes into info rows what else than colours is decoded.
+
+        Returns:
+          The reasons for the images whose status it has set.
+        """
+        if self.palette == "color":
+            return {}
+        good = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
+        indexed = good & (info[:, Info.PALETTE] > 0)
+        info[indexed, Info.PALETTE], info[indexed, Info.CHANNELS] = AS_INDICES, 1
+        # Registered decoders may give indices.
+        raster = (info[:, Info.FORMAT] == Format.RAW) & (info[:, Info.CHANNELS] == 1) & (info[:, Info.DEPTH] == 8)
+        others = np.flatnonzero(good & ~indexed & ~raster)
+        info[others, Info.STATUS] = Status.UNSUPPORTED
+        return dict.fromkeys(others.tolist(), NO_PALETTE)
 
     def repairs(self, code: int) -> bool:
         return code == Status.REFUSED or self.on_error == "replace"
@@ -432,6 +451,7 @@ class ImageHeaders(HostOperator):
         info, most = parse_headers(ctx, source)
         rasters, reasons = self._registered_rasters(ctx, source, info)
         pages, without = self._pages(ctx, source, info, rasters, values)
+        reasons |= self.images.ask(info)
         usual = 0 <= most <= self.max_pixels and "page" not in self.args and not rasters
         if not usual:
             reasons |= without | self._refuse_large(info)
@@ -651,6 +671,8 @@ class ImageHeaders(HostOperator):
                 data, row = of_page(data, row, page)
             except DecodeError as e:
                 return e
+        if reasons := self.images.ask(row[None]):
+            return DecodeError(Status.UNSUPPORTED, failure(row[Info.FORMAT], Status.UNSUPPORTED, reasons[0]))
         if code := int(row[Info.STATUS]):
             return DecodeError(code, refusal(data, row))
         if why := self._refuse_large(row[None]):

@@ -30,6 +30,7 @@ PILLOW_NAMES = {
 }
 NAMES = {kind: kind.name for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)}
 NAMES |= {Format.WEBP: "WebP", Format.JPEG2000: "JPEG 2000", Format.JPEG_XL: "JPEG XL"}
+AS_INDICES = 2  # a value of the column `Info.PALETTE`, see image_header.h
 _ABOUT_FILES = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
 _BY_LIBRARIES = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
 _OF_SEVERAL = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)  # formats with frames, besides TIFF's pages

@@ -12,11 +12,11 @@ import numpy as np
 
 from ..._core.system import show_name
 from ..._cpu import Format, Info, Status
-from .formats import NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
+from .formats import AS_INDICES, NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _DEEP = {Format.JPEG: "jpeg_decode", Format.JPEG2000: "jpeg2k_decode", Format.PNG: "png_decode"}  # imagecodecs' functions
-_USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT, Info.PAGE]
+_USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT, Info.PAGE, Info.PALETTE]
 
 
 @functools.lru_cache(maxsize=8)
@@ -49,14 +49,16 @@ def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | Decod
 
 def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
     """Decodes one image to its stored raster; raises `DecodeError`, or whatever the codec raises."""
-    kind, height, width, channels, depth, orientation, orientation_at, page = info[_USED].tolist()
+    kind, height, width, channels, depth, orientation, orientation_at, page, palette = info[_USED].tolist()
     data = encoded.tobytes()
     if kind == Format.TIFF and orientation != 1 and orientation_at >= 0:
         # Pillow rotates TIFF images upright by itself, but not others. The images here need no rotation.
         one = b"\1\0" if data[:2] == b"II" else b"\0\1"
         data = data[:orientation_at] + one + data[orientation_at + 2 :]
     codecs = library("imagecodecs")
-    if kind == Format.HEIC:
+    if palette == AS_INDICES:
+        pixels = _indices(data, kind, page)
+    elif kind == Format.HEIC:
         pixels = np.asarray(heic_image(data, page))
     elif kind == Format.JPEG_XL:
         assert codecs is not None  # its header could not be read otherwise
@@ -106,6 +108,18 @@ def _pillow(data: bytes, kind: int, channels: int, height: int, width: int, page
         with contextlib.suppress(OSError):
             return load(level, 1 << (wanted - level))
     return load(0, 1 << wanted)
+
+
+def _indices(data: bytes, kind: int, page: int) -> np.ndarray:
+    """The indices of a palette. Pillow calls an image gray if the palette's colours are the grays of their indices."""
+    with pillow_image(data, kind) as im:
+        if page:
+            im.seek(page)
+        if im.mode not in ("P", "PA", "L", "1"):
+            reason = f'palette="index": picture {page} has no palette of its own, Pillow makes it of the colours of the pictures before'
+            raise DecodeError(Status.UNSUPPORTED, reason)
+        pixels = np.asarray(im)
+    return (pixels[..., 0] if pixels.ndim == 3 else pixels).astype(np.uint8)
 
 
 def _level(size: tuple[int, int], wanted: tuple[int, int]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ... import types
 from ..._core.building import add, is_node
 from ..._core.errors import ArgumentError
@@ -52,11 +54,19 @@ def add_decoder(
     on_error: str,
     replace_shape: Any,
     max_pixels: int,
+    palette: str,
+    dtype: Any,
     device: str | None,
     name: str | None,
     **attributes: Any,
 ) -> DataNode:
     """Adds the two operators of a decoder. `extents`: height and width of all images, except of failed ones."""
+    if palette == "index":
+        if dtype != np.uint8:
+            raise ArgumentError(f'dtype must be UINT8 with palette="index", got {dtype}: fn.cast gives indices another type')
+        if output_type not in (types.RGB, types.GRAY, types.ANY_DATA):
+            raise ArgumentError(f'output_type is for colours, got {output_type.name} with palette="index", which gives one channel')
+        output_type = types.GRAY
     if replace_shape is not None:
         if on_error != "replace":
             raise ArgumentError("replace_shape is used with on_error='replace' only")
@@ -65,7 +75,7 @@ def add_decoder(
             raise ArgumentError(f"replace_shape must be (height, width, {channels or 'channels'}), got {replace_shape}")
         height, width = (n if n == replaced else None for n, replaced in zip(extents, replace_shape[:2], strict=True))
         extents = height, width
-    decoder = kind(output_type=output_type, on_error=on_error, extents=extents, **attributes)
+    decoder = kind(output_type=output_type, dtype=dtype, on_error=on_error, palette=palette, extents=extents, **attributes)
     op = headers(images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=max_pixels, replace_shape=replace_shape)
     payload, info, tables = add(op, *inputs, device="cpu")
     return add(decoder, payload, info, tables, device=device, name=name)

@@ -39,6 +39,7 @@ def image(
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
+    palette: Literal["color", "index"] = "color",
     dct_scaling: bool = False,
     cache: int | str | None = None,
     cache_size: Annotated[int, Range(0)] = 0,
@@ -79,6 +80,9 @@ def image(
       page: number of the picture in a file that holds several: pages of a TIFF, pictures of a HEIC (0 is the primary one), frames of an
         animated GIF, PNG, WebP or AVIF. Of a JPEG XL there is only the first. A sample whose file has fewer fails. May be per sample. Not
         in DALI.
+      palette: with "index", an image of a palette (PNG, GIF, BMP or TIFF) becomes its indices, uint8 of one channel, as
+        ``np.asarray(PIL.Image.open(path))`` gives them: the class numbers of masks such as those of PASCAL VOC and DAVIS. A file without a
+        palette fails, and so does a later frame of a GIF, which Pillow makes of colours. Not in DALI.
       dct_scaling: decode a JPEG, a WebP, or a JPEG 2000 of 8 bits by its resolution levels, at 1/2, 1/4 or 1/8 of its size, in less time
         (a WebP gains little), if a following `resize` or `resize_crop_mirror` shrinks it anyway. The decoded image is never smaller than
         the result of the resize. This changes pixels a little (a JPEG 2000 moves by up to half a decoded pixel), and it changes sizes that
@@ -100,8 +104,9 @@ def image(
       Images, layout HWC, of different sizes.
 
     Raises:
-      ValueError: an unknown `output_type` or `on_error`, a `replace_shape` that does not fit the output type, `max_pixels` below 1, a
-        `cache` that is not a number of bytes, or both `cache` and `cache_size`.
+      ValueError: an unknown `output_type`, `on_error` or `palette`, a `replace_shape` that does not fit the output type,
+        `max_pixels` below 1, a `cache` that is not a number of bytes, both `cache` and `cache_size`, or palette="index" with an
+        `output_type` or a `dtype` that indices can't have.
       TypeError: `dtype` is not one of those above, or the input is not encoded images.
 
     A file fails when its batch is made if it ends early, if it is too damaged to be decoded, or if it promises more pixels than its bytes
@@ -128,6 +133,7 @@ def image(
         on_error=on_error,
         replace_shape=replace_shape,
         max_pixels=max_pixels,
+        palette=palette,
         dct_scaling=dct_scaling,
         device=device,
         name=name,

@@ -39,6 +39,7 @@ def image_random_crop(
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
+    palette: Literal["color", "index"] = "color",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[DecoderHints],
@@ -55,8 +56,8 @@ def image_random_crop(
         allowed aspect ratio is taken, at a random place.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given. The numbers differ from DALI's.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, device, name: as
-        in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, device,
+        name: as in `image`.
       on_error: as in `image`; windows always fit.
 
     Returns:
@@ -81,6 +82,7 @@ def image_random_crop(
         on_error=on_error,
         replace_shape=replace_shape,
         max_pixels=max_pixels,
+        palette=palette,
         device=device,
         name=name,
     )

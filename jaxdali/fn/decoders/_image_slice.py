@@ -45,6 +45,7 @@ def image_slice(
     replace_shape: Annotated[Sequence[int] | None, Len(3), Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
+    palette: Literal["color", "index"] = "color",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[RegionHints],
@@ -67,8 +68,8 @@ def image_slice(
         for both axes. Default: (1, 0). May be per sample.
       axis_names: the same axes in letters: "WH" (default), "HW", "W" or "H".
       normalized_anchor, normalized_shape: if False, a floating-point `anchor` or `shape_input` is in pixels.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, device, name: as
-        in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, device,
+        name: as in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
@@ -97,6 +98,7 @@ def image_slice(
         on_error=on_error,
         replace_shape=replace_shape,
         max_pixels=max_pixels,
+        palette=palette,
         device=device,
         name=name,
     )

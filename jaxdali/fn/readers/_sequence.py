@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -48,10 +48,15 @@ class _Clips(Records):
         self._first = np.array(first, np.int64)
         self._frames = np.arange(op.sequence_length, dtype=np.int64) * op.stride
         images = DecodeImage(
-            output_type=op.image_type, dtype=np.dtype(np.uint8), adjust_orientation=True, use_fast_idct=False, on_error="raise"
+            output_type=types.GRAY if op.palette == "index" else op.image_type,
+            dtype=np.dtype(np.uint8),
+            adjust_orientation=True,
+            use_fast_idct=False,
+            on_error="raise",
+            palette=op.palette,
         )
         self._decoder = ImageHeaders(images=images, on_device=False, max_pixels=MAX_PIXELS)
-        self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(op.image_type))),)
+        self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(images.output_type))),)
         digest = self._files.digest.copy()
         videos = f" {list(map(len, streams))}" if op.files else ""
         digest.update(f"{op.sequence_length} {op.step} {op.stride}{videos}".encode())
@@ -96,6 +101,7 @@ class ReadSequence(Reader):
     step: int
     stride: int
     image_type: types.DALIImageType
+    palette: str
 
     def __post_init__(self):
         super().__post_init__()
@@ -115,6 +121,7 @@ def sequence(
     step: Annotated[int, Range(1)] = 1,
     stride: Annotated[int, Range(1)] = 1,
     image_type: Annotated[types.DALIImageType, OneOf(*_COLOURS)] = types.RGB,
+    palette: Literal["color", "index"] = "color",
     **order: Unpack[FileArguments],
 ) -> DataNode:
     """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order of their names.
@@ -130,6 +137,8 @@ def sequence(
       step: distance from the first frame of a sequence to that of the next.
       stride: distance from one frame of a sequence to the next.
       image_type: RGB, BGR or GRAY: the channels of the frames.
+      palette: as in `decoders.image`: with palette="index" the frames are the indices of their palettes, one channel. Not in
+        DALI.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename": the path of the first frame; "filenames": those of all frames; "index": the number in the list;
         "source_info".

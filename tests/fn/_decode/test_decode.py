@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from images import decode, decode_pipeline, encode, picture, pillow, png
 from jpeg_encoder import exif
-from jpeg_encoder import exif
-from PIL import Image
-from png_encoder import chunk
+from PIL import Image, ImageOps
 from png_encoder import chunk
 
 import jaxdali
@@ -85,23 +83,6 @@ def test_the_first_valid_orientation_of_several():
     same(decode([file[:4] + struct.pack("<I", len(file) - 8) + file[8:] for file in several]), turned)
 
 
-def test_the_first_valid_orientation_of_several():
-    plain, xmp = exif(0).replace(b"\x12\x01", b"\x1a\x01"), b"\xff\xe1\0\x20http://ns.adobe.com/xap/1.0/\0 "
-    orders = [(exif(6),), (xmp, exif(6)), (plain, exif(6)), (exif(9), xmp, plain, exif(6), exif(3)), (exif(6), exif(1)), (exif(1), exif(6))]
-    bare, options = picture(20, 31), {"quality": 90, "subsampling": 0}
-    jpeg = encode(bare, "JPEG", **options)
-    want = [pillow(encode(bare, "JPEG", orientation=o, **options)) for o in (6, 6, 6, 6, 6, 1)]
-    same(decode([jpeg[:2] + b"".join(segments) + jpeg[2:] for segments in orders]), want)
-    bodies = [[segment[10:] for segment in segments if segment is not xmp] for segments in orders]
-    turned = [pillow(encode(bare, "PNG", orientation=o)) for o in (6, 6, 6, 6, 6, 1)]
-    whole = encode(bare, "PNG")
-    same(decode([whole[:33] + b"".join(chunk(b"eXIf", body) for body in several) + whole[33:] for several in bodies]), turned)
-    webp = encode(bare, "WEBP", lossless=True, orientation=1)
-    at = webp.index(b"EXIF")
-    several = [webp[:at] + b"".join(b"EXIF" + struct.pack("<I", len(body)) + body for body in some) for some in bodies]
-    same(decode([file[:4] + struct.pack("<I", len(file) - 8) + file[8:] for file in several]), turned)
-
-
 def test_cmyk():
     files = [encode(picture(40, 30), "JPEG", mode="CMYK"), FILES["cmyk.jpg"], FILES["ycck.jpg"], FILES["odd_pil_sample_cmyk.jpg"]]
     for kind in (types.RGB, types.ANY_DATA):
@@ -143,6 +124,88 @@ def test_png_with_palette_and_transparency():
     same(decode(files), without)
     channels = [x.shape[2] for x in decode(files, output_type=types.ANY_DATA)]
     assert channels == [3, 3, 1, 3, 1]
+
+
+def masks():
+    """Files of indices, and what they are."""
+    rng, files = np.random.default_rng(0), []
+    for kind, colours, options in (
+        ("PNG", 21, {}),
+        ("PNG", 256, {"transparency": 255}),
+        ("PNG", 2, {"bits": 1}),
+        ("PNG", 4, {"bits": 2, "orientation": 6}),
+        ("PNG", 16, {"bits": 4}),
+        ("GIF", 30, {"interlace": 0}),
+        ("GIF", 100, {"transparency": 3}),
+        ("BMP", 200, {}),
+        ("BMP", 2, {}),
+        ("TIFF", 77, {"compression": "tiff_lzw"}),
+        ("TIFF", 9, {"orientation": 8}),
+    ):
+        for palette in (rng.integers(0, 256, (colours, 3)), np.arange(colours)[:, None] * [1, 1, 1], np.full((colours, 3), 7)):
+            image = Image.fromarray(rng.integers(0, colours, (19, 33)).astype(np.uint8))
+            image.putpalette(palette.astype(np.uint8).tobytes())
+            more, file = dict(options), io.BytesIO()
+            if "orientation" in more:
+                more["exif"] = Image.Exif()
+                more["exif"][0x112] = more.pop("orientation")
+            image.save(file, kind, optimize=False, **more)
+            files.append(file.getvalue())
+    return files, [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f)))).astype(np.uint8)[..., None] for f in files]
+
+
+def test_palette_indices():
+    files, want = masks()
+    same(decode(files, palette="index"), want)
+    same(decode(files, palette="index", output_type=types.ANY_DATA, adjust_orientation=True, cache="1MB"), want)
+    small = decode(
+        files, lambda x, **more: fn.resize(fn.decoders.image(x, **more), size=(5, 6), interp_type=types.INTERP_NN), palette="index"
+    )
+    same(
+        small,
+        decode(
+            [png(x) for x in want],
+            lambda x: fn.resize(fn.decoders.image(x, output_type=types.GRAY), size=(5, 6), interp_type=types.INTERP_NN),
+        ),
+    )
+    window = {"start": (3, 5), "shape": (9, 11), "axis_names": "HW", "palette": "index"}
+    same(decode(files, fn.decoders.image_slice, **window), [x[3:12, 5:16] for x in want])
+
+
+def test_no_palette():
+    gif = encode(picture(5, 6, 1), "GIF")
+    table = 3 << (gif[10] & 7) + 1
+    bare = gif[:10] + bytes([gif[10] & 0x7F]) + gif[11:13] + gif[13 + table :]
+    files, want = masks()
+    colours = [
+        bare,
+        *(encode(picture(5, 6, c), "PNG") for c in (1, 3, 4)),
+        *(encode(picture(5, 6), k) for k in ("JPEG", "WEBP", "BMP", "TIFF")),
+    ]
+    for file in colours:
+        with pytest.raises(jaxdali.SampleError, match=r'palette="index" needs a PNG, GIF, BMP or TIFF .*this image has no palette'):
+            decode([files[0], file], palette="index")
+    pipeline = decode_pipeline([*colours, files[0]], palette="index", on_error="replace")
+    (result,) = pipeline.run()
+    same([np.array(x) for x in result.as_cpu()], [want[0]] * 9)
+    assert sum(r.count for r in pipeline.bad_samples()) == 8
+    (black, _) = decode([colours[0], files[0]], palette="index", on_error="replace", replace_shape=(2, 3, 1))
+    assert black.shape == (2, 3, 1)
+
+
+def test_palette_indices_of_pages():
+    frames = [Image.fromarray(x) for x in np.random.default_rng(0).integers(0, 9, (2, 8, 7)).astype(np.uint8)]
+    for frame in frames:
+        frame.putpalette(np.random.default_rng(1).integers(0, 256, 27).astype(np.uint8).tobytes())
+    files = []
+    for kind in ("TIFF", "PNG", "GIF"):
+        file = io.BytesIO()
+        frames[0].save(file, kind, save_all=True, append_images=frames[1:])
+        files.append(file.getvalue())
+    want = np.asarray(frames[1])[..., None]
+    same(decode(files[:2], palette="index", page=1), [want, want])
+    with pytest.raises(jaxdali.SampleError, match="picture 1 has no palette of its own"):
+        decode(files[2:], palette="index", page=1)
 
 
 @pytest.mark.parametrize("name", ["UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT16", "FLOAT", "FLOAT64"])
@@ -328,6 +391,9 @@ def test_header_parser_takes_any_prefix():
         ({"replace_shape": (2, 2, 3)}, ValueError, "on_error='replace'"),
         ({"replace_shape": (2, 2, 3), "on_error": "replace", "output_type": types.GRAY}, ValueError, r"\(height, width, 1\)"),
         ({"device": "npu"}, ValueError, "device must be"),
+        ({"palette": "indices"}, ValueError, "palette must be"),
+        ({"palette": "index", "dtype": types.INT32}, ValueError, "dtype must be UINT8"),
+        ({"palette": "index", "output_type": types.BGR}, ValueError, "output_type is for colours, got BGR"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

@@ -59,6 +59,17 @@ def test_colours(videos, kind):
         assert np.abs(x[1, 3, 4].astype(int) - want).max() <= (kind == "GRAY")
 
 
+def test_palette_indices(tmp_path):
+    masks = np.random.default_rng(0).integers(0, 3, (2, 8, 10)).astype(np.uint8)
+    (tmp_path / "a").mkdir()
+    for i, mask in enumerate(masks):
+        image = Image.fromarray(mask)
+        image.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])
+        image.save(tmp_path / "a" / f"{i}.png")
+    _, (indices,) = sequences(tmp_path, 1, sequence_length=2, palette="index")
+    np.testing.assert_array_equal(indices, masks[..., None])
+
+
 def test_files_in_lists(videos):
     files = [[str(videos / "b" / f"{k:03}.png") for k in (4, 0, 2)], [videos / "c" / "000.png"], [videos / "a" / "006.png"] * 2]
 
