@@ -119,13 +119,15 @@ class Info(enum.IntEnum):
 
     PALETTE = 10
 
-    REGION_Y = 11
+    TRUNCATED = 11
 
-    REGION_X = 12
+    REGION_Y = 12
 
-    REGION_H = 13
+    REGION_X = 13
 
-    REGION_W = 14
+    REGION_H = 14
+
+    REGION_W = 15
 
 class RecordFormat(enum.IntEnum):
     """Format of the records in a container."""
@@ -279,7 +281,7 @@ MOST_STAGES: int = 16
 
 MOST_TILE_CHANNELS: int = 4
 
-INFO_COLUMNS: int = 15
+INFO_COLUMNS: int = 16
 
 TABLE_WORDS: int = 791
 

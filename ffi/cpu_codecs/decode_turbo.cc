@@ -86,12 +86,23 @@ class JpegDecoder {
     out->Reserve(8);
     Status status = Run(data, size, info, options, out);
     jpeg_destroy_decompress(&cinfo_);
+    if (status == kTruncated && info.truncated) {  // the data end inside a segment after the first scan
+      status = Run(data, LastMarker(data, size), info, options, out);
+      jpeg_destroy_decompress(&cinfo_);
+    }
     if (rows_.size() > (size_t{1} << 22)) rows_ = {};
     return status;
   }
 
  private:
   static constexpr int kMaxScans = 500;
+
+  // The place of the last marker, or 0.
+  static int64_t LastMarker(const uint8_t* data, int64_t size) {
+    for (int64_t at = size - 2; at >= 0; at--)
+      if (data[at] == 0xFF && data[at + 1] != 0 && data[at + 1] != 0xFF && (data[at + 1] & 0xF8) != 0xD0) return at;
+    return 0;
+  }
 
   // No object with a destructor may exist in this function or in those it calls.
   Status Run(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
@@ -107,6 +118,7 @@ class JpegDecoder {
     c->src = &source_.base;
     c->progress = &progress_;
     if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
+    if (source_.past_end || source_.base.bytes_in_buffer == 0) return kTruncated;
     const unsigned scale = ScaleTo(c->image_width, c->image_height, info);
     if (scale == 0) return kSizeMismatch;
     if (c->data_precision != 8) return kUnsupported;
@@ -170,7 +182,7 @@ class JpegDecoder {
     }
     // As in DALI, a file that ends before its EOI marker is truncated, even if no pixel is missing. For a region that
     // ends above the last row, only the bytes that had to be read for it count.
-    if (source_.past_end) return kTruncated;
+    if (source_.past_end && !info.truncated) return kTruncated;
     return kOk;
   }
 

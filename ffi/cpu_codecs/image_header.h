@@ -45,6 +45,7 @@ enum class Format : int32_t {
 //   page            the picture of a file that holds several; the header gives 0, and the host pass decodes all others
 //   palette         1: values in the file are indices of a palette of colours; 2: these indices are decoded, as one
 //                   channel of 8 bits, in place of the colours
+//   truncated       1: of a JPEG that ends early, what there is is decoded; the header gives 0
 //   region_*        the part of the stored raster to decode; the header gives the whole raster
 #define JAXDALI_INFO_TABLE(X) \
   X(status)                   \
@@ -58,6 +59,7 @@ enum class Format : int32_t {
   X(orientation_at)           \
   X(page)                     \
   X(palette)                  \
+  X(truncated)                \
   X(region_y)                 \
   X(region_x)                 \
   X(region_h)                 \

@@ -73,9 +73,10 @@ JAXDALI_HD inline bool OutputFits(const ImageInfo& info, ImageType type, bool ad
 // Decodes the region of an image of `size` bytes into out[height, width, channels] of `dtype`, with values scaled to
 // the type's full range (floats: 0 to 1). The pixels are those of the whole image, cropped. The caller's height, width
 // and channels must agree with `info` and `options`; otherwise the status is kSizeMismatch.
-//   kTruncated: the data end before the region does, or before the end of a whole image. Other damage inside a JPEG
-//   gives the pixels that libjpeg gives; kCorrupt means that there are none. After a failure the contents of `out` are
-//   undefined.
+//   kTruncated: the data end before the region does, or before the end of a whole image; with info.truncated those of
+//   a JPEG end before its first scan begins. Other damage inside a JPEG gives the pixels that libjpeg gives; kCorrupt
+//   means that there are none.
+//   After a failure the contents of `out` are undefined.
 Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
                    void* out, int64_t height, int64_t width, int64_t channels);
 

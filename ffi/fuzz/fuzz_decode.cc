@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
         too_big++;
         continue;
       }
+      info.truncated = k % 2;
       if (info.palette == jaxdali::kHasPalette && k % 3 == 0) info.palette = jaxdali::kAsIndices, info.channels = 1;
       for (int type = 0; type < 5; type++) {
         const jaxdali::DecodeOptions options{static_cast<jaxdali::ImageType>(type), (k + type) % 3 != 0, type == 1};

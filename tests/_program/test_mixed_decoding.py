@@ -220,6 +220,18 @@ def test_cut_off_below_the_window(played):
         jpeg_checks.assert_same(x, y, "cut off")
 
 
+def test_files_that_end_early_are_accepted(played):
+    """The kernels take what is complete, and the host what ends early, progressive or not."""
+    cut = [by_pillow(picture(160, 96), quality=90, progressive=p) for p in (False, True)]
+    files = [cut[0][: len(cut[0]) // 2], FILES[0], cut[1][: len(cut[1]) // 2], cut[0][:-1], cut[1][:-2]]
+    want = decode(files, truncated="accept")
+    with played() as spy:
+        got = decode(files, truncated="accept", device="mixed")
+    assert spy.refused == [{0: Status.REFUSED, 3: Status.REFUSED}]
+    for x, y in zip(got, want, strict=True):
+        jpeg_checks.assert_same(x, y, "cut off")
+
+
 def test_palette_indices(played):
     image = Image.fromarray(np.random.default_rng(0).integers(0, 9, (20, 30)).astype(np.uint8))
     image.putpalette([7] * 27)

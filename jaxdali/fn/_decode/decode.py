@@ -197,6 +197,7 @@ class DecodeImage(StageOperator):
     on_error: str  # "raise" or "replace"
     extents: tuple[int | None, int | None] = (None, None)  # height and width, where they are the same for all images
     palette: str = "color"  # or "index"
+    truncated: str = "error"  # or "accept"
     dct_scaling: bool = False
     resize: Resize | None = None  # the only reader of the images, if they may be scaled; known when the pipeline is built
     on_gpu: bool = False  # whether the GPU kernels run; known when the pipeline is built
@@ -228,14 +229,15 @@ class DecodeImage(StageOperator):
     @property
     def how(self) -> tuple[Any, ...]:
         """The arguments that determine the pixels of an image."""
-        return self.output_type, self.dtype.str, self.adjust_orientation, self.use_fast_idct, self.palette
+        return self.output_type, self.dtype.str, self.adjust_orientation, self.use_fast_idct, self.palette, self.truncated
 
     def ask(self, info: np.ndarray) -> dict[int, str]:
-        """Writes into info rows what else than colours is decoded.
+        """Writes into info rows what else than the colours of a complete file is decoded.
 
         Returns:
           The reasons for the images whose status it has set.
         """
+        info[:, Info.TRUNCATED] = self.truncated == "accept"
         if self.palette == "color":
             return {}
         good = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
@@ -247,11 +249,27 @@ class DecodeImage(StageOperator):
         info[others, Info.STATUS] = Status.UNSUPPORTED
         return dict.fromkeys(others.tolist(), NO_PALETTE)
 
+    def failure(self, row: np.ndarray, code: int, reason: str = "") -> str:
+        """Why an image can't be decoded, and what users can do about it.
+
+        Args:
+          row: its info row; code, reason: as in `formats.failure`.
+        """
+        text = failure(row[Info.FORMAT], code, reason)
+        if code != Status.TRUNCATED:
+            return text
+        is_jpeg = row[Info.FORMAT] == Format.JPEG
+        if self.truncated == "accept":
+            text += ", before its picture begins" if is_jpeg else '; truncated="accept" is for JPEG only'
+        elif is_jpeg and row[Info.HEIGHT] > 0:
+            text += '; truncated="accept" decodes what there is'
+        return text if self.on_error == "replace" else f'{text}; on_error="replace" replaces the sample'
+
     def repairs(self, code: int) -> bool:
         return code == Status.REFUSED or self.on_error == "replace"
 
     def reason(self, setup: Setup, i: int, code: int) -> str:
-        return failure(setup.params["info"][i, Info.FORMAT], code)
+        return self.failure(setup.params["info"][i], code)
 
     def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value) -> Setup:
         rows = info.data
@@ -501,7 +519,7 @@ class ImageHeaders(HostOperator):
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
         if use is not None:
             use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
-        x.failed = {i: (code, failure(info[i, Info.FORMAT], code, reason)) for i, (code, reason) in x.failed.items()}
+        x.failed = {i: (code, self.images.failure(info[i], code, reason)) for i, (code, reason) in x.failed.items()}
         if self.images.on_error == "raise":
             for i in sorted(x.failed):
                 ctx.fail(i, *x.failed[i])
@@ -674,17 +692,17 @@ class ImageHeaders(HostOperator):
         if reasons := self.images.ask(row[None]):
             return DecodeError(Status.UNSUPPORTED, failure(row[Info.FORMAT], Status.UNSUPPORTED, reasons[0]))
         if code := int(row[Info.STATUS]):
-            return DecodeError(code, refusal(data, row))
+            return DecodeError(code, self.images.failure(row, code, refusal(data, row)))
         if why := self._refuse_large(row[None]):
             return DecodeError(Status.TOO_LARGE, why[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], 1)
             if isinstance(raster, DecodeError):
-                return DecodeError(raster.code, failure(row[Info.FORMAT], raster.code, str(raster)))
+                return DecodeError(raster.code, self.images.failure(row, raster.code, str(raster)))
             data = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * raster.itemsize, 0, -1
         (result,) = self.images.on_host(pool, [(data, row)])
-        return DecodeError(result, failure(row[Info.FORMAT], result)) if isinstance(result, int) else result
+        return DecodeError(result, self.images.failure(row, result)) if isinstance(result, int) else result
 
     def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
         """Takes images that the cache holds as finished pixels."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TypeAlias, overload
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ... import _cpu, types
 from ..._core import ffi as _ffi
 from ..._core.kinds import is_foreign
 from ..._core.tracebacks import boundary
-from ..._cpu import Format, Info
+from ..._cpu import Format, Info, Status
 from .decode import OUTPUT_TYPES, output_shapes
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | np.ndarray
@@ -27,6 +27,7 @@ def decode_jpeg(
     output_type: types.DALIImageType = types.RGB,
     region: Region | None = None,
     adjust_orientation: bool = True,
+    truncated: Literal["error", "accept"] = "error",
     num_threads: int = 1,
 ) -> np.ndarray: ...
 
@@ -39,6 +40,7 @@ def decode_jpeg(
     output_type: types.DALIImageType = types.RGB,
     region: Region | Sequence[Region] | None = None,
     adjust_orientation: bool = True,
+    truncated: Literal["error", "accept"] = "error",
     num_threads: int = 1,
 ) -> list[np.ndarray]: ...
 
@@ -51,6 +53,7 @@ def decode_jpeg(
     output_type: types.DALIImageType = types.RGB,
     region: Region | Sequence[Region] | None = None,
     adjust_orientation: bool = True,
+    truncated: Literal["error", "accept"] = "error",
     num_threads: int = 1,
 ) -> np.ndarray | list[np.ndarray]:
     """Decodes JPEG files outside any pipeline, without holding the GIL. Not in DALI.
@@ -65,6 +68,7 @@ def decode_jpeg(
         of them. The pixels are the same as those cut out of the whole image; the part above is skipped over, and the part below is not
         read. None: the whole image.
       adjust_orientation: whether to apply the EXIF orientation.
+      truncated: what becomes of a file that ends early, as in `fn.decoders.image`.
       num_threads: how many threads decode. They decode different files, and parts of the same file if it is baseline and has 0.25 MB or
         more.
 
@@ -73,7 +77,8 @@ def decode_jpeg(
 
     Raises:
       ValueError: a file is not JPEG, is damaged so that nothing can be decoded, ends early, or is of an unsupported kind; a region is empty
-        or reaches outside the image; `output_type` is unknown; `num_threads` is below 1. The message says which file of a list.
+        or reaches outside the image; `output_type` or `truncated` is unknown; `num_threads` is below 1. The message says which file of a
+        list.
       TypeError: `data` is not bytes.
 
     Example:
@@ -84,6 +89,8 @@ def decode_jpeg(
     files = [_bytes_of(d) for d in ([data] if single else data)]
     if output_type not in OUTPUT_TYPES or is_foreign(output_type, types.DALIImageType):
         raise ValueError(f"output_type must be one of {', '.join(f'types.{t.name}' for t in OUTPUT_TYPES)}, got {output_type!r}")
+    if truncated not in ("error", "accept"):
+        raise ValueError(f"truncated must be 'error' or 'accept', got {truncated!r}")
     if operator.index(num_threads) < 1:
         raise ValueError(f"num_threads must be 1 or more, got {num_threads}")
 
@@ -97,6 +104,7 @@ def decode_jpeg(
             fail(i, _ffi.STATUS[int(info[i, Info.STATUS])])
         if info[i, Info.FORMAT] != Format.JPEG:
             fail(i, "the data are an image of another format than JPEG")
+    info[:, Info.TRUNCATED] = truncated == "accept"
     if region is not None and files:
         windows = np.atleast_2d(np.asarray(region))
         if windows.dtype.kind != "i" or windows.shape not in ((1, 4), (len(files), 4)):
@@ -117,6 +125,8 @@ def decode_jpeg(
     finally:
         _cpu.pool_destroy(pool)
     for i, code in enumerate(codes):
+        if code == Status.TRUNCATED and truncated == "error":
+            fail(i, f'{_ffi.STATUS[code]}; truncated="accept" decodes what there is')
         if code:
             fail(i, _ffi.STATUS[code])
     return out[0] if single else out

@@ -40,6 +40,7 @@ def image(
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
     palette: Literal["color", "index"] = "color",
+    truncated: Literal["error", "accept"] = "error",
     dct_scaling: bool = False,
     cache: int | str | None = None,
     cache_size: Annotated[int, Range(0)] = 0,
@@ -83,6 +84,9 @@ def image(
       palette: with "index", an image of a palette (PNG, GIF, BMP or TIFF) becomes its indices, uint8 of one channel, as
         ``np.asarray(PIL.Image.open(path))`` gives them: the class numbers of masks such as those of PASCAL VOC and DAVIS. A file without a
         palette fails, and so does a later frame of a GIF, which Pillow makes of colours. Not in DALI.
+      truncated: with "accept", a JPEG that ends early, progressive or not, becomes what libjpeg-turbo shows of it: what is missing is gray,
+        or coarse. With "error" it fails. An end before the first byte of the picture, and every other format that ends early, fails in
+        both cases. Not in DALI.
       dct_scaling: decode a JPEG, a WebP, or a JPEG 2000 of 8 bits by its resolution levels, at 1/2, 1/4 or 1/8 of its size, in less time
         (a WebP gains little), if a following `resize` or `resize_crop_mirror` shrinks it anyway. The decoded image is never smaller than
         the result of the resize. This changes pixels a little (a JPEG 2000 moves by up to half a decoded pixel), and it changes sizes that
@@ -104,14 +108,14 @@ def image(
       Images, layout HWC, of different sizes.
 
     Raises:
-      ValueError: an unknown `output_type`, `on_error` or `palette`, a `replace_shape` that does not fit the output type,
+      ValueError: an unknown `output_type`, `on_error`, `palette` or `truncated`, a `replace_shape` that does not fit the output type,
         `max_pixels` below 1, a `cache` that is not a number of bytes, both `cache` and `cache_size`, or palette="index" with an
         `output_type` or a `dtype` that indices can't have.
       TypeError: `dtype` is not one of those above, or the input is not encoded images.
 
-    A file fails when its batch is made if it ends early, if it is too damaged to be decoded, or if it promises more pixels than its bytes
-    can hold or `max_pixels` allows. If JPEG scan data are damaged, the pixels that can be recovered are returned. Unlike DALI, ANY_DATA
-    works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
+    A file fails when its batch is made if it ends early (see `truncated`), if it is too damaged to be decoded, or if it promises more
+    pixels than its bytes can hold or `max_pixels` allows. If JPEG scan data are damaged, the pixels that can be recovered are returned.
+    Unlike DALI, ANY_DATA works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
 
     Example:
       >>> jpegs, labels = fn.readers.file(file_root="images")
@@ -134,6 +138,7 @@ def image(
         replace_shape=replace_shape,
         max_pixels=max_pixels,
         palette=palette,
+        truncated=truncated,
         dct_scaling=dct_scaling,
         device=device,
         name=name,

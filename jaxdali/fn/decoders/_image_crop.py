@@ -42,6 +42,7 @@ def image_crop(
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
     palette: Literal["color", "index"] = "color",
+    truncated: Literal["error", "accept"] = "error",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[RegionHints],
@@ -57,8 +58,8 @@ def image_crop(
       crop_pos_x, crop_pos_y: position of the window, from 0 (left, top) to 1. May be per sample.
       rounding: how the window's first row and column are rounded: "round" (halves up) or "truncate".
       crop_d, crop_pos_z: are for volumes and have no effect on images.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, device,
-        name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
+        device, name: as in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
@@ -84,6 +85,7 @@ def image_crop(
         replace_shape=replace_shape,
         max_pixels=max_pixels,
         palette=palette,
+        truncated=truncated,
         device=device,
         name=name,
     )

@@ -40,6 +40,7 @@ def image_random_crop(
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
     palette: Literal["color", "index"] = "color",
+    truncated: Literal["error", "accept"] = "error",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[DecoderHints],
@@ -56,8 +57,8 @@ def image_random_crop(
         allowed aspect ratio is taken, at a random place.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given. The numbers differ from DALI's.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, device,
-        name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
+        device, name: as in `image`.
       on_error: as in `image`; windows always fit.
 
     Returns:
@@ -83,6 +84,7 @@ def image_random_crop(
         replace_shape=replace_shape,
         max_pixels=max_pixels,
         palette=palette,
+        truncated=truncated,
         device=device,
         name=name,
     )

@@ -46,6 +46,7 @@ def image_slice(
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     page: Annotated[PerSample[int], Range(0)] = 0,
     palette: Literal["color", "index"] = "color",
+    truncated: Literal["error", "accept"] = "error",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[RegionHints],
@@ -68,8 +69,8 @@ def image_slice(
         for both axes. Default: (1, 0). May be per sample.
       axis_names: the same axes in letters: "WH" (default), "HW", "W" or "H".
       normalized_anchor, normalized_shape: if False, a floating-point `anchor` or `shape_input` is in pixels.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, device,
-        name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
+        device, name: as in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
@@ -99,6 +100,7 @@ def image_slice(
         replace_shape=replace_shape,
         max_pixels=max_pixels,
         palette=palette,
+        truncated=truncated,
         device=device,
         name=name,
     )

@@ -52,8 +52,9 @@ class _Clips(Records):
             dtype=np.dtype(np.uint8),
             adjust_orientation=True,
             use_fast_idct=False,
-            on_error="raise",
+            on_error="raise" if op.on_error == "raise" else "replace",
             palette=op.palette,
+            truncated=op.truncated,
         )
         self._decoder = ImageHeaders(images=images, on_device=False, max_pixels=MAX_PIXELS)
         self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(images.output_type))),)
@@ -102,6 +103,7 @@ class ReadSequence(Reader):
     stride: int
     image_type: types.DALIImageType
     palette: str
+    truncated: str
 
     def __post_init__(self):
         super().__post_init__()
@@ -122,6 +124,7 @@ def sequence(
     stride: Annotated[int, Range(1)] = 1,
     image_type: Annotated[types.DALIImageType, OneOf(*_COLOURS)] = types.RGB,
     palette: Literal["color", "index"] = "color",
+    truncated: Literal["error", "accept"] = "error",
     **order: Unpack[FileArguments],
 ) -> DataNode:
     """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order of their names.
@@ -137,7 +140,7 @@ def sequence(
       step: distance from the first frame of a sequence to that of the next.
       stride: distance from one frame of a sequence to the next.
       image_type: RGB, BGR or GRAY: the channels of the frames.
-      palette: as in `decoders.image`: with palette="index" the frames are the indices of their palettes, one channel. Not in
+      palette, truncated: as in `decoders.image`: with palette="index" the frames are the indices of their palettes, one channel. Not in
         DALI.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename": the path of the first frame; "filenames": those of all frames; "index": the number in the list;

@@ -89,6 +89,7 @@ def test_a_second_epoch_decodes_nothing(formats):
         {"output_type": types.BGR, "dtype": types.FLOAT},
         {"adjust_orientation": False, "dtype": types.UINT16},
         {"output_type": types.ANY_DATA, "use_fast_idct": True},
+        {"truncated": "accept"},
     ],
 )
 def test_arguments_tell_images_apart(arguments):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from images import decode, decode_pipeline, encode, picture, pillow, png
 from jpeg_encoder import exif
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 from png_encoder import chunk
 
 import jaxdali
@@ -333,6 +333,73 @@ def test_damaged_scan_decodes_as_in_pillow():
     same(decode([bytes(damaged)]), [pillow(bytes(damaged))])
 
 
+def cut_files():
+    """Cut JPEG files, baseline and progressive: at random bytes of their scans, and 1 to 3 bytes before their ends."""
+    rng, files = np.random.default_rng(1), []
+    for progressive in (False, True):
+        for options in ({"subsampling": 0}, {"subsampling": 2}, {"subsampling": 1, "restart_marker_blocks": 3}, {"mode": "L"}):
+            whole = encode(picture(70, 91), "JPEG", progressive=progressive, **options)
+            first = whole.index(b"\xff\xda") + 20
+            files += [whole[:n] for n in (*rng.integers(first, len(whole), 6), *range(len(whole) - 3, len(whole)))]
+    return files
+
+
+def as_libjpeg_shows(file, mode="RGB"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+        return pillow(file, mode)
+
+
+def test_truncated_files_are_accepted():
+    files = cut_files()
+    half = len(files) // 2
+    got, shown = decode(files, truncated="accept"), list(map(as_libjpeg_shows, files))
+    same(got[:half], shown[:half])
+    shows = [k for k in range(half, len(files)) if shown[k].any()]  # Pillow shows black if a file ends between scans
+    assert len(shows) > half * 0.7
+    for k in shows:  # versions of libjpeg-turbo smooth incomplete scans in different ways
+        assert np.abs(got[k].astype(int) - shown[k]).mean() < 1
+    for k in range(half, len(files)):
+        assert got[k].std() > 10
+    same(got, [jaxdali.decode_jpeg(f, truncated="accept") for f in files])
+    gray = decode(files, truncated="accept", output_type=types.GRAY)
+    assert [x.shape[2] for x in gray] == [1] * len(files)
+    window = {"start": (30, 20), "shape": (35, 60), "axis_names": "HW", "truncated": "accept"}
+    same(decode(files, fn.decoders.image_slice, **window), [x[30:65, 20:80] for x in got])
+    turned = [f[:2] + exif(6) + f[2:] for f in files]
+    same(decode(turned, truncated="accept"), [np.rot90(x, 3) for x in got])
+
+
+def test_truncated_headers_are_not_accepted():
+    for whole in (encode(picture(30, 40), "JPEG", progressive=p) for p in (False, True)):
+        scan = whole.index(b"\xff\xda")
+        first = scan + 2 + whole[scan + 3]
+        for n in (20, 100, scan, scan + 1, scan + 2, *range(scan + 3, first + 1)):
+            with pytest.raises(jaxdali.SampleError, match=r"JPEG: the image data end early.*before its picture begins; on_error"):
+                decode([whole[:n]], truncated="accept")
+        (got,) = decode([whole[: first + 1]], truncated="accept")
+        assert got.shape == (30, 40, 3)
+
+
+def test_errors_of_truncated_files_say_what_helps(tmp_path):
+    advice = {"JPEG": '; truncated="accept" decodes what there is; on_error="replace" replaces the sample'}
+    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"):
+        path = tmp_path / f"cut.{kind.lower()}"
+        file = encode(picture(40, 50), kind)
+        path.write_bytes(file[: len(file) - len(file) // 3])
+
+        @jaxdali.pipeline_def(batch_size=1, num_threads=1, device_id=None)
+        def pipeline(path=path, truncated="error"):
+            return fn.decoders.image(fn.readers.file(files=[str(path)])[0], truncated=truncated)
+
+        with pytest.raises(jaxdali.SampleError, match=re.escape(advice.get(kind, '; on_error="replace" replaces the sample')) + "$") as e:
+            pipeline().run()
+        assert e.value.source == str(path)
+        if kind != "JPEG":
+            with pytest.raises(jaxdali.SampleError, match=r'truncated="accept" is for JPEG only; on_error="replace" replaces the sample$'):
+                pipeline(truncated="accept").run()
+
+
 def test_replace_by_neighbour():
     good = [encode(picture(10 + i, 12), "PNG") for i in range(3)]
     bad = [data for data, _ in BAD.values()]
@@ -394,6 +461,7 @@ def test_header_parser_takes_any_prefix():
         ({"palette": "indices"}, ValueError, "palette must be"),
         ({"palette": "index", "dtype": types.INT32}, ValueError, "dtype must be UINT8"),
         ({"palette": "index", "output_type": types.BGR}, ValueError, "output_type is for colours, got BGR"),
+        ({"truncated": "yes"}, ValueError, "truncated must be"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

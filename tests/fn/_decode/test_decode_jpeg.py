@@ -71,6 +71,18 @@ def test_orientation(orientation: int):
     np.testing.assert_array_equal(jaxdali.decode_jpeg([data, data], region=[(3, 5, 9, 7), (0, 1, 2, 3)])[0], upright[3:12, 5:12])
 
 
+def test_truncated():
+    whole = encode(picture(60, 80), "JPEG", quality=90)
+    cut = whole[: len(whole) // 2]
+    with pytest.raises(ValueError, match=r'file 1: the image data end early .*; truncated="accept" decodes what there is$'):
+        jaxdali.decode_jpeg([whole, cut])
+    with pytest.raises(ValueError, match="truncated must be 'error' or 'accept', got 'yes'"):
+        jaxdali.decode_jpeg(cut, truncated="yes")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    complete, part = jaxdali.decode_jpeg([whole, cut], truncated="accept")
+    np.testing.assert_array_equal(complete[:15], part[:15])
+    assert (part[50:] == 128).all()
+
+
 def test_threads_at_once():
     want = by_pillow(PHOTO)
     wrong: list[int] = []
