@@ -115,7 +115,8 @@ def image(
 
     A file fails when its batch is made if it ends early (see `truncated`), if it is too damaged to be decoded, or if it promises more
     pixels than its bytes can hold or `max_pixels` allows. If JPEG scan data are damaged, the pixels that can be recovered are returned.
-    Unlike DALI, ANY_DATA works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded.
+    Unlike DALI, ANY_DATA works on gray and CMYK JPEG, PNG with gray and alpha, and 32-bit BMP; WebP with EXIF is decoded. Colour profiles
+    (ICC) are not applied: the values are those of the file, as in DALI, Pillow and OpenCV.
 
     Example:
       >>> jpegs, labels = fn.readers.file(file_root="images")
