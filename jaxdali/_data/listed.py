@@ -54,8 +54,8 @@ class Records:
       stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by itself.
       ends_reads: whether `close` may be called while another thread reads, which it ends.
       seen_shapes: the shapes of what `read` returns for one of the records, as far as they are known; for messages.
-      doubts: see `Source.doubts`: what the list leaves out, or reads in another way than most users expect, with counts and the argument that
-        changes it.
+      doubts: for `Source.doubts`: texts of what the list leaves out, or reads in another way than most users expect, with counts and the
+        argument that changes it.
     """
 
     specs: tuple[Spec, ...]
