@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..._data.storage import Storage
+from .._families.conversion import convert
 from .amplitudes import as_type
 from .resampling import resampled
+
+_FLOATS = ("FLOAT", "DOUBLE", "VORBIS", "OPUS")  # kinds of samples that libsndfile does not scale or saturate where it gives integers
 
 
 def soundfile(operator: str) -> Any:
@@ -61,7 +64,7 @@ def read(
     Args:
       content: of the file.
       storage: bounds what is decoded of a file.
-      dtype: float32, int16 or int32.
+      dtype: float32, int16 or int32. Floats of a file become integers so that full scale is their whole range; louder ones saturate.
       downmix: give the mean of the channels, ``[samples]``; otherwise ``[samples, channels]``.
       to: the rate to resample to, in Hz; 0: none.
       quality, antialias: of resampling.
@@ -87,7 +90,10 @@ def read(
             with f:
                 if begin:
                     f.seek(begin)
-                x = f.read(count, wanted.name, always_2d=True)
+                if wanted.kind == "i" and f.subtype in _FLOATS:
+                    x = _integers(f.read(count, "float64" if f.subtype == "DOUBLE" else "float32", always_2d=True), wanted)
+                else:
+                    x = f.read(count, wanted.name, always_2d=True)
         else:
             x = _converted(plain[0][begin : begin + count], wanted)  # pyright: ignore[reportOptionalSubscript]
     except package.SoundFileError as e:
@@ -97,6 +103,13 @@ def read(
     if to > 0 and to != rate:
         x = resampled(x, to / rate, math.ceil(len(x) * to / rate), quality, antialias)
     return (x if x.dtype == dtype else as_type(x, dtype)), rate
+
+
+def _integers(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Floats as integers, saturated. Those in range are what libsndfile gives for Vorbis."""
+    scale = np.float64(2**31) if dtype == np.int32 else x.dtype.type(np.iinfo(dtype).max)
+    with np.errstate(over="ignore"):
+        return convert(np, np.rint(x * scale), dtype)
 
 
 def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -96,7 +96,7 @@ def audio(
     Args:
       input: the files, 1-D uint8.
       downmix: give the mean of the channels.
-      dtype: FLOAT (full scale is 1), INT16 or INT32.
+      dtype: FLOAT (full scale is 1), INT16 or INT32. Floats of a file are scaled to the whole range of integers, and saturate.
       sample_rate: resample to this rate, in Hz. 0: keep the file's own. May be per sample.
       quality: of resampling, 0 to 100: 3 to 64 lobes of a sinc in Hann's window.
       antialias: when resampling, also take away the frequencies that the new rate can't hold; beyond DALI, see `audio_resample`.
@@ -108,6 +108,9 @@ def audio(
       TypeError: the input is not 1-D uint8.
       ImportError: at build, soundfile (``pip install "jaxdali[audio]"``) is not there.
       SampleError: a file can't be decoded, or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise).
+
+    Differs from DALI: integers of a WAV file of floats are its samples; DALI gives 0, without scaling. Loud sound of Vorbis and Opus
+    saturates; in DALI it wraps around.
 
     Example:
       >>> audio, rate = fn.decoders.audio(files, downmix=True, sample_rate=16000, antialias=True)

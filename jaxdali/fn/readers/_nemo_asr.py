@@ -191,7 +191,7 @@ def nemo_asr(
       quality: quality of resampling, 0 to 100, which means 3 to 64 lobes of a windowed sinc.
       antialias: whether resampling also removes the frequencies that the new rate can't hold. Beyond DALI, see `audio_resample`.
       downmix: whether to return the mean of the channels.
-      dtype: FLOAT (full scale is 1), INT16 or INT32.
+      dtype: FLOAT (full scale is 1), INT16 or INT32. Floats of a file are scaled to the whole range of integers, and saturate.
       min_duration: leave out entries that are shorter than this, in seconds, or that give no duration. 0: keep all.
       max_duration: leave out entries that are longer than this. 0: keep all.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
@@ -207,7 +207,7 @@ def nemo_asr(
       RuntimeError: when the pipeline is built, a manifest can't be read or has no entry left. An audio file that can't be decoded fails
         when its batch runs.
 
-    Differs from DALI: `random_shuffle` gives another order.
+    Differs from DALI: `random_shuffle` gives another order; see `decoders.audio` for integers of files of floats.
 
     Example:
       >>> audio, rate, text = fn.readers.nemo_asr(manifest_filepaths="train.json", sample_rate=16000, min_duration=0.5)

@@ -251,6 +251,31 @@ def test_plain_wav(dtype, channels):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", [types.INT16, types.INT32])
+@pytest.mark.parametrize(
+    ("kind", "subtype"),
+    [("WAV", "FLOAT"), ("WAV", "DOUBLE"), ("AIFF", "FLOAT"), ("CAF", "DOUBLE"), ("W64", "FLOAT"), ("OGG", "VORBIS"), ("OGG", "OPUS")],
+)
+def test_integers_of_files_of_floats(kind, subtype, dtype):
+    """Quiet and loud ones, with and without `downmix`: full scale is the whole range, and what is louder saturates."""
+    soundfile = pytest.importorskip("soundfile")
+    if not soundfile.check_format(kind, subtype):
+        pytest.skip(f"this libsndfile has no {subtype}")
+    t = np.arange(3000)[:, None] / (17, 17.3)
+    lossy = kind == "OGG"  # encoders cut what is above full scale; squares overshoot when they are decoded
+    signals = [np.sign(np.sin(t)) * 0.999, np.sin(t) * 0.7] if lossy else [np.sin(t) * 3, np.sin(t) * 0.7, np.full((9, 2), -np.inf)]
+    contents = [encoded(x, 48000, kind, subtype=subtype) for x in signals]
+    floats = [soundfile.read(io.BytesIO(c.tobytes()), dtype="float64", always_2d=True)[0] for c in contents]
+    assert np.abs(floats[0]).max() > 1
+    limits = np.iinfo(types.to_numpy_type(dtype))
+    both, mean = run(lambda x: (fn.decoders.audio(x, dtype=dtype)[0], fn.decoders.audio(x, dtype=dtype, downmix=True)[0]), contents)
+    for x, got, mixed in zip(floats, arrays(both), arrays(mean), strict=True):
+        want = np.clip(x * limits.max, limits.min, limits.max)
+        np.testing.assert_allclose(got.astype(float), want, rtol=0, atol=1.5)
+        want = np.clip(x.mean(1) * limits.max, limits.min, limits.max)
+        np.testing.assert_allclose(mixed.astype(float), want, rtol=3e-7, atol=1 + limits.max * 1e-7)
+
+
 @pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
 def test_formats(kind):
     """Against libsndfile itself, mixed to one channel."""
