@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._core import ffi as _ffi
+from .._core.building import warn
 from .._core.context import HostContext
 from .._core.errors import OperatorError
 from .._core.graph import DataNode
@@ -125,6 +126,7 @@ class HostPass:
         self._capacity = capacity
         self._outputs = outputs
         self._eager = EagerCalls(resources, outputs, self._buffer)
+        self._warned: set[tuple[int, str]] = set()  # what each node's data had that there was a warning of
         self._told: set[Ref] = set()  # values that were reported as copied to the host
         self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator passed on unchanged
         self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
@@ -305,6 +307,11 @@ class HostPass:
             if present[i]:
                 batch.replaced.append((batch.path_of(step.node, i), reason or _ffi.STATUS.get(code, str(code))))
 
+        def warn_once(about: str, text: str):
+            if (step.node.id, about) not in self._warned:
+                self._warned.add((step.node.id, about))
+                warn(f"{step.op.name}: {text}", where=step.node.where)
+
         def source_of(i: int) -> str:
             names = source_info(batch, DataNode(step.node, 0), resources.B)
             return "" if names is None else names[i]
@@ -329,6 +336,7 @@ class HostPass:
             report_bad=report_bad,
             source_of=source_of,
             resource=functools.partial(resources.resource, step.name),
+            warn=warn_once,
         )
 
     def store(self, step: Step, batch: InFlightBatch, outputs: Sequence[Any]):

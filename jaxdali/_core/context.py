@@ -64,6 +64,7 @@ class HostContext:
         output `index`.
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
+      warn: ``warn(about, text)`` warns at the operator's line, once for each `about`, a word for what the data have.
       source_of: ``source_of(i)``: where sample `i` came from, as in source_info; "" if it is not known.
       frames: how many consecutive samples are the frames of one sequence, see `Frames`; 1: samples are not frames.
       resource: ``resource(make)``: an object that the operator keeps as long as the pipeline exists: the result of ``make()``, which is
@@ -90,6 +91,7 @@ class HostContext:
     source_of: Callable[[int], str]
     frames: int = 1
     resource: Callable[[Callable[[], Any]], Any] = lambda make: make()
+    warn: Callable[[str, str], None] = lambda about, text: None
 
     @property
     def spec(self) -> Spec:
