@@ -255,28 +255,34 @@ nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_
   return made;
 }
 
-using PlaneArray = nb::ndarray<const uint8_t, nb::ndim<2>, nb::device::cpu>;
+template <typename Sample>
+using PlaneArray = nb::ndarray<const Sample, nb::ndim<2>, nb::device::cpu>;
 
-Plane PlaneOf(const PlaneArray& x, int64_t height, int64_t width) {
+template <typename Sample>
+Plane<Sample> PlaneOf(const PlaneArray<Sample>& x, int64_t height, int64_t width) {
   if (static_cast<int64_t>(x.shape(0)) != height || static_cast<int64_t>(x.shape(1)) != width || x.stride(1) != 1)
     throw nb::value_error("yuv_to_rgb: the planes differ in size");
   return {x.data(), x.stride(0)};
 }
 
-void ConvertYuv(const PlaneArray& y, const PlaneArray& u, const PlaneArray& v, bool full_range,
+template <typename Sample>
+void ConvertYuv(const PlaneArray<Sample>& y, const PlaneArray<Sample>& u, const PlaneArray<Sample>& v,
+                const std::array<int16_t, 6>& factors,
                 nb::ndarray<uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu> out) {
   const auto height = static_cast<int64_t>(out.shape(0)), width = static_cast<int64_t>(out.shape(1));
   const auto rows = static_cast<int64_t>(u.shape(0)), columns = static_cast<int64_t>(u.shape(1));
-  if (height == 0 || width == 0 || (rows != height && 2 * rows != height) || (columns != width && 2 * columns != width))
+  if (height == 0 || width == 0 || (rows != height && rows != (height + 1) / 2) ||
+      (columns != width && columns != (width + 1) / 2))
     throw nb::value_error("yuv_to_rgb: the planes of chroma must have the extents of luma, or half of them");
-  const YuvFrame frame = {PlaneOf(y, height, width),
-                          PlaneOf(u, rows, columns),
-                          PlaneOf(v, rows, columns),
-                          height,
-                          width,
-                          columns != width,
-                          rows != height,
-                          full_range};
+  const auto [luma, black, red_v, blue_u, green_u, green_v] = factors;
+  const YuvFrame<Sample> frame = {PlaneOf<Sample>(y, height, width),
+                                  PlaneOf<Sample>(u, rows, columns),
+                                  PlaneOf<Sample>(v, rows, columns),
+                                  height,
+                                  width,
+                                  columns != width,
+                                  rows != height,
+                                  {luma, black, red_v, blue_u, green_u, green_v}};
   uint8_t* to = out.data();
   nb::gil_scoped_release release;
   YuvToRgb(frame, to);
@@ -324,8 +330,14 @@ void DefineImages(nb::module_& m) {
         nb::arg("bgr"), nb::arg("pool"),
         "Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool. Returns the bytes of each file, or its "
         "status.");
-  m.def("yuv_to_rgb", &ConvertYuv, nb::arg("y"), nb::arg("u"), nb::arg("v"), nb::arg("full_range"), nb::arg("out"),
-        "Converts a frame of a video to RGB [H, W, 3], by BT.601. Planes of chroma may have half of the extents.");
+  const char* yuv_to_rgb =
+      "Converts a frame of a video to RGB [H, W, 3]. Its samples are bytes, or words with 10 bits. Planes of chroma "
+      "may "
+      "have half of the extents, rounded up. factors: see YuvFactors.";
+  m.def("yuv_to_rgb", &ConvertYuv<uint8_t>, nb::arg("y").noconvert(), nb::arg("u").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("factors"), nb::arg("out"), yuv_to_rgb);
+  m.def("yuv_to_rgb", &ConvertYuv<uint16_t>, nb::arg("y").noconvert(), nb::arg("u").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("factors"), nb::arg("out"), yuv_to_rgb);
 }
 
 }  // namespace jaxdali

@@ -1,7 +1,7 @@
 # Made by nanobind's stubgen from the compiled module: python -m nanobind.stubgen -m jaxdali._cpu -o jaxdali/_cpu.pyi, and this line.
 from collections.abc import Callable, Sequence
 import enum
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -358,9 +358,13 @@ def encode_jpegs(images: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(No
     Encodes images [H, W, 1 or 3] as baseline JPEG on a thread pool. Returns the bytes of each file, or its status.
     """
 
-def yuv_to_rgb(y: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], u: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], v: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], full_range: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')]) -> None:
+@overload
+def yuv_to_rgb(y: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], u: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], v: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], factors: Sequence[int], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')]) -> None: ...
+
+@overload
+def yuv_to_rgb(y: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), device='cpu', writable=False)], u: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), device='cpu', writable=False)], v: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), device='cpu', writable=False)], factors: Sequence[int], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')]) -> None:
     """
-    Converts a frame of a video to RGB [H, W, 3], by BT.601. Planes of chroma may have half of the extents.
+    Converts a frame of a video to RGB [H, W, 3]. Its samples are bytes, or words with 10 bits. Planes of chroma may have half of the extents, rounded up. factors: see YuvFactors.
     """
 
 class FileTable:

@@ -30,6 +30,8 @@ def write(
     container: str | None = None,
     colorspace: Any = None,
     color_range: Any = None,
+    color_trc: Any = None,
+    turn: str = "",
     first: int = 0,
     **options: str,
 ) -> str:
@@ -37,6 +39,7 @@ def write(
 
     Args:
       pts: when frames are shown, in milliseconds; first: the number of the first picture. Others are FFmpeg's.
+      turn: what the display matrix says, a key of `TURNS`.
     """
     av = pytest.importorskip("av")
     try:
@@ -55,6 +58,12 @@ def write(
             stream.codec_context.colorspace = colorspace
         if color_range is not None:
             stream.codec_context.color_range = color_range
+        if color_trc is not None:
+            stream.codec_context.color_trc = color_trc
+        if turn:
+            (a, b), (c, d) = TURNS[turn]
+            one = 1 << 16
+            stream.set_display_matrix([a * one, b * one, 0, c * one, d * one, 0, 0, 0, 1 << 30])
         for i in range(n):
             frame = av.VideoFrame.from_ndarray(picture(first + i, *size), "rgb24")
             frame = frame.reformat(format=form, dst_colorspace=colorspace, dst_color_range=color_range)
@@ -62,6 +71,59 @@ def write(
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return str(path)
+
+
+TURNS = {  # rows of the display matrices: where x, and where y of the coded frame points in the one that is shown
+    "none": ((1, 0), (0, 1)),
+    "left": ((0, -1), (1, 0)),
+    "over": ((-1, 0), (0, -1)),
+    "right": ((0, 1), (-1, 0)),
+    "mirror": ((-1, 0), (0, 1)),
+    "flip": ((1, 0), (0, -1)),
+    "transpose": ((0, 1), (1, 0)),
+    "transverse": ((0, -1), (-1, 0)),
+}
+
+
+def upright(frames: np.ndarray, turn: str) -> np.ndarray:
+    """Frames ``[F, H, W, C]`` as they are shown: each pixel goes where the matrix says."""
+    (a, b), (c, d) = TURNS[turn]
+    y, x = np.mgrid[: frames.shape[1], : frames.shape[2]]
+    to_x, to_y = a * x + c * y, b * x + d * y
+    to_x, to_y = to_x - to_x.min(), to_y - to_y.min()
+    shown = np.zeros((len(frames), to_y.max() + 1, to_x.max() + 1, frames.shape[3]), frames.dtype)
+    shown[:, to_y, to_x] = frames
+    return shown
+
+
+WEIGHTS = {1: (0.2126, 0.0722), 2: (0.299, 0.114), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}  # red and blue in luma
+
+
+def exact(y: np.ndarray, u: np.ndarray, v: np.ndarray, matrix: int, full: bool, bits: int) -> np.ndarray:
+    """Planes as RGB in floats, by the definition of the matrix with this number; with chroma interpolated as in `converted`."""
+    red, blue = WEIGHTS[matrix]
+    for axis in range(2):
+        extent = y.shape[axis]
+        u, v = (between(c.astype(float), axis).take(range(extent), axis) / 4 if c.shape[axis] != extent else c for c in (u, v))
+    largest, scale = (1 << bits) - 1, 1 << (bits - 8)
+    luma = y / largest if full else (y - 16.0 * scale) / (219 * scale)
+    u, v = ((c - 128.0 * scale) / (largest if full else 224 * scale) for c in (u, v))
+    r, b = luma + 2 * (1 - red) * v, luma + 2 * (1 - blue) * u
+    g = (luma - red * r - blue * b) / (1 - red - blue)
+    return np.clip(255 * np.stack([r, g, b], -1), 0, 255)
+
+
+def exact_rgb(path: str) -> np.ndarray:
+    """All frames of a video by `exact`, with the matrix and the range that they name."""
+
+    def plane(p: Any, bits: int) -> np.ndarray:
+        return np.frombuffer(p, "<u2" if bits > 8 else np.uint8).reshape(p.height, -1)[:, : p.width]
+
+    frames = []
+    for f in decoded(path):
+        bits = f.format.components[0].bits
+        frames.append(exact(*(plane(p, bits) for p in f.planes), int(f.colorspace), f.color_range == 2, bits))
+    return np.stack(frames)
 
 
 def planes(frame: Any) -> bytes:

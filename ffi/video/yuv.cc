@@ -8,73 +8,86 @@
 namespace jaxdali {
 namespace {
 
-// Factors in units of 2^-13.
-struct Factors {
-  int luma, black, red_v, blue_u, green_u, green_v;
-};
-constexpr Factors kLimited = {9539, 16, 13075, 16525, -3209, -6660};
-constexpr Factors kFull = {8192, 0, 11485, 14516, -2819, -5850};
+// Samples with 10 bits have two more fractional bits.
+template <typename Sample>
+constexpr int kMore = sizeof(Sample) == 1 ? 0 : 2;
+template <typename Sample>
+constexpr int kShift = 17 + kMore<Sample>;
 
-// Working memory of a row. Chroma is in units of 1/16, with 128 subtracted.
+// Working memory of a row. Chroma is in units of 1/16 of a sample's, with the middle of its range subtracted.
 struct Row {
   int16_t *blend, *u, *v;
 };
 
+// A sample as a number. Larger ones than 10 bits have, which no decoder gives, would overflow below.
+JAXDALI_INLINE int Bounded(uint8_t x) { return x; }
+JAXDALI_INLINE int Bounded(uint16_t x) { return std::min<int>(x, 1023); }
+
 // Chroma of one row: three parts of the near row and one of the far one (the same row where it is not subsampled), then
 // the same along the row.
-JAXDALI_INLINE void Chroma(const uint8_t* near, const uint8_t* far, int64_t width, bool half, int16_t* blend,
+template <typename Sample>
+JAXDALI_INLINE void Chroma(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend,
                            int16_t* out) {
-  const int64_t n = half ? width / 2 : width;
-  for (int64_t x = 0; x < n; x++) blend[x] = static_cast<int16_t>(3 * near[x] + far[x]);
+  constexpr int kMiddle = 2048 << kMore<Sample>;
+  const int64_t n = half ? (width + 1) / 2 : width;
+  for (int64_t x = 0; x < n; x++) blend[x] = static_cast<int16_t>(3 * Bounded(near[x]) + Bounded(far[x]));
   if (!half) {
-    for (int64_t x = 0; x < n; x++) out[x] = static_cast<int16_t>(4 * blend[x] - 2048);
+    for (int64_t x = 0; x < n; x++) out[x] = static_cast<int16_t>(4 * blend[x] - kMiddle);
     return;
   }
-  out[0] = static_cast<int16_t>(4 * blend[0] - 2048);
+  out[0] = static_cast<int16_t>(4 * blend[0] - kMiddle);
   for (int64_t x = 0; x + 1 < n; x++) {
     const int a = blend[x], b = blend[x + 1];
-    out[2 * x + 1] = static_cast<int16_t>(3 * a + b - 2048);
-    out[2 * x + 2] = static_cast<int16_t>(a + 3 * b - 2048);
+    out[2 * x + 1] = static_cast<int16_t>(3 * a + b - kMiddle);
+    out[2 * x + 2] = static_cast<int16_t>(a + 3 * b - kMiddle);
   }
-  out[2 * n - 1] = static_cast<int16_t>(4 * blend[n - 1] - 2048);
+  out[2 * n - 1] = static_cast<int16_t>(4 * blend[n - 1] - kMiddle);
 }
 
-JAXDALI_INLINE uint8_t Clip(int x) { return static_cast<uint8_t>(std::min(std::max(x >> 17, 0), 255)); }
+JAXDALI_INLINE uint8_t Clip(int x) { return static_cast<uint8_t>(std::min(std::max(x, 0), 255)); }
 
 // Pixels from the `begin`-th on.
-JAXDALI_INLINE void Pixels(const uint8_t* y, const Row& row, int64_t begin, int64_t width, const Factors& f,
+template <typename Sample>
+JAXDALI_INLINE void Pixels(const Sample* y, const Row& row, int64_t begin, int64_t width, const YuvFactors& f,
                            uint8_t* rgb) {
+  constexpr int kBits = kShift<Sample>;
   for (int64_t x = begin; x < width; x++) {
-    const int grey = 16 * (y[x] - f.black) * f.luma + (1 << 16);
-    rgb[3 * x] = Clip(grey + row.v[x] * f.red_v);
-    rgb[3 * x + 1] = Clip(grey + row.u[x] * f.green_u + row.v[x] * f.green_v);
-    rgb[3 * x + 2] = Clip(grey + row.u[x] * f.blue_u);
+    const int grey = 16 * (Bounded(y[x]) - f.black) * f.luma + (1 << (kBits - 1));
+    rgb[3 * x] = Clip((grey + row.v[x] * f.red_v) >> kBits);
+    rgb[3 * x + 1] = Clip((grey + row.u[x] * f.green_u + row.v[x] * f.green_v) >> kBits);
+    rgb[3 * x + 2] = Clip((grey + row.u[x] * f.blue_u) >> kBits);
   }
 }
 
 // What is done with each row: its chroma, and its first pixels, as many as it returns.
+template <typename Sample>
 struct Steps {
-  void (*chroma)(const uint8_t* near, const uint8_t* far, int64_t width, bool half, int16_t* blend, int16_t* out);
-  int64_t (*pixels)(const uint8_t* y, const Row& row, int64_t width, const Factors& f, uint8_t* rgb);
+  void (*chroma)(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend, int16_t* out);
+  int64_t (*pixels)(const Sample* y, const Row& row, int64_t width, const YuvFactors& f, uint8_t* rgb);
 };
 
-void ChromaPlain(const uint8_t* near, const uint8_t* far, int64_t width, bool half, int16_t* blend, int16_t* out) {
+template <typename Sample>
+void ChromaPlain(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend, int16_t* out) {
   Chroma(near, far, width, half, blend, out);
 }
-int64_t NoPixels(const uint8_t*, const Row&, int64_t, const Factors&, uint8_t*) { return 0; }
-constexpr Steps kPlain = {ChromaPlain, NoPixels};
+template <typename Sample>
+int64_t NoPixels(const Sample*, const Row&, int64_t, const YuvFactors&, uint8_t*) {
+  return 0;
+}
+template <typename Sample>
+constexpr Steps<Sample> kPlain = {ChromaPlain<Sample>, NoPixels<Sample>};
 
-void Convert(const YuvFrame& frame, const Row& row, uint8_t* rgb, const Steps& steps) {
-  const Factors& factors = frame.full_range ? kFull : kLimited;
-  const int64_t rows = frame.half_height ? frame.height / 2 : frame.height;
+template <typename Sample>
+void Convert(const YuvFrame<Sample>& frame, const Row& row, uint8_t* rgb, const Steps<Sample>& steps) {
+  const int64_t rows = frame.half_height ? (frame.height + 1) / 2 : frame.height;
   for (int64_t y = 0; y < frame.height; y++) {
     const int64_t near = frame.half_height ? y / 2 : y;
     const int64_t far = frame.half_height ? std::clamp<int64_t>(y % 2 ? near + 1 : near - 1, 0, rows - 1) : near;
     steps.chroma(frame.u.row(near), frame.u.row(far), frame.width, frame.half_width, row.blend, row.u);
     steps.chroma(frame.v.row(near), frame.v.row(far), frame.width, frame.half_width, row.blend, row.v);
     uint8_t* to = rgb + 3 * y * frame.width;
-    const int64_t done = steps.pixels(frame.y.row(y), row, frame.width, factors, to);
-    Pixels(frame.y.row(y), row, done, frame.width, factors, to);
+    const int64_t done = steps.pixels(frame.y.row(y), row, frame.width, frame.factors, to);
+    Pixels(frame.y.row(y), row, done, frame.width, frame.factors, to);
   }
 }
 
@@ -107,33 +120,42 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Pair(int a, int b) {
 }
 
 // The sums of products of 16 pixels, rounded to bytes.
+template <int kBits>
 JAXDALI_SIMD JAXDALI_INLINE __m128i Packed(__m256i low, __m256i high) {
-  const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(low, 17), _mm256_srai_epi32(high, 17));
+  const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(low, kBits), _mm256_srai_epi32(high, kBits));
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
   return _mm256_castsi256_si128(bytes);
 }
 
-// As Colours and Interleave, for the first pixels of a row; returns how many.
-JAXDALI_SIMD int64_t PixelsSimd(const uint8_t* y, const Row& row, int64_t width, const Factors& f, uint8_t* rgb) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i Words(const uint8_t* y) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(y)));
+}
+JAXDALI_SIMD JAXDALI_INLINE __m256i Words(const uint16_t* y) {
+  return _mm256_min_epu16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(y)), _mm256_set1_epi16(1023));
+}
+
+// As Pixels, for the first pixels of a row; returns how many.
+template <typename Sample>
+JAXDALI_SIMD int64_t PixelsSimd(const Sample* y, const Row& row, int64_t width, const YuvFactors& f, uint8_t* rgb) {
+  constexpr int kBits = kShift<Sample>;
   const __m256i red = Pair(f.luma, f.red_v), blue = Pair(f.luma, f.blue_u), green = Pair(f.luma, f.green_u);
   const __m256i green_v = Pair(f.green_v, 0);
-  const __m256i offset = _mm256_set1_epi32((1 << 16) - 16 * f.black * f.luma), zero = _mm256_setzero_si256();
+  const __m256i offset = _mm256_set1_epi32((1 << (kBits - 1)) - 16 * f.black * f.luma), zero = _mm256_setzero_si256();
   int64_t x = 0;
   for (; x + 16 <= width; x += 16) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(y + x));
-    const __m256i grey = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 4);
+    const __m256i grey = _mm256_slli_epi16(Words(y + x), 4);
     const __m256i u = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.u + x));
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.v + x));
     const __m256i yv0 = _mm256_unpacklo_epi16(grey, v), yv1 = _mm256_unpackhi_epi16(grey, v);
     const __m256i yu0 = _mm256_unpacklo_epi16(grey, u), yu1 = _mm256_unpackhi_epi16(grey, u);
     const __m256i v0 = _mm256_unpacklo_epi16(v, zero), v1 = _mm256_unpackhi_epi16(v, zero);
-    const __m128i r = Packed(_mm256_add_epi32(_mm256_madd_epi16(yv0, red), offset),
-                             _mm256_add_epi32(_mm256_madd_epi16(yv1, red), offset));
+    const __m128i r = Packed<kBits>(_mm256_add_epi32(_mm256_madd_epi16(yv0, red), offset),
+                                    _mm256_add_epi32(_mm256_madd_epi16(yv1, red), offset));
     const __m256i g0 = _mm256_add_epi32(_mm256_madd_epi16(yu0, green), _mm256_madd_epi16(v0, green_v));
     const __m256i g1 = _mm256_add_epi32(_mm256_madd_epi16(yu1, green), _mm256_madd_epi16(v1, green_v));
-    const __m128i g = Packed(_mm256_add_epi32(g0, offset), _mm256_add_epi32(g1, offset));
-    const __m128i b = Packed(_mm256_add_epi32(_mm256_madd_epi16(yu0, blue), offset),
-                             _mm256_add_epi32(_mm256_madd_epi16(yu1, blue), offset));
+    const __m128i g = Packed<kBits>(_mm256_add_epi32(g0, offset), _mm256_add_epi32(g1, offset));
+    const __m128i b = Packed<kBits>(_mm256_add_epi32(_mm256_madd_epi16(yu0, blue), offset),
+                                    _mm256_add_epi32(_mm256_madd_epi16(yu1, blue), offset));
     StorePart<0>(r, g, b, rgb + 3 * x);
     StorePart<1>(r, g, b, rgb + 3 * x);
     StorePart<2>(r, g, b, rgb + 3 * x);
@@ -141,25 +163,31 @@ JAXDALI_SIMD int64_t PixelsSimd(const uint8_t* y, const Row& row, int64_t width,
   return x;
 }
 
-JAXDALI_SIMD void ChromaSimd(const uint8_t* near, const uint8_t* far, int64_t width, bool half, int16_t* blend,
+template <typename Sample>
+JAXDALI_SIMD void ChromaSimd(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend,
                              int16_t* out) {
   Chroma(near, far, width, half, blend, out);
 }
 
-constexpr Steps kSimd = {ChromaSimd, PixelsSimd};
+template <typename Sample>
+constexpr Steps<Sample> kSimd = {ChromaSimd<Sample>, PixelsSimd<Sample>};
 
 #endif
 
 }  // namespace
 
-void YuvToRgb(const YuvFrame& frame, uint8_t* rgb) {
+template <typename Sample>
+void YuvToRgb(const YuvFrame<Sample>& frame, uint8_t* rgb) {
   const int64_t n = frame.width + 32;
   std::vector<int16_t> words(3 * n);
   const Row row = {&words[0], &words[n], &words[2 * n]};
 #if defined(__x86_64__)
-  if (kHasSimd) return Convert(frame, row, rgb, kSimd);
+  if (kHasSimd) return Convert(frame, row, rgb, kSimd<Sample>);
 #endif
-  Convert(frame, row, rgb, kPlain);
+  Convert(frame, row, rgb, kPlain<Sample>);
 }
+
+template void YuvToRgb(const YuvFrame<uint8_t>&, uint8_t*);
+template void YuvToRgb(const YuvFrame<uint16_t>&, uint8_t*);
 
 }  // namespace jaxdali

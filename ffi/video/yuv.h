@@ -6,23 +6,33 @@
 
 namespace jaxdali {
 
-struct Plane {
-  const uint8_t* data;
-  int64_t stride;  // bytes from one row to the next
-  const uint8_t* row(int64_t y) const { return data + y * stride; }
+// What luma above `black` and the differences of chroma are multiplied by, in units of 2^-13: a matrix and a range.
+struct YuvFactors {
+  int16_t luma, black, red_v, blue_u, green_u, green_v;
 };
 
-// A frame of 8-bit samples. Chroma has half of the extents where it is subsampled, which must be even then.
+template <typename Sample>
+struct Plane {
+  const Sample* data;
+  int64_t stride;  // samples from one row to the next
+  const Sample* row(int64_t y) const { return data + y * stride; }
+};
+
+// A frame of samples with 8 bits (uint8_t) or 10 bits (uint16_t). Chroma has half of the extents, rounded up, where it
+// is subsampled.
+template <typename Sample>
 struct YuvFrame {
-  Plane y, u, v;
+  Plane<Sample> y, u, v;
   int64_t height, width;
   bool half_width, half_height;  // of chroma
-  bool full_range;               // 0 .. 255 instead of 16 .. 235 (luma) and 16 .. 240 (chroma)
+  YuvFactors factors;
 };
 
-// Converts a frame to RGB [height, width, 3] by BT.601. Chroma is interpolated linearly, with its samples between those
-// of luma. All products are exact: the result is that of swscale with its options for accuracy, which DALI uses.
-void YuvToRgb(const YuvFrame& frame, uint8_t* rgb);
+// Converts a frame to RGB [height, width, 3]. Chroma is interpolated linearly, with its samples between those of luma.
+// All products are exact: with 8 bits and the factors of BT.601, the result is that of swscale with its options for
+// accuracy, which DALI uses.
+template <typename Sample>
+void YuvToRgb(const YuvFrame<Sample>& frame, uint8_t* rgb);
 
 }  // namespace jaxdali
 

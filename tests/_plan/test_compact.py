@@ -91,6 +91,20 @@ def test_the_same_pixels_of_half_the_bytes(files, then, devices, device, play):
         np.testing.assert_allclose(b["frames"], a["frames"], rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.parametrize("arguments", [{"apply_rotation": True}, {"apply_rotation": False, "color_matrix": "stream"}])
+def test_upright_frames_and_colours_of_the_stream(tmp_path, files, arguments, play):
+    """A clip on its side is coded with the other extents; each frame has its own matrix."""
+    turn, size = ("right", (W, H)) if arguments["apply_rotation"] else ("none", (H, W))
+    marked = [videos.write(tmp_path / f"{n}.mp4", size=size, turn=turn, colorspace=n, first=n) for n in (1, 9)]
+    expected, _, _ = batches([*files[:2], *marked], devices=2, **arguments)
+    play()
+    pixels, names, _ = batches([*files[:2], *marked], devices=2, **arguments)
+    assert PIXELS in names
+    for a, b in zip(expected, pixels, strict=True):
+        assert len(set(b["labels"].ravel().tolist())) > 1
+        np.testing.assert_array_equal(b["frames"], a["frames"])
+
+
 def test_what_is_missing_is_black(files, play):
     (expected, _), _, _ = batches(files[2:3], device="cpu", step=2)  # 12 frames: clips of 5 end behind them
     play()
@@ -112,13 +126,14 @@ def test_damaged_videos(files, on_error, play):
 
 
 def test_pixels_where_the_host_needs_them(files, play):
-    """A resize without a kernel runs on the host; and some videos have no such planes."""
+    """A resize without a kernel runs on the host; and some videos have no such planes, or more bits than they hold."""
     play()
     for filenames, then, arguments in (
         (files[:1], lambda x: fn.resize(x, size=(24, 30)), {}),
         (files[:1], lambda x: x, {"device": "cpu"}),
         (files[:1], lambda x: x, {"image_type": types.YCbCr}),
         (files[4:], lambda x: x, {}),
+        (files[2:3], lambda x: x, {"color_matrix": "stream"}),
         (files[:1] + files[4:], lambda x: x, {}),
     ):
         assert PIXELS not in batches(filenames, then, **arguments)[1]

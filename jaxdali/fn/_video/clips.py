@@ -25,6 +25,7 @@ from ..._data.listed import Records
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, is_url
 from .files import OpenVideos, VideoIndex, make_index, package, read_frames, stamp_of
+from .pixels import PixelForm, doubts_about
 from .planes import PixelsOfPlanes, black, nbytes
 
 PadMode = Literal["none", "", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
@@ -169,7 +170,7 @@ class ClipForm:
       length, stride: number of frames, and the distance from one to the next.
       uniform: whether frames are spread evenly over the part of the video instead.
       pad_mode: what stands for frames that the video does not have; fill: with "constant", their values.
-      ycbcr: whether pixels are Y, Cb and Cr.
+      pixels: what frames become.
       labels, frame_num, timestamps: which other outputs there are; `frame_num` is "none", "scalar" or "sequence".
       onward: whether clips are read in their order.
     """
@@ -179,7 +180,7 @@ class ClipForm:
     uniform: bool
     pad_mode: str
     fill: tuple[int, ...]
-    ycbcr: bool
+    pixels: PixelForm
     labels: bool
     frame_num: str
     timestamps: bool
@@ -204,6 +205,7 @@ class Clips(Records):
       root, entries: the videos.
       form: what is read of a clip.
       clips_of: gives the clips of a video, as pairs (first frame, frames among which it is), for its index and its entry.
+      apply_rotation: the argument, for `doubts`; None: it is not given.
     """
 
     def __init__(
@@ -214,6 +216,7 @@ class Clips(Records):
         store: Store,
         form: ClipForm,
         clips_of: Callable[[VideoIndex, Listed, str], Sequence[tuple[int, int, int]]],
+        apply_rotation: bool | None,
     ):
         package(operator)
         self._form, self._entries = form, entries
@@ -238,11 +241,14 @@ class Clips(Records):
         if not clips:
             raise RuntimeError(f"no video is long enough for a clip; the first one has {len(good[0])} frames")
         self._table = np.array([dataclasses.astuple(c) for c in clips], np.int64)
-        sizes = {x.size for x in good}
+        self.doubts = list(doubts_about(good, apply_rotation).values())
+        sizes = {self._extents(x) for x in good}
         height, width = next(iter(sizes)) if len(sizes) == 1 else (None, None)
         shape = None if height is None or width is None else (form.length, height, width, 3)
         even = height is not None and width is not None and height % 2 == width % 2 == 0
-        self._has_planes = even and all(x.halved for x in good) and not form.ycbcr and not any(form.fill)
+        rounds = form.pixels.color_matrix == "bt601"  # samples of more than 8 bits, as DALI does, or else keeps them
+        halved = all(x.halved and (rounds or x.bits == 8) for x in good)
+        self._has_planes = even and halved and not form.pixels.ycbcr and not any(form.fill)
         specs = [Spec(np.dtype(np.uint8), 4, shape, "FHWC", None if shape else (form.length, None, None, 3))]
         specs += [Spec(np.dtype(np.int32), 1, (1,))] if form.labels else []
         specs += [Spec(np.dtype(np.int32), 1, (1 if form.frame_num == "scalar" else form.length,))] if form.frame_num != "none" else []
@@ -298,8 +304,12 @@ class Clips(Records):
             raise ValueError(f"{self.full_name(i)}: {index}")
         return index
 
+    def _extents(self, index: VideoIndex) -> tuple[int, int]:
+        """Height and width of the frames that are returned."""
+        return index.extents(self._form.pixels.upright)
+
     def _shape(self, i: int) -> tuple[int, ...]:
-        return (self._form.length, *self._index(i).size, 3)
+        return (self._form.length, *self._extents(self._index(i)), 3)
 
     def _plan(self, i: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """The frames of a clip, and the outputs besides them."""
@@ -318,7 +328,7 @@ class Clips(Records):
         for out, frames in clips:
             for k, frame in enumerate(frames.tolist()):
                 if frame < 0:
-                    out[k] = self._form.fill if out.ndim > 2 else black(*index.size)
+                    out[k] = self._form.fill if out.ndim > 2 else black(*self._extents(index))
                 else:
                     places.setdefault(frame, []).append(out[k])
         if not places:
@@ -334,7 +344,7 @@ class Clips(Records):
             return path
 
         try:
-            read_frames(self._open, video, source, index, sorted(places), places.__getitem__, self._form.ycbcr, self._form.onward)
+            read_frames(self._open, video, source, index, sorted(places), places.__getitem__, self._form.pixels, self._form.onward)
         except OSError:
             raise
         except ValueError as e:

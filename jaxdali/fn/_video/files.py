@@ -20,19 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from ... import _cpu
-from .planes import nbytes
+from .pixels import TRANSPOSED, PixelForm, Pixels, depth, is_halved, is_hdr, turn_of
 
-_VERSION = 2  # of what `VideoIndex.to_bytes` writes
+_VERSION = 3  # of what `VideoIndex.to_bytes` writes
 _SKIPPABLE = ("h264", "hevc")  # codecs of which frames that no other frame refers to can be left out, without effect on others
 
 # Codecs and containers of which each packet with a time stamp is a frame. Files of others are decoded once for their index.
 _ONE_FRAME_EACH = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png prores rawvideo vp9".split())
 _WHOLE = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())  # which say where a file is cut
-_PLANES = {  # formats that are converted here, in a sixth of swscale's time: how many rows and columns of luma share a sample of chroma
-    f"yuv{j}{name}p": shared for name, shared in (("420", (2, 2)), ("422", (1, 2)), ("444", (1, 1))) for j in ("", "j")
-}
-_SHARED = {(256, 256): "yuv444p", (256, 128): "yuv422p", (128, 128): "yuv420p"}  # by the extents of chroma in 256x256 pixels
+_MOST_TRIED = 16  # packets of which one alone should give a frame
 _NONE = np.iinfo(np.int64).min  # a time stamp before all others
 _SMALLEST_FRAME = 16  # bytes; a smaller packet of MPEG-4 may be a frame that is not coded
 
@@ -51,8 +47,11 @@ class VideoIndex:
     """What is known of a video without decoding it.
 
     Attributes:
-      size: height and width of the frames, in pixels.
+      size: height and width of the frames as they are coded, in pixels.
+      turn: how frames are turned upright, see `pixels.turned`.
       halved: whether the codec gives planes whose chroma has half the extents of luma.
+      bits: of a sample.
+      hdr: whether amplitudes are those of HDR, PQ or HLG.
       time_base: seconds of one unit of time.
       rate: frames per second on average; 0: unknown.
       pts: ``i64[frames]``, when each frame is shown, ascending.
@@ -63,7 +62,10 @@ class VideoIndex:
     """
 
     size: tuple[int, int]
+    turn: int
     halved: bool
+    bits: int
+    hdr: bool
     time_base: Fraction
     rate: Fraction
     pts: np.ndarray
@@ -74,6 +76,11 @@ class VideoIndex:
 
     def __len__(self) -> int:
         return len(self.pts)
+
+    def extents(self, upright: bool) -> tuple[int, int]:
+        """Height and width of the frames, turned upright or as they are coded."""
+        height, width = self.size
+        return (width, height) if upright and self.turn & TRANSPOSED else (height, width)
 
     @functools.cached_property
     def positions(self) -> np.ndarray:
@@ -111,7 +118,10 @@ class VideoIndex:
         head = [
             _VERSION,
             *self.size,
+            self.turn,
             self.halved,
+            self.bits,
+            self.hdr,
             self.time_base.numerator,
             self.time_base.denominator,
             self.rate.numerator,
@@ -124,11 +134,12 @@ class VideoIndex:
     def from_bytes(data: bytes) -> VideoIndex | None:
         """None: another version has written it."""
         numbers = np.frombuffer(data, "<i8").astype(np.int64)
-        if len(numbers) < 13 or numbers[0] != _VERSION or len(numbers) != 13 + numbers[10:13].sum():
+        if len(numbers) < 16 or numbers[0] != _VERSION or len(numbers) != 16 + numbers[13:16].sum():
             return None
-        _, height, width, halved, a, b, c, d, counted, cut, *counts = numbers[:13].tolist()
-        pts, packets, keys = np.split(numbers[13:], np.cumsum(counts)[:2])
-        return VideoIndex((height, width), bool(halved), Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(counted), cut)
+        _, height, width, turn, halved, bits, hdr, a, b, c, d, counted, cut, *counts = numbers[:16].tolist()
+        pts, packets, keys = np.split(numbers[16:], np.cumsum(counts)[:2])
+        form = (height, width), turn, bool(halved), bits, bool(hdr)
+        return VideoIndex(*form, Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(counted), cut)
 
 
 def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
@@ -195,12 +206,14 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
     codec, time_base = stream.codec_context.name, Fraction(stream.time_base)
     rate = Fraction(stream.average_rate or stream.base_rate or 0)
     size = (stream.codec_context.height, stream.codec_context.width)
-    halved = _PLANES.get(_planar(stream.codec_context.pix_fmt or "")) == (2, 2)
+    name, first = stream.codec_context.pix_fmt or "", None
     stamps, flags, suspect, corrupt = [], [], False, False
     try:
         for packet in _demuxed(container, stream):
             if packet.size == 0:
                 continue
+            if first is None and len(stamps) < _MOST_TRIED:
+                first = _alone(stream.codec_context, packet)
             stamp = packet.pts
             suspect |= stamp is None or (codec == "mpeg4" and packet.size < _SMALLEST_FRAME)
             corrupt |= packet.is_corrupt
@@ -213,7 +226,8 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
     keys = np.flatnonzero(is_key)
     pts = np.sort(packets[~discarded])
     suspect |= (_canonical(codec) not in _ONE_FRAME_EACH) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
-    index = VideoIndex(size, halved, time_base, rate, pts, packets, keys, suspect, len(packets))
+    form = size, 0 if first is None else turn_of(first), is_halved(name), depth(name), first is not None and is_hdr(first)
+    index = VideoIndex(*form, time_base, rate, pts, packets, keys, suspect, len(packets))
     if not suspect and not size[0] * size[1]:
         suspect = True
     if not suspect and not (corrupt or _WHOLE.isdisjoint(container.format.name.split(",")) or (packets < packets[0]).any()):
@@ -221,6 +235,18 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
     # What the decoder makes of it has to be tried: of all of it, or of its end and beginning.
     index = _decoded(source, index, whole=suspect)
     return _nonempty(index)
+
+
+def _alone(context: Any, packet: Any) -> Any:
+    """The frame of one packet, decoded without others; None: the packet can't be decoded so."""
+    from av.error import FFmpegError
+
+    with contextlib.suppress(FFmpegError):
+        frames = context.decode(packet) + context.decode(None)
+        if frames:
+            return frames[0]
+    context.flush_buffers()
+    return None
 
 
 def _canonical(codec: str) -> str:
@@ -525,98 +551,6 @@ def _text(e: Exception) -> str:
     return getattr(e, "strerror", None) or str(e)
 
 
-class Pixels:
-    """Turns frames into pixels ``uint8[H, W, 3]``, as DALI does: by BT.601, with chroma between its samples interpolated linearly.
-
-    DALI takes swscale with its options for accuracy. It is slow, so frames with even extents are converted here, to the same numbers.
-
-    Args:
-      ycbcr: whether pixels are Y, Cb and Cr, instead of R, G and B.
-    """
-
-    def __init__(self, ycbcr: bool):
-        from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
-
-        self._ycbcr = ycbcr
-        self._reformatter = VideoReformatter()
-        self._how = {
-            "interpolation": Interpolation.BILINEAR | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND,
-            "src_colorspace": Colorspace.ITU601,
-            "dst_colorspace": Colorspace.ITU601,
-        }
-        self._full = ColorRange.JPEG
-
-    def convert(self, frame: Any, out: np.ndarray) -> None:
-        """Writes the pixels of a frame to their place, or its planes if that has one axis: see `planes.nbytes`."""
-        if out.ndim == 1:
-            self._copy_planes(frame, out)
-            return
-        if not self._ycbcr and not (frame.width % 2 or frame.height % 2):
-            planar = _planar(frame.format.name)
-            if planar:
-                frame = self._in_format(frame, planar)
-                y, u, v = _planes(frame)
-                _cpu.yuv_to_rgb(y, u, v, self._is_full(frame), out)
-                return
-        how = self._how
-        if self._ycbcr:
-            how = how | {"src_color_range": frame.color_range, "dst_color_range": frame.color_range}
-        image = self._reformatter.reformat(frame, format="yuv444p" if self._ycbcr else "rgb24", **how)
-        height, width = out.shape[:2]
-        if not self._ycbcr:
-            out[:] = _rows(image.planes[0])[:height, : 3 * width].reshape(height, width, 3)
-            return
-        for c in range(3):
-            out[..., c] = _rows(image.planes[c])[:height, :width]
-
-    def _copy_planes(self, frame: Any, out: np.ndarray) -> None:
-        planar = _planar(frame.format.name)
-        frame = self._in_format(frame, planar if _PLANES.get(planar) == (2, 2) else "yuv420p")
-        begin = 0
-        if len(out) != nbytes(frame.height, frame.width):
-            raise ValueError(f"a frame has {frame.height}x{frame.width} pixels, unlike the video")
-        for plane in _planes(frame):
-            out[begin : begin + plane.size].reshape(plane.shape)[...] = plane
-            begin += plane.size
-        out[begin] = self._is_full(frame)
-
-    def _in_format(self, frame: Any, name: str) -> Any:
-        """The frame in another format of the same range: one with fewer bits, or another arrangement."""
-        if name == frame.format.name:
-            return frame
-        return self._reformatter.reformat(
-            frame, format=name, **self._how, src_color_range=frame.color_range, dst_color_range=frame.color_range
-        )
-
-    def _is_full(self, frame: Any) -> bool:
-        return frame.color_range == self._full or frame.format.name.startswith("yuvj")
-
-
-def _planes(frame: Any) -> list[np.ndarray]:
-    """The planes of a frame in one of the formats `_PLANES`."""
-    rows, columns = _PLANES[frame.format.name]
-    height, width = frame.height, frame.width
-    extents = [(height, width), *[(height // rows, width // columns)] * 2]
-    return [_rows(plane)[:h, :w] for plane, (h, w) in zip(frame.planes[:3], extents, strict=True)]
-
-
-@functools.lru_cache
-def _planar(name: str) -> str:
-    """The format of three planes with 8 bits that keeps the chroma of a format; "": it has none of its own."""
-    import av
-
-    if not name:
-        return ""
-    form = av.VideoFormat(name, 256, 256)
-    if name in _PLANES or form.is_rgb or len(form.components) != 3:
-        return name if name in _PLANES else ""
-    return _SHARED.get((form.chroma_height(256), form.chroma_width(256)), "")
-
-
-def _rows(plane: Any) -> np.ndarray:
-    return np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
-
-
 class OpenVideos:
     """Decoders that stay open, so that files are not opened for each clip. Threads share them; each uses one at a time.
 
@@ -663,7 +597,7 @@ class OpenVideos:
 
 def read_frames(
     open_videos: OpenVideos | None, key: Any, source: Callable[[], Any], index: VideoIndex, frames: Sequence[int],
-    place: Callable[[int], Sequence[np.ndarray]], ycbcr: bool, onward: bool = False,
+    place: Callable[[int], Sequence[np.ndarray]], form: PixelForm, onward: bool = False,
 ) -> None:  # fmt: skip
     """Decodes frames of a video to their places.
 
@@ -673,13 +607,14 @@ def read_frames(
       source: gives the path or the contents of the file, where it has to be opened.
       frames: numbers, ascending, each once.
       place: where the pixels of a frame go; several places get the same.
+      form: of the pixels.
 
     Raises:
       ValueError: a frame can't be decoded.
     """
     strict = not index.counted and int(index.keys[index.begins[frames[-1]]]) < index.cut
     found = open_videos.take(key, frames[0], strict) if open_videos is not None else None
-    decoder, pixels = found or (Decoder(source(), index, strict), Pixels(ycbcr))
+    decoder, pixels = found or (Decoder(source(), index, strict), Pixels(form, index.turn))
 
     def put(frame: int, image: Any):
         first, *others = place(frame)

@@ -26,6 +26,8 @@ from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 from .._video.clips import PadMode, padded
 from .._video.files import VideoIndex, make_index, package, read_frames
+from .._video.pixels import PixelForm, doubts_about
+from .._video.planes import ColorMatrix
 
 _RANGE = ("start_frame", "end_frame", "sequence_length", "stride")
 
@@ -41,6 +43,8 @@ class DecodeVideo(HostOperator):
     name = "decoders.video"
     pad_mode: PadMode
     fill_value: int | Sequence[int]
+    apply_rotation: bool | None
+    color_matrix: ColorMatrix
     storage: Storage
 
     def __post_init__(self):
@@ -62,6 +66,7 @@ class DecodeVideo(HostOperator):
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
         given = self.arguments(ctx, arguments)
+        form = PixelForm(upright=bool(self.apply_rotation), color_matrix=self.color_matrix)
         here = np.flatnonzero(ctx.present).tolist()
         contents = [data.sample(i).tobytes() if ctx.present[i] else b"" for i in range(ctx.N)]
 
@@ -78,12 +83,15 @@ class DecodeVideo(HostOperator):
 
         each = self._each(ctx, here)
         plans = dict(zip(here, each(plan, here)))
+        indices = [x[0] for x in plans.values() if not isinstance(x, str)]
+        for about, text in doubts_about(indices, self.apply_rotation, of=" in a batch").items():
+            ctx.warn(about, text)
         shapes = np.zeros((ctx.N, 4), np.int64)
         for i, found in plans.items():
             if isinstance(found, str):
                 ctx.fail(i, Status.RECORD, found)
             else:
-                shapes[i] = len(found[1]), *found[0].size, 3
+                shapes[i] = len(found[1]), *found[0].extents(form.upright), 3
         offsets, need = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(need, np.uint8), offsets, shapes)
 
@@ -100,7 +108,7 @@ class DecodeVideo(HostOperator):
                     places.setdefault(frame, []).append(out[k])
             try:
                 if places:
-                    read_frames(None, i, lambda: contents[i], index, sorted(places), places.__getitem__, False)
+                    read_frames(None, i, lambda: contents[i], index, sorted(places), places.__getitem__, form)
             except (ValueError, OSError) as e:
                 return str(e)
             return ""
@@ -164,6 +172,8 @@ def video(
     frames: PerSample[OneOrMore[int]] | None = None,
     pad_mode: PadMode = "constant",
     fill_value: Annotated[int | Sequence[int], Range(0, 255)] = 0,
+    apply_rotation: bool | None = None,
+    color_matrix: ColorMatrix = "bt601",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[VideoDecoderHints],
@@ -183,10 +193,14 @@ def video(
         "reflect_1001" or "symmetric", "reflect_101" or "reflect": the frames backwards, with or without the last one; "none": nothing, the
         sequence is shorter. A negative number, or one in `frames` that is too large, is then an error.
       fill_value: one number, or one for each channel.
+      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.
+        Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
+      color_matrix: the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, BT.601, BT.709 or BT.2020 (also
+        FCC and SMPTE 240M), and BT.601 if it names none, as FFmpeg does. The range is the stream's in any case. Not in DALI.
       device: with "mixed" or "gpu", the result is moved to the accelerator. The host decodes in any case.
 
     Returns:
-      Frames ``uint8[frames, height, width, 3]`` in RGB, layout FHWC. Colours are converted by BT.601, as in DALI.
+      Frames ``uint8[frames, height, width, 3]`` in RGB, layout FHWC. HDR (PQ, HLG) is not mapped to SDR; a warning says so.
 
     Raises:
       TypeError: the input is not 1-D uint8.
@@ -201,6 +215,8 @@ def video(
     values = {"start_frame": start_frame, "end_frame": end_frame, "sequence_length": sequence_length, "stride": stride, "frames": frames}
     args, nodes = Arguments.of(values, is_node)
     limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
-    op = DecodeVideo(args=args, pad_mode=pad_mode, fill_value=fill_value, storage=limits)
+    op = DecodeVideo(
+        args=args, pad_mode=pad_mode, fill_value=fill_value, apply_rotation=apply_rotation, color_matrix=color_matrix, storage=limits
+    )
     found = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
     return found.gpu() if device in ("mixed", "gpu") or encoded.device == "gpu" else found

@@ -20,6 +20,8 @@ from ..._data.storage import Store
 from .._tensor.cast import cast
 from .._video.clips import ClipForm, Clips, Listed, listed, which_videos
 from .._video.files import VideoIndex
+from .._video.pixels import PixelForm
+from .._video.planes import ColorMatrix
 
 FrameNum = bool | Literal["none", "scalar", "sequence"]
 
@@ -37,6 +39,18 @@ class ClipReader(Reader):
     enable_frame_num: FrameNum | None
     enable_timestamps: bool
     image_type: types.DALIImageType
+    apply_rotation: bool | None
+    color_matrix: ColorMatrix
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.image_type == types.YCbCr and self.color_matrix != "bt601":
+            raise ArgumentError("color_matrix is for image_type=RGB: YCbCr are the samples of the stream, whose matrix they have")
+
+    @property
+    def pixels(self) -> PixelForm:
+        """The form of the pixels."""
+        return PixelForm(self.image_type == types.YCbCr, bool(self.apply_rotation), self.color_matrix)
 
     @property
     def form(self) -> ClipForm:
@@ -55,7 +69,7 @@ class ClipReader(Reader):
         store = Store(self.storage)
         labels = None if self.labels is None else as_list(self.labels)
         root, entries = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
-        return Clips(self.name, root, entries, store, self.form, self._clips)
+        return Clips(self.name, root, entries, store, self.form, self._clips, self.apply_rotation)
 
 
 class ReadVideo(ClipReader):
@@ -89,7 +103,7 @@ class ReadVideo(ClipReader):
             uniform=False,
             pad_mode="constant",
             fill=(0,),
-            ycbcr=self.image_type == types.YCbCr,
+            pixels=self.pixels,
             labels=self.labels is not None or not self.filenames,
             frame_num=self.frame_num,
             timestamps=self.enable_timestamps,
@@ -194,6 +208,23 @@ class VideoArguments(VideoHints, total=False):
     dtype: Annotated[DType, OneOf(np.dtype(np.uint8), np.dtype(np.float32)), Default(types.UINT8, "UINT8 or FLOAT.")]
     normalized: Annotated[bool, Default(False, "whether FLOAT means 0 .. 1 instead of 0 .. 255.")]
     image_type: Annotated[types.DALIImageType, OneOf(types.RGB, types.YCbCr), Default(types.RGB, "RGB or YCbCr.")]
+    apply_rotation: Annotated[
+        bool | None,
+        Default(
+            None,
+            "whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.\n"
+            "    Default: no, as in DALI, with a warning of videos that have one. Not in DALI.",
+        ),
+    ]
+    color_matrix: Annotated[
+        ColorMatrix,
+        Default(
+            "bt601",
+            'the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, BT.601, BT.709 or BT.2020\n'
+            "    (also FCC and SMPTE 240M), and BT.601 if it names none, as FFmpeg does. The range is the stream's in any case.\n"
+            "    Not in DALI.",
+        ),
+    ]
     device: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]: other readers have the host only
         Literal["cpu", "gpu"] | None,
         Default(None, 'with "gpu", the outputs are moved to the accelerator. The host decodes in any case.'),
@@ -219,7 +250,8 @@ def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArg
     Frame n is the n-th that FFmpeg shows, also with a variable frame rate. An index of each file's frames is made when the pipeline is
     built, without decoding; `Storage.cache_dir` keeps the indices. Clips in a batch that share frames are decoded together, and files stay
     open. Videos at URLs are fetched whole, ahead of their use. If only an accelerator reads the frames and all videos have one size and
-    4:2:0 chroma, their planes are sent to it, half the bytes of RGB, and it makes the pixels.
+    4:2:0 chroma, their planes are sent to it, half the bytes of RGB, and it makes the pixels (with `color_matrix="stream"` only if samples
+    have 8 bits).
 
     Exactly one of `filenames`, `file_root` and `file_list` names the videos.
 
@@ -241,7 +273,8 @@ def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArg
         does not have. A video that can't be read or decoded fails when its batch runs; the error names file, frame and time.
 
     Differs from DALI: also runs on the CPU; all codecs, pixel formats and frame rates that FFmpeg decodes; `random_shuffle` gives another
-    order. As in DALI, colours are converted by BT.601, in the video's range, whatever matrix the file names.
+    order. As in DALI, colours are converted by BT.601, in the video's range, whatever matrix the file names, unless `color_matrix` says
+    otherwise. HDR (PQ, HLG) is not mapped to SDR; a warning says so.
 
     Example:
       >>> clips = fn.readers.video(filenames=["a.mp4", "b.mkv"], sequence_length=16, stride=2, random_shuffle=True)

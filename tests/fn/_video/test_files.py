@@ -12,6 +12,7 @@ pytest.importorskip("av")
 import av
 
 from jaxdali.fn._video import files
+from jaxdali.fn._video.pixels import PixelForm
 
 pytestmark = pytest.mark.same_with_any_jax
 
@@ -203,7 +204,7 @@ def test_open_files_are_limited(tmp_path):
     for source, limits in ((path, {"most": 3}), (content, {"bytes": 3 * len(content)})):
         still_open = files.OpenVideos(**limits)
         for key in range(8):
-            files.read_frames(still_open, key, lambda source=source: source, index, [1], lambda f: [out], False)
+            files.read_frames(still_open, key, lambda source=source: source, index, [1], lambda f: [out], PixelForm())
         assert [key for key in range(8) if still_open.has(key)] == [5, 6, 7]
         still_open.close()
         assert not any(still_open.has(key) for key in range(8))

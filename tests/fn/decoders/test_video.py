@@ -104,6 +104,16 @@ def test_large_videos_are_refused(tmp_path):
         pipeline(11).run()
 
 
+def test_upright_frames_and_colours_of_the_stream(tmp_path):
+    paths = [videos.write(tmp_path / f"{turn}.mp4", 4, turn=turn, colorspace=1) for turn in ("none", "right", "flip")]
+    for path, frames in zip(paths, decode(*paths, apply_rotation=True, color_matrix="stream"), strict=True):
+        assert np.abs(frames - videos.upright(videos.exact_rgb(path), pathlib.Path(path).stem)).max() < 0.55
+    with pytest.warns(UserWarning, match=r"decoders.video: 2 of 3 videos in a batch .* apply_rotation=True") as caught:
+        coded = decode(*paths)
+    assert len(caught) == 1
+    np.testing.assert_array_equal(coded[1], videos.rgb(paths[1]))
+
+
 def test_without_the_package(tmp_path, monkeypatch):
     path = videos.write(tmp_path / "a.mp4", 3)
     monkeypatch.setitem(__import__("sys").modules, "av", None)

@@ -42,6 +42,27 @@ def test_videos_come_in_batches_of_sequences(tmp_path, policy, device):
     pipe.close()
 
 
+def test_upright_frames_and_colours_of_the_stream(tmp_path):
+    path = videos.write(tmp_path / "a.mp4", 8, turn="left", colorspace=1)
+
+    def batch(**arguments):
+        @pipeline_def(batch_size=2, num_threads=1)
+        def define():
+            return fn.experimental.inputs.video(name="video", sequence_length=5, **arguments)
+
+        pipe = define(exec_pipelined=False, exec_async=False)
+        for _ in range(2):
+            pipe.feed_input("video", [content(path)])
+        frames = np.concatenate([np.asarray(x) for x in pipe.run()[0].as_cpu()])
+        pipe.close()
+        return frames
+
+    assert np.abs(batch(apply_rotation=True, color_matrix="stream") - videos.upright(videos.exact_rgb(path), "left")).max() < 0.55
+    with pytest.warns(UserWarning, match="1 of 1 videos fed .* apply_rotation=True") as caught:
+        np.testing.assert_array_equal(batch(), videos.rgb(path))
+    assert len(caught) == 1
+
+
 def test_what_is_fed_is_checked(tmp_path):
     path = videos.write(tmp_path / "a.mp4", 5)
     pipe = pipeline()

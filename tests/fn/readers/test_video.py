@@ -195,6 +195,8 @@ def test_indices_are_kept(tmp_path, files, monkeypatch):
         ({"filenames": "a.mp4", "channels": 1}, "channels"),
         ({"filenames": "a.mp4", "image_type": types.GRAY}, "image_type"),
         ({"filenames": "a.mp4", "stride": 0}, "stride"),
+        ({"filenames": "a.mp4", "color_matrix": "bt709"}, "color_matrix"),
+        ({"filenames": "a.mp4", "color_matrix": "stream", "image_type": types.YCbCr}, "color_matrix is for image_type=RGB"),
     ],
 )
 def test_arguments(arguments, why):
@@ -222,6 +224,74 @@ def test_short_videos_and_bad_lists(tmp_path, files):
         (tmp_path / "list").write_text(text)
         with pytest.raises(RuntimeError, match=why):
             read(1, file_list=str(tmp_path / "list"), file_list_frame_num=True, sequence_length=2)
+
+
+@pytest.fixture(scope="module")
+def turned(tmp_path_factory):
+    """A video for each display matrix."""
+    folder = tmp_path_factory.mktemp("turned")
+    return {turn: videos.write(folder / f"{turn}.mp4", 4, turn=turn, first=10 * k) for k, turn in enumerate(videos.TURNS)}
+
+
+@pytest.mark.parametrize("reader", [fn.readers.video, fn.experimental.readers.video])
+@pytest.mark.parametrize("image_type", [types.RGB, types.YCbCr])
+def test_upright_frames(turned, reader, image_type):
+    """Also beside clips that are not turned, in one batch."""
+    arguments = {"filenames": list(turned.values()), "sequence_length": 4, "reader": reader, "image_type": image_type}
+    (clips,), (coded,) = (read(1, len(turned), apply_rotation=value, **arguments)[0] for value in (True, False))
+    for turn, clip, frames in zip(turned, clips, coded):
+        np.testing.assert_array_equal(clip, videos.upright(frames, turn))
+
+
+def test_upright_frames_of_odd_extents(tmp_path):
+    """swscale converts their colours, not the kernel."""
+    path = videos.write(tmp_path / "odd.mkv", 3, "ffv1", size=(35, 47), turn="right")
+    clip = read(1, filenames=path, sequence_length=3, apply_rotation=True)[0][0][0]
+    np.testing.assert_array_equal(clip, videos.upright(read(1, filenames=path, sequence_length=3, apply_rotation=False)[0][0][0], "right"))
+
+
+def test_resizing_of_upright_frames(turned):
+    arguments = {"filenames": turned["left"], "sequence_length": 2, "apply_rotation": True}
+    clip = read(1, reader=fn.readers.video_resize, resize_x=12, roi_start=(0.5, 0), roi_end=(1, 1), roi_relative=True, **arguments)[0][0][0]
+    assert clip.shape == (2, 8, 12, 3)  # they are 64x48, and their lower half is 32x48
+
+
+def test_warnings_of_rotated_clips(turned):
+    """One for each reader, with counts, unless the argument is given."""
+    filenames = [turned["none"], turned["left"], turned["mirror"]]
+    with pytest.warns(UserWarning, match=r"readers.video: 2 of 3 videos .* apply_rotation=True") as caught:
+        read(2, filenames=filenames, sequence_length=2)
+    assert len(caught) == 1
+    for value in (True, False):
+        read(1, filenames=filenames, sequence_length=2, apply_rotation=value)  # warnings are errors
+
+
+@pytest.mark.parametrize("transfer", [16, 18])
+def test_warning_of_hdr(tmp_path, files, transfer):
+    path = videos.write(tmp_path / "hdr.mp4", 3, form="yuv420p10le", colorspace=9, color_trc=transfer)
+    with pytest.warns(UserWarning, match=r"readers.video: 1 of 2 videos are HDR \(PQ or HLG\).* tonemap") as caught:
+        read(1, filenames=[path, files[2]], sequence_length=2)
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("matrix", [1, 5, 9, 2])
+@pytest.mark.parametrize(
+    ("codec", "form", "size"), [("libx264", "yuv420p", (48, 64)), ("ffv1", "yuv420p10le", (35, 47)), ("ffv1", "yuv422p", (35, 47))]
+)
+@pytest.mark.parametrize("color_range", [1, 2])
+def test_matrix_of_the_stream(tmp_path, codec, form, size, matrix, color_range):
+    path = videos.write(tmp_path / "a.mkv", 2, codec, form=form, size=size, colorspace=matrix, color_range=color_range)
+    clip = read(1, filenames=path, sequence_length=2, color_matrix="stream")[0][0][0]
+    assert np.abs(clip - videos.exact_rgb(path)).max() < 0.55
+    if matrix in (1, 9):
+        assert np.abs(clip.astype(int) - read(1, filenames=path, sequence_length=2)[0][0][0]).max() > 4
+
+
+def test_matrices_without_factors(tmp_path):
+    path = videos.write(tmp_path / "a.mp4", 2, form="yuv444p", colorspace=8)
+    assert read(1, filenames=path, sequence_length=2)[0][0][0].shape == (2, 48, 64, 3)
+    with pytest.raises(jaxdali.SampleError, match=r"a.mp4: frame 0 .* matrix 8 of ISO/IEC 23091-2"):
+        read(1, filenames=path, sequence_length=2, color_matrix="stream")
 
 
 # --- DALI's newer reader, and the one that resizes --------------------------------------------------------------------

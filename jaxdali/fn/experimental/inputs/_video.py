@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from ...._core.building import add
+from ...._core.building import add, warn
 from ...._core.context import HostContext
 from ...._core.declaration import Range
 from ...._core.errors import ArgumentError
@@ -16,6 +16,8 @@ from ...._core.operator_function import Hints, operator_function
 from ...._data.source import Source
 from ..._source.external_sources import ExternalSource, FedSource
 from ..._video.files import OpenVideos, VideoIndex, make_index, package, read_frames
+from ..._video.pixels import PixelForm, doubts_about
+from ..._video.planes import ColorMatrix
 
 NAME = "experimental.inputs.video"
 
@@ -27,6 +29,8 @@ class VideoInput(ExternalSource):
 
     sequence_length: int
     pads: bool
+    apply_rotation: bool | None
+    color_matrix: ColorMatrix
 
     def make_source(self, ops: Sequence[VideoInput], seed: int) -> Source:
         package(NAME)
@@ -48,6 +52,9 @@ class _Videos(FedSource):
     def __init__(self, ops: Sequence[VideoInput]):
         super().__init__(ops)
         self._length, self._pads = ops[0].sequence_length, ops[0].pads
+        self._apply_rotation = ops[0].apply_rotation
+        self._form = PixelForm(upright=bool(self._apply_rotation), color_matrix=ops[0].color_matrix)
+        self._warned: set[str] = set()  # what there was a warning of
         self._most = 1  # sequences in a batch; known with the first one
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
@@ -63,6 +70,10 @@ class _Videos(FedSource):
             video = _Video(x.tobytes())
         except ValueError as e:
             raise ArgumentError(f"{NAME}: the video can't be read: {e}") from None
+        for about, text in doubts_about([video.index], self._apply_rotation, of=" fed").items():
+            if about not in self._warned:
+                self._warned.add(about)
+                warn(f"{NAME}: {text}")
         with self._changed:
             self._queues[shard].append(video)
             self._changed.notify_all()
@@ -85,7 +96,7 @@ class _Videos(FedSource):
                 raise IndexError(f"{NAME}: there is no video left; call feed_input before this run")
             video: _Video = queue[0]
         frames = range(video.at, min(video.at + self._most * self._length, len(video.index)))
-        shape = (self._length, *video.index.size, 3)
+        shape = (self._length, *video.index.extents(self._form.upright), 3)
         clips = [np.empty(shape, np.uint8) for _ in range(-(-len(frames) // self._length))]
         places = {f: [clips[k // self._length][k % self._length]] for k, f in enumerate(frames)}
         with self._changed:
@@ -93,7 +104,7 @@ class _Videos(FedSource):
             if video.at >= len(video.index):
                 queue.popleft()
         try:
-            read_frames(video.open, 0, lambda: video.content, video.index, frames, places.__getitem__, False, onward=True)
+            read_frames(video.open, 0, lambda: video.content, video.index, frames, places.__getitem__, self._form, onward=True)
         except ValueError as e:
             raise RuntimeError(f"{NAME}: {e}") from None
         if video.at >= len(video.index):
@@ -117,6 +128,8 @@ def video(
     sequence_length: Annotated[int, Range(1)],
     last_sequence_policy: Literal["partial", "pad"] = "partial",
     blocking: bool = False,
+    apply_rotation: bool | None = None,
+    color_matrix: ColorMatrix = "bt601",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[VideoInputHints],
@@ -131,6 +144,9 @@ def video(
       last_sequence_policy: what becomes of the incomplete sequence at the end of a video. "partial": it is shorter; "pad": the missing
         frames are 0.
       blocking: whether to wait for a video instead of raising IndexError if there is none.
+      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.
+        Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
+      color_matrix: the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, see `decoders.video`.
       device: with "mixed" or "gpu", the result is moved to the accelerator.
       name: the name of the node, for `feed_input`.
 
@@ -163,6 +179,8 @@ def video(
         blocking=blocking,
         sequence_length=sequence_length,
         pads=last_sequence_policy == "pad",
+        apply_rotation=apply_rotation,
+        color_matrix=color_matrix,
     )
     found = add(op, device="cpu", name=name)
     return found.gpu() if device in ("mixed", "gpu") else found

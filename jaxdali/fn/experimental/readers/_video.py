@@ -16,6 +16,7 @@ from ...._core.operator_function import operator_function
 from ...._data.files import Path, Paths, as_list
 from ..._video.clips import ClipForm, Listed, PadMode, which_videos
 from ..._video.files import VideoIndex
+from ..._video.planes import ColorMatrix
 from ...readers._video import ClipReader, FrameNum, VideoHints, frame_num_of
 
 Rounding = Literal["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
@@ -48,7 +49,7 @@ class ReadClips(ClipReader):
             uniform=self.uniform_sample,
             pad_mode=self.pad_mode or "none",
             fill=as_list(self.fill_value),
-            ycbcr=self.image_type == types.YCbCr,
+            pixels=self.pixels,
             labels=self.labels is not None or not self.filenames,
             frame_num=frame_num_of(self.enable_frame_num),
             timestamps=self.enable_timestamps,
@@ -107,6 +108,8 @@ def video(
     file_list_include_end: bool = True,
     image_type: Annotated[types.DALIImageType, OneOf(types.RGB, types.YCbCr)] = types.RGB,
     uniform_sample: bool = False,
+    apply_rotation: bool | None = None,
+    color_matrix: ColorMatrix = "bt601",
     device: Literal["cpu", "gpu"] | None = None,
     **order: Unpack[VideoHints],  # pyright: ignore[reportGeneralTypeIssues]: this reader's `device` is another
 ) -> DataNode | list[DataNode]:
@@ -135,6 +138,9 @@ def video(
       file_list_include_end: has no effect, as in DALI, but that there `False` makes an end behind the video's end an error.
       image_type: RGB or YCbCr.
       uniform_sample: whether each video gives one clip, with frames spread evenly over it. It ignores `step`, `stride` and `pad_mode`.
+      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.
+        Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
+      color_matrix: the matrix that makes RGB: "bt601", as in DALI, or "stream"; see `readers.video`.
       device: with "gpu", the outputs are moved to the accelerator. The host decodes in any case.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
@@ -172,6 +178,8 @@ def video(
         file_list_rounding=file_list_rounding,
         file_list_include_end=file_list_include_end,
         image_type=image_type,
+        apply_rotation=apply_rotation,
+        color_matrix=color_matrix,
         uniform_sample=uniform_sample,
         **ReadClips.shared(order),
     )
