@@ -1,8 +1,8 @@
 """Frames of video files by number, decoded by FFmpeg (package av).
 
-A file is demuxed once, without decoding, to make its `VideoIndex`: which packets there are, which of them are key frames, and when each
-frame is shown. A `Decoder` is an open file. It seeks to the key frame before the frames that are wanted, and knows each decoded frame by
-its time stamp, so frame n is the one that FFmpeg gives as its n-th when it decodes the whole file.
+A file is demuxed once, and one frame is decoded, to make its `VideoIndex`: which packets there are, which of them are key frames, and
+when each frame is shown. A `Decoder` is an open file. It seeks to the key frame before the frames that are wanted, and knows each decoded
+frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th when it decodes the whole file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .pixels import TRANSPOSED, PixelForm, Pixels, depth, is_halved, is_hdr, turn_of
+from .pixels import TRANSPOSED, PixelForm, Pixels, Showing, depth, is_halved, is_hdr, turn_of
 
 _VERSION = 3  # of what `VideoIndex.to_bytes` writes
 _SKIPPABLE = ("h264", "hevc")  # codecs of which frames that no other frame refers to can be left out, without effect on others
@@ -44,7 +44,7 @@ def package(operator: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class VideoIndex:
-    """What is known of a video without decoding it.
+    """The properties of a video, and when its frames are shown.
 
     Attributes:
       size: height and width of the frames as they are coded, in pixels.
@@ -181,11 +181,12 @@ def _demuxed(container: Any, stream: Any) -> Iterator[Any]:
             continue
 
 
-def make_index(source: Any) -> VideoIndex:
+def make_index(source: Any, decodes: bool = True) -> VideoIndex:
     """The index of a video.
 
     Args:
       source: path of a file, or its contents.
+      decodes: whether to decode a first frame, which takes some milliseconds and gives `turn` and `hdr`; otherwise these say nothing.
 
     Raises:
       ValueError: it can't be read, or has no frame.
@@ -195,12 +196,12 @@ def make_index(source: Any) -> VideoIndex:
     try:
         container, stream = _opened(source, False)
         with container:
-            return _indexed(source, container, stream)
+            return _indexed(source, container, stream, _MOST_TRIED if decodes else 0)
     except (FFmpegError, OverflowError) as e:
         raise ValueError(_text(e)) from None
 
 
-def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
+def _indexed(source: Any, container: Any, stream: Any, most_tried: int) -> VideoIndex:
     from av.error import FFmpegError
 
     codec, time_base = stream.codec_context.name, Fraction(stream.time_base)
@@ -212,7 +213,7 @@ def _indexed(source: Any, container: Any, stream: Any) -> VideoIndex:
         for packet in _demuxed(container, stream):
             if packet.size == 0:
                 continue
-            if first is None and len(stamps) < _MOST_TRIED:
+            if first is None and len(stamps) < most_tried:
                 first = _alone(stream.codec_context, packet)
             stamp = packet.pts
             suspect |= stamp is None or (codec == "mpeg4" and packet.size < _SMALLEST_FRAME)
@@ -598,7 +599,7 @@ class OpenVideos:
 def read_frames(
     open_videos: OpenVideos | None, key: Any, source: Callable[[], Any], index: VideoIndex, frames: Sequence[int],
     place: Callable[[int], Sequence[np.ndarray]], form: PixelForm, onward: bool = False,
-) -> None:  # fmt: skip
+) -> Showing:  # fmt: skip
     """Decodes frames of a video to their places.
 
     Args:
@@ -609,6 +610,9 @@ def read_frames(
       place: where the pixels of a frame go; several places get the same.
       form: of the pixels.
 
+    Returns:
+      How these frames are to be shown.
+
     Raises:
       ValueError: a frame can't be decoded.
     """
@@ -616,7 +620,11 @@ def read_frames(
     found = open_videos.take(key, frames[0], strict) if open_videos is not None else None
     decoder, pixels = found or (Decoder(source(), index, strict), Pixels(form, index.turn))
 
+    showing = Showing(0, False)
+
     def put(frame: int, image: Any):
+        nonlocal showing
+        showing = Showing(showing.turn or turn_of(image), showing.hdr or is_hdr(image))
         first, *others = place(frame)
         pixels.convert(image, first)
         for other in others:
@@ -631,6 +639,7 @@ def read_frames(
         decoder.close()
     else:
         open_videos.give_back(key, decoder, pixels)
+    return showing
 
 
 def stamp_of(path: str) -> tuple[int, int]:

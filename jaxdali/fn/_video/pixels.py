@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,18 @@ class PixelForm:
     color_matrix: ColorMatrix = "bt601"
 
 
+class Showing(NamedTuple):
+    """How frames are to be shown.
+
+    Attributes:
+      turn: how they are turned upright, see `turned`.
+      hdr: whether their amplitudes are those of HDR, PQ or HLG.
+    """
+
+    turn: int
+    hdr: bool
+
+
 def turn_of(frame: Any) -> int:
     """How a frame is turned upright, by FFmpeg's rules: the bits of its display matrix; 0 if its angle is no multiple of 90 degrees."""
     data = frame.side_data.get("DISPLAYMATRIX")
@@ -66,9 +78,10 @@ def is_hdr(frame: Any) -> bool:
 
 
 def doubts_about(videos: Iterable[Any], apply_rotation: bool | None, of: str = "") -> dict[str, str]:
-    """Texts for warnings of videos, which are given by their indices; by the subject of each.
+    """Texts for warnings of videos; by the subject of each.
 
     Args:
+      videos: the index or the `Showing` of each.
       apply_rotation: the argument; None: it is not given.
       of: what the videos are all videos of.
     """

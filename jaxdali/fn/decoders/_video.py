@@ -26,7 +26,7 @@ from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 from .._video.clips import PadMode, padded
 from .._video.files import VideoIndex, make_index, package, read_frames
-from .._video.pixels import PixelForm, doubts_about
+from .._video.pixels import PixelForm, Showing, doubts_about
 from .._video.planes import ColorMatrix
 
 _RANGE = ("start_frame", "end_frame", "sequence_length", "stride")
@@ -72,7 +72,7 @@ class DecodeVideo(HostOperator):
 
         def plan(i: int) -> tuple[VideoIndex, np.ndarray] | str:
             try:
-                index = make_index(contents[i])
+                index = make_index(contents[i], decodes=form.upright)
                 frames = self._frames(given, i, len(index))
                 size = len(frames) * index.size[0] * index.size[1] * 3
                 if why := self.storage.too_large(size):
@@ -83,9 +83,6 @@ class DecodeVideo(HostOperator):
 
         each = self._each(ctx, here)
         plans = dict(zip(here, each(plan, here)))
-        indices = [x[0] for x in plans.values() if not isinstance(x, str)]
-        for about, text in doubts_about(indices, self.apply_rotation, of=" in a batch").items():
-            ctx.warn(about, text)
         shapes = np.zeros((ctx.N, 4), np.int64)
         for i, found in plans.items():
             if isinstance(found, str):
@@ -95,10 +92,10 @@ class DecodeVideo(HostOperator):
         offsets, need = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(need, np.uint8), offsets, shapes)
 
-        def decode(i: int) -> str:
+        def decode(i: int) -> Showing | str | None:
             found = plans[i]
             if isinstance(found, str):
-                return ""
+                return None
             index, frames = found
             out, places = packed[i], dict[int, list[np.ndarray]]()
             for k, frame in enumerate(frames.tolist()):
@@ -108,14 +105,19 @@ class DecodeVideo(HostOperator):
                     places.setdefault(frame, []).append(out[k])
             try:
                 if places:
-                    read_frames(None, i, lambda: contents[i], index, sorted(places), places.__getitem__, form)
+                    return read_frames(None, i, lambda: contents[i], index, sorted(places), places.__getitem__, form)
             except (ValueError, OSError) as e:
                 return str(e)
-            return ""
+            return None
 
-        for i, why in zip(here, each(decode, here)):
-            if why:
-                ctx.fail(i, Status.RECORD, why)
+        showings = []
+        for i, result in zip(here, each(decode, here)):
+            if isinstance(result, str):
+                ctx.fail(i, Status.RECORD, result)
+            elif result is not None:
+                showings.append(result)
+        for about, text in doubts_about(showings, self.apply_rotation, of=" in a batch").items():
+            ctx.warn(about, text)
         return (packed,)
 
     def _each(self, ctx: HostContext, here: Sequence[int]) -> Callable[..., Any]:

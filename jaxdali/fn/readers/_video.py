@@ -248,10 +248,10 @@ def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArg
     """Reads clips of video files: sequences of frames. FFmpeg decodes them on the host, with all the codecs it has (package av).
 
     Frame n is the n-th that FFmpeg shows, also with a variable frame rate. An index of each file's frames is made when the pipeline is
-    built, without decoding; `Storage.cache_dir` keeps the indices. Clips in a batch that share frames are decoded together, and files stay
-    open. Videos at URLs are fetched whole, ahead of their use. If only an accelerator reads the frames and all videos have one size and
-    4:2:0 chroma, their planes are sent to it, half the bytes of RGB, and it makes the pixels (with `color_matrix="stream"` only if samples
-    have 8 bits).
+    built, and one frame of each file is decoded for it; `Storage.cache_dir` keeps the indices. Clips in a batch that share frames are
+    decoded together, and files stay open. Videos at URLs are fetched whole, ahead of their use. If only an accelerator reads the frames and
+    all videos have one size and 4:2:0 chroma, their planes are sent to it, half the bytes of RGB, and it makes the pixels (with
+    `color_matrix="stream"` only if samples have 8 bits).
 
     Exactly one of `filenames`, `file_root` and `file_list` names the videos.
 
