@@ -117,7 +117,11 @@ void DefineSetup(nb::module_& m) {
       .value("ROUND", ExtentRounding::kRound, "halves up")
       .value("EVEN", ExtentRounding::kEven, "halves to even")
       .value("TRUNCATE", ExtentRounding::kTruncate, "towards 0")
-      .value("CEIL", ExtentRounding::kCeil, "up");
+      .value("CEIL", ExtentRounding::kCeil, "up")
+      .value("PYTHON", ExtentRounding::kPython, "halves to even; of one scale for all axes, in double precision")
+      .value("TORCHVISION", ExtentRounding::kTorchvision,
+             "halves to even; of one scale for all axes, as torchvision does")
+      .value("TIMM", ExtentRounding::kTimm, "halves to even; of one scale for all axes, as timm does");
   m.def("plan_resize", &Plan, nb::arg("extents"), nb::arg("request"), nb::arg("first").none(), nb::arg("last").none(),
         nb::arg("relative"), nb::arg("mode"), nb::arg("max_size").none(), nb::arg("subpixel_scale"),
         nb::arg("rounding"), nb::arg("alignment").none(), nb::arg("most"), nb::arg("sizes").noconvert(),

@@ -588,6 +588,15 @@ class ExtentRounding(enum.IntEnum):
     CEIL = 3
     """up"""
 
+    PYTHON = 4
+    """halves to even; of one scale for all axes, in double precision"""
+
+    TORCHVISION = 5
+    """halves to even; of one scale for all axes, as torchvision does"""
+
+    TIMM = 6
+    """halves to even; of one scale for all axes, as timm does"""
+
 def plan_resize(extents: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], request: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, last: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, relative: bool, mode: ResizeMode, max_size: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, subpixel_scale: bool, rounding: ExtentRounding, alignment: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, most: int, sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')], intervals: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> bool:
     """
     Writes the extents and source intervals of a resize. Returns whether all numbers are finite and no extent is larger than `most`.

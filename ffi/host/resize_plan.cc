@@ -23,6 +23,9 @@ double Largest(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double Rounded(double x, ExtentRounding how) {
   switch (how) {
     case ExtentRounding::kEven:
+    case ExtentRounding::kPython:
+    case ExtentRounding::kTorchvision:
+    case ExtentRounding::kTimm:
       return std::nearbyint(x);
     case ExtentRounding::kTruncate:
       return std::trunc(x);
@@ -37,6 +40,9 @@ double Rounded(double x, ExtentRounding how) {
 struct Axis {
   double extent, request, low, high, limit, scale;
   bool given;
+  double scaled;  // see ScaledExtents
+
+  double source() const { return high - low; }
 };
 
 // The number by which axes without a size are scaled, or all axes.
@@ -44,7 +50,7 @@ double CommonScale(const std::vector<Axis>& axes, ResizeMode mode) {
   double common = mode == ResizeMode::kNotLarger ? kInf : -kInf, least = kInf, logs = 0;
   int given = 0;
   for (const Axis& a : axes) {
-    least = Least(least, a.limit / (a.high - a.low));
+    least = Least(least, a.limit / a.source());
     if (!a.given) continue;
     given++;
     logs += std::log(a.scale);
@@ -53,6 +59,43 @@ double CommonScale(const std::vector<Axis>& axes, ResizeMode mode) {
   if (mode == ResizeMode::kStretch) return 1;
   if (mode == ResizeMode::kDefault) return Single(std::exp(logs / std::max(given, 1)));  // the geometric mean
   return Least(common, least);
+}
+
+// Sets `scaled` of axes that get one scale, to whole numbers. Which way an extent rounds depends on the order of the
+// operations. Returns false if these are not the numbers of another library.
+bool ScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis>* axes) {
+  const bool by_library = rounding == ExtentRounding::kPython || rounding == ExtentRounding::kTorchvision ||
+                          rounding == ExtentRounding::kTimm;
+  if (!by_library || mode == ResizeMode::kDefault || mode == ResizeMode::kStretch) return false;
+  const Axis* first = nullptr;  // whose request is the scale of all
+  for (const Axis& a : *axes) {
+    if (!a.given) continue;
+    if (first != nullptr) {
+      const double scale = std::abs(a.request) / a.source(), other = std::abs(first->request) / first->source();
+      if (mode == ResizeMode::kNotSmaller ? scale <= other : scale >= other) continue;
+    }
+    first = &a;
+  }
+  if (first == nullptr) return false;
+  const double request = std::abs(first->request), source = first->source();
+  double scale = request / source, ratio = source / request;
+  for (Axis& a : *axes) {
+    scale = std::min(scale, a.limit / a.source());
+    ratio = std::max(ratio, a.source() / a.limit);
+    a.scaled = std::trunc(request * a.source() / source);
+  }
+  if (rounding != ExtentRounding::kTorchvision) {
+    for (Axis& a : *axes)
+      a.scaled = std::nearbyint(rounding == ExtentRounding::kTimm ? a.source() / ratio : a.source() * scale);
+    return true;
+  }
+  // It truncates the extents, and again where the limit scales them.
+  const auto most = std::max_element(
+      axes->begin(), axes->end(), [](const Axis& a, const Axis& b) { return a.scaled / a.limit < b.scaled / b.limit; });
+  const double longest = most->scaled, limit = most->limit;
+  for (Axis& a : *axes)
+    if (longest > limit) a.scaled = std::trunc(limit * a.scaled / longest);
+  return true;
 }
 
 }  // namespace
@@ -88,17 +131,18 @@ bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* int
       }
       a.limit = r.max_size != nullptr && r.max_size[k] > 0 ? r.max_size[k] : kInf;
       a.given = a.request != 0;
-      a.scale = Single(std::abs(a.request / (a.high - a.low)));
+      a.scale = Single(std::abs(a.request / a.source()));
       any = any || a.given;
     }
     const double common = CommonScale(axes, r.mode);
+    const bool scaled = ScaledExtents(r.rounding, r.mode, &axes);
     for (int64_t d = 0; d < r.axes; d++) {
       const int64_t k = i * r.axes + d;
       const Axis& a = axes[static_cast<size_t>(d)];
-      const double source = a.high - a.low;
+      const double source = a.source();
       double target = each ? Least(a.given ? std::abs(a.request) : source * common, a.limit) : source * common;
       target = Single(any ? target : source);
-      const double size = a.extent == 0 ? 0 : Largest(Rounded(target, r.rounding), 1);
+      const double size = a.extent == 0 ? 0 : Largest(scaled ? a.scaled : Rounded(target, r.rounding), 1);
       // An unset axis keeps the sign of its zero: a reversed region mirrors it, but only where all axes are scaled
       // alike (as in DALI).
       const bool mirrored = each ? a.request < 0 : std::signbit(a.request);

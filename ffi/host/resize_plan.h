@@ -8,8 +8,18 @@ namespace jaxdali {
 
 // What becomes of axes without a size, and of the aspect ratio.
 enum class ResizeMode : int32_t { kDefault = 0, kStretch = 1, kNotLarger = 2, kNotSmaller = 3 };
-// How an extent becomes a whole number: halves up, halves to even, towards 0, up.
-enum class ExtentRounding : int32_t { kRound = 0, kEven = 1, kTruncate = 2, kCeil = 3 };
+// How an extent becomes a whole number: halves up, halves to even, towards 0, up. The last three are like kEven, but
+// where one scale is for all axes, extents are computed in double precision as `round(x * scale)`, as torchvision does,
+// and as timm does.
+enum class ExtentRounding : int32_t {
+  kRound = 0,
+  kEven = 1,
+  kTruncate = 2,
+  kCeil = 3,
+  kPython = 4,
+  kTorchvision = 5,
+  kTimm = 6
+};
 
 // A resize of n samples, see `plan` in jaxdali/fn/_image/resize.py. All arrays are [n, axes]; nullptr: not given.
 struct ResizeRequest {

@@ -1,6 +1,6 @@
-// Resizing with the numbers of Pillow, TensorFlow and JAX, for CPUs. What calls get is what calls of `resize` get, with
-// another convention. Weights are computed in double precision: images of Pillow are reproduced to the bit, and those
-// of the others to the rounding of float32.
+// Resizing with the numbers of Pillow, TensorFlow, JAX and torchvision, for CPUs. What calls get is what calls of
+// `resize` get, with another convention. Weights are computed in double precision: images of Pillow and bytes of
+// torchvision are reproduced to the bit, and those of the others to the rounding of float32.
 #ifndef JAXDALI_FFI_RESAMPLE_H_
 #define JAXDALI_FFI_RESAMPLE_H_
 
@@ -15,7 +15,7 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part);
 // The types that a convention supports. Pillow's images keep their type.
 inline bool ResampleTypes(Convention convention, DType in, DType out) {
   if (convention == Convention::kPillow) return in == out && (in == DType::kU8 || in == DType::kF32);
-  return convention == Convention::kTensorFlow && ResizeTypes(in, out);
+  return (convention == Convention::kTensorFlow || convention == Convention::kTorchvision) && ResizeTypes(in, out);
 }
 
 // The CPU kernel.

@@ -21,15 +21,16 @@ struct WeightedTaps {
   std::vector<int32_t> first, count;  // [n]
   std::vector<double> weight;         // [n * k]
   std::vector<int32_t> fixed;         // [n * k], in units of 2^-kBits
+  double largest = 0;                 // of the whole axis's weights; torchvision's only
   int32_t lo = 0, hi = 0;             // the source samples in use are [lo, hi)
   bool wide = false;                  // the weights are so large, outside the image, that sums of 32 bits overflow
 };
 
 constexpr int kBits = 22;  // of Pillow's weights for uint8, after the point
 
-double Cubic(double x) {  // Keys, a = -0.5
+double Cubic(double x, double a = -0.5) {  // Keys
   x = std::fabs(x);
-  return x < 1 ? (1.5 * x - 2.5) * x * x + 1 : x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
+  return x < 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
 double Sinc(double x) {
@@ -167,6 +168,48 @@ Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   return r;
 }
 
+// torchvision's: with antialiasing Pillow's, otherwise taps outside the image repeat its edge. `largest` becomes the
+// largest weight so far.
+Reach WeighTorchvision(const Line& line, int64_t o, double* w, double* largest) {
+  if (line.filter == Interp::kNN) {  // of the left end of an output, in single precision
+    const float scale = static_cast<float>(line.length) / static_cast<float>(line.n_out);
+    return Nearest(line, line.lo + static_cast<double>(std::floor(static_cast<float>(o) * scale)), w);
+  }
+  if (line.antialias) {
+    const Reach r = WeighPillow(line, o, w);
+    double sum = 0;
+    for (int64_t j = 0; j < r.count; j++) sum += w[j];
+    for (int64_t j = 0; j < r.count && sum != 0; j++) *largest = std::max(*largest, w[j] / sum);
+    return r;
+  }
+  const bool cubic = line.filter == Interp::kCubic;
+  double position = line.lo + (static_cast<double>(o) + 0.5) * line.scale() - 0.5;
+  if (!cubic) position = std::max(position, 0.0);
+  const double whole = std::min(std::floor(position), static_cast<double>(line.n_in - 1));
+  const double past = std::clamp(position - whole, 0.0, 1.0);
+  const int radius = cubic ? 2 : 1;
+  const Reach r = Inside(whole - radius + 1, whole + radius + 1, line.n_in);
+  std::fill(w, w + r.count, 0);
+  for (int tap = 1 - radius; tap <= radius; tap++) {
+    const double place = std::clamp(whole + tap - static_cast<double>(r.first), 0.0, static_cast<double>(r.count - 1));
+    double& sum = w[static_cast<int64_t>(place)];
+    sum += cubic ? Cubic(tap - past, -0.75) : Weight(line.filter, tap - past);
+    *largest = std::max(*largest, sum);
+  }
+  return r;
+}
+
+Reach Weigh(const Line& line, int64_t o, double* w, double* largest) {
+  switch (line.convention) {
+    case Convention::kPillow:
+      return WeighPillow(line, o, w);
+    case Convention::kTorchvision:
+      return WeighTorchvision(line, o, w, largest);
+    default:
+      return WeighTensorFlow(line, o, w);
+  }
+}
+
 // The taps of some outputs of an axis. Returns false if there are too many to store.
 bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   constexpr double kMost = 1 << 27;
@@ -179,11 +222,11 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   taps->weight.assign(taps->n * taps->k, 0);
   taps->lo = std::numeric_limits<int32_t>::max();
   taps->hi = 0;
+  taps->largest = 0;
   std::vector<double> w(static_cast<size_t>(line.taps()) + 2);
   for (int64_t k = 0; k < taps->n; k++) {
     const int64_t at = outputs.begin + k, o = line.mirrored ? line.n_out - 1 - at : at;
-    const Reach r =
-        line.convention == Convention::kPillow ? WeighPillow(line, o, w.data()) : WeighTensorFlow(line, o, w.data());
+    const Reach r = Weigh(line, o, w.data(), &taps->largest);
     double sum = 0;
     for (int64_t j = 0; j < r.count; j++) sum += w[j];
     const int64_t count = std::min<int64_t>(r.count, taps->k);
@@ -193,7 +236,31 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
     taps->lo = std::min(taps->lo, taps->first[k]);
     taps->hi = std::max(taps->hi, taps->first[k] + taps->count[k]);
   }
+  if (line.convention == Convention::kTorchvision && taps->n < line.n_out)
+    for (int64_t o = 0; o < line.n_out; o++) Weigh(line, o, w.data(), &taps->largest);
   return true;
+}
+
+// How many bits after the point the weights for uint8 have: torchvision's fit 16 bits.
+int FixedBits(const ResizeJob& job, double largest) {
+  int bits = job.convention == Convention::kTorchvision ? 0 : kBits;
+  while (bits < kBits && 0.5 + largest * (1 << (bits + 1)) < 1 << 15) bits++;
+  return bits;
+}
+
+// Sets `fixed` and `wide`.
+void MakeFixed(int bits, WeightedTaps* taps) {
+  taps->fixed.resize(taps->weight.size());
+  taps->wide = false;
+  for (size_t k = 0; k < taps->weight.size();) {
+    int64_t total = 0;
+    for (int j = 0; j < taps->k; j++, k++) {
+      const double w = std::clamp(taps->weight[k], -511.0, 511.0);
+      taps->fixed[k] = static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << bits)) * (1 << (kBits - bits));
+      total += std::abs(taps->fixed[k]);
+    }
+    taps->wide = taps->wide || total * 255 >= (int64_t{1} << 31) - (1 << kBits);
+  }
 }
 
 // --- Passes ----------------------------------------------------------------------------------------------------
@@ -359,7 +426,7 @@ void RunFrom(const ResizeJob& job, const ResizePart& part, Scratch& s) {
 }
 
 Status RunTyped(const ResizeJob& job, const ResizePart& part, Scratch& s) {
-  if (job.convention == Convention::kPillow && job.in_type == DType::kU8) {
+  if (job.convention != Convention::kTensorFlow && job.in_type == DType::kU8 && job.out_type == DType::kU8) {
     Run<uint8_t, uint8_t, uint8_t>(job, part, s);
     return kOk;
   }
@@ -420,17 +487,7 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
       if (Status made = MakeTaps(job, a, part.made[a], &taps); made != kOk) return made;
       if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
       for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.held[a].begin);
-      taps.fixed.resize(taps.weight.size());
-      taps.wide = false;
-      for (size_t k = 0; k < taps.weight.size();) {
-        int64_t total = 0;
-        for (int j = 0; j < taps.k; j++, k++) {
-          const double w = std::clamp(taps.weight[k], -511.0, 511.0);
-          taps.fixed[k] = static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << kBits));
-          total += std::abs(taps.fixed[k]);
-        }
-        taps.wide = taps.wide || total * 255 >= (int64_t{1} << 31) - (1 << kBits);
-      }
+      MakeFixed(FixedBits(job, taps.largest), &taps);
     }
     return RunTyped(job, part, s);
   } catch (const std::bad_alloc&) {

@@ -236,7 +236,7 @@ struct Taps {
 
 // Whose numbers the result has, to the bit or nearly so: where taps lie, what becomes of those outside the image, and
 // what is rounded. All but kDali's are made by ffi/resample.
-enum class Convention : int32_t { kDali, kPillow, kTensorFlow };
+enum class Convention : int32_t { kDali, kPillow, kTensorFlow, kTorchvision };
 
 // Resizes one sample, an array [outer, in_extent..., inner].
 struct ResizeJob {

@@ -19,6 +19,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
 from ...types import is_float, is_number
+from .._families.cropping import Rounding, halves_away, placed
 from .._families.drawing import uniforms
 from .._families.random_windows import random_windows
 from .decode import DecodeImage, ImageHeaders
@@ -45,11 +46,11 @@ class CropHeaders(_RegionHeaders):
     """Windows of a given size. `args`: crop, or crop_h and crop_w, or neither; crop_pos_x, crop_pos_y.
 
     Attributes:
-      truncate: whether the start is rounded down instead of to the nearest pixel.
+      rounding: how the window's first row and column are rounded.
     """
 
     name: ClassVar[str] = "decoders.image_crop"
-    truncate: bool
+    rounding: Rounding
 
     @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,8 +63,7 @@ class CropHeaders(_RegionHeaders):
             size = np.zeros((ctx.N, 2))
         size = np.where(size >= 1, np.floor(size), extents)
         place = np.stack([a.crop_pos_y, a.crop_pos_x], axis=1)
-        start = _single(place) * (extents - size)
-        return np.trunc(start) if self.truncate else _round(start), size
+        return placed(place, extents - size, self.rounding), size
 
 
 class SliceHeaders(_RegionHeaders):
@@ -93,7 +93,7 @@ class SliceHeaders(_RegionHeaders):
             raise ArgumentError("axes must be one or two different ones of 0 (height) and 1 (width)")
         extent = np.take_along_axis(extents, axes, axis=1).astype(np.float64)
         start, end = self._named(a, extent) if self.normalized is None else self._positional(ctx, values, extent)
-        start, end = _round(start), _round(end)
+        start, end = halves_away(start), halves_away(end)
         starts, sizes = np.zeros((ctx.N, 2)), extents.astype(np.float64)
         np.put_along_axis(starts, axes, start, axis=1)
         np.put_along_axis(sizes, axes, end - start, axis=1)
@@ -166,11 +166,6 @@ def _dense(ctx: HostContext, value: Value, what: str) -> np.ndarray:
 def _single(x: np.ndarray) -> np.ndarray:
     """Rounds to float32, in which DALI holds fractions: the nearest pixel can depend on it."""
     return x.astype(np.float32).astype(np.float64)
-
-
-def _round(x: np.ndarray) -> np.ndarray:
-    """Rounds to the nearest integer, halves away from zero."""
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:

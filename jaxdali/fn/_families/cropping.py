@@ -17,14 +17,28 @@ from .layouts import SPATIAL
 from .window import Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
+Rounding = Literal["round", "truncate", "torchvision"]
 _INSIDE = '; out_of_bounds_policy="pad" fills what is outside, "trim_to_shape" cuts the window'
 _FAR = float(1 << 62)
 _SIZES = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))  # the arguments for a window's extents
 
 
+def halves_away(x: np.ndarray) -> np.ndarray:
+    """The nearest whole numbers, of halves those away from zero."""
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
 def rounded(x: np.ndarray) -> np.ndarray:
     """To whole numbers, halves away from zero; what no window reaches is as far away as int64 can say and still be added to."""
-    return np.clip(np.sign(x) * np.floor(np.abs(x) + 0.5), -_FAR, _FAR).astype(np.int64)
+    return np.clip(halves_away(x), -_FAR, _FAR).astype(np.int64)
+
+
+def placed(position: np.ndarray, free: np.ndarray, rounding: Rounding) -> np.ndarray:
+    """First elements of windows, whole numbers as ``f64``, at a `position` from 0 to 1 of axes of which they leave `free` elements."""
+    place = position.astype(np.float32).astype(np.float64) * free
+    if rounding == "torchvision":  # a window that is larger than the image gets more of what is outside at its end
+        return np.where(place < 0, np.trunc(place), np.rint(place))
+    return np.trunc(place) if rounding == "truncate" else halves_away(place)
 
 
 def converted(image: Spec, dtype: np.dtype | None) -> np.dtype:
@@ -127,7 +141,7 @@ class ByAxis:
 class CropWindow(Bounded):
     """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and `rounding`."""
 
-    rounding: Literal["round", "truncate"]
+    rounding: Rounding
 
     @property
     def cuts(self) -> bool:
@@ -191,10 +205,9 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
     return {axes[letter]: np.maximum(x.astype(np.int64), 0) for letter, x in sizes.items() if letter in axes}
 
 
-def crop_start(letter: str, free: np.ndarray, a: Values, rounding: str) -> np.ndarray:
+def crop_start(letter: str, free: np.ndarray, a: Values, rounding: Rounding) -> np.ndarray:
     """Where `crop_pos_x`, `crop_pos_y` or `crop_pos_z` puts the window on an axis, of which it leaves `free` elements, ``i64[N]``."""
-    place = a[f"crop_pos_{_POSITION[letter]}"].astype(np.float32).astype(np.float64) * free
-    return rounded(place) if rounding == "round" else place.astype(np.int64)
+    return placed(a[f"crop_pos_{_POSITION[letter]}"], free, rounding).clip(-_FAR, _FAR).astype(np.int64)
 
 
 _POSITION = {"W": "x", "H": "y", "D": "z", "F": "z"}

@@ -13,7 +13,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
-from .._families.cropping import CropWindow, Policy, converted
+from .._families.cropping import CropWindow, Policy, Rounding, converted
 
 
 class Crop(CropWindow):
@@ -47,7 +47,7 @@ def crop(
     dtype: DType | None = None,
     fill_values: OneOrMore[float] = 0.0,
     out_of_bounds_policy: Policy = "error",
-    rounding: Literal["round", "truncate"] = "round",
+    rounding: Rounding = "round",
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[DTypeImageTypeHints],
@@ -67,7 +67,8 @@ def crop(
         fraction is dropped, and values out of range wrap around, as in DALI.
       out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad": the missing part is
         filled with `fill_values`; "trim_to_shape": the window is cut to the image.
-      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0) or "truncate".
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not in DALI)
+        "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the image).
 
     Returns:
       The window, in the input's layout.

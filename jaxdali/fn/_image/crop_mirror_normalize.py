@@ -18,7 +18,7 @@ from ..._core.operator import NativeOperator, ProgramOperator
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
-from .._families.cropping import CropWindow, Policy
+from .._families.cropping import CropWindow, Policy, Rounding
 from .._families.window import DenseWindow
 
 
@@ -150,7 +150,7 @@ def crop_mirror_normalize(
     out_of_bounds_policy: Policy = "error",
     output_layout: str = "CHW",
     pad_output: bool = False,
-    rounding: Literal["round", "truncate"] = "round",
+    rounding: Rounding = "round",
     scale: float = 1.0,
     shift: float = 0.0,
     std: PerSample[OneOrMore[float]] = 1.0,
@@ -179,7 +179,8 @@ def crop_mirror_normalize(
       mirror: if nonzero, left and right are exchanged. May be per sample.
       output_layout: layout of the result, a permutation of the input's; "" keeps the input's layout.
       pad_output: whether to pad the channels with zeros to the next power of two.
-      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0) or "truncate".
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not in DALI)
+        "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the image).
       scale: the factor by which normalised values are multiplied.
       shift: the number added after that.
       std: the divisor, one number or one per channel. May be per sample.

@@ -8,6 +8,7 @@ from ... import types
 from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
+from .._families.cropping import Rounding
 from .resize import ResizeHints
 from .resize_crop_mirror import ResizeCropMirror
 
@@ -46,7 +47,7 @@ def fast_resize_crop_mirror(
     roi_end: PerSample[OneOrMore[float]] | None = None,
     roi_relative: bool = False,
     roi_start: PerSample[OneOrMore[float]] | None = None,
-    rounding: Literal["round", "truncate"] = "round",
+    rounding: Rounding = "round",
     size: PerSample[OneOrMore[float]] | None = None,
     subpixel_scale: bool = True,
     device: Literal["cpu", "gpu"] | None = None,

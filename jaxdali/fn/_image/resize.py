@@ -27,11 +27,19 @@ from .._families.layouts import channels_missing
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
 FLOATS = INPUT_TYPES[3:]  # which results of all of them may have
-CONVENTIONS = ("dali", "pillow", "tensorflow")  # their numbers are those of Convention in ffi/resize/resize.h
+CONVENTIONS = ("dali", "pillow", "tensorflow", "torchvision")  # their numbers are those of Convention in ffi/resize/resize.h
 _FILTERS = {  # that a convention has
     "dali": [f for f in types.DALIInterpType if f != types.INTERP_AREA],
     "pillow": [f for f in types.DALIInterpType if f != types.INTERP_GAUSSIAN],
     "tensorflow": list(types.DALIInterpType),
+    "torchvision": [types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_TRIANGULAR],
+}
+_ROUNDINGS = {  # of extents, by the library
+    "dali": ExtentRounding.ROUND,
+    "pillow": ExtentRounding.PYTHON,
+    "tensorflow": ExtentRounding.EVEN,  # in single precision, as in its programs
+    "torchvision": ExtentRounding.TORCHVISION,
+    "timm": ExtentRounding.TIMM,
 }
 MAX_EXTENT = 1 << 24  # float32 positions resolve no more
 
@@ -182,6 +190,7 @@ class Resize(Resampling):
     subpixel_scale: bool | None
     roi_relative: bool
     save_attrs: bool
+    size_convention: str | None = None
 
     def __post_init__(self):
         ways = [name for name in ("size", "resize_shorter", "resize_longer") if name in self.args]
@@ -234,10 +243,9 @@ class Resize(Resampling):
         """The request, and the results of `plan`."""
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
         subpixel = self.convention == "dali" if self.subpixel_scale is None else self.subpixel_scale
-        more: dict[str, Any] = {"roi_relative": self.roi_relative, "mode": mode, "max_size": limit, "subpixel_scale": subpixel}
-        if self.convention != "dali":
-            more["rounding"] = ExtentRounding.EVEN  # as Python, NumPy and TensorFlow round
-        return request, *plan(extents, request, roi=roi, **more)
+        rounding = _ROUNDINGS[self.size_convention or self.convention]
+        more: dict[str, Any] = {"mode": mode, "max_size": limit, "subpixel_scale": subpixel, "rounding": rounding}
+        return request, *plan(extents, request, roi=roi, roi_relative=self.roi_relative, **more)
 
     def _arguments(self, a: Values, count: int):
         """Request, mode, ROI and limit, each ``[N, count]``."""
@@ -330,7 +338,7 @@ def resize(
     /,
     *,
     antialias: bool = True,
-    convention: Literal["dali", "pillow", "tensorflow"] = "dali",
+    convention: Literal["dali", "pillow", "tensorflow", "torchvision"] = "dali",
     device: Literal["cpu", "gpu"] | None = None,
     dtype: DType | None = None,
     interp_type: PerSample[types.DALIInterpType] = types.INTERP_LINEAR,
@@ -349,6 +357,7 @@ def resize(
     roi_start: PerSample[OneOrMore[float]] | None = None,
     save_attrs: bool = False,
     size: PerSample[OneOrMore[float]] | None = None,
+    size_convention: Literal["dali", "pillow", "tensorflow", "torchvision", "timm"] | None = None,
     subpixel_scale: bool | None = None,
     **hints: Unpack[ImageResizeHints],
 ) -> DataNode:
@@ -368,8 +377,21 @@ def resize(
       antialias=True.
     * "tensorflow": the pixels of `tf.image.resize` and, with antialias=True, of `jax.image.resize`, within 0.01 of 255 levels as FLOAT.
       Taps outside the image are left out. `INTERP_AREA` is the method "area". TensorFlow's default is antialias=False.
+    * "torchvision": the pixels of `torchvision.transforms.v2.functional.resize` of tensors on CPUs, uint8 to the bit where its kernel has
+      AVX2 (others may differ by one level), floats within 0.02 of 255 levels. The filters are `INTERP_LINEAR`, `INTERP_CUBIC` and
+      `INTERP_NN`, which is its "nearest", not "nearest-exact". What torchvision makes of PIL images are the pixels of "pillow".
 
-    With "pillow" and "tensorflow" images are resized on the CPU also where there is a GPU, and fractional sizes are rounded half to even.
+    Except for "dali", images are resized on the CPU also where there is a GPU, and fractional sizes are rounded half to even.
+
+    `size_convention` (not in DALI) says how extents become whole numbers where all axes have one scale, with `resize_shorter`,
+    `resize_longer` and their modes. Examples are for a shorter side of `size`:
+
+    * "dali": ``scale * extent``, in single precision, halves up.
+    * "pillow": ``round(extent * scale)`` in double precision, as Python programs that call Pillow do, such as ADM's.
+    * "tensorflow": the same in single precision.
+    * "torchvision": ``int(size * longer / shorter)``, as `Resize` of torchvision does, also for PIL images; with `max_size`, which it
+      also scales to, twice.
+    * "timm": ``round(extent / (shorter / size))``, as `ResizeKeepRatio` of timm does.
 
     Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the depth; errors are
     `resize_z` on images without depth, and empty inputs where `size` gives all samples one shape; a region may lie outside the image, whose
@@ -380,7 +402,7 @@ def resize(
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
         FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
-      convention: whose pixels the result has: "dali", "pillow" or "tensorflow".
+      convention: whose pixels the result has: "dali", "pillow", "tensorflow" or "torchvision".
       dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half to even, and
         saturated. Differs from DALI: it rounds half away from zero in the last pixels of a row that fill no vector.
       interp_type: * filter, one of `types.DALIInterpType`. `INTERP_AREA` (not in DALI) is the mean of what an output pixel covers, with the
@@ -402,6 +424,7 @@ def resize(
       roi_start: * start of the source region; larger than `roi_end`: mirrored.
       save_attrs: return the input's spatial extents too, int32, 1-D.
       size: * extents, one number for all axes or one per axis in the layout's order; 0: unset.
+      size_convention: whose extents the result has, as above. Default: `convention`.
       subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the extent does
         not change the scale. Default: True with convention="dali", otherwise False, as in those libraries.
 

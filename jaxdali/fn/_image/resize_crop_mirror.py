@@ -13,7 +13,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
-from .._families.cropping import crop_sizes, crop_start
+from .._families.cropping import Rounding, crop_sizes, crop_start
 from .resize import Resize, ResizeHints, spatial_axes
 
 _CROP = ("crop", "crop_h", "crop_w", "crop_d")
@@ -24,7 +24,7 @@ class ResizeCropMirror(Resize):
 
     name = "resize_crop_mirror"
     sizeless = (*Resize.sizeless, "mirror", "crop_pos_x", "crop_pos_y", "crop_pos_z")
-    rounding: str
+    rounding: Rounding
     save_attrs: bool = False
 
     def static_sizes(self, layout: str, extents: Sequence[int | None]) -> Sequence[int | None]:
@@ -86,7 +86,7 @@ def resize_crop_mirror(
     roi_end: PerSample[OneOrMore[float]] | None = None,
     roi_relative: bool = False,
     roi_start: PerSample[OneOrMore[float]] | None = None,
-    rounding: Literal["round", "truncate"] = "round",
+    rounding: Rounding = "round",
     size: PerSample[OneOrMore[float]] | None = None,
     subpixel_scale: bool = True,
     device: Literal["cpu", "gpu"] | None = None,
@@ -104,7 +104,8 @@ def resize_crop_mirror(
       crop, crop_d, crop_h, crop_w: extents of the window, as in `crop`. Default: the whole image. May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: position of the window, from 0 to 1, as in `crop`. May be per sample.
       mirror: the sum of 1 (left and right are exchanged), 2 (top and bottom) and 4 (front and back). May be per sample.
-      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0) or "truncate".
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not in DALI)
+        "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the image).
       antialias, dtype, interp_type, mag_filter, max_size, min_filter, mode: as in `resize`.
       resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as in `resize`.
       roi_start, roi_end, roi_relative: as in `resize`.

@@ -16,6 +16,7 @@ from .._decode.region import (
     DecodeCrop,
     crop_arguments,
 )
+from .._families.cropping import Rounding
 from ._decoder import MAX_PIXELS, RegionHints, add_decoder, page_argument
 
 
@@ -31,7 +32,7 @@ def image_crop(
     crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_pos_y: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_pos_z: PerSample[float] = 0.5,
-    rounding: Literal["round", "truncate"] = "round",
+    rounding: Rounding = "round",
     output_type: types.DALIImageType = types.RGB,
     dtype: Annotated[DType, OneOf(*DTYPES)] = types.UINT8,
     adjust_orientation: bool = True,
@@ -56,7 +57,8 @@ def image_crop(
       crop: (height, width) of the window. Fractions are dropped; an extent below 1 means the image's. May be per sample.
       crop_h, crop_w: the same extents, one by one. May be per sample.
       crop_pos_x, crop_pos_y: position of the window, from 0 (left, top) to 1. May be per sample.
-      rounding: how the window's first row and column are rounded: "round" (halves up) or "truncate".
+      rounding: how the window's first row and column are rounded: "round" (halves up), "truncate" or (not in DALI) "torchvision", as its
+        `CenterCrop` does (halves to even).
       crop_d, crop_pos_z: are for volumes and have no effect on images.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
         device, name: as in `image`.
@@ -74,7 +76,7 @@ def image_crop(
     args, nodes, extents = crop_arguments(crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y, page_argument(page))
     return add_decoder(
         DecodeCrop,
-        functools.partial(CropHeaders, args=args, truncate=rounding == "truncate"),
+        functools.partial(CropHeaders, args=args, rounding=rounding),
         (input, *nodes),
         extents,
         output_type=output_type,
