@@ -1,20 +1,28 @@
-"""The guides that port other code bases, against what the calls of TensorFlow, JAX and Pillow in these gave (tests/data/ports.py)."""
+"""The guides that port other code bases, against recorded results of these.
+
+Calls of TensorFlow, JAX and Pillow gave those of tests/data/ports.py; torchvision, timm, ADM and clean-fid those of evaluation.py.
+"""
 
 import contextlib
 import functools
 import re
 import runpy
+import zlib
 from pathlib import Path
 
 import numpy as np
 import places
 import pytest
+import sample_photos
+from pipelines import run
 
 import jaxdali
+from jaxdali import fn, types
 
 RECORDED = np.load(places.DATA / "ports.npz")
 PHOTOS = [str(places.PHOTOS / f"{name}.jpg") for name in RECORDED["names"]]
 SIZE = 56
+EVALUATION = np.load(places.DATA / "evaluation.npz")
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +90,72 @@ def test_sizes_are_those_of_the_definition_for_one_image(seed, guide):
             beta = np.sqrt(fewest / (h * w))
             a, b = int(np.ceil(h * beta / 28)) * 28, int(np.ceil(w * beta / 28)) * 28
         assert got.tolist() == [a, b]
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return sample_photos.hundred_photos()
+
+
+CUBIC = {"interp_type": types.INTERP_CUBIC}
+TENSORS = {
+    "bilinear": {"resize_shorter": 256},
+    "bicubic": {"resize_shorter": 256, **CUBIC},
+    "bicubic max_size": {"resize_shorter": 256, "max_size": 333, **CUBIC},
+    "lanczos": {"size": (224, 224), "interp_type": types.INTERP_LANCZOS3},
+    "nearest": {"resize_shorter": 224, "interp_type": types.INTERP_NN},
+    "bilinear, not antialiased": {"resize_shorter": 224, "antialias": False},
+    "bicubic, not antialiased": {"resize_shorter": 224, "antialias": False, **CUBIC},
+}
+TRANSFORMS = {  # a function of a guide, and its arguments
+    "torchvision 256": ("torchvision_eval", {}),
+    "torchvision 232": ("torchvision_eval", {"size": 232}),
+    "torchvision 256 bicubic": ("torchvision_eval", CUBIC),
+    "torchvision 200 max_size": ("torchvision_eval", {"size": 200, "max_size": 300}),
+    "timm 0.875 bilinear": ("timm_eval", {"interp_type": types.INTERP_LINEAR}),
+    "timm 0.9 bicubic": ("timm_eval", {"crop_pct": 0.9}),
+    "timm 0.95 bicubic": ("timm_eval", {"crop_pct": 0.95}),
+    "timm 1.0 bicubic": ("timm_eval", {"crop_pct": 1.0}),
+    "timm squash": ("timm_eval", {"crop_pct": 0.95, "crop_mode": "squash"}),
+    "timm border": ("timm_eval", {"crop_pct": 0.95, "crop_mode": "border"}),
+    "timm wide": ("timm_eval", {"input_size": (192, 256), "crop_pct": 0.9}),
+    "adm 64": ("adm_crop", {"size": 64}),
+    "adm 256": ("adm_crop", {"size": 256}),
+    "clean-fid": ("clean_fid", {}),
+}
+
+
+def check_sums(name, results):
+    assert len(results) == 100
+    assert [zlib.crc32(np.ascontiguousarray(x)) for x in results] == EVALUATION[name].tolist()
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_evaluation_of_a_hundred_photos(name, guide, photos):
+    function, arguments = TRANSFORMS[name]
+    (results,) = run(lambda x: guide("evaluation")[function](x, **arguments), photos, layouts=["HWC"])
+    check_sums(name, [results.at(i) for i in range(100)])
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_of_torchvision(name, photos):
+    (results,) = run(lambda x: fn.resize(x, **TENSORS[name], convention="torchvision"), photos, layouts=["HWC"])
+    check_sums(f"tensor {name}", [results.at(i) for i in range(100)])
+
+
+def test_evaluation_of_bytes_by_pillow(photos):
+    squashed = {"size": (256, 240), "convention": "pillow"}
+    definition = lambda x: (
+        fn.resize(x, size=(299, 299), convention="pillow"),
+        fn.crop(fn.resize(x, **squashed), crop=(224, 224), rounding="torchvision"),
+    )
+    for name, results in zip(("clean-fid bytes", "torchvision squashed"), run(definition, photos, layouts=["HWC"]), strict=True):
+        check_sums(name, [results.at(i) for i in range(100)])
+
+
+def test_normalized_evaluation(guide):
+    """The decoded files, resized, cut and normalised at once."""
+    names = guide("evaluation")
+    files = sample_photos.sample_files()
+    assert [zlib.crc32(x) for x in names["images"]] == EVALUATION["torchvision 256"][: len(files)].tolist()
+    np.testing.assert_allclose(names["floats"], names["expected"].transpose(0, 3, 1, 2), rtol=0, atol=5e-7)

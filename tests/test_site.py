@@ -54,7 +54,7 @@ def test_a_page_says_what_is_known(pages, tmp_path):
     ):
         assert text in page, text
     resize = operator_pages.page("resize", fn.resize, tmp_path)
-    assert len(re.findall(r'^\* "(dali|pillow|tensorflow)": ', resize, re.MULTILINE)) == 3  # a list stays one
+    assert len(re.findall(r'^\* "(dali|pillow|tensorflow)": ', resize, re.MULTILINE)) == 6  # a list stays one
     reader = operator_pages.page("readers.file", fn.readers.file, tmp_path)
     assert "random_shuffle` gives another order" in reader
     assert not (tmp_path / "readers.file.png").exists()

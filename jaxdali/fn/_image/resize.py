@@ -32,7 +32,7 @@ _FILTERS = {  # that a convention has
     "dali": [f for f in types.DALIInterpType if f != types.INTERP_AREA],
     "pillow": [f for f in types.DALIInterpType if f != types.INTERP_GAUSSIAN],
     "tensorflow": list(types.DALIInterpType),
-    "torchvision": [types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_TRIANGULAR],
+    "torchvision": [types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR],
 }
 _ROUNDINGS = {  # of extents, by the library
     "dali": ExtentRounding.ROUND,
@@ -124,10 +124,12 @@ class Resampling(StageOperator):
 
     def _check_filters(self, numbers: Any):
         """Raises ArgumentError for filters that the convention does not have."""
-        possible = _FILTERS[self.convention]
+        possible, without = _FILTERS[self.convention], ""
+        if self.convention == "torchvision" and not self.antialias:
+            possible, without = [f for f in possible if f != types.INTERP_LANCZOS3], " with antialias=False"
         for number in np.setdiff1d(numbers, [int(f) for f in possible]).tolist():
             names = ", ".join(f.name for f in possible)
-            raise ArgumentError(f"convention={self.convention!r} has the filters {names}, not {types.DALIInterpType(number).name}")
+            raise ArgumentError(f"convention={self.convention!r}{without} has the filters {names}, not {types.DALIInterpType(number).name}")
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         """The first of the resampled axes, which are adjacent, and how many there are."""
@@ -378,8 +380,9 @@ def resize(
     * "tensorflow": the pixels of `tf.image.resize` and, with antialias=True, of `jax.image.resize`, within 0.01 of 255 levels as FLOAT.
       Taps outside the image are left out. `INTERP_AREA` is the method "area". TensorFlow's default is antialias=False.
     * "torchvision": the pixels of `torchvision.transforms.v2.functional.resize` of tensors on CPUs, uint8 to the bit where its kernel has
-      AVX2 (others may differ by one level), floats within 0.02 of 255 levels. The filters are `INTERP_LINEAR`, `INTERP_CUBIC` and
-      `INTERP_NN`, which is its "nearest", not "nearest-exact". What torchvision makes of PIL images are the pixels of "pillow".
+      AVX2 (others may differ by one level), floats within 0.02 of 255 levels. The filters are `INTERP_LINEAR`, `INTERP_CUBIC`,
+      `INTERP_LANCZOS3` (with antialias=True) and `INTERP_NN`, which is its "nearest", not "nearest-exact". Of PIL images torchvision
+      makes the pixels of "pillow".
 
     Except for "dali", images are resized on the CPU also where there is a GPU, and fractional sizes are rounded half to even.
 

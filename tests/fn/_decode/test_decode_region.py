@@ -100,6 +100,8 @@ f32 = np.float32
         ({"crop": (40, 51), "crop_pos_x": np.array(0.3, f32)}, (29, 24, 40, 51)),
         ({"crop": (40, 50), "crop_pos_y": 1.0}, (57, 41, 40, 50)),
         ({"crop": (40, 50), "rounding": "truncate"}, (28, 40, 40, 50)),
+        ({"crop": (40, 50), "rounding": "torchvision"}, (28, 40, 40, 50)),
+        ({"crop": (38, 48), "rounding": "torchvision"}, (30, 42, 38, 48)),
         ({"crop": (7, 31), "crop_pos_y": 0.35, "crop_pos_x": 0.35}, (31, 35, 7, 31)),  # 0.35 * 90 is less than 31.5
     ],
 )

@@ -42,6 +42,24 @@ def test_a_crop_of_all_rows(size):
     close(got, [x[:, :20] for x in IMAGES], 0)
 
 
+@pytest.mark.parametrize("operator", ["crop", "crop_mirror_normalize", "resize_crop_mirror"])
+def test_center_of_torchvision(operator):
+    """Padding, where it is not even, has one more row at the end; the corner is rounded half to even."""
+    images = [np.full((h, w, 1), 9, np.uint8) + np.arange(w, dtype=np.uint8)[:, None] for h in range(12, 16) for w in range(5, 18)]
+    more = {
+        "crop": {"out_of_bounds_policy": "pad"},
+        "resize_crop_mirror": {"mode": "stretch", "resize_x": 0, "interp_type": types.INTERP_NN},
+    }
+    more["crop_mirror_normalize"] = {**more["crop"], "output_layout": "HWC"}
+    (got,) = run(lambda x: getattr(fn, operator)(x, crop=(10, 11), rounding="torchvision", **more[operator]), images, layouts=["HWC"])
+    for x, y in zip(images, got, strict=True):
+        free = x.shape[1] - 11
+        padding = "edge" if operator == "resize_crop_mirror" else "constant"
+        x = np.pad(x, ((0, 0), (max(-free // 2, 0), max((1 - free) // 2, 0)), (0, 0)), padding)
+        top, left = round((x.shape[0] - 10) / 2), round(max(free, 0) / 2)
+        np.testing.assert_array_equal(y, x[top : top + 10, left : left + 11])
+
+
 def test_a_crop_of_all_rows_of_some_samples():
     """Or of all samples of a batch, which is not an error either."""
     for rows in ((0, 7, -3), (0, 0, 0)):

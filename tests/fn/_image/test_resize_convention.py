@@ -1,4 +1,4 @@
-"""`fn.resize` with the numbers of other libraries, against results that were recorded from them (tests/data/conventions.py)."""
+"""`fn.resize` with the numbers of other libraries, against results recorded from them (conventions.py, evaluation.py in tests/data)."""
 
 import json
 
@@ -12,6 +12,7 @@ from jaxdali import fn, types
 
 RECORDED = np.load(places.DATA / "conventions.npz")
 CASES = json.loads(str(RECORDED["cases"]))
+EVALUATION = np.load(places.DATA / "evaluation.npz")
 TOLERANCES = {"pillow": 0, "tensorflow": 0.01}  # levels of 0 to 255
 PHOTO = RECORDED["photo"]
 
@@ -89,12 +90,61 @@ def test_a_region_that_reaches_far_outside_has_the_clipped_pixels_of_floats():
     np.testing.assert_allclose(got, floats.clip(0, 255), rtol=0, atol=1)
 
 
+@pytest.mark.parametrize("name", [n for n in EVALUATION.files if n.startswith("float ")])
+def test_floats_of_torchvision(name):
+    _, mode, antialias, height, width = name.split()
+    filter = {"bilinear": "LINEAR", "bicubic": "CUBIC", "lanczos": "LANCZOS3", "nearest": "NN"}[mode]
+    how = {"size": (int(height), int(width)), "antialias": antialias == "True", "interp_type": getattr(types, f"INTERP_{filter}")}
+    (got,) = resize([EVALUATION["floats"]], convention="torchvision", **how)
+    np.testing.assert_allclose(got, EVALUATION[name], rtol=0, atol=2e-4)  # of 36 levels
+
+
+def test_a_window_of_bytes_of_torchvision_is_a_part_of_the_whole():
+    """The number of bits that weights have depends on the largest one, which is at the edges here."""
+    how = {"size": (90, 65), "interp_type": types.INTERP_CUBIC, "convention": "torchvision"}
+    whole, window = run(lambda x: (fn.resize(x, **how), fn.crop(fn.resize(x, **how), crop=(60, 45))), [PHOTO[:36]], layouts=["HWC"])
+    np.testing.assert_array_equal(window.at(0), np.asarray(whole.at(0))[15:75, 10:55])
+
+
+def _sizes(shapes, **kwargs):
+    images = [np.zeros((*shape, 1), np.uint8) for shape in shapes]
+    return [x.shape[:2] for x in resize(images, interp_type=types.INTERP_NN, convention="pillow", **kwargs)]
+
+
+def test_sizes_of_one_scale_are_those_of_the_formulas():
+    """In Python's double precision: `round` is half to even, and the order of the operations decides at halves."""
+    rng = np.random.default_rng(0)
+    shapes = [*rng.integers(1, 90, (150, 2)).tolist(), *(14 * rng.integers(1, 9, (50, 2))).tolist(), [49, 7], [7, 49], [350, 500]]
+    sizes = {"resize_shorter": [], "limited": [], "pillow": [], "timm": [], "longer": []}
+    for h, w in shapes:
+        shorter, longer = min(h, w), max(h, w)
+        scaled = [int(35 * n / shorter) for n in (h, w)]
+        sizes["resize_shorter"].append(tuple(scaled))
+        sizes["limited"].append(tuple(int(50 * n / max(scaled)) for n in scaled) if max(scaled) > 50 else tuple(scaled))
+        sizes["pillow"].append((round(h * (35 / shorter)), round(w * (35 / shorter))))
+        ratio = max(h / 45, w / 235)
+        sizes["timm"].append((round(h / ratio), round(w / ratio)))
+        sizes["longer"].append((int(35 * h / longer), int(35 * w / longer)))
+    sizes = {name: [tuple(max(n, 1) for n in size) for size in each] for name, each in sizes.items()}
+    assert _sizes(shapes, resize_shorter=35, size_convention="torchvision") == sizes["resize_shorter"]
+    assert _sizes(shapes, resize_shorter=35, max_size=50, size_convention="torchvision") == sizes["limited"]
+    assert _sizes(shapes, resize_longer=35, size_convention="torchvision") == sizes["longer"]
+    assert _sizes(shapes, resize_shorter=35) == sizes["pillow"]
+    assert _sizes(shapes, size=(45, 235), mode="not_larger", size_convention="timm") == sizes["timm"]
+    assert _sizes([[33, 30]], resize_shorter=15, size_convention="dali") == [(17, 15)]
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
         ({"interp_type": types.INTERP_AREA}, "convention='dali' has the filters .*not INTERP_AREA"),
         ({"min_filter": types.INTERP_GAUSSIAN, "convention": "pillow"}, "convention='pillow' has the filters .*not INTERP_GAUSSIAN"),
         ({"dtype": types.FLOAT, "convention": "pillow"}, "the output keeps the type"),
+        ({"interp_type": types.INTERP_AREA, "convention": "torchvision"}, "convention='torchvision' has the filters .*not INTERP_AREA"),
+        (
+            {"interp_type": types.INTERP_LANCZOS3, "convention": "torchvision", "antialias": False},
+            "'torchvision' with antialias=False has the filters .*not INTERP_LANCZOS3",
+        ),
         ({"convention": "opencv"}, "convention must be"),
     ],
 )
