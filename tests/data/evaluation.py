@@ -41,8 +41,8 @@ def adm(size):
             image = image.resize([n // 2 for n in image.size], Image.BOX)
         scale = size / min(image.size)
         image = image.resize([round(n * scale) for n in image.size], Image.BICUBIC)
-        left, top = ((n - size) // 2 for n in image.size)
-        return image.crop((left, top, left + size, top + size))
+        x, y = ((n - size) // 2 for n in image.size)
+        return image.crop((x, y, x + size, y + size))
 
     return transform
 

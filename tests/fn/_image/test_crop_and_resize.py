@@ -46,18 +46,20 @@ def test_a_crop_of_all_rows(size):
 def test_center_of_torchvision(operator):
     """Padding, where it is not even, has one more row at the end; the corner is rounded half to even."""
     images = [np.full((h, w, 1), 9, np.uint8) + np.arange(w, dtype=np.uint8)[:, None] for h in range(12, 16) for w in range(5, 18)]
-    more = {
+    arguments = {
         "crop": {"out_of_bounds_policy": "pad"},
         "resize_crop_mirror": {"mode": "stretch", "resize_x": 0, "interp_type": types.INTERP_NN},
     }
-    more["crop_mirror_normalize"] = {**more["crop"], "output_layout": "HWC"}
-    (got,) = run(lambda x: getattr(fn, operator)(x, crop=(10, 11), rounding="torchvision", **more[operator]), images, layouts=["HWC"])
-    for x, y in zip(images, got, strict=True):
+    arguments["crop_mirror_normalize"] = {**arguments["crop"], "output_layout": "HWC"}
+    (windows,) = run(
+        lambda x: getattr(fn, operator)(x, crop=(10, 11), rounding="torchvision", **arguments[operator]), images, layouts=["HWC"]
+    )
+    for x, y in zip(images, windows, strict=True):
         free = x.shape[1] - 11
         padding = "edge" if operator == "resize_crop_mirror" else "constant"
         x = np.pad(x, ((0, 0), (max(-free // 2, 0), max((1 - free) // 2, 0)), (0, 0)), padding)
-        top, left = round((x.shape[0] - 10) / 2), round(max(free, 0) / 2)
-        np.testing.assert_array_equal(y, x[top : top + 10, left : left + 11])
+        row, column = round((x.shape[0] - 10) / 2), round(max(free, 0) / 2)
+        np.testing.assert_array_equal(y, x[row : row + 10, column : column + 11])
 
 
 def test_a_crop_of_all_rows_of_some_samples():

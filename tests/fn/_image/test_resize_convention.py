@@ -94,15 +94,17 @@ def test_a_region_that_reaches_far_outside_has_the_clipped_pixels_of_floats():
 def test_floats_of_torchvision(name):
     _, mode, antialias, height, width = name.split()
     filter = {"bilinear": "LINEAR", "bicubic": "CUBIC", "lanczos": "LANCZOS3", "nearest": "NN"}[mode]
-    how = {"size": (int(height), int(width)), "antialias": antialias == "True", "interp_type": getattr(types, f"INTERP_{filter}")}
-    (got,) = resize([EVALUATION["floats"]], convention="torchvision", **how)
-    np.testing.assert_allclose(got, EVALUATION[name], rtol=0, atol=2e-4)  # of 36 levels
+    arguments = {"size": (int(height), int(width)), "antialias": antialias == "True", "interp_type": getattr(types, f"INTERP_{filter}")}
+    (result,) = resize([EVALUATION["floats"]], convention="torchvision", **arguments)
+    np.testing.assert_allclose(result, EVALUATION[name], rtol=0, atol=2e-4)  # of 36 levels
 
 
 def test_a_window_of_bytes_of_torchvision_is_a_part_of_the_whole():
     """The number of bits that weights have depends on the largest one, which is at the edges here."""
-    how = {"size": (90, 65), "interp_type": types.INTERP_CUBIC, "convention": "torchvision"}
-    whole, window = run(lambda x: (fn.resize(x, **how), fn.crop(fn.resize(x, **how), crop=(60, 45))), [PHOTO[:36]], layouts=["HWC"])
+    arguments = {"size": (90, 65), "interp_type": types.INTERP_CUBIC, "convention": "torchvision"}
+    whole, window = run(
+        lambda x: (fn.resize(x, **arguments), fn.crop(fn.resize(x, **arguments), crop=(60, 45))), [PHOTO[:36]], layouts=["HWC"]
+    )
     np.testing.assert_array_equal(window.at(0), np.asarray(whole.at(0))[15:75, 10:55])
 
 
