@@ -65,7 +65,9 @@ Status InParts(const ResizeJob& job, int axis, int64_t place) {
 
 void TryResample(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kBF16, DType::kF32};
-  const bool pillow = random(2) == 0;
+  constexpr Convention kConventions[] = {Convention::kPillow, Convention::kTensorFlow, Convention::kTorchvision};
+  const Convention convention = kConventions[random(3)];
+  const bool pillow = convention == Convention::kPillow;
   const DType type = pillow ? (random(2) ? DType::kU8 : DType::kF32) : kTypes[random(6)];
   const DType out_type = pillow || random(2) ? type : kTypes[3 + random(3)];
   const int axes = 1 + random(3), first = random(2), rank = first + axes + random(2), n = 1 + random(4);
@@ -93,8 +95,7 @@ void TryResample(Random& random) {
     split_of_100.push_back(random(101));
   }
   Memory memory(type, in, false, random(10) ? -1 : 0, random);
-  const ResizeBatch b{memory.batch, {},   roi.data(),    filters.data(),
-                      first,        axes, random(4) > 0, pillow ? Convention::kPillow : Convention::kTensorFlow};
+  const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), first, axes, random(4) > 0, convention};
   const auto in_parts = [&](const ResizeBatch& batch, const Samples& samples, void*) -> const char* {
     for (int i = 0; i < samples.n; i++) {
       ResizeJob job;

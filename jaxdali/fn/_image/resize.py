@@ -384,10 +384,10 @@ def resize(
       `INTERP_LANCZOS3` (with antialias=True) and `INTERP_NN`, which is its "nearest", not "nearest-exact". Of PIL images torchvision
       makes the pixels of "pillow".
 
-    Except for "dali", images are resized on the CPU also where there is a GPU, and fractional sizes are rounded half to even.
+    Except for "dali", images are resized on the CPU also where there is a GPU.
 
-    `size_convention` (not in DALI) says how extents become whole numbers where all axes have one scale, with `resize_shorter`,
-    `resize_longer` and their modes. Examples are for a shorter side of `size`:
+    `size_convention` (not in DALI) says how extents become whole numbers where all axes have one scale, as with `resize_shorter` and
+    `resize_longer`. These are the formulas for a shorter side of `size`; other fractional sizes are rounded half to even, except with "dali".
 
     * "dali": ``scale * extent``, in single precision, halves up.
     * "pillow": ``round(extent * scale)`` in double precision, as Python programs that call Pillow do, such as ADM's.
