@@ -387,13 +387,14 @@ def resize(
     Except for "dali", images are resized on the CPU also where there is a GPU.
 
     `size_convention` (not in DALI) says how extents become whole numbers where all axes have one scale, as with `resize_shorter` and
-    `resize_longer`. These are the formulas for a shorter side of `size`; other fractional sizes are rounded half to even, except with "dali".
+    `resize_longer`. These are the formulas for a shorter side of `size`; other fractional sizes are rounded half to even, with "dali"
+    halves up.
 
     * "dali": ``scale * extent``, in single precision, halves up.
     * "pillow": ``round(extent * scale)`` in double precision, as Python programs that call Pillow do, such as ADM's.
     * "tensorflow": the same in single precision.
-    * "torchvision": ``int(size * longer / shorter)``, as `Resize` of torchvision does, also for PIL images; with `max_size`, which it
-      also scales to, twice.
+    * "torchvision": ``int(size * longer / shorter)``, as `Resize` of torchvision does, also for PIL images; where `max_size` is smaller,
+      both sides are scaled and truncated once more.
     * "timm": ``round(extent / (shorter / size))``, as `ResizeKeepRatio` of timm does.
 
     Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the depth; errors are
