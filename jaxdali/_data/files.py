@@ -165,57 +165,6 @@ def root_of(file_list: Path, file_root: Path | None) -> Path:
     return path.rpartition("/")[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
 
 
-def in_directories(
-    root: Path, store: Store, keep_file: Callable[[bytes], bool], keep_dir: Callable[[bytes], bool] = lambda name: True, own: bool = False
-) -> tuple[list[list[bytes]], list[int] | None]:
-    """The files in each subdirectory of `root`, both in byte order. Deeper levels are not searched.
-
-    Args:
-      own: whether the files of `root` itself come first, as those of a directory ``.``.
-
-    Returns:
-      (names relative to `root`, for each directory; the sizes of all files, if listing returned them).
-    """
-    root = plain(root)
-    if is_url(root):
-        return _in_remote_directories(root, store, keep_file, keep_dir, own)
-    directory = os.fsencode(root)
-    try:
-        with os.scandir(directory) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and keep_dir(e.name))
-        found = []
-        for name in [b"."] * own + names:
-            with os.scandir(os.path.join(directory, name)) as entries:
-                # A broken link is listed, so that reading it fails with its name. Otherwise the sample would be missing silently.
-                kept = (e.name for e in entries if keep_file(e.name) and (e.is_file() or (e.is_symlink() and not e.is_dir())))
-                found.append(sorted(name + b"/" + n for n in kept))
-    except OSError as e:
-        raise RuntimeError(f"can't list file_root {_within(root, os.fsdecode(e.filename or root))}: {e.strerror}") from None
-    return found, None
-
-
-def _within(root: str, path: str) -> str:
-    """The root, and which directory in it is meant."""
-    return root if path.rstrip("/") == root.rstrip("/") else f"{root}: {path}"
-
-
-def _in_remote_directories(
-    root: str, store: Store, keep_file: Callable[[bytes], bool], keep_dir: Callable[[bytes], bool], own: bool
-) -> tuple[list[list[bytes]], list[int] | None]:
-    try:
-        (top,) = store.entries([root])
-        folders = [e.name for e in top if e.is_dir and keep_dir(os.fsencode(e.name))]
-        inside = store.entries([join(root, name) for name in folders])
-    except OSError as e:
-        raise RuntimeError(f"can't list file_root {_within(root, e.filename)}: {e.strerror}") from e.__cause__
-    found, sizes = [], []
-    for folder, entries in [(".", top)] * own + list(zip(folders, inside)):
-        kept = [e for e in entries if not e.is_dir and keep_file(os.fsencode(e.name))]
-        found.append([os.fsencode(e.name if folder == "." else f"{folder}/{e.name}") for e in kept])
-        sizes += [e.size for e in kept]
-    return found, sizes
-
-
 def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], bool]:
     """A predicate that tells whether a file name matches one of the glob patterns."""
     encoded = [os.fsencode(p if case_sensitive else p.lower()) for p in patterns]

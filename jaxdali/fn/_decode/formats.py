@@ -31,6 +31,20 @@ PILLOW_NAMES = {
 NAMES = {kind: kind.name for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)}
 NAMES |= {Format.WEBP: "WebP", Format.JPEG2000: "JPEG 2000", Format.JPEG_XL: "JPEG XL"}
 AS_INDICES = 2  # a value of the column `Info.PALETTE`, see image_header.h
+# The usual extensions of each format, in lower case.
+EXTENSIONS = {
+    Format.JPEG: (".jpg", ".jpeg", ".jpe", ".jfif", ".jfi", ".jif", ".mpo"),
+    Format.PNG: (".png", ".apng"),
+    Format.BMP: (".bmp", ".dib"),
+    Format.TIFF: (".tif", ".tiff"),
+    Format.WEBP: (".webp",),
+    Format.PNM: (".pnm", ".ppm", ".pgm", ".pbm"),
+    Format.JPEG2000: (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
+    Format.GIF: (".gif",),
+    Format.AVIF: (".avif", ".avifs"),
+    Format.HEIC: (".heic", ".heif", ".heics", ".heifs", ".hif"),
+    Format.JPEG_XL: (".jxl",),
+}
 _ABOUT_FILES = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
 _BY_LIBRARIES = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
 _OF_SEVERAL = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)  # formats with frames, besides TIFF's pages
@@ -151,6 +165,18 @@ def heic_image(data: bytes, page: int) -> Any:
     if page >= len(order):
         raise _no_page(page, len(order))
     return images[order[page]]
+
+
+@functools.cache
+def extensions_here() -> tuple[str, ...]:
+    """The extensions of the formats that can be decoded with the packages that are installed."""
+    from PIL import Image
+
+    Image.init()
+    lacking = {kind for kind, name in PILLOW_NAMES.items() if name not in Image.OPEN}
+    lacking |= {Format.HEIC} if library("pillow_heif") is None else set()
+    lacking |= {Format.JPEG_XL} if library("imagecodecs") is None else set()
+    return tuple(x for kind, extensions in EXTENSIONS.items() if kind not in lacking for x in extensions)
 
 
 @functools.cache

@@ -20,7 +20,8 @@ from ..._core.errors import ArgumentError
 from ..._core.system import available_cpus, show_name
 from ..._core.values import Spec
 from ..._cpu import Status
-from ..._data.files import Files, Path, as_list, in_directories, read_lines
+from ..._data.directories import in_directories
+from ..._data.files import Files, Path, as_list, matcher, read_lines
 from ..._data.listed import Records
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, is_url
@@ -28,6 +29,7 @@ from .files import OpenVideos, VideoIndex, make_index, package, read_frames, sta
 from .pixels import PixelForm, doubts_about
 from .planes import PixelsOfPlanes, black, nbytes
 
+_VIDEOS = matcher([f"*.{x}" for x in "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv".split()], case_sensitive=False)
 PadMode = Literal["none", "", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
 _MOST_KEPT = 1 << 14  # indices that a process keeps
 
@@ -44,20 +46,24 @@ class Listed:
 
 def listed(
     operator: str, store: Store, filenames: Sequence[Path], labels: Sequence[int] | None, file_root: Path | None, file_list: Path | None
-) -> tuple[Path, list[Listed]]:
-    """The directory, and the videos in it, that a reader's arguments name. RuntimeError if there are none."""
+) -> tuple[Path, list[Listed], list[str]]:
+    """The directory, and the videos in it, that a reader's arguments name; and `Records.doubts`. RuntimeError if there are none."""
+    doubts = list[str]()
     if file_root is not None:
-        classes, _ = in_directories(file_root, store, lambda name: True)
-        found = [Listed(os.fsdecode(name), k) for k, names in enumerate(classes) for name in names]
+        listing = in_directories(file_root, store, lambda name: True, is_sample=_VIDEOS)
+        found = [Listed(os.fsdecode(name), k) for k, names in enumerate(listing.names) for name in names]
         root, found = file_root, sorted(found, key=lambda x: os.fsencode(x.name))
+        doubts = listing.doubts(
+            dict.fromkeys(("folders", "system_files", "deeper"), "file_list=, or filenames= with labels=, names any files")
+        )
         if not found:
-            raise RuntimeError(f"there are no files in the sub-directories of file_root {file_root}")
+            raise RuntimeError("; ".join([f"there are no files in the sub-directories of file_root {file_root}", *doubts]))
     elif file_list is not None:
         root, found = "", _in_list(operator, file_list, store)
     else:
         numbers = [0] * len(filenames) if labels is None else list(labels) or list(range(len(filenames)))
         root, found = "", [Listed(os.fspath(store.named(f)), n) for f, n in zip(filenames, numbers, strict=True)]
-    return root, found
+    return root, found, doubts
 
 
 def _in_list(operator: str, path: Path, store: Store) -> list[Listed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Unpack
 
@@ -15,13 +16,20 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.redaction import redacted
 from ..._core.values import Spec
-from ..._data.files import Files, Path, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
+from ..._data.directories import Listing, counted, in_directories, is_apple_double
+from ..._data.files import Files, Path, as_list, check_which, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.storage import Store
+from .._decode.formats import EXTENSIONS, extensions_here
 
 FILE_FILTERS = tuple(
     f"*.{e}" for e in ("jpg", "jpeg", "png", "bmp", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "jp2", "webp", "flac", "ogg", "wav")
 )
+IMAGES = "images"  # among the filters: the images that can be decoded here
+_DECODABLE = frozenset(x for extensions in EXTENSIONS.values() for x in extensions)  # with all optional packages
+_SOUND = frozenset((".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav"))
+_OTHER_IMAGES = frozenset(".arw .cr2 .cr3 .dng .exr .hdr .ico .jph .nef .orf .pam .pcx .pfm .psd .qoi .raf .rw2 .svg .tga".split())
+_SAMPLES = _DECODABLE | _SOUND | _OTHER_IMAGES
 
 
 class LabelledFiles(Records):
@@ -161,20 +169,80 @@ class ReadFile(Reader):
         return self._found(self.file_root, Store(self.storage))
 
     def _found(self, root: Path, store: Store) -> LabelledFiles:
-        filters = self.dir_filters
-        keep_dir = (lambda name: True) if filters is None else matcher(as_list(filters), self.case_sensitive_filter)
-        classes, sizes = in_directories(root, store, matcher(as_list(self.file_filters), self.case_sensitive_filter), keep_dir)
+        filters = None if self.dir_filters is None else as_list(self.dir_filters)
+        keep_dir = (lambda name: True) if filters is None else matcher(filters, self.case_sensitive_filter)
+        listing = in_directories(root, store, self._keep_file(), keep_dir, is_sample=self._is_sample())
+        classes, sizes = listing.names, listing.sizes
         if not classes:
             raise RuntimeError(
                 f"file_root {root} has no sub-directories"
-                + ("" if filters is None else f" that match dir_filters {list(as_list(filters))}")
+                + ("" if filters is None else f" that match dir_filters {list(filters)}")
                 + ": put the files of each class into a separate directory, or pass files without classes as files=[...]"
             )
-        names = [name for found in classes for name in found]
+        names = [name for folder in classes for name in folder]
         if not names:
-            raise RuntimeError(f"no files in the sub-directories of file_root {root} match file_filters {list(as_list(self.file_filters))}")
-        labels = np.repeat(np.arange(len(classes)), [len(found) for found in classes])
-        return LabelledFiles(Files(root, names, store, sizes), labels, "labels")
+            text = f"no files in the sub-directories of file_root {root} match file_filters {list(as_list(self.file_filters))}"
+            raise RuntimeError(text + self._others(listing))
+        labels = np.repeat(np.arange(len(classes)), [len(folder) for folder in classes])
+        records = LabelledFiles(Files(root, names, store, sizes), labels, "labels")
+        records.doubts = self._doubts(listing)
+        return records
+
+    def _keep_file(self) -> Callable[[bytes], bool]:
+        """Whether the name of a file matches `file_filters`."""
+        filters = as_list(self.file_filters)
+        if IMAGES not in filters:
+            return matcher(filters, self.case_sensitive_filter)
+        images = matcher([f"*{extension}" for extension in extensions_here()], False)
+        patterns = matcher([x for x in filters if x != IMAGES] or ["\0"], self.case_sensitive_filter)
+        return lambda name: (images(name) and not is_apple_double(name)) or patterns(name)
+
+    def _is_sample(self) -> Callable[[bytes], bool] | None:
+        """Tells whether the user may miss a file of this name; None: if it matches, because the user has chosen the kinds."""
+        if as_list(self.file_filters) == (IMAGES,):
+            return lambda name: _suffix(name) in _DECODABLE | _OTHER_IMAGES
+        return (lambda name: _suffix(name) in _SAMPLES) if self.file_filters == FILE_FILTERS else None
+
+    def _doubts(self, listing: Listing) -> list[str]:
+        """See `Records.doubts`."""
+        if self.dir_filters is not None:  # a folder that the user names is no surprise
+            literal = [x for x in as_list(self.dir_filters) if not x.startswith(("*", "?", "["))]
+            by_name = matcher(literal or ["\0"], self.case_sensitive_filter)
+            listing.folders = [(k, name) for k, name in listing.folders if not by_name(os.fsencode(name))]
+        begins = "".join(sorted({name[0] for _, name in listing.folders}))
+        without = f'dir_filters="[!{begins}]*" leaves out all that begin like this'
+        remedies = {
+            "left_out": self._remedy(listing.left_out),
+            "folders": without if self.dir_filters is None else "other dir_filters leave them out",
+            "system_files": f'file_filters="{IMAGES}", or patterns such as "[!.]*.jpg", leave them out',
+            "deeper": "files= or file_list= names any files",
+        }
+        return listing.doubts(remedies)
+
+    def _others(self, listing: Listing) -> str:
+        """The end of an error: files that are there and do not match."""
+        if listing.left_out:
+            return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"
+        return f"; there are {listing.deeper} in deeper folders, such as {listing.example}, which are not entered" * bool(listing.deeper)
+
+    def _remedy(self, left_out: Counter[str]) -> str:
+        """How files with these extensions are listed."""
+        extensions = sorted({x.lower() for x in left_out})
+        texts = []
+        if self.file_filters == FILE_FILTERS and any(f"*{x}" in FILE_FILTERS for x in extensions):
+            texts.append("case_sensitive_filter=False lists them")
+            extensions = [x for x in extensions if f"*{x}" not in FILE_FILTERS]
+        if any(x in extensions_here() for x in extensions):
+            texts.append(f'file_filters="{IMAGES}" lists all images that can be decoded here')
+        if lacking := [x for x in extensions if x in _DECODABLE and x not in extensions_here()]:
+            texts.append(f'{", ".join(lacking)} can be decoded after pip install "jaxdali[formats]"')
+        if undecodable := [x for x in extensions if x not in _DECODABLE]:
+            texts.append(f"file_filters={[f'*{x}' for x in undecodable]} lists {'these' if texts else 'them'}")
+        return "; ".join(texts)
+
+
+def _suffix(name: bytes) -> str:
+    return os.path.splitext(os.fsdecode(name))[1].lower()
 
 
 def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
@@ -220,8 +288,11 @@ def file(
       files: paths, or (not in DALI) tuples of paths that belong together, such as an image and its mask: ``[("a.jpg", "a.png"), ...]``.
         Each file of a tuple is an output, and order, shards and errors apply to whole tuples.
       labels: one integer per entry of `files`. Default: 0, 1, 2, ...
-      file_filters: glob patterns; a file's name in a sub-directory must match one of them.
-      dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered.
+      file_filters: glob patterns; a file's name in a sub-directory must match one of them. "images" (not in DALI) matches all images that
+        can be decoded with the installed packages, also ``.heic``, ``.avif``, ``.gif`` and ``.jxl``, but no sound, and no ``._*`` files of
+        macOS. A warning counts the images that the default leaves out, and those in deeper folders.
+      dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered. A warning names hidden folders that
+        are; ``"[!.]*"`` leaves them out.
       case_sensitive_filter: whether the filters are case-sensitive.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename": the path (of tuples, the first one); "filenames": all paths of a tuple; "index": the number in

@@ -20,7 +20,8 @@ from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Status
-from ..._data.files import Files, Path, Paths, as_list, check_which, in_directories, matcher, names_in_list, read_lines, root_of
+from ..._data.directories import in_directories
+from ..._data.files import Files, Path, Paths, as_list, check_which, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.npy import header_size, parse_header
 from ..._data.ranges import why
@@ -220,10 +221,17 @@ class ReadNumpy(Reader):
             root = root_of(self.file_list, self.file_root)
             return _Arrays(Files(root, names_in_list(self.file_list, names, root, store), store), self)
         assert self.file_root is not None
-        found, sizes = in_directories(self.file_root, store, matcher([self.file_filter], True), own=True)
-        if not any(found):
-            raise RuntimeError(f"no files in file_root {self.file_root} or its sub-directories match file_filter {self.file_filter!r}")
-        return _Arrays(Files(self.file_root, [name for names in found for name in names], store, sizes), self)
+        keep, any_case = matcher([self.file_filter], True), matcher([self.file_filter], False)
+        listing = in_directories(self.file_root, store, keep, own=True, is_sample=any_case if self.file_filter == "*.npy" else None)
+        remedy = "files= or file_list= names any files"
+        remedies = dict.fromkeys(("folders", "system_files", "deeper"), remedy)
+        doubts = listing.doubts(remedies | {"left_out": 'file_filter="*.[nN][pP][yY]" lists them'}, labels=False)
+        if not any(listing.names):
+            text = f"no files in file_root {self.file_root} or its sub-directories match file_filter {self.file_filter!r}"
+            raise RuntimeError("; ".join([text, *doubts]))
+        arrays = _Arrays(Files(self.file_root, [name for names in listing.names for name in names], store, listing.sizes), self)
+        arrays.doubts = doubts
+        return arrays
 
 
 class NumpyArguments(StoredArguments, total=False):

@@ -15,11 +15,12 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.redaction import redacted
 from ..._core.values import Spec
-from ..._data.files import Files, Path, in_directories
+from ..._data.directories import in_directories
+from ..._data.files import Files, Path, matcher
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
 from .._decode.decode import DecodeImage, ImageHeaders, num_channels
-from .._decode.formats import DecodeError
+from .._decode.formats import EXTENSIONS, DecodeError
 from ..decoders._decoder import MAX_PIXELS
 from ._file import FileArguments
 
@@ -35,7 +36,10 @@ class _Clips(Records):
         if op.files:
             streams = [[os.fsencode(os.fspath(store.named(f))) for f in stream] for stream in op.files]
         else:
-            streams, sizes = in_directories(root, store, lambda name: True)
+            images = matcher([f"*{x}" for extensions in EXTENSIONS.values() for x in extensions], False)
+            listing = in_directories(root, store, lambda name: True, is_sample=images)
+            streams, sizes = listing.names, listing.sizes
+            self.doubts = listing.doubts(dict.fromkeys(("folders", "system_files", "deeper"), "files= names the frames"), labels=False)
         self.stored = self._files = Files(root, [name for stream in streams for name in stream], store, sizes)
         span = (op.sequence_length - 1) * op.stride + 1
         first, begin = [], 0

@@ -68,8 +68,10 @@ class ClipReader(Reader):
     def open(self) -> Clips:
         store = Store(self.storage)
         labels = None if self.labels is None else as_list(self.labels)
-        root, entries = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
-        return Clips(self.name, root, entries, store, self.form, self._clips, self.apply_rotation)
+        root, entries, doubts = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
+        clips = Clips(self.name, root, entries, store, self.form, self._clips, self.apply_rotation)
+        clips.doubts = [*doubts, *clips.doubts]
+        return clips
 
 
 class ReadVideo(ClipReader):

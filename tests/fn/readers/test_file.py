@@ -8,10 +8,11 @@ import pytest
 from PIL import Image
 
 from jaxdali import OperatorError, SampleError, fn, pipeline_def, types
+from jaxdali.fn.readers import _file
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator
 
-NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.gif", "a/c.tiff", "a/deep/d.jpg", "beside.jpg"]
+NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.bin", "a/c.tiff", "beside.jpg"]
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_directories_in_byte_order_are_classes(root):
 
 
 def test_filters(root):
-    assert read(file_root=root, batch_size=2, file_filters=["*.txt", "*.gif"])[0] == ["10/notes.txt", "a/x.gif"]
+    assert read(file_root=root, batch_size=2, file_filters=["*.txt", "*.bin"])[0] == ["10/notes.txt", "a/x.bin"]
     assert read(file_root=root, batch_size=2, file_filters="[ab].*")[0] == ["10/B.JPG", "10/a.png"]
     assert read(file_root=root, batch_size=1, file_filters=["*.jpg"])[0] == ["10/B.JPG"]
     assert read(file_root=root, batch_size=1, file_filters=["*.jpg"], case_sensitive_filter=True)[0] == ["2/b.jpg"]
@@ -59,19 +60,82 @@ def test_filters(root):
     assert read(file_root=root, batch_size=2, dir_filters=["2", "A"], case_sensitive_filter=True)[0] == ["2/b.jpg"] * 2
 
 
+FOLDERS = [
+    ".ipynb_checkpoints/a-checkpoint.jpg",
+    *("cats/._1.jpg", "cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "cats/notes.txt", "cats/Thumbs.db", "cats/._2.gif"),
+    *("cats/2024/5.jpg", "cats/2024/may/6.gif", "cats/2024/notes.txt", "cats/.cache/7.jpg"),
+    *("dogs/8.png", "dogs/9.cr2", "dogs/10.mp3"),
+]
+
+
+@pytest.fixture(params=["local", "remote"])
+def folders(request, tmp_path):
+    """A root with what people do not expect in one."""
+    place = str(tmp_path) if request.param == "local" else f"memory://{tmp_path}"
+    fs = pytest.importorskip("fsspec").filesystem("file" if request.param == "local" else "memory")
+    for name in FOLDERS:
+        fs.makedirs(os.path.dirname(f"{tmp_path}/{name}"), exist_ok=True)
+        fs.pipe_file(f"{tmp_path}/{name}", name.encode())
+    yield place
+    fs.rm(str(tmp_path), recursive=True)
+
+
+def test_a_warning_about_what_folders_hold_besides(folders):
+    with pytest.warns(UserWarning) as record:
+        names, labels, _ = read(file_root=folders)
+    # The labels are DALI's.
+    assert list(zip(names, labels, strict=True)) == [
+        *((".ipynb_checkpoints/a-checkpoint.jpg", 0), ("cats/._1.jpg", 1), ("cats/1.jpg", 1), ("dogs/8.png", 2))
+    ]
+    (text,) = (str(w.message) for w in record)
+    assert text.startswith("readers.file: ")
+    assert "2 .gif, 1 .HEIC, 1 .cr2, 1 .mp3 in the sub-directories are not listed" in text
+    assert 'file_filters="images" lists all' in text
+    assert "file_filters=['*.cr2', '*.mp3'] lists these" in text
+    assert '.ipynb_checkpoints as class 0 (dir_filters="[!.]*"' in text
+    assert "hold no samples are listed: 1 ._* (" in text
+    assert "2 files in deeper folders, such as cats/2024, are not listed (files=" in text
+
+
+def test_all_images_of_folders(folders, monkeypatch):
+    options = {"file_root": folders, "file_filters": "images", "dir_filters": "[!.]*"}
+    with pytest.warns(UserWarning, match=r": 1 \.cr2 in the sub-directories are not listed.*; 2 files in deeper folders[^;]*$"):
+        names, labels, _ = read(**options, batch_size=5)
+    assert names == ["cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "dogs/8.png"]
+    assert labels == [0, 0, 0, 0, 1]
+    assert set(_file.extensions_here()) > {f.removeprefix("*") for f in _file.FILE_FILTERS[:-3]}
+    monkeypatch.setattr(_file, "extensions_here", lambda: (".jpg",))
+    with pytest.warns(UserWarning, match=r"2 \.gif.*\.gif, \.heic, \.png can be decoded after pip install"):
+        assert read(**options, batch_size=1)[0] == ["cats/1.jpg"]
+
+
+def test_kinds_that_the_user_chose_are_not_warned_of(folders):
+    with pytest.warns(UserWarning, match=r"files that hold no samples.*1 \._\*.*; 1 file in deeper folders") as record:
+        read(file_root=folders, file_filters=["*.gif"], dir_filters="cats", batch_size=3)
+    assert "in the sub-directories" not in str(record[0].message)
+
+
+def test_kinds_that_are_there_instead_of_any_listed(tmp_path):
+    for name in ("a/1.gif", "a/2.gif", "b/3.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(OperatorError, match=r'match file_filters.*; there are 2 \.gif: file_filters="images" lists'):
+        read(file_root=tmp_path)
+
+
 def test_files_and_labels(root):
-    paths = [root / "a/x.gif", str(root / "2/b.jpg")]
-    assert read(files=paths, batch_size=2) == ([str(p) for p in paths], [0, 1], ["a/x.gif", "2/b.jpg"])
-    assert read(files=["a/x.gif", "2/b.jpg"], file_root=root, labels=[-7, 5], batch_size=2)[:2] == (["a/x.gif", "2/b.jpg"], [-7, 5])
+    paths = [root / "a/x.bin", str(root / "2/b.jpg")]
+    assert read(files=paths, batch_size=2) == ([str(p) for p in paths], [0, 1], ["a/x.bin", "2/b.jpg"])
+    assert read(files=["a/x.bin", "2/b.jpg"], file_root=root, labels=[-7, 5], batch_size=2)[:2] == (["a/x.bin", "2/b.jpg"], [-7, 5])
     assert read(files=paths[1], labels=3, batch_size=1)[1] == [3]
 
 
 def test_file_list(root):
-    (root / "list.txt").write_text(f"2/b.jpg 5\n\n  \nbeside.jpg\t 17 \r\n{root}/a/x.gif 0")
+    (root / "list.txt").write_text(f"2/b.jpg 5\n\n  \nbeside.jpg\t 17 \r\n{root}/a/x.bin 0")
     names, labels, contents = read(file_list=root / "list.txt", batch_size=3)
-    assert names == ["2/b.jpg", "beside.jpg", f"{root}/a/x.gif"]
+    assert names == ["2/b.jpg", "beside.jpg", f"{root}/a/x.bin"]
     assert labels == [5, 17, 0]
-    assert contents == ["2/b.jpg", "beside.jpg", "a/x.gif"]
+    assert contents == ["2/b.jpg", "beside.jpg", "a/x.bin"]
     (root / "spaces in name.jpg").write_bytes(b"s")
     (root / "other.txt").write_text("spaces in name.jpg 2")
     assert read(file_list=root / "other.txt", file_root=root, batch_size=1) == (["spaces in name.jpg"], [2], ["s"])

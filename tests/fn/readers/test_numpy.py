@@ -26,7 +26,7 @@ def read(batch_size=1, batches=1, **kwargs):
 
 @pytest.fixture
 def root(tmp_path):
-    for k, name in enumerate(["b.npy", "a.npy", "+x/1.npy", "!y/2.npy", "!y/deep/3.npy"]):
+    for k, name in enumerate(["b.npy", "a.npy", "+x/1.npy", "!y/2.npy", "!y/.deep/3.npy"]):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, np.full((k + 1, 2), k, np.int32))
@@ -42,8 +42,27 @@ def test_files(root):
     assert [x[0, 0] for x in arrays] == [1, 0, 3, 2, 1]
     assert read(batch_size=2, file_root=root, file_filter="[ab].*")[1] == ["./a.npy", "./b.npy"]
     assert read(batch_size=2, files=["b.npy", root / "a.npy"], file_root=root)[1] == ["b.npy", str(root / "a.npy")]
-    (root / "list.txt").write_text("b.npy\n\n!y/deep/3.npy\r\n")
-    assert read(batch_size=2, file_list=root / "list.txt")[1] == ["b.npy", "!y/deep/3.npy"]
+    (root / "list.txt").write_text("b.npy\n\n!y/.deep/3.npy\r\n")
+    assert read(batch_size=2, file_list=root / "list.txt")[1] == ["b.npy", "!y/.deep/3.npy"]
+
+
+def test_a_warning_about_what_folders_hold_besides(root):
+    for name in ("+x/._1.npy", "+x/deep/3.npy", "!y/4.NPY", ".git/5.npy", ".empty/6.txt"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes((root / "a.npy").read_bytes())
+    with pytest.warns(UserWarning) as record:
+        assert read(batch_size=6, file_root=root)[1] == ["./a.npy", "./b.npy", "!y/2.npy", "+x/._1.npy", "+x/1.npy", ".git/5.npy"]
+    (text,) = (str(w.message) for w in record)
+    for part in (
+        "1 .NPY in the",
+        'file_filter="*.[nN][pP][yY]"',
+        "others: .git (files=",
+        "listed: 1 ._* (",
+        "1 file in deeper folders, such as +x/deep",
+    ):
+        assert part in text
+    with pytest.warns(UserWarning, match="deeper folders"):
+        assert "!y/4.NPY" in read(batch_size=7, file_root=root, file_filter="*.[nN][pP][yY]")[1]
 
 
 @pytest.mark.parametrize(

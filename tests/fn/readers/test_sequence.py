@@ -49,6 +49,17 @@ def test_frames(videos, arguments, expected):
     assert found[0].shape == (arguments["sequence_length"], 8, 10, 3)
 
 
+def test_a_warning_about_what_folders_hold_besides(videos):
+    for name in (".thumbnails/000.png", "c/.DS_Store", "b/more/005.png"):
+        (videos / name).parent.mkdir(exist_ok=True)
+        (videos / name).write_bytes((videos / "c" / "000.bmp").read_bytes())
+    text = (
+        r"others: \.thumbnails \(files=.*; files that hold no samples are listed: 1 \.DS_Store .*; 1 file in deeper folders, such as b/more"
+    )
+    with pytest.warns(UserWarning, match=text):
+        assert sequences(videos, 0, sequence_length=1)[0] == 1 + 7 + 5 + 3
+
+
 @pytest.mark.parametrize("kind", ["RGB", "BGR", "GRAY"])
 def test_colours(videos, kind):
     _, found = sequences(videos, 3, sequence_length=2, step=9, image_type=getattr(types, kind))

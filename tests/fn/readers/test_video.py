@@ -108,6 +108,15 @@ def test_directories_are_labels(tmp_path, frames, files):
         np.testing.assert_array_equal(clip, frames[k][:7])
 
 
+def test_a_warning_about_what_folders_hold_besides(tmp_path, files):
+    for name in (".cache/x.txt", "a/x.mp4", "a/part/y.MP4", "a/part/y.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
+    (tmp_path / ".cache" / "x.txt").unlink()
+    with pytest.warns(UserWarning, match=r"\.cache as class 0 \(file_list=.*; 1 file in deeper folders, such as a/part"):
+        assert [int(label[0]) for _, (label,) in read(1, file_root=str(tmp_path), sequence_length=2)] == [1]
+
+
 def test_types(files, frames):
     y = read(1, filenames=files[0], sequence_length=3, dtype=types.FLOAT, normalized=True)[0][0][0]
     np.testing.assert_allclose(y, frames[0][:3] / np.float32(255), rtol=1e-6)
