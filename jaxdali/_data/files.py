@@ -103,7 +103,7 @@ class Files:
 
     @staticmethod
     def of(paths: Paths, storage: Storage | None, argument: str = "path") -> Files:
-        """The files that paths and patterns (``*``, ``?``, ``[``) name, in this order, with their sizes.
+        """The files that paths and patterns name, in this order, with their sizes; see `Store.expand`.
 
         Args:
           argument: name of the argument that named them.
@@ -112,9 +112,9 @@ class Files:
           RuntimeError: there is no such file.
         """
         store = Store(storage)
-        found = store.expand(paths)
         try:
-            return Files("", [os.fsencode(p) for p in found], store, store.sizes(found))
+            names = store.expand(paths)
+            return Files("", [os.fsencode(name) for name in names], store, store.sizes(names))
         except OSError as e:
             raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__  # remote files have a cause
 

@@ -37,6 +37,7 @@ from .._core.errors import ArgumentError
 from .._core.redaction import HIDDEN, keep_secret, redacted, redacted_beside
 from .._core.system import Thread
 from .disk_cache import DiskCache
+from .patterns import expand
 
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
@@ -238,24 +239,27 @@ class Store:
         return self._ask(directories, ls)
 
     def expand(self, paths: Paths) -> list[str]:
-        """Expands one path or several: ``*``, ``?`` and ``[`` match files, in byte order.
+        """Expands one path or several: ``*``, ``?`` and ``[`` match files, in byte order, and ``{a,b}`` and ``{000..127}`` stand for names.
+        A path that exists is literal.
 
         Raises:
           RuntimeError: nothing matches.
+          OSError: a server can't be asked.
         """
-        found = []
-        for path in map(self.named, (paths,) if isinstance(paths, (str, os.PathLike)) else paths):
-            if not re.search(r"[*?\[]", path):
-                found.append(path)
-                continue
-            if is_url(path):
-                (matches,) = self._ask([path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)])
-            else:
-                matches = [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
-            if not matches:
-                raise RuntimeError(f"no file matches {redacted(path)}")
-            found += sorted(matches, key=os.fsencode)
-        return found
+
+        def exists(path: str) -> bool:
+            if not is_url(path):
+                return os.path.lexists(path)
+            # Servers are not asked for names with "*", which files seldom have.
+            return not set("?[{").isdisjoint(path) and self._ask([path], lambda fs, name, **kw: fs.exists(name, **kw))[0]
+
+        def matches(path: str) -> Sequence[str]:
+            if not is_url(path):
+                return [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
+            return self._ask([path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)])[0]
+
+        every = (paths,) if isinstance(paths, (str, os.PathLike)) else paths
+        return [name for path in map(self.named, every) for name in expand(path, exists, matches)]
 
     # --- what is in it ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
 from ..._data.containers import ExtentRecords, Extents, RecordField, check_indices, read_indices
-from ..._data.files import Files, Paths, as_list
+from ..._data.files import Files, Paths
 from ..._data.listed import ContainerArguments, Reader
 
 
@@ -24,7 +24,7 @@ class _ImageRecords(ExtentRecords):
     def __init__(self, op: ReadMXNet):
         files = Files.of(op.path, op.storage)
         assert files.sizes is not None
-        indices = as_list(op.index_path)
+        indices = files.store.expand(op.index_path)
         table, bounds = read_indices(indices, files.store)
         if len(indices) == 1 < len(files):  # as for one file that was split: offsets continue from part to part
             begins = np.cumsum([0, *files.sizes])
@@ -81,8 +81,9 @@ def mxnet(
     """Reads images and labels from MXNet's RecordIO files.
 
     Args:
-      path: paths of the ``.rec`` files, which are read one after another.
-      index_path: paths of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset. Or one for
+      path: paths of the ``.rec`` files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
+        stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_path: paths or patterns of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset. Or one for
         all, whose offsets continue from file to file, as in DALI.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename"; "offset", in bytes, and "record", the number, in the file; "index": the number in the list;

@@ -317,8 +317,8 @@ def parquet(
     it reads, regardless of their size. Small row groups suit random orders.
 
     Args:
-      path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``)
-        stand for the matching files, in byte order.
+      path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``,
+        ``{a,b}``, ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
       columns: the columns to read. They hold numbers, strings, bytes, images (structs of ``bytes`` and ``path``), or lists of these. For
         images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a

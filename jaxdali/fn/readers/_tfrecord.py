@@ -15,7 +15,7 @@ from ..._core.values import Spec
 from ..._cpu import RecordFormat
 from ..._data.containers import ExtentRecords, Extents, RecordField, check_indices, indexed
 from ..._data.examples import features_of
-from ..._data.files import Files, Paths, as_list
+from ..._data.files import Files, Paths
 from ..._data.index import tfrecord_extents
 from ..._data.listed import ContainerArguments, Reader, by_name
 from ...tfrecord import Feature, FeatureType
@@ -45,7 +45,7 @@ class _Examples(ExtentRecords):
         self.names = tuple(name for name, _ in op.features)
         self.fields = tuple(_field(k, name, feature) for k, (name, feature) in enumerate(op.features))
         files = Files.of(op.path, op.storage)
-        indices = [None] * len(files) if op.index_path is None else as_list(op.index_path)
+        indices = [None] * len(files) if op.index_path is None else files.store.expand(op.index_path)
         check_indices(files, indices)
         super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
         self._others = [n for n in op.metadata_names if n not in self.facts()]
@@ -104,8 +104,9 @@ def tfrecord(
     the record.
 
     Args:
-      path: paths of the TFRecord files, which are read one after another.
-      index_path: paths of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A missing index
+      path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
+        stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A missing index
         is made in memory when the pipeline is built, with a warning.
       features: the features to read, by their names in the examples: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
       metadata: what to give of each record besides the features, as Python objects for `python_function` and for the lists of a batch
