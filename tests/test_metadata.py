@@ -332,6 +332,18 @@ def test_names_that_a_reader_lacks(tmp_path):
         pipeline(["index", "index"]).build()
 
 
+def test_members_with_a_byte_order_mark(tmp_path):
+    archive = archived(
+        tmp_path, [(f"0.{e}", f"\ufeff{text}".encode()) for e, text in (("cls", "3"), ("txt", "zwölf"), ("json", '{"a": 1}'))]
+    )
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline():
+        return tuple(fn.readers.webdataset(**archive, ext=["cls"], metadata=["cls", "txt", "json"]))
+
+    assert [x[0] for x in pipeline().run()[1:]] == [3, "zwölf", {"a": 1}]
+
+
 def test_a_function_makes_arrays_of_texts(tmp_path):
     captions = ["one", "", "three words here", "zwölf"]
     members = [(f"{i}.{e}", x) for i, text in enumerate(captions) for e, x in (("cls", b"%d" % i), ("txt", text.encode()))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 from collections.abc import Sequence
@@ -114,7 +115,7 @@ class ArchiveSamples:
             if not at:
                 size = len(lines) if is_url(plain(path)) else os.path.getsize(plain(path))
                 head, _, lines = lines.partition(b"\n")
-                version, _, number = head.partition(b" ")
+                version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
                 width, at = _WIDTHS.get(version, 0), len(head) + 1
                 count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
                 if not width or count < 0:

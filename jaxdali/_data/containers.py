@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import errno
@@ -308,6 +309,7 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
         bounds[k] = n // 2
         lines = 0
         for chunk in chunks(path, store):
+            chunk = chunk.removeprefix(codecs.BOM_UTF8)
             found, bad = _cpu.parse_integers(chunk, table[n:])
             if bad >= 0:
                 number = lines + chunk[:bad].count(b"\n") + 1
@@ -343,7 +345,18 @@ def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Cal
 
 
 def chunks(path: Path, store: Store) -> Iterator[bytes]:
-    """A text file in parts that consist of whole lines."""
+    """A text file in parts that consist of whole lines. The first may begin with the byte-order mark of UTF-8.
+
+    Raises:
+      RuntimeError: the file can't be read, or is in UTF-16.
+    """
+    for number, chunk in enumerate(_chunks(path, store)):
+        if not number and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise RuntimeError(f"the index {os.fspath(path)} is in UTF-16: save it as UTF-8")
+        yield chunk
+
+
+def _chunks(path: Path, store: Store) -> Iterator[bytes]:
     try:
         if is_url(plain(path)):
             yield store.read(plain(path))

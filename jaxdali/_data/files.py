@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
 import hashlib
 import os
@@ -20,6 +21,14 @@ from .named_in_data import check_names, normal
 from .storage import ByteRange, Storage, Store, is_url, join, plain
 from .storage import Path as Path
 from .storage import Paths as Paths
+
+_MARKS = (  # UTF-32's begins with UTF-16's
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 class Files:
@@ -134,12 +143,30 @@ def check_which(file_root: Any, file_list: Any, files: Any):
         raise ArgumentError("files is empty")
 
 
+def utf8(content: bytes) -> bytes:
+    """A text without a byte-order mark, which programs on Windows write. With that of UTF-16 or UTF-32 it is converted.
+
+    Raises:
+      UnicodeDecodeError: it is damaged.
+    """
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            content = content[len(mark) :]
+            return content if encoding == "utf-8" else content.decode(encoding).encode()
+    return content
+
+
 def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
     """The nonempty lines of a file list with their numbers, without trailing white space."""
     try:
-        lines = [(number, line.rstrip()) for number, line in enumerate(store.read(store.named(path)).split(b"\n"), 1)]
+        content = utf8(store.read(store.named(path)))
     except OSError as e:
         raise RuntimeError(f"can't read file_list {path}: {e.strerror}") from e.__cause__
+    except UnicodeDecodeError as e:
+        raise RuntimeError(f"file_list {path} begins like a text in {e.encoding}, and is none: {e.reason}") from None
+    if b"\0" in content:
+        raise RuntimeError(f"file_list {path} has zero bytes: save it as UTF-8")
+    lines = [(number, line.rstrip()) for number, line in enumerate(content.split(b"\n"), 1)]
     lines = [(number, line) for number, line in lines if line]
     if not lines:
         raise RuntimeError(f"file_list {path} names no files")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._data.files import utf8
 from ..._data.storage import Path, Store, join
 
 
@@ -106,7 +107,7 @@ def read_annotations(
       RuntimeError: the file can't be read, or has another form.
     """
     try:
-        pictures, objects, categories, get = _document(store.read(store.named(path)), segmentations)
+        pictures, objects, categories, get = _document(utf8(store.read(store.named(path))), segmentations)
         ids, names, sizes = _images(pictures, get)
         boxes = _boxes(list(map(get("bbox"), objects)))
         image_ids = np.array(list(map(get("image_id"), objects)), np.int64)

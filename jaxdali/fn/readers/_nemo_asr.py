@@ -18,7 +18,7 @@ from ..._core.declaration import DType, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
-from ..._data.files import Files, Paths, as_list
+from ..._data.files import Files, Paths, as_list, utf8
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Storage, Store
@@ -45,7 +45,7 @@ def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mappin
     """
     entries, at = [], 0
     try:
-        text = content.decode().rstrip()
+        text = utf8(content).decode().rstrip()
         decoder = json.JSONDecoder()
         while at < len(text):
             x, at = decoder.raw_decode(text, re.compile(r"\s*").match(text, at).end())  # pyright: ignore[reportOptionalMemberAccess]

@@ -19,7 +19,7 @@ from ..._core.values import Spec
 from ..._cpu import Missing, RecordFormat
 from ..._data.archives import HEADER, ArchiveSamples, Members
 from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, made_in_memory
-from ..._data.files import Files, Paths, as_list
+from ..._data.files import Files, Paths, as_list, utf8
 from ..._data.listed import ContainerArguments, Reader
 from ..._data.storage import Store
 
@@ -29,8 +29,8 @@ _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "er
 _NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")  # of metadata; others are extensions
 _CONVERTED: dict[str, Callable[[bytes], Any]] = {  # members as Python objects, by their extension; those of others are bytes
     **dict.fromkeys(("json", "jsn"), json.loads),
-    **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.decode()),
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
+    **dict.fromkeys(("txt", "text", "transcript"), lambda data: utf8(data).decode()),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda data: int(utf8(data))),
 }
 
 

@@ -98,7 +98,9 @@ def test_both_parsers_read_the_same(folder, tmp_path, monkeypatch):
 
     def read() -> list[list[Any]]:
         (tmp_path / "x.json").write_text(json.dumps(document | {"licenses": [{"id": None}]}))
+        return batch()
 
+    def batch() -> list[list[Any]]:
         @pipeline_def(batch_size=4, num_threads=1)
         def pipeline():
             masks = {"polygon_masks": True, "image_ids": True, "include_iscrowd": False}
@@ -109,6 +111,9 @@ def test_both_parsers_read_the_same(folder, tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setattr("jaxdali.fn.readers._annotations.json", None)
         fast = read()
+        with_mark = "\ufeff" + (tmp_path / "x.json").read_text()
+        (tmp_path / "x.json").write_text(with_mark)
+        assert batch() == fast
     document["annotations"][0]["image_id"] += 0.0  # which msgspec refuses
     assert read() == fast
     monkeypatch.setitem(sys.modules, "msgspec", None)

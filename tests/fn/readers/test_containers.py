@@ -117,6 +117,15 @@ def test_the_index_of_another_file(records):
         labels(read(records, ["x.idx", "y.idx"]))
 
 
+def test_an_index_of_windows(records):
+    text = (records / "x.idx").read_text()
+    (records / "y.idx").write_text("\ufeff" + text)
+    assert labels(read(records, "y.idx"), 5)[0] == [[0], [1], [2], [3], [4]]
+    (records / "y.idx").write_text(text, encoding="utf-16")
+    with pytest.raises(RuntimeError, match=r"y\.idx is in UTF-16: save it as UTF-8"):
+        labels(read(records, "y.idx"))
+
+
 def test_a_missing_index_is_made_and_said(records):
     with pytest.warns(UserWarning, match=rf"readers.tfrecord: there is no index of {records}/x: .*python -m jaxdali.index") as said:
         assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]

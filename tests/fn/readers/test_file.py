@@ -141,6 +141,21 @@ def test_file_list(root):
     assert read(file_list=root / "other.txt", file_root=root, batch_size=1) == (["spaces in name.jpg"], [2], ["s"])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_file_list_of_windows(root, encoding):
+    """Such a list begins with a byte-order mark."""
+    (root / "ü 0.jpg").write_bytes(b"u")
+    (root / "list.txt").write_bytes("\ufeffü 0.jpg 5\r\n2/b.jpg\t7\r\n".encode(encoding))
+    assert read(file_list=root / "list.txt", batch_size=2) == (["ü 0.jpg", "2/b.jpg"], [5, 7], ["u", "2/b.jpg"])
+    if encoding != "utf-8":
+        (root / "list.txt").write_bytes("2/b.jpg 7\n".encode(encoding))
+        with pytest.raises(RuntimeError, match=r"list\.txt has zero bytes: save it as UTF-8"):
+            read(file_list=root / "list.txt")
+        (root / "list.txt").write_bytes("\ufeff2/b.jpg 7\n".encode(encoding)[:-1])
+        with pytest.raises(RuntimeError, match=rf"list\.txt begins like a text in {encoding}, and is none: truncated data"):
+            read(file_list=root / "list.txt")
+
+
 def many(tmp_path, n=20):
     for i in range(n):
         (tmp_path / f"{i:03d}").write_bytes(bytes([65 + i]))

@@ -76,6 +76,13 @@ def test_resampling(manifest, rate, quality):
     np.testing.assert_allclose(found, np.clip(np.array(expected) * 32767, -32768, 32767), rtol=0, atol=0.51)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+def test_manifest_of_windows(manifest, encoding):
+    expected = read(manifest)
+    manifest.write_bytes(("\ufeff" + manifest.read_text()).encode(encoding))
+    np.testing.assert_array_equal(read(manifest), expected)
+
+
 def test_what_can_not_be_read(manifest, monkeypatch):
     whole = json.loads(manifest.read_text())
     for text, why in (("[", "entry 0 does not have the form of a NeMo manifest"), ("{}", "KeyError"), (json.dumps(whole) + "x", "entry 1"),

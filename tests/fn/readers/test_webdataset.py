@@ -173,6 +173,7 @@ def test_names_are_found_again_in_the_index(tmp_path):
         paths, indices = ([tmp_path / f"{name}.{end}" for name in "ab"] for end in ("tar", "idx"))
         return fn.readers.webdataset(paths=paths, index_paths=indices, ext=["jpg", "cls"], missing_component_behavior="skip")
 
+    (tmp_path / "a.idx").write_text("\ufeff" + (tmp_path / "a.idx").read_text())  # as on Windows
     pipe = pipeline()
     images, _ = pipe.run()
     expected = [f"d{i % 7}/{i}.jpg" for i in range(0, 300, 3)]
