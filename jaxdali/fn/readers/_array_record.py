@@ -211,8 +211,8 @@ def array_record(
     Records of files written with ``group_size:1,uncompressed`` are read directly; for other files, whole groups are decoded.
 
     Args:
-      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
-        stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for files,
+        the matches of wildcards in byte order. A path that exists is literal.
       group_by_length: the batch size of a shard. Each group of this many consecutive records gets similar numbers of bytes, so that padding
         wastes little, as in `readers.source`. Files that were not written with ``group_size:1`` are then read completely when the pipeline
         is built. 0: records come in the shuffled order.

@@ -81,10 +81,10 @@ def mxnet(
     """Reads images and labels from MXNet's RecordIO files.
 
     Args:
-      path: paths of the ``.rec`` files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
-        stand for files, the matches of wildcards in byte order. A path that exists is literal.
-      index_path: paths or patterns of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset. Or one for
-        all, whose offsets continue from file to file, as in DALI.
+      path: paths of the ``.rec`` files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand
+        for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_path: paths or patterns of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset.
+        Or one for all, whose offsets continue from file to file, as in DALI.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename"; "offset", in bytes, and "record", the number, in the file; "index": the number in the list;
         "source_info".

@@ -104,10 +104,10 @@ def tfrecord(
     the record.
 
     Args:
-      path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
-        stand for files, the matches of wildcards in byte order. A path that exists is literal.
-      index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A missing index
-        is made in memory when the pipeline is built, with a warning.
+      path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand
+        for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A
+        missing index is made in memory when the pipeline is built, with a warning.
       features: the features to read, by their names in the examples: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
       metadata: what to give of each record besides the features, as Python objects for `python_function` and for the lists of a batch
         (see the other readers; not in DALI). "index", "source_info", "filename", "offset", "record" (the number of the record in its file),

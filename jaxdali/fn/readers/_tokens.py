@@ -262,8 +262,8 @@ def tokens(
     one length.
 
     Args:
-      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
-        stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for files,
+        the matches of wildcards in byte order. A path that exists is literal.
       length: number of tokens in a sequence. A longer record is cut into pieces of this length and a remainder, each a separate segment.
       dtype: the little-endian type of the tokens in the records: UINT8, UINT16, INT32, UINT32 or INT64. The result is INT32.
       packing: "first_fit": a record goes to the first of 64 open sequences that has room for it. "sequential": records stay in

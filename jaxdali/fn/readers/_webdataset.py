@@ -206,10 +206,10 @@ def webdataset(
     A sample consists of consecutive members whose paths are equal up to the first dot of the file's name; the rest is the extension.
 
     Args:
-      paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
-        stand for files, the matches of wildcards in byte order. A path that exists is literal.
-      index_paths: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them. Without them,
-        indices are made in memory when the pipeline is built, with a warning.
+      paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for
+        files, the matches of wildcards in byte order. A path that exists is literal.
+      index_paths: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them. Without
+        them, indices are made in memory when the pipeline is built, with a warning.
       ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members, the first is read.
       missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty; "skip": the sample is
         left out; "error": an error is raised when the pipeline is built.

@@ -151,8 +151,8 @@ def zip(
     """Reads the members of ZIP archives, each with a label. Not in DALI.
 
     Args:
-      path: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``)
-        stand for files, the matches of wildcards in byte order. A path that exists is literal. Members come in the order of their archive's table.
+      path: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for
+        files, the matches of wildcards in byte order. A path that exists is literal. Members come in the order of their archive's table.
       file_filter: case-sensitive glob patterns; a member's name, without its directory, must match one of them.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). "filename": the path of the archive; "member": the path in it; "index": the number in the list;
