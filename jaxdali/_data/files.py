@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -16,7 +17,9 @@ from .. import _cpu
 from .._core.context import HostContext
 from .._core.errors import ArgumentError
 from .._core.ragged import Packed, plan_offsets
+from .._core.redaction import redacted
 from .._cpu import Status
+from .compression import HEAD, SUFFIXES, refusal
 from .named_in_data import check_names, normal
 from .storage import ByteRange, Storage, Store, is_url, join, plain
 from .storage import Path as Path
@@ -118,14 +121,21 @@ class Files:
           argument: name of the argument that named them.
 
         Raises:
-          RuntimeError: there is no such file.
+          RuntimeError: there is no such file, or it is compressed as a whole.
         """
         store = Store(storage)
         try:
             names = store.expand(paths)
-            return Files("", [os.fsencode(name) for name in names], store, store.sizes(names))
+            files = Files("", [os.fsencode(name) for name in names], store, store.sizes(names))
         except OSError as e:
             raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__  # remote files have a cause
+        for name, size in zip(names, files.sizes or (), strict=True):
+            if is_url(name) and not name.lower().endswith(SUFFIXES):  # each of the others takes a request
+                continue
+            with contextlib.suppress(OSError):  # an error of the file's records
+                if why := refusal(store.read(name, 0, min(size, HEAD))):
+                    raise RuntimeError(f"{redacted(name)}: {why}")
+        return files
 
 
 def as_list(x: Any) -> tuple[Any, ...]:

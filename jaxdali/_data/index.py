@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import _cpu
+from .compression import HEAD, refusal
 from .files import Path
 
 Progress = Callable[[int], object]  # called with the number of bytes that were read
@@ -42,8 +43,10 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
 def write_index(path: Path, index: Path, progress: Progress = lambda n: None) -> int:
     """Writes the index of a TFRecord file or a tar archive like DALI's tfrecord2idx and wds2idx (v1.2). Returns the number of records."""
     with open(path, "rb") as f:
-        is_tar = f.read(512)[257:262] == b"ustar"
-    if is_tar:
+        head = f.read(HEAD)
+    if why := refusal(head):
+        raise RuntimeError(f"{os.fspath(path)}: {why}")
+    if head[257:262] == b"ustar":
         lines, count, wrong = _cpu.tar_index(os.fsencode(path), progress)
         if wrong:
             raise RuntimeError(f"{os.fspath(path)}{wrong}")

@@ -1,8 +1,14 @@
 """Readers of containers: the same as real DALI's, record by record, shard by shard, epoch by epoch."""
 
+import bz2
+import functools
+import gzip
 import json
+import lzma
 import os
+import re
 import sys
+import zlib
 
 import containers as c
 import numpy as np
@@ -115,6 +121,48 @@ def test_the_index_of_another_file(records):
         labels(read(records, "text.idx"))
     with pytest.raises(RuntimeError, match="an index for each file"):
         labels(read(records, ["x.idx", "y.idx"]))
+
+
+@pytest.mark.parametrize("name", ["x", "x.gz"])
+@pytest.mark.parametrize(
+    ("compress", "why"),
+    [
+        (gzip.compress, "GZIP.*gunzip"),
+        (zlib.compress, "ZLIB.*write it without compression"),
+        (bz2.compress, "bzip2.*bunzip2"),
+        (lzma.compress, "XZ.*unxz"),
+    ],
+)
+def test_compressed_files_are_refused_by_name(tmp_path, capsys, name, compress, why):
+    c.write_tfrecord(tmp_path / "plain", [c.example({"label": [i]}) for i in range(5)], tmp_path / "x.idx")
+    content = compress((tmp_path / "plain").read_bytes())
+    (tmp_path / name).write_bytes(content)
+    for read_of in (
+        lambda path: fn.readers.tfrecord(path=path, index_path=tmp_path / "x.idx", features=LABEL)["label"],
+        lambda path: fn.readers.tfrecord(path=path, features=LABEL)["label"],
+        lambda path: fn.readers.webdataset(paths=path, ext="cls"),
+        lambda path: fn.readers.mxnet(path=path, index_path=tmp_path / "x.idx")[1],
+    ):
+        with pytest.raises(RuntimeError, match=rf"{tmp_path}/{name}: it is compressed by {why}"):
+            labels(functools.partial(read_of, tmp_path / name))
+    assert index.main([str(tmp_path / name)]) == 1
+    assert re.match(rf"{tmp_path}/{name}: it is compressed by {why}", capsys.readouterr().err)
+    if name.endswith(".gz"):  # servers are only asked where the name says so
+        pytest.importorskip("fsspec").filesystem("memory").pipe_file("/far/x.gz", content)
+        with pytest.raises(RuntimeError, match=rf"memory://far/x\.gz: it is compressed by {why}"):
+            labels(lambda: fn.readers.webdataset(paths="memory://far/x.gz", ext="cls"))
+
+
+def test_records_whose_size_begins_like_a_compressed_file(tmp_path):
+    sizes = [0x088B1F, 0x9C78, 0x0178]  # GZIP, ZLIB
+    for k, size in enumerate(sizes):
+        fill = size
+        while len(record := c.example({"label": [k], "fill": [bytes(fill)]})) > size:
+            fill -= len(record) - size
+        assert len(record) == size
+        c.write_tfrecord(tmp_path / f"{k}", [record], tmp_path / f"{k}.idx")
+    paths, indices = ([tmp_path / f"{k}{end}" for k in range(3)] for end in ("", ".idx"))
+    assert labels(lambda: fn.readers.tfrecord(path=paths, index_path=indices, features=LABEL)["label"], 3)[0] == [[0], [1], [2]]
 
 
 def test_an_index_of_windows(records):

@@ -1,0 +1,32 @@
+"""Containers that are compressed as a whole. Records can't be read at their places in them, so they are refused by name."""
+
+from __future__ import annotations
+
+import zlib
+
+HEAD = 4096  # bytes of a file that `refusal` needs
+_COMPRESSED = {  # by the first bytes: the name, and the program that decompresses
+    b"\x1f\x8b\x08": ("GZIP", "gunzip"),
+    b"\x1f\x9d": ("compress", "uncompress"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("XZ", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
+    b"\x04\x22\x4d\x18": ("LZ4", "unlz4"),
+    **{bytes([0x78, level]): ("ZLIB", "") for level in (0x01, 0x5E, 0x9C, 0xDA)},
+}
+_WINDOW = {"GZIP": 31, "ZLIB": 15}  # of zlib, which checks these: the magic numbers may also be the size of a TFRecord's record
+SUFFIXES = (".gz", ".tgz", ".z", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".zlib")  # of names
+
+
+def refusal(head: bytes) -> str:
+    """Why a file can't be read as a container, from its first bytes; "" if it is not compressed."""
+    name, program = next((x for magic, x in _COMPRESSED.items() if head.startswith(magic)), ("", ""))
+    if name == "bzip2" and head[4:10] != b"1AY&SY":
+        return ""
+    if name in _WINDOW:
+        try:
+            zlib.decompressobj(_WINDOW[name]).decompress(head, 1 << 16)
+        except zlib.error:
+            return ""
+    remedy = f"decompress it first, with {program}" if program else "write it without compression"
+    return f"it is compressed by {name}, and records are read at their places in a file: {remedy}" if name else ""
