@@ -262,6 +262,14 @@ void DefineFiles(nb::module_& m) {
           },
           nb::arg("output"), nb::rv_policy::reference_internal, "Offset and size of an output's members, i64[n, 2].")
       .def(
+          "other_case",
+          [](const TarSamples& self, int output) {
+            if (output < 0 || output >= self.outputs()) throw nb::value_error("TarSamples: no such output");
+            return self.other_case(output);
+          },
+          nb::arg("output"),
+          "Number of samples that lack an output's member, and would have it if extensions matched in any case.")
+      .def(
           "blocks", [](const TarSamples& self) { return Extents(self.blocks()); }, nb::rv_policy::reference_internal,
           "(first sample, offset of its line in the index) for parts of the list, i64[blocks, 2].");
   m.def(

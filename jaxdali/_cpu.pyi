@@ -446,6 +446,11 @@ class TarSamples:
     def column(self, output: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', writable=False)]:
         """Offset and size of an output's members, i64[n, 2]."""
 
+    def other_case(self, output: int) -> int:
+        """
+        Number of samples that lack an output's member, and would have it if extensions matched in any case.
+        """
+
     def blocks(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', writable=False)]:
         """
         (first sample, offset of its line in the index) for parts of the list, i64[blocks, 2].

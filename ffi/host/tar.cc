@@ -304,6 +304,7 @@ TarSamples::TarSamples(std::vector<std::vector<std::string>> extensions, bool fo
       keep_names_(keep_names),
       missing_(missing),
       columns_(extensions.size()),
+      other_case_(extensions.size()),
       sample_(extensions.size()),
       found_(extensions.size()),
       found_names_(extensions.size()) {}
@@ -317,7 +318,14 @@ void TarSamples::BeginFile(int64_t samples) {
 void TarSamples::BeginSample() {
   std::fill(sample_.begin(), sample_.end(), Extent{0, 0});
   std::fill(found_.begin(), found_.end(), false);
+  found_in_other_case_.clear();
   first_name_.clear();
+}
+
+static bool EqualInAnyCase(std::string_view a, std::string_view b) {
+  const auto equal = [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); };
+  if (a.size() != b.size() || (!a.empty() && ((a[0] ^ b[0]) & ~0x20) != 0)) return false;  // quickly, for nearly all
+  return std::equal(a.begin(), a.end(), b.begin(), equal);
 }
 
 void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, std::string_view name) {
@@ -330,14 +338,26 @@ void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, s
   }
   for (const auto& [wanted, output] : wanted_) {
     const auto k = static_cast<size_t>(output);
-    if (found_[k] || wanted != extension) continue;
+    if (found_[k]) continue;
+    if (wanted != extension) {
+      if (EqualInAnyCase(wanted, extension)) found_in_other_case_.push_back(k);
+      continue;
+    }
     found_[k] = true;
     sample_[k] = {offset - kTarBlock, size + kTarBlock};
     if (names) found_names_[k] = name;
   }
 }
 
+void TarSamples::CountOtherCase() {
+  std::sort(found_in_other_case_.begin(), found_in_other_case_.end());
+  const auto end = std::unique(found_in_other_case_.begin(), found_in_other_case_.end());
+  for (auto k = found_in_other_case_.begin(); k != end; k++) other_case_[*k] += !found_[*k];
+  found_in_other_case_.clear();
+}
+
 bool TarSamples::EndSample() {
+  if (!found_in_other_case_.empty()) CountOtherCase();
   const auto lacking = std::find(found_.begin(), found_.end(), false);
   if (lacking != found_.end() && missing_ == Missing::kSkip) return true;
   if (lacking != found_.end() && missing_ == Missing::kError) {

@@ -98,6 +98,9 @@ class TarSamples {
   int64_t lines() const { return lines_; }  // in the index of this file
   const std::vector<Extent>& column(int output) const { return columns_[static_cast<size_t>(output)]; }
 
+  // Samples that lack the output's member, and would have it if extensions matched in any case.
+  int64_t other_case(int output) const { return other_case_[static_cast<size_t>(output)]; }
+
   // Name of the member of the first output that has one. Names are only kept for archives that are scanned. Those of an
   // index are read again from it, starting from its `blocks`, (first sample, offset of its line), of which each file
   // has at least one.
@@ -107,6 +110,7 @@ class TarSamples {
  private:
   void BeginSample();
   void Add(std::string_view extension, int64_t offset, int64_t size, std::string_view name);
+  void CountOtherCase();
   bool EndSample();  // false: a required member is missing, see `error_`
 
   const std::vector<std::pair<std::string, int>> wanted_;  // extension, output
@@ -115,11 +119,12 @@ class TarSamples {
   std::vector<std::vector<Extent>> columns_;
   std::vector<Extent> blocks_;
   std::string names_, error_;
-  std::vector<int64_t> name_ends_;
+  std::vector<int64_t> name_ends_, other_case_;
   int64_t lines_ = 0, file_begin_ = 0;
   // The current sample.
   std::vector<Extent> sample_;
   std::vector<bool> found_;
+  std::vector<size_t> found_in_other_case_;  // outputs
   std::vector<std::string> found_names_;
   std::string first_name_, folded_;
 };

@@ -79,7 +79,7 @@ class ArchiveSamples:
             if indices is not None:
                 self._read_index(indices[k])
             elif wrong := self._found.scan(os.fsencode(files.path(k))):
-                raise RuntimeError(f"{files.path(k)}{wrong}")
+                raise RuntimeError(f"{files.path(k)}{wrong}{self._hint()}")
             bounds.append(len(self._found))
         self.bounds = np.array(bounds, np.int64)
 
@@ -89,6 +89,24 @@ class ArchiveSamples:
     def table(self, output: int) -> np.ndarray:
         """``i64[samples, 2]``: offset and size of an output's members, including headers of `HEADER` bytes; zeros for missing members."""
         return self._found.column(output)
+
+    def other_case(self, output: int) -> int:
+        """The number of samples that lack an output's member, and would have it if extensions matched in any case."""
+        return self._found.other_case(output)
+
+    def extensions(self) -> list[str]:
+        """The extensions of the members of the first archive."""
+        if self._indices is None:
+            lines, width = _cpu.tar_index(os.fsencode(self._files.path(0)), lambda size: None)[0], 4
+        else:
+            _, _, lines = next(chunks(self._indices[0], self._files.store)).partition(b"\n")
+            width = self._widths[0]
+        return sorted({word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]})
+
+    def _hint(self) -> str:
+        """The end of an error about a member that is missing."""
+        lacking = any(map(self._found.other_case, range(len(self._selected[0]))))
+        return " in these letters: case_sensitive_extensions=False matches others, too" * lacking
 
     def name(self, i: int) -> str:
         """The name of a sample's first member; empty if the index does not have it, or is gone."""
@@ -122,7 +140,7 @@ class ArchiveSamples:
                     break
                 self._found.begin_file(min(count, size))
             if wrong := self._found.parse(lines, width, at):
-                raise RuntimeError(f"{os.fspath(path)}{wrong}")
+                raise RuntimeError(f"{os.fspath(path)}{wrong}{self._hint()}")
             at += len(lines)
         if not width or count != self._found.lines:
             text = "it does not begin with v1.2 and the number of its other lines"

@@ -26,6 +26,7 @@ from ..._data.storage import Store
 _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
 
 
+_SHOWN = 8  # extensions in a message
 _NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")  # of metadata; others are extensions
 _CONVERTED: dict[str, Callable[[bytes], Any]] = {  # members as Python objects, by their extension; those of others are bytes
     **dict.fromkeys(("json", "jsn"), json.loads),
@@ -57,7 +58,7 @@ class _Samples(ContainerRecords):
     """The samples of archives: a member for each output, or none."""
 
     def __init__(self, op: ReadWebDataset):
-        files = Files.of(op.paths, op.storage, "paths")
+        self._files = files = Files.of(op.paths, op.storage, "paths")
         indices = None if op.index_paths is None else files.store.expand(op.index_paths)
         if indices is None:
             made_in_memory(op.name, files, [files.path(k) for k in range(len(files))])
@@ -71,8 +72,10 @@ class _Samples(ContainerRecords):
         others = [n for n in op.metadata_names if n not in _NAMES]
         more = [(n.lower() if fold else n).split(";") for n in others]
         self._samples = ArchiveSamples(files, indices, [*extensions, *more], fold, _MISSING[op.missing_component_behavior])
+        self.doubts = self._missing(op)
         if not len(self._samples):
-            raise RuntimeError(f"there are no samples in {', '.join(map(os.fspath, as_list(op.paths)))}")
+            paths = ", ".join(map(os.fspath, as_list(op.paths)))
+            raise RuntimeError("; ".join([f"there are no samples in {paths}", *self.doubts]))
         self.bounds = self._samples.bounds
         self.outputs = [Members(files, self._samples.table(k), self.bounds) for k in range(op.num_arrays)]
         for k, (x, dtype) in enumerate(zip(self.outputs, dtypes)):
@@ -84,6 +87,25 @@ class _Samples(ContainerRecords):
         self.stored = _Members([*self.outputs, *self._others.values()])
         self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
+
+    def _missing(self, op: ReadWebDataset) -> list[str]:
+        """See `Records.doubts`. Raises RuntimeError if all samples lack a member because of its letters, and this was not asked for."""
+        count, texts, lacking = len(self._samples), list[str](), False
+        for k, ext in enumerate(as_list(op.ext)):
+            others, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
+            lacking |= bool(others) and not present
+            if others:
+                texts.append(f"{others} samples have the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
+            elif not present:
+                texts.append(f"no sample has the member {ext!r}")
+        extensions = self._samples.extensions() if texts else []
+        if not extensions:
+            return []
+        shown = f"{', '.join(extensions[:_SHOWN])}{', ...' if len(extensions) > _SHOWN else ''}"
+        text = f"{'; '.join(texts)}: the extensions in {self._files.path(0)} are {shown}"
+        if lacking and count and not op.missing_component_behavior:
+            raise RuntimeError(f'{text}. missing_component_behavior="empty" permits empty outputs')
+        return [text]
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -97,7 +119,9 @@ class _Samples(ContainerRecords):
         if member is None:
             return super().metadata(name)
         if not member.table[:, 1].any():
-            raise ArgumentError(f"metadata {name!r}: no sample has a member of this extension; other names are {', '.join(self.facts())}")
+            extensions = ", ".join(self._samples.extensions()[:_SHOWN])
+            text = f"no sample has a member of this extension, but of {extensions}; other names are {', '.join(self.facts())}"
+            raise ArgumentError(f"metadata {name!r}: {text}")
         convert = _CONVERTED.get(name.rpartition(";")[2].rpartition(".")[2].lower(), bytes)
 
         def content(i: int) -> Any:
@@ -212,9 +236,10 @@ def webdataset(
         them, indices are made in memory when the pipeline is built, with a warning.
       ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members, the first is read.
       missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty; "skip": the sample is
-        left out; "error": an error is raised when the pipeline is built.
+        left out; "error": an error is raised when the pipeline is built. A warning names members that no sample has, and counts samples
+        that have a member only in other letters, such as ``.JPG``. If no sample has it in the right ones, that is an error with "".
       dtypes: element types of the outputs, one for each. Default: uint8.
-      case_sensitive_extensions: whether extensions are case-sensitive.
+      case_sensitive_extensions: whether extensions are case-sensitive, as in DALI; the library webdataset writes them in lower case.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). Extensions of members, as in `ext`: the content of "json" is parsed; "txt" is a `str`; "cls" is an int;
         others are bytes; None in a sample without the member. Other names are "__key__", the path of the members up to the first dot of
@@ -230,7 +255,8 @@ def webdataset(
       RuntimeError: when the pipeline is built, an archive or an index can't be read, or a member's size is not a multiple of its type's. A
         member that is not where the index says, or whose archive is truncated or has changed since, fails when its batch runs.
 
-    Differs from DALI: long names in PAX headers are understood, and `random_shuffle` gives another order.
+    Differs from DALI: long names in PAX headers are understood, `random_shuffle` gives another order, and an output that is always empty
+    only because of upper and lower case is an error unless "empty" asks for it.
 
     Example:
       >>> jpegs, classes = fn.readers.webdataset(paths="train.tar", index_paths="train.tar.idx", ext=["jpg", "cls"])

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.filterwarnings("ignore:.*there is no index of")
+@pytest.mark.filterwarnings("ignore:.*there is no index of", "ignore:readers.webdataset. .* the member")
 @pytest.mark.parametrize("name", DALI)
 def test_as_dali(folder, name):
     for k, expected in enumerate(DALI[name]):

@@ -136,6 +136,37 @@ def test_members_that_are_missing_or_do_not_fit(archive):
         labels(web(archive, dtypes=types.INT32))
 
 
+@pytest.mark.filterwarnings("ignore:.*there is no index of")
+@pytest.mark.parametrize("indexed", [True, False])
+def test_extensions_in_other_letters(tmp_path, indexed):
+    members = [(f"{i}.{e}", bytes([i])) for i in range(3) for e in ("JPG", "Cls", "txt")]
+    c.write_tar(tmp_path / "x.tar", [*members, ("3.jpg", b"3"), ("3.JPG", b"x")])
+    reader_cases.write_index(tmp_path / "x.tar", tmp_path / "x.tar.idx")
+
+    def read(ext, **arguments):
+        path = {"index_paths": tmp_path / "x.tar.idx"} if indexed else {}
+        return labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=ext, **path, **arguments)[0], 4)[0]
+
+    every = rf"the extensions in {tmp_path}/x\.tar are Cls, JPG, jpg, txt"
+    with pytest.warns(UserWarning, match=rf"3 samples have the member 'jpg' only in other letters \(case_sensitive_ext.*\): {every}"):
+        assert read(["jpg", "txt"]) == [[], [], [], [51]]
+    for ext in ("cls", "png;CLS"):
+        only = rf"3 samples have the member '{ext}' only in other letters"
+        with pytest.raises(RuntimeError, match=rf"{only}.*{every}\. missing_component_behavior=\"empty\" permits"):
+            read([ext, "txt"])
+        with pytest.warns(UserWarning, match=only):
+            assert read([ext, "txt"], missing_component_behavior="empty") == [[]] * 4
+        with pytest.raises(RuntimeError, match=rf"there are no samples in .*; {only}"):
+            read([ext, "txt"], missing_component_behavior="skip")
+        with pytest.raises(RuntimeError, match=r"has no member for output 0 in these letters: case_sensitive_extensions=False"):
+            read([ext, "txt"], missing_component_behavior="error")
+        assert read([ext, "txt"], case_sensitive_extensions=False) == [[0], [1], [2], []]
+    with pytest.warns(UserWarning, match=rf"no sample has the member 'png': {every}"):
+        read(["png", "txt"])
+    with pytest.raises(RuntimeError, match=r"metadata 'json': no sample has a member of this extension, but of Cls, JPG"):
+        read(["txt", "JPG"], metadata=["json"])
+
+
 def test_long_names_in_pax_headers(tmp_path):
     c.write_tar(tmp_path / "x.tar", [("y" * 300 + "/0.cls", b"a")], tarfile.PAX_FORMAT)
     with pytest.warns(UserWarning, match="no index"):
