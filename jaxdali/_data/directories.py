@@ -51,6 +51,11 @@ class Listing:
     example: str = ""
     complete: bool = True
 
+    def leave_out(self, name: bytes):
+        """Counts a sample that is not listed, unless it is hidden."""
+        if not name.startswith(b"."):
+            self.left_out[os.path.splitext(os.fsdecode(name))[1]] += 1
+
     def doubts(self, remedies: Mapping[str, str], *, labels: bool = True) -> list[str]:
         """One text about what the listing leaves out or has too much, for `Records.doubts`; none if there is nothing.
 
@@ -96,7 +101,7 @@ def in_directories(
     listing = Listing(plain(root))
     list_all = _list_urls if is_url(listing.root) else _list_directories
     is_sample = is_sample or keep_file
-    folders, deeper = list_all(listing, store, keep_file, keep_dir, own, lambda name: is_sample(name) and not name.startswith(b"."))
+    folders, deeper = list_all(listing, store, keep_file, keep_dir, own, is_sample)
     listing.folders = [(k, os.fsdecode(name)) for k, name in enumerate(folders) if name != b"." and _is_of_system(name)]
     system_files = {"._*": (_APPLE_DOUBLE, _AFTER_APPLE_DOUBLE)}
     system_files |= {os.fsdecode(name): (name, name + b"\0") for name in _SYSTEM_FILES if keep_file(name)}
@@ -112,7 +117,7 @@ def in_directories(
 def _list_directories(
     listing: Listing, store: Store, keep_file: Test, keep_dir: Test, own: bool, is_sample: Test
 ) -> tuple[list[bytes], list[bytes]]:
-    """Fills in the names of local files, and counts those budget out. Returns the sub-directories, and the directories in them."""
+    """Fills in the names of local files, and counts those that are left out. Returns the sub-directories, and the directories in them."""
     directory, deeper = os.fsencode(listing.root), list[bytes]()
     try:
         with os.scandir(directory) as entries:
@@ -127,7 +132,7 @@ def _list_directories(
                             names.append(folder + b"/" + e.name)
                             continue
                     elif is_sample(e.name) and e.is_file():
-                        listing.left_out[_extension(e.name)] += 1
+                        listing.leave_out(e.name)
                         continue
                     if folder != b"." and len(deeper) <= _DEEPER_FOLDERS and e.is_dir() and not _is_of_system(e.name):
                         deeper.append(folder + b"/" + e.name)
@@ -159,7 +164,7 @@ def _list_urls(
                 names.append(name if folder == "." else os.fsencode(f"{folder}/{e.name}"))
                 sizes.append(e.size)
             elif is_sample(name):
-                listing.left_out[_extension(name)] += 1
+                listing.leave_out(name)
         listing.names.append(names)
     listing.sizes = sizes
     return [b"."] * own + [os.fsencode(name) for name in folders], deeper
@@ -199,10 +204,6 @@ def _look(listing: Listing, store: Store, folders: Sequence[bytes]) -> list[list
 
 def _is_of_system(folder: bytes) -> bool:
     return folder.startswith(b".") or folder in _SYSTEM_FOLDERS
-
-
-def _extension(name: bytes) -> str:
-    return os.path.splitext(os.fsdecode(name))[1]
 
 
 def _within(root: str, path: str) -> str:

@@ -29,7 +29,8 @@ IMAGES = "images"  # among the filters: the images that can be decoded here
 _DECODABLE = frozenset(x for extensions in EXTENSIONS.values() for x in extensions)  # with all optional packages
 _SOUND = frozenset((".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav"))
 _OTHER_IMAGES = frozenset(".arw .cr2 .cr3 .dng .exr .hdr .ico .jph .nef .orf .pam .pcx .pfm .psd .qoi .raf .rw2 .svg .tga".split())
-_SAMPLES = _DECODABLE | _SOUND | _OTHER_IMAGES
+_IMAGE_NAMES = frozenset(map(str.encode, _DECODABLE | _OTHER_IMAGES))
+_SAMPLE_NAMES = _IMAGE_NAMES | frozenset(map(str.encode, _SOUND))
 
 
 class LabelledFiles(Records):
@@ -200,8 +201,8 @@ class ReadFile(Reader):
     def _is_sample(self) -> Callable[[bytes], bool] | None:
         """Tells whether the user may miss a file of this name; None: if it matches, because the user has chosen the kinds."""
         if as_list(self.file_filters) == (IMAGES,):
-            return lambda name: _suffix(name) in _DECODABLE | _OTHER_IMAGES
-        return (lambda name: _suffix(name) in _SAMPLES) if self.file_filters == FILE_FILTERS else None
+            return lambda name: name[name.rfind(b".") :].lower() in _IMAGE_NAMES
+        return (lambda name: name[name.rfind(b".") :].lower() in _SAMPLE_NAMES) if self.file_filters == FILE_FILTERS else None
 
     def _doubts(self, listing: Listing) -> list[str]:
         """See `Records.doubts`."""
@@ -239,10 +240,6 @@ class ReadFile(Reader):
         if undecodable := [x for x in extensions if x not in _DECODABLE]:
             texts.append(f"file_filters={[f'*{x}' for x in undecodable]} lists {'these' if texts else 'them'}")
         return "; ".join(texts)
-
-
-def _suffix(name: bytes) -> str:
-    return os.path.splitext(os.fsdecode(name))[1].lower()
 
 
 def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:

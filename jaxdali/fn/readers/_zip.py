@@ -13,6 +13,7 @@ from ..._core.context import HostContext
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
+from ..._data.directories import is_apple_double
 from ..._data.files import Files, Paths, as_list, matcher
 from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.ranges import Ranges
@@ -69,6 +70,9 @@ class _Members(Records):
             raise RuntimeError(
                 f"no member of {', '.join(map(files.path, range(len(files))))} matches file_filter {list(as_list(op.file_filter))}"
             )
+        if count := sum(is_apple_double(name.rpartition("/")[2].encode()) for name in self._names):
+            text = f'{count} members named ._* are listed, in which macOS keeps no samples (file_filter="[!.]*" leaves them out)'
+            self.doubts = [f"{files.path(0)}{' and others' * (len(files) > 1)}: {text}"]
         folders = [name.rpartition("/")[0] for name in self._names]
         number = {folder: k for k, folder in enumerate(sorted({*folders}, key=str.encode))}
         self._labels = np.array([number[f] for f in folders], np.int32)

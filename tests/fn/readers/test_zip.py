@@ -56,6 +56,15 @@ def test_members_and_labels(archive):
         read(1, path=archive, file_filter="*.png")
 
 
+def test_an_archive_of_macos(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as z:
+        for name in ("a/1.jpg", "__MACOSX/a/._1.jpg", "b/2.jpg", "__MACOSX/b/._2.jpg"):
+            z.writestr(name, name)
+    with pytest.warns(UserWarning, match=r"x\.zip: 2 members named \._\* are listed.*file_filter=\"\[!\.\]\*\""):
+        assert [x[2] for x in read(4, path=tmp_path / "x.zip")] == [2, 0, 3, 1]
+    assert [x[2] for x in read(2, path=tmp_path / "x.zip", file_filter="[!.]*")] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
