@@ -133,8 +133,8 @@ class Files:
             if is_url(name) and not name.lower().endswith(SUFFIXES):  # each of the others takes a request
                 continue
             with contextlib.suppress(OSError):  # an error of the file's records
-                if why := refusal(store.read(name, 0, min(size, HEAD))):
-                    raise RuntimeError(f"{redacted(name)}: {why}")
+                if reason := refusal(store.read(name, 0, min(size, HEAD))):
+                    raise RuntimeError(f"{redacted(name)}: {reason}")
         return files
 
 

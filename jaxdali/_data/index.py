@@ -44,8 +44,8 @@ def write_index(path: Path, index: Path, progress: Progress = lambda n: None) ->
     """Writes the index of a TFRecord file or a tar archive like DALI's tfrecord2idx and wds2idx (v1.2). Returns the number of records."""
     with open(path, "rb") as f:
         head = f.read(HEAD)
-    if why := refusal(head):
-        raise RuntimeError(f"{os.fspath(path)}: {why}")
+    if reason := refusal(head):
+        raise RuntimeError(f"{os.fspath(path)}: {reason}")
     if head[257:262] == b"ustar":
         lines, count, wrong = _cpu.tar_index(os.fsencode(path), progress)
         if wrong:

@@ -183,7 +183,7 @@ class ReadFile(Reader):
         names = [name for folder in classes for name in folder]
         if not names:
             text = f"no files in the sub-directories of file_root {root} match file_filters {list(as_list(self.file_filters))}"
-            raise RuntimeError(text + self._others(listing))
+            raise RuntimeError(text + self._unlisted(listing))
         labels = np.repeat(np.arange(len(classes)), [len(folder) for folder in classes])
         records = LabelledFiles(Files(root, names, store, sizes), labels, "labels")
         records.doubts = self._doubts(listing)
@@ -220,7 +220,7 @@ class ReadFile(Reader):
         }
         return listing.doubts(remedies)
 
-    def _others(self, listing: Listing) -> str:
+    def _unlisted(self, listing: Listing) -> str:
         """The end of an error: files that are there and do not match."""
         if listing.left_out:
             return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"

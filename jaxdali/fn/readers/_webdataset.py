@@ -90,12 +90,12 @@ class _Samples(ContainerRecords):
 
     def _missing(self, op: ReadWebDataset) -> list[str]:
         """See `Records.doubts`. Raises RuntimeError if all samples lack a member because of its letters, and this was not asked for."""
-        count, texts, lacking = len(self._samples), list[str](), False
+        total, texts, lacking = len(self._samples), list[str](), False
         for k, ext in enumerate(as_list(op.ext)):
-            others, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
-            lacking |= bool(others) and not present
-            if others:
-                texts.append(f"{others} samples have the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
+            samples, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
+            lacking |= bool(samples) and not present
+            if samples:
+                texts.append(f"{samples} samples have the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
             elif not present:
                 texts.append(f"no sample has the member {ext!r}")
         extensions = self._samples.extensions() if texts else []
@@ -103,7 +103,7 @@ class _Samples(ContainerRecords):
             return []
         shown = f"{', '.join(extensions[:_SHOWN])}{', ...' if len(extensions) > _SHOWN else ''}"
         text = f"{'; '.join(texts)}: the extensions in {self._files.path(0)} are {shown}"
-        if lacking and count and not op.missing_component_behavior:
+        if lacking and total and not op.missing_component_behavior:
             raise RuntimeError(f'{text}. missing_component_behavior="empty" permits empty outputs')
         return [text]
 
