@@ -121,6 +121,10 @@ def test_kinds_that_are_there_instead_of_any_listed(tmp_path):
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(OperatorError, match=r'match file_filters.*; there are 2 \.gif: file_filters="images" lists'):
         read(file_root=tmp_path)
+    (tmp_path / "train" / "b").mkdir(parents=True)
+    (tmp_path / "train" / "b" / "4.jpg").write_bytes(b"")
+    with pytest.raises(OperatorError, match=r"match file_filters.*; there are 1 in deeper folders, such as train/b, which are not entered"):
+        read(file_root=tmp_path, dir_filters="train")
 
 
 def test_files_and_labels(root):
