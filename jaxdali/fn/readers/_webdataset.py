@@ -96,7 +96,7 @@ class _Samples(ContainerRecords):
             lacking |= bool(samples) and not present
             if samples:
                 texts.append(f"{samples} samples have the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
-            elif not present:
+            elif not present and op.missing_component_behavior != "empty":
                 texts.append(f"no sample has the member {ext!r}")
         extensions = self._samples.extensions() if texts else []
         if not extensions:
@@ -236,8 +236,8 @@ def webdataset(
         them, indices are made in memory when the pipeline is built, with a warning.
       ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members, the first is read.
       missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty; "skip": the sample is
-        left out; "error": an error is raised when the pipeline is built. A warning names members that no sample has, and counts samples
-        that have a member only in other letters, such as ``.JPG``. If no sample has it in the right ones, that is an error with "".
+        left out; "error": an error is raised when the pipeline is built. A warning names members that no sample has, but not with
+        "empty". Another one counts samples that have a member only in other letters, such as ``.JPG``; with "" it is an error if all do.
       dtypes: element types of the outputs, one for each. Default: uint8.
       case_sensitive_extensions: whether extensions are case-sensitive, as in DALI; the library webdataset writes them in lower case.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a

@@ -163,6 +163,7 @@ def test_extensions_in_other_letters(tmp_path, indexed):
         assert read([ext, "txt"], case_sensitive_extensions=False) == [[0], [1], [2], []]
     with pytest.warns(UserWarning, match=rf"no sample has the member 'png': {every}"):
         read(["png", "txt"])
+    assert read(["png", "txt"], missing_component_behavior="empty") == [[]] * 4
     with pytest.raises(RuntimeError, match=r"metadata 'json': no sample has a member of this extension, but of Cls, JPG"):
         read(["txt", "JPG"], metadata=["json"])
 
