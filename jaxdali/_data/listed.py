@@ -23,6 +23,7 @@ from .._core.system import show_name
 from .._core.values import METADATA, Spec, metadata_of
 from .._cpu import Status
 from .files import Files, as_list
+from .shuffle import Groups
 from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
@@ -69,6 +70,14 @@ class Records:
 
     def __len__(self) -> int:
         raise NotImplementedError(type(self).__name__)
+
+    def groups(self) -> Groups | None:
+        """The groups of records that are read as a whole, if a random order of all records would read them again and again. It is called
+        only for a list that is shuffled."""
+        return None
+
+    def read_by(self, shards: int) -> None:
+        """Says how many shards of this process read the list."""
 
     def name(self, i: int) -> str:
         """Where record `i` comes from, for source_info."""
@@ -186,6 +195,28 @@ class Mixed(Records):
 
     def __len__(self) -> int:
         return len(self._index)
+
+    def groups(self) -> Groups | None:
+        groups = self._records.groups()
+        if groups is None:
+            return None
+        first = np.cumsum(groups.sizes) - groups.sizes
+        by_record = np.argsort(self._index, kind="stable")
+        records = self._index[by_record]
+        repeat = np.arange(len(records)) - np.searchsorted(records, records)
+        # The records of a group that come for the second time are another group.
+        keys, sizes = np.unique(repeat * len(first) + np.searchsorted(first, records, "right") - 1, return_counts=True)
+        which = keys % len(first)
+        return dataclasses.replace(
+            groups,
+            sizes=sizes,
+            nbytes=groups.nbytes[which],
+            entries=by_record[np.argsort(repeat, kind="stable")],
+            containers=np.searchsorted(self._records.bounds, first[which], "right") - 1,
+        )
+
+    def read_by(self, shards: int) -> None:
+        self._records.read_by(shards)
 
     def name(self, i: int) -> str:
         return self._records.name(int(self._index[i]))
@@ -435,7 +466,12 @@ class ListSource(Source):
         self._records = records
         self._on_error = on_error
         self._own_seed = orders[0].seed
-        self.walks = [order.walk(len(r), seed, r.bounds.tolist(), r.lengths) for r, order in zip(records, orders, strict=True)]
+        for r in records:
+            r.read_by(sum(x is r for x in records))
+        groups = {id(r): r.groups() for r, order in zip(records, orders) if order.shuffles(len(r.bounds) > 0)}
+        self.walks = [
+            order.walk(len(r), seed, r.bounds.tolist(), r.lengths, groups.get(id(r))) for r, order in zip(records, orders, strict=True)
+        ]
         self.metas = tuple(w.meta() for w in self.walks)
         self.ends_reads = any(r.ends_reads for r in records)
         self._one_list = all(r is first for r in records)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
+import hashlib
 import threading
 
 import numpy as np
@@ -19,6 +21,8 @@ class Draw(enum.IntEnum):
     REST = 2
     EPOCH = 3
     RUNS = 4
+    SPREAD = 5
+    NEAR = 6
 
 
 # The shuffled list must be the same for all shards, even in pipelines with different seeds (DALI's examples pass ``seed=12 + device_id``).
@@ -110,6 +114,96 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     order[steps:] = by_place[last][permutation(seed, Draw.REST, epoch, shard, fill)]
     order.flags.writeable = False
     return order
+
+
+# Note [Shuffled groups]
+# A row group of a Parquet file is decoded as a whole, so in a random order of all rows each row costs a group. Lists with such groups have
+# another random order, in which few groups are in memory at a time, and each is decoded once:
+# 1. The groups come in random order, and the list as shuffled has their entries one group after another. Shards divide that list, so a
+#    shard shares at most the first and the last of its groups with other shards.
+# 2. In each shard a buffer holds consecutive groups, as many as its bytes allow. When a group has been read, the next ones enter. The
+#    entries of a group come at random times while it is in the buffer, so those of all groups in the buffer are mixed.
+# All of this is computed from the sizes of the groups, before anything is read. MosaicML's `py1e` shuffles in a similar way, in shards of
+# equal sizes.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of a list's entries that are read as a whole, see Note [Shuffled groups].
+
+    Compared by identity, so that it can be part of a cache's key at any size.
+
+    Attributes:
+      sizes: ``i64[G]``, the number of entries of each; nbytes: ``i64[G]``, the memory that each takes.
+      buffer: bytes of the groups that a shard holds at a time. A larger group is alone there.
+      entries: ``i64[N]``, the entries of the list, one group after another; None: they are in order.
+      containers: ``i64[G]``, the container of each group; random orders mix containers evenly. None: groups come in any order.
+    """
+
+    sizes: np.ndarray
+    nbytes: np.ndarray
+    buffer: int
+    entries: np.ndarray | None = None
+    containers: np.ndarray | None = None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of all that determines the random orders."""
+        digest = hashlib.sha256(f"{self.buffer}".encode())
+        for x in (self.sizes, self.nbytes, self.entries, self.containers):
+            digest.update(b"-" if x is None else np.ascontiguousarray(x, np.int64).data)
+        return digest.hexdigest()[:16]
+
+    def entries_of(self, bytes_: int) -> int:
+        """The number of entries that take so many bytes on average, at least 1."""
+        return max(1, int(bytes_ * int(self.sizes.sum()) // max(1, int(self.nbytes.sum()))))
+
+
+@functools.lru_cache(maxsize=8)
+def grouped_order(groups: Groups, seed: int, what: Draw, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """(groups ``i64[G]`` in random order, entries ``i64[N]`` of the list in the order of their groups), before it is split into shards."""
+    order = permutation(seed, what, epoch, 0, len(groups.sizes))
+    if groups.containers is not None:
+        # The middle of a group is at some part of its container, and at the same part of the list.
+        order = order[np.argsort(groups.containers[order], kind="stable")]
+        sizes, of = groups.sizes[order], groups.containers[order]
+        total = np.bincount(of, sizes)
+        middle = np.cumsum(sizes) - (np.cumsum(total) - total)[of] - sizes / 2
+        order = order[np.argsort(middle / np.maximum(total[of], 1), kind="stable")]
+    sizes = groups.sizes[order]
+    first = (np.cumsum(groups.sizes) - groups.sizes)[order]
+    entries = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    if groups.entries is not None:
+        entries = groups.entries[entries]
+    entries.flags.writeable = False
+    return order, entries
+
+
+def spread(sizes: np.ndarray, nbytes: np.ndarray, buffer: int, seed: int, epoch: int, shard: int) -> np.ndarray:
+    """A random order of the entries of consecutive groups, in which a buffer holds all groups that are begun and not ended.
+
+    Args:
+      sizes: ``i64[G]``, the number of entries of each group; nbytes: ``i64[G]``, the memory that each takes.
+      buffer: bytes of the groups that the buffer holds; a larger group is alone there.
+    """
+    last = len(sizes) - 1
+    until = np.cumsum(nbytes)
+    # The first group that can still be in the buffer when a group enters, and the last group that can enter while a group is there.
+    earliest = np.minimum(np.searchsorted(until - nbytes, until - buffer), np.arange(len(sizes)))
+    latest = np.searchsorted(earliest, np.arange(len(sizes)), "right") - 1
+    # Time is the number of entries read. When a group has ended, half of the entries behind it in the buffer have been read on average.
+    # Groups that are in the buffer at the end stay there.
+    end = np.cumsum(sizes)
+    leaves = np.where(latest == last, end[last], (end + end[latest]) / 2)
+    enters = np.where(earliest > 0, leaves[earliest - 1], 0)
+    part = (raw(seed, Draw.SPREAD, epoch, shard, int(end[last])) >> np.uint64(11)) * 2.0**-53
+    return np.argsort(np.repeat(enters, sizes) + part * np.repeat(leaves - enters, sizes), kind="stable")
+
+
+def near_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.ndarray:
+    """A random order of n entries in which each moves by less than `fill` places. Those of `buffer_order` may stay there for long."""
+    by = (raw(seed, Draw.NEAR, epoch, shard, n) % np.uint64(fill)).astype(np.int64)
+    return np.argsort(np.arange(n) + by, kind="stable")
 
 
 WINDOW = 50  # runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the previous order

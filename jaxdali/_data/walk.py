@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from .._core.errors import ArgumentError
-from .shuffle import EPOCHS_SEED, LIST_SEED, Draw, buffer_order, by_length, epoch_order, list_order
+from .shuffle import (
+    EPOCHS_SEED,
+    LIST_SEED,
+    Draw,
+    Groups,
+    buffer_order,
+    by_length,
+    epoch_order,
+    grouped_order,
+    list_order,
+    near_order,
+    spread,
+)
 
 
 @functools.lru_cache(maxsize=32)  # every batch needs the round of each shard, and computing a round takes time proportional to the list
@@ -28,6 +40,8 @@ def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
 def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     shard = walk._shard(number)
     first, behind = shard_bounds(walk.size, walk.num_shards, shard)
+    if walk.groups is not None:
+        return _in_groups(walk, walk.groups, number)
     position = np.arange(first, behind)
     if walk.random_shuffle:
         # Keyed by the shard, not by the reader, so that an epoch is the same for any number of readers.
@@ -38,6 +52,25 @@ def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     if walk.shuffle_after_epoch:
         return epoch_order(walk.size, walk.shuffle_after_epoch_seed, number, walk.containers)[first:behind], position
     return position, position
+
+
+def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same for a shuffled list of groups: see Note [Shuffled groups]."""
+    shard = walk._shard(number)
+    first, behind = shard_bounds(walk.size, walk.num_shards, shard)
+    seed, what, epoch = walk.seed, Draw.EPOCH, number
+    if walk.random_shuffle:
+        seed, what, epoch = LIST_SEED, Draw.LIST, 0
+    elif walk.shuffle_after_epoch:
+        seed = walk.shuffle_after_epoch_seed
+    order, entries = grouped_order(groups, seed, what, epoch)
+    sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, behind))  # of the parts of the groups that the shard reads
+    order, sizes = order[sizes > 0], sizes[sizes > 0]
+    half = groups.buffer // 2
+    place = spread(sizes, groups.nbytes[order], half if walk.random_shuffle else groups.buffer, seed, epoch, shard)
+    if walk.random_shuffle:  # the shuffle buffer keeps groups longer, so it gets half of the memory
+        place = place[near_order(behind - first, min(walk.initial_fill, groups.entries_of(half)), walk.seed, number, shard)]
+    return entries[first + place], first + place
 
 
 @functools.lru_cache(maxsize=8)
@@ -111,19 +144,27 @@ class Order:
         """Whether every round takes the same part of a newly shuffled list."""
         return self.shuffle_after_epoch or self.shuffle == "global"
 
-    def walk(self, size: int, seed: int, bounds: Sequence[int] = (), lengths: np.ndarray | None = None) -> Walk:
+    def shuffles(self, containers: bool) -> bool:
+        """Whether the records come in random order. `containers`: whether the list has containers."""
+        return self.random_shuffle or self.shuffle == "global" or (self.shuffle_after_epoch and not containers)
+
+    def walk(
+        self, size: int, seed: int, bounds: Sequence[int] = (), lengths: np.ndarray | None = None, groups: Groups | None = None
+    ) -> Walk:
         """The walk through a list of `size` records, in a pipeline with that seed.
 
         Args:
           bounds: as `Walk.containers`.
           lengths: of the records, for `group_by_length`.
+          groups: of the records, for random orders.
         """
         fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Order)}
         fields["seed"] = self.seed if self.seed >= 0 else seed
         own = self.shuffle_after_epoch_seed
         fields["shuffle_after_epoch_seed"] = (EPOCHS_SEED if own is None else own) if self.shuffle_after_epoch else 0
         of = Lengths(lengths) if self.group_by_length and lengths is not None else None
-        return Walk(size=size, containers=tuple(bounds) if self.shuffle_after_epoch else (), lengths=of, **fields)
+        containers = tuple(bounds) if self.shuffle_after_epoch else ()
+        return Walk(size=size, containers=containers, lengths=of, groups=groups if self.shuffles(bool(containers)) else None, **fields)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -154,12 +195,14 @@ class Walk(Order):
       size: N, entries of the list.
       containers: parts that `shuffle_after_epoch` keeps together: the first entry of each container, and the number of entries.
       lengths: of the entries; None: they are not grouped by length.
+      groups: of the entries, for random orders; None: entries are read one by one, or in order.
       seed: for the shuffle buffer, or for ``shuffle="global"``.
     """
 
     size: int
     containers: tuple[int, ...] = ()
     lengths: Lengths | None = None
+    groups: Groups | None = None
     shuffle_after_epoch_seed: int = 0
     seed: int = 0
 
@@ -323,6 +366,10 @@ class Walk(Order):
         """The fields that determine the meaning of a cursor."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         del fields["seed"], fields["containers"], fields["lengths"]  # stored elsewhere in the checkpoint, or in the digest
+        if self.groups is None:  # as in checkpoints of versions without them
+            del fields["groups"]
+        else:
+            fields["groups"] = self.groups.digest
         if not self.group_by_length:  # as in checkpoints of versions without it
             del fields["group_by_length"]
         return fields

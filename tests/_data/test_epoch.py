@@ -304,6 +304,7 @@ def test_the_module_needs_neither_jax_nor_files(module):
         "_core.errors",
         "_cpu",
         "functools",
+        "hashlib",
         "json",
         "numpy",
         "operator",

@@ -76,6 +76,10 @@ class CompressedBatches:
             raise ValueError(f"it has {found.num_rows} rows, its metadata say {batch.rows}")
         return found.select(list(columns))
 
+    def nbytes(self, k: int, columns: Sequence[str]) -> int:
+        """The size of some columns of a batch in memory."""
+        return self._size(self._batches[k], [self.schema.names.index(c) for c in columns])
+
     def _size(self, batch: _Message, wanted: Sequence[int]) -> int:
         """Decompressed size of these fields in bytes; of all fields if it is not known which buffers belong to them."""
         views, at, size = iter(batch.views), 0, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +18,12 @@ from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.named_in_data import check_name, normal
+from ..._data.shuffle import Groups
 from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
 from ._columns import Column, column_of, import_pyarrow, joined, spec_of
 
-_KEPT_BYTES = 512 << 20  # of the decoded row groups that a list of files keeps
+_KEPT_BYTES = 512 << 20  # of decoded row groups, for each shard
 
 
 class _Table:
@@ -39,6 +41,7 @@ class _Table:
             self._span = StoreFile(files.store, path, size) if is_url(path) else None
             self._file = pa.parquet.ParquetFile(self._span or path, memory_map=self._span is None, page_checksum_verification=True)
             self.schema = self._file.schema_arrow
+            self._paths = [self._file.schema.column(k).path for k in range(len(self._file.schema))]
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
             source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path).read_buffer()
@@ -68,16 +71,13 @@ class _Table:
         """(offset, bytes) of what is fetched of a group; empty if that is not known, or if the file is local."""
         if self._file is None or self._span is None:
             return []
-        found = []
-        metadata = self._file.metadata.row_group(group)
-        for k in range(metadata.num_columns):
-            column = metadata.column(k)
-            if column.path_in_schema.split(".")[0] in columns:
-                begin = column.data_page_offset
-                if column.dictionary_page_offset is not None and column.dictionary_page_offset > 0:
-                    begin = min(begin, column.dictionary_page_offset)
-                found.append((begin, column.total_compressed_size))
-        return found
+        ranges = []
+        for part in self._parts(group, columns):
+            begin = part.data_page_offset
+            if part.dictionary_page_offset is not None and part.dictionary_page_offset > 0:
+                begin = min(begin, part.dictionary_page_offset)
+            ranges.append((begin, part.total_compressed_size))
+        return ranges
 
     def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes], settings: Storage) -> Any:
         """The columns of a group. Raises pyarrow.ArrowException if they can't be read, and ValueError if they are larger than `settings`
@@ -98,12 +98,22 @@ class _Table:
                 if self._span is not None:
                     self._span.fetched = {}
 
-    def _read_group(self, group: int, columns: list[str], settings: Storage) -> Any:
+    def nbytes(self, group: int, columns: Sequence[str]) -> int:
+        """About the size of the columns of a group in memory."""
+        if self._file is not None:
+            return _decoded_size(self._parts(group, columns))
+        if self._compressed is not None:
+            return self._compressed.nbytes(group, columns)
+        return self._batches[group].select(list(columns)).nbytes
+
+    def _parts(self, group: int, columns: Sequence[str]) -> list[Any]:
+        """What the file says about the columns of a group, of which a struct has several."""
         metadata = self._file.metadata.row_group(group)
-        parts = [c for k in range(metadata.num_columns) if (c := metadata.column(k)).path_in_schema.split(".")[0] in columns]
-        width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # least bytes of a value, even if it is null
-        size = sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
-        if why := settings.too_large(size):
+        return [metadata.column(k) for k, path in enumerate(self._paths) if any(f"{path}.".startswith(f"{c}.") for c in columns)]
+
+    def _read_group(self, group: int, columns: list[str], settings: Storage) -> Any:
+        metadata, parts = self._file.metadata.row_group(group), self._parts(group, columns)
+        if why := settings.too_large(_decoded_size(parts)):
             raise ValueError(f"its group of rows is too large: {why}")
         # A dictionary value may stand for all rows, so that few bytes become many. A row has no more bytes than the pages.
         repeated = [c.total_uncompressed_size for c in parts if "RLE_DICTIONARY" in c.encodings or "PLAIN_DICTIONARY" in c.encodings]
@@ -118,6 +128,12 @@ class _Table:
             if why := settings.too_large(found):
                 raise ValueError(f"its group of rows is too large: {why}")
         return import_pyarrow().Table.from_batches(batches, self._file.schema_arrow.empty_table().select(columns).schema)
+
+
+def _decoded_size(parts: Sequence[Any]) -> int:
+    """The least bytes of columns of a group, of which pyarrow's metadata are given, in memory."""
+    width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # least bytes of a value, even if it is null
+    return sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
 
 
 class _Rows(Records):
@@ -158,12 +174,41 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
+        if op.shuffles(containers=op.weights is None):
+            self.doubts = self._large_groups()
+        self._shards = 1
         self._decoded: collections.OrderedDict[int, tuple[int, list[Column], list[Any]]] = collections.OrderedDict()
-        self._lock = threading.Lock()  # guards `_decoded` and `_reading`
+        self._coming: dict[int, int] = {}  # the sizes of the groups that are being decoded
+        self._lock = threading.Lock()  # guards `_decoded`, `_coming` and `_reading`
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
+
+    def groups(self) -> Groups | None:
+        nbytes = self._nbytes
+        return None if nbytes.sum() <= _KEPT_BYTES else Groups(np.diff(self._first), nbytes, _KEPT_BYTES // 2)
+
+    @functools.cached_property
+    def _nbytes(self) -> np.ndarray:
+        """About the size of each group in memory."""
+        return np.array([self._tables[file].nbytes(g, self._read) for file, g in self._groups], np.int64)
+
+    def _large_groups(self) -> list[str]:
+        """The warning of groups that exceed the buffer of a random order."""
+        large, buffer = int((self._nbytes > _KEPT_BYTES // 2).sum()), _KEPT_BYTES // 2 >> 20
+        if not large:
+            return []
+        file, g = self._groups[int(self._nbytes.argmax())]
+        return [
+            f"{large} of {len(self._groups)} row groups take more than the {buffer} MB of the buffer that shuffles rows, up to "
+            f"{int(self._nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of the same "
+            "group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
+            "pyarrow.parquet.write_table(row_group_size=) makes smaller groups"
+        ]
+
+    def read_by(self, shards: int) -> None:
+        self._shards = shards
 
     def name(self, i: int) -> str:
         file = int(np.searchsorted(self.bounds, i, "right")) - 1
@@ -227,14 +272,28 @@ class _Rows(Records):
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
-            table = self._tables[file].read(g, self._read, fetched, settings)
-            columns = [column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large) for c in self._columns]
-            others = [table.column(c) for c in self._others]
+            with self._lock:
+                self._coming[group] = self._tables[file].nbytes(g, self._read)
+                self._make_room(0)
+            try:
+                table = self._tables[file].read(g, self._read, fetched, settings)
+                columns = [column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large) for c in self._columns]
+                others = [table.column(c) for c in self._others]
+            finally:
+                with self._lock:
+                    del self._coming[group]
             with self._lock:
                 self._decoded[group] = sum(c.nbytes for c in (*columns, *others)), columns, others
-                while len(self._decoded) > 1 and sum(n for n, *_ in self._decoded.values()) > _KEPT_BYTES:
-                    self._decoded.popitem(last=False)
+                self._make_room(1)
             return columns, others
+
+    def _make_room(self, least: int) -> None:
+        """Drops the groups that were not read for the longest time, but for `least`, until all are within the limit."""
+        nbytes, limit = sum(self._coming.values()) + sum(n for n, *_ in self._decoded.values()), self._shards * _KEPT_BYTES
+        if self._nbytes.sum() > limit:  # decoding a group and passing it on takes memory, too
+            limit -= limit // 4
+        while len(self._decoded) > least and nbytes > limit:
+            nbytes -= self._decoded.popitem(last=False)[1][0]
 
     def _beside(self, file: int, name: str) -> bytes:
         root = self._files.path(file).rpartition("/")[0]
