@@ -206,13 +206,13 @@ class Mixed(Records):
         repeat = np.arange(len(records)) - np.searchsorted(records, records)
         # The records of a group that come for the second time are another group.
         keys, sizes = np.unique(repeat * len(first) + np.searchsorted(first, records, "right") - 1, return_counts=True)
-        which = keys % len(first)
+        originals = keys % len(first)
         return dataclasses.replace(
             groups,
             sizes=sizes,
-            nbytes=groups.nbytes[which],
+            nbytes=groups.nbytes[originals],
             entries=by_record[np.argsort(repeat, kind="stable")],
-            containers=np.searchsorted(self._records.bounds, first[which], "right") - 1,
+            containers=np.searchsorted(self._records.bounds, first[originals], "right") - 1,
         )
 
     def read_by(self, shards: int) -> None:

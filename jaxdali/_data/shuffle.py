@@ -22,7 +22,7 @@ class Draw(enum.IntEnum):
     EPOCH = 3
     RUNS = 4
     SPREAD = 5
-    NEAR = 6
+    MOVES = 6
 
 
 # The shuffled list must be the same for all shards, even in pipelines with different seeds (DALI's examples pass ``seed=12 + device_id``).
@@ -123,6 +123,7 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
 #    shard shares at most the first and the last of its groups with other shards.
 # 2. In each shard a buffer holds consecutive groups, as many as its bytes allow. When a group has been read, the next ones enter. The
 #    entries of a group come at random times while it is in the buffer, so those of all groups in the buffer are mixed.
+# 3. `random_shuffle` does both once for all epochs, and then moves entries as `initial_fill` says, each within the time of its group.
 # All of this is computed from the sizes of the groups, before anything is read. MosaicML's `py1e` shuffles in a similar way, in shards of
 # equal sizes.
 
@@ -147,16 +148,12 @@ class Groups:
     containers: np.ndarray | None = None
 
     @functools.cached_property
-    def digest(self) -> str:
-        """A digest of all that determines the random orders."""
-        digest = hashlib.sha256(f"{self.buffer}".encode())
+    def description(self) -> str:
+        """All that determines the random orders, for checkpoints and their errors; the arrays as a digest."""
+        digest = hashlib.sha256(str(self.buffer).encode())
         for x in (self.sizes, self.nbytes, self.entries, self.containers):
             digest.update(b"-" if x is None else np.ascontiguousarray(x, np.int64).data)
-        return digest.hexdigest()[:16]
-
-    def entries_of(self, bytes_: int) -> int:
-        """The number of entries that take so many bytes on average, at least 1."""
-        return max(1, int(bytes_ * int(self.sizes.sum()) // max(1, int(self.nbytes.sum()))))
+        return f"{len(self.sizes)} in a buffer of {self.buffer >> 20} MB, digest {digest.hexdigest()[:16]}"
 
 
 @functools.lru_cache(maxsize=8)
@@ -166,10 +163,10 @@ def grouped_order(groups: Groups, seed: int, what: Draw, epoch: int) -> tuple[np
     if groups.containers is not None:
         # The middle of a group is at some part of its container, and at the same part of the list.
         order = order[np.argsort(groups.containers[order], kind="stable")]
-        sizes, of = groups.sizes[order], groups.containers[order]
-        total = np.bincount(of, sizes)
-        middle = np.cumsum(sizes) - (np.cumsum(total) - total)[of] - sizes / 2
-        order = order[np.argsort(middle / np.maximum(total[of], 1), kind="stable")]
+        sizes, containers = groups.sizes[order], groups.containers[order]
+        total = np.bincount(containers, sizes)
+        middle = np.cumsum(sizes) - (np.cumsum(total) - total)[containers] - sizes / 2
+        order = order[np.argsort(middle / np.maximum(total[containers], 1), kind="stable")]
     sizes = groups.sizes[order]
     first = (np.cumsum(groups.sizes) - groups.sizes)[order]
     entries = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -179,12 +176,23 @@ def grouped_order(groups: Groups, seed: int, what: Draw, epoch: int) -> tuple[np
     return order, entries
 
 
-def spread(sizes: np.ndarray, nbytes: np.ndarray, buffer: int, seed: int, epoch: int, shard: int) -> np.ndarray:
-    """A random order of the entries of consecutive groups, in which a buffer holds all groups that are begun and not ended.
+def fractions(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+    """n random numbers, ``f64[n]`` in [0, 1)."""
+    bits = raw(seed, what, epoch, shard, n)
+    bits >>= np.uint64(11)
+    return bits * 2.0**-53
+
+
+def spread(
+    sizes: np.ndarray, nbytes: np.ndarray, buffer: int, times: np.ndarray, moves: np.ndarray | None = None, fill: int = 1
+) -> np.ndarray:
+    """An order of the entries of consecutive groups, in which a buffer holds all groups that are begun and not ended.
 
     Args:
       sizes: ``i64[G]``, the number of entries of each group; nbytes: ``i64[G]``, the memory that each takes.
       buffer: bytes of the groups that the buffer holds; a larger group is alone there.
+      times: ``f64[entries]`` in [0, 1), when each entry comes while its group is in the buffer.
+      moves: ``f64[entries]`` in [0, 1), if entries then move by up to ``(fill - 1) / 2`` places, but stay in the time of their groups.
     """
     last = len(sizes) - 1
     until = np.cumsum(nbytes)
@@ -196,14 +204,15 @@ def spread(sizes: np.ndarray, nbytes: np.ndarray, buffer: int, seed: int, epoch:
     end = np.cumsum(sizes)
     leaves = np.where(latest == last, end[last], (end + end[latest]) / 2)
     enters = np.where(earliest > 0, leaves[earliest - 1], 0)
-    part = (raw(seed, Draw.SPREAD, epoch, shard, int(end[last])) >> np.uint64(11)) * 2.0**-53
-    return np.argsort(np.repeat(enters, sizes) + part * np.repeat(leaves - enters, sizes), kind="stable")
-
-
-def near_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.ndarray:
-    """A random order of n entries in which each moves by less than `fill` places. Those of `buffer_order` may stay there for long."""
-    by = (raw(seed, Draw.NEAR, epoch, shard, n) % np.uint64(fill)).astype(np.int64)
-    return np.argsort(np.arange(n) + by, kind="stable")
+    time = times * np.repeat(leaves - enters, sizes)
+    time += np.repeat(enters, sizes)
+    if moves is not None:
+        reach = (fill - 1) / 2
+        first = np.maximum(time - reach, np.repeat(enters, sizes))
+        time += reach
+        np.minimum(time, np.repeat(leaves, sizes), out=time)
+        time = first + moves * (time - first)
+    return np.argsort(time, kind="stable")
 
 
 WINDOW = 50  # runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the previous order

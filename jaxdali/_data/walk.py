@@ -19,9 +19,9 @@ from .shuffle import (
     buffer_order,
     by_length,
     epoch_order,
+    fractions,
     grouped_order,
     list_order,
-    near_order,
     spread,
 )
 
@@ -57,20 +57,20 @@ def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
 def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The same for a shuffled list of groups: see Note [Shuffled groups]."""
     shard = walk._shard(number)
-    first, behind = shard_bounds(walk.size, walk.num_shards, shard)
-    seed, what, epoch = walk.seed, Draw.EPOCH, number
+    first, end = shard_bounds(walk.size, walk.num_shards, shard)
+    seed, purpose, epoch = walk.seed, Draw.EPOCH, number
     if walk.random_shuffle:
-        seed, what, epoch = LIST_SEED, Draw.LIST, 0
+        seed, purpose, epoch = LIST_SEED, Draw.LIST, 0
     elif walk.shuffle_after_epoch:
         seed = walk.shuffle_after_epoch_seed
-    order, entries = grouped_order(groups, seed, what, epoch)
-    sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, behind))  # of the parts of the groups that the shard reads
+    order, entries = grouped_order(groups, seed, purpose, epoch)
+    sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))  # of the parts of the groups that the shard reads
     order, sizes = order[sizes > 0], sizes[sizes > 0]
-    half = groups.buffer // 2
-    place = spread(sizes, groups.nbytes[order], half if walk.random_shuffle else groups.buffer, seed, epoch, shard)
-    if walk.random_shuffle:  # the shuffle buffer keeps groups longer, so it gets half of the memory
-        place = place[near_order(behind - first, min(walk.initial_fill, groups.entries_of(half)), walk.seed, number, shard)]
-    return entries[first + place], first + place
+    times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
+    if walk.random_shuffle and walk.initial_fill > 1:
+        moves = fractions(walk.seed, Draw.MOVES, number, shard, end - first)
+    position = first + spread(sizes, groups.nbytes[order], groups.buffer, times, moves, walk.initial_fill)
+    return entries[position], position
 
 
 @functools.lru_cache(maxsize=8)
@@ -369,7 +369,7 @@ class Walk(Order):
         if self.groups is None:  # as in checkpoints of versions without them
             del fields["groups"]
         else:
-            fields["groups"] = self.groups.digest
+            fields["groups"] = self.groups.description
         if not self.group_by_length:  # as in checkpoints of versions without it
             del fields["group_by_length"]
         return fields

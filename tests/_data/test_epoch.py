@@ -15,7 +15,7 @@ import jaxdali._data.epoch as epoch_module
 import jaxdali._data.shuffle as shuffle_module
 import jaxdali._data.walk as walk_module
 from jaxdali._data.epoch import EpochCounter, EpochPlan
-from jaxdali._data.shuffle import Draw, buffer_order, permutation, raw
+from jaxdali._data.shuffle import Draw, Groups, buffer_order, permutation, raw
 from jaxdali._data.walk import Walk
 
 
@@ -202,6 +202,55 @@ def test_initial_fill_is_the_size_of_a_shuffle_buffer():
     assert early.min() == -9  # an entry can't come before it is in the buffer ...
     assert np.argsort(order[10])[:500].max() < 700  # ... and does not stay there
     assert abs(np.corrcoef(order[n], np.arange(n))[0, 1]) < 0.1
+
+
+SIZES = np.array([7, 30, 1, 0, 12, 12, 90, 5, 5, 41, 3, 60, 8, 25, 2, 2, 17, 33])  # of groups
+
+
+@pytest.mark.parametrize("kwargs", [{"shuffle": "global"}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 10}])
+@pytest.mark.parametrize("S", [1, 3])
+@pytest.mark.parametrize("entries", [None, np.random.default_rng(0).permutation(SIZES.sum())])
+def test_memory_of_shuffled_groups(kwargs, S, entries):
+    groups = Groups(SIZES, SIZES * 10, 1000, entries)
+    group = np.repeat(np.arange(len(SIZES)), SIZES)
+    if entries is not None:
+        group = group[np.argsort(entries)]
+    rounds = []
+    for number in range(2):
+        everything, read = [], 0
+        for shard in range(S):
+            index, position = _round(Walk(size=int(SIZES.sum()), groups=groups, num_shards=S, shard_id=shard, **kwargs), number)
+            assert sorted(position) != position
+            of = group[index]
+            first, last = {g: k for k, g in reversed([*enumerate(of)])}, {g: k for k, g in enumerate(of)}
+            for k in range(len(of)):
+                assert sum(10 * SIZES[g] for g in last if first[g] <= k <= last[g]) <= 1000
+            read += len(last)
+            everything += zip(index, position)
+        mixed = np.mean([len({*group[[i for i, _ in everything[k : k + 20]]]}) for k in range(len(everything) - 20)])
+        assert mixed > 3  # 1.9 in order
+        assert sorted(i for i, _ in everything) == sorted(p for _, p in everything) == list(range(SIZES.sum()))
+        assert read <= np.count_nonzero(SIZES) + S - 1
+        rounds.append([i for i, _ in everything])
+    assert rounds[0] != rounds[1]
+
+
+def test_moves_of_shuffled_groups():
+    walk = Walk(size=int(SIZES.sum()), groups=Groups(SIZES, SIZES * 10, 1000), random_shuffle=True, initial_fill=1)
+    order = _round(walk)[0]
+    assert _round(walk, 1)[0] == _round(dataclasses.replace(walk, seed=1))[0] == order
+    places = {fill: np.argsort(_round(dataclasses.replace(walk, initial_fill=fill))[0]) for fill in (1, 11, 1000)}
+    near, far = (np.abs(places[fill] - places[1]).mean() for fill in (11, 1000))
+    assert 1 < near < 6 < 20 < far
+
+
+def test_groups_too_large_for_the_buffer():
+    """They come one after another, each in random order."""
+    groups = Groups(np.full(4, 50), np.full(4, 2000), 1000)
+    index, _ = _round(Walk(size=200, groups=groups, shuffle="global"))
+    parts = np.reshape(index, (4, 50))
+    assert sorted(tuple(sorted(p)) for p in parts) == [tuple(range(k, k + 50)) for k in range(0, 200, 50)]
+    assert all(sorted(p) != p.tolist() for p in parts)
 
 
 def test_shuffle_buffer_against_a_loop():

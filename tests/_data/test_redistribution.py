@@ -4,11 +4,13 @@ import collections
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdali._data.epoch import EpochCounter, EpochPlan
+from jaxdali._data.shuffle import Groups
 from jaxdali._data.walk import Walk
 
 
@@ -50,11 +52,13 @@ class Shards:
 
 
 walks = st.builds(
-    lambda size, pad, shuffle: Walk(
+    lambda size, pad, shuffle, groups: Walk(
         size=size, pad_last_batch=pad, random_shuffle=shuffle == "random", shuffle_after_epoch=shuffle == "after",
         shuffle="global" if shuffle == "global" else None,
+        groups=None if not groups or shuffle == "no" else
+        Groups(np.array([size // 4, size // 2, size - size // 2 - size // 4]), np.full(3, 10), 20),
     ),
-    size=st.integers(6, 40), pad=st.booleans(), shuffle=st.sampled_from(["no", "random", "after", "global"]),
+    size=st.integers(6, 40), pad=st.booleans(), shuffle=st.sampled_from(["no", "random", "after", "global"]), groups=st.booleans(),
 )  # fmt: skip
 
 

@@ -77,8 +77,12 @@ class CompressedBatches:
         return found.select(list(columns))
 
     def nbytes(self, k: int, columns: Sequence[str]) -> int:
-        """The size of some columns of a batch in memory."""
-        return self._size(self._batches[k], [self.schema.names.index(c) for c in columns])
+        """About the size of some columns of a batch in memory."""
+        rows, t = self._batches[k].rows, import_pyarrow().types
+        size = self._size(self._batches[k], [self.schema.names.index(c) for c in columns])
+        if not any(t.is_dictionary(self.schema.field(c).type) for c in columns):
+            return size
+        return size + sum(rows * sum(m.sizes) // max(m.rows, 1) for m in self._dictionaries)
 
     def _size(self, batch: _Message, wanted: Sequence[int]) -> int:
         """Decompressed size of these fields in bytes; of all fields if it is not known which buffers belong to them."""

@@ -121,6 +121,14 @@ def _size_of(column: Any) -> int:
     return int(_lengths(column).sum(dtype=np.int64)) if _is_view(column.type) else column.nbytes
 
 
+def expanded_size(column: Any) -> int:
+    """About the size of a column when it is read, in bytes. Unlike `_size_of` it does not look at the data, which need not be valid."""
+    if import_pyarrow().types.is_dictionary(column.type):
+        values = column.dictionary
+        return column.indices.get_total_buffer_size() + len(column) * values.get_total_buffer_size() // max(len(values), 1)
+    return column.get_total_buffer_size()
+
+
 def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str] = lambda size: "") -> Column:
     """The rows of pyarrow's column.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import os
 import threading
@@ -21,7 +22,7 @@ from ..._data.named_in_data import check_name, normal
 from ..._data.shuffle import Groups
 from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
-from ._columns import Column, column_of, import_pyarrow, joined, spec_of
+from ._columns import Column, column_of, expanded_size, import_pyarrow, joined, spec_of
 
 _KEPT_BYTES = 512 << 20  # of decoded row groups, for each shard
 
@@ -98,16 +99,31 @@ class _Table:
                 if self._span is not None:
                     self._span.fetched = {}
 
-    def nbytes(self, group: int, columns: Sequence[str]) -> int:
-        """About the size of the columns of a group in memory."""
+    def nbytes(self, group: int, columns: Sequence[str], widths: Mapping[str, float]) -> int:
+        """About the size of the columns of a group in memory. `widths`: as `widths` returns them."""
         if self._file is not None:
-            return _decoded_size(self._parts(group, columns))
+            rows = self.rows[group]
+            return sum(max(_decoded_size([c]), int(rows * widths.get(c.path_in_schema, 0))) for c in self._parts(group, columns))
         if self._compressed is not None:
             return self._compressed.nbytes(group, columns)
-        return self._batches[group].select(list(columns)).nbytes
+        return sum(expanded_size(self._batches[group].column(c)) for c in columns)
+
+    def widths(self, columns: Sequence[str]) -> dict[str, float]:
+        """Bytes of a row in memory, by the first rows, in columns whose values the file may store once for many rows."""
+        group = next((g for g, rows in enumerate(self.rows) if rows), None)
+        widths = dict[str, float]()
+        if self._file is None or group is None:
+            return widths
+        for part in self._parts(group, columns):
+            small = part.total_uncompressed_size < 1024 * self.rows[group]  # larger values soon fill a dictionary
+            if small and part.physical_type == "BYTE_ARRAY" and part.has_dictionary_page:
+                with contextlib.suppress(import_pyarrow().ArrowException, OSError):  # the group itself reports it when it is read
+                    rows = next(self._file.iter_batches(100, row_groups=[group], columns=[part.path_in_schema], use_threads=False))
+                    widths[part.path_in_schema] = expanded_size(rows.column(0)) / rows.num_rows
+        return widths
 
     def _parts(self, group: int, columns: Sequence[str]) -> list[Any]:
-        """What the file says about the columns of a group, of which a struct has several."""
+        """The metadata of the columns of a group; a struct has several."""
         metadata = self._file.metadata.row_group(group)
         return [metadata.column(k) for k, path in enumerate(self._paths) if any(f"{path}.".startswith(f"{c}.") for c in columns)]
 
@@ -174,7 +190,8 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
-        if op.shuffles(containers=op.weights is None):
+        self._shuffled = op.shuffles(containers=op.weights is None)
+        if self._shuffled:
             self.doubts = self._large_groups()
         self._shards = 1
         self._decoded: collections.OrderedDict[int, tuple[int, list[Column], list[Any]]] = collections.OrderedDict()
@@ -192,7 +209,8 @@ class _Rows(Records):
     @functools.cached_property
     def _nbytes(self) -> np.ndarray:
         """About the size of each group in memory."""
-        return np.array([self._tables[file].nbytes(g, self._read) for file, g in self._groups], np.int64)
+        widths = self._tables[0].widths(self._read) if self._shuffled else {}
+        return np.array([self._tables[file].nbytes(g, self._read, widths) for file, g in self._groups], np.int64)
 
     def _large_groups(self) -> list[str]:
         """The warning of groups that exceed the buffer of a random order."""
@@ -273,7 +291,7 @@ class _Rows(Records):
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
             with self._lock:
-                self._coming[group] = self._tables[file].nbytes(g, self._read)
+                self._coming[group] = int(self._nbytes[group])
                 self._make_room(0)
             try:
                 table = self._tables[file].read(g, self._read, fetched, settings)
@@ -323,7 +341,10 @@ class _Rows(Records):
             row.append(index - records._first[groups][inverse])
             which.append(inverse + len(columns))
             try:
-                columns += (map if ctx.num_threads == 1 else threads.map)(records._group, groups.tolist())
+                # Groups that are there come first, since the others need their place.
+                order = sorted(groups.tolist(), key=lambda g: g not in records._decoded)
+                of_group = dict(zip(order, (map if ctx.num_threads == 1 else threads.map)(records._group, order)))
+                columns += [of_group[g] for g in groups.tolist()]
             except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, so that each reports its own error
                 return super().read_batch(ctx, parts, threads)
         if any(column.valid is not None for group in columns for column in group):

@@ -353,3 +353,126 @@ def test_names_in_a_list_give_a_list(tmp_path, columns):
     with contextlib.closing(pipeline()) as pipe:
         for out, expected in zip(pipe.run(), ([1, 2], [3, 4])):
             np.testing.assert_array_equal(np.ravel(out.as_array()), expected)
+
+
+ROWS = 40  # of each group
+GROUPS = 30
+
+
+def _numbered(folder, form="parquet", files=1):
+    """Files of rows that say their number, in groups of 40 rows of 4 KB."""
+    for k in range(files):
+        rows = range(k * ROWS * GROUPS, (k + 1) * ROWS * GROUPS)
+        table = pa.table({"x": [b"%08d" % i + b"." * 4000 for i in rows], "n": pa.array(rows, pa.int64())})
+        if form == "parquet":
+            pq.write_table(table, folder / f"{k}", row_group_size=ROWS)
+        else:
+            options = pa.ipc.IpcWriteOptions(compression=form)
+            with pa.OSFile(str(folder / f"{k}"), "wb") as f, pa.ipc.new_file(f, table.schema, options=options) as writer:
+                writer.write_table(table, ROWS)
+    return [str(folder / f"{k}") for k in range(files)]
+
+
+def _pipe(path, B=16, checkpoint=None, **order):
+    @pipeline_def(batch_size=B, num_threads=2, seed=3, enable_checkpointing=True, checkpoint=checkpoint)
+    def pipeline():
+        x, n = fn.readers.parquet(path=path, columns=["x", "n"], name="r", **order)
+        return x, n
+
+    return pipeline()
+
+
+def _numbers(pipe, batches):
+    """The numbers of the rows of some batches, which both columns say."""
+    numbers = []
+    for _ in range(batches):
+        x, n = pipe.run()
+        assert [int(np.asarray(row)[:8].tobytes()) for row in x] == np.asarray(n.as_array()).tolist()
+        numbers += np.asarray(n.as_array()).tolist()
+    return numbers
+
+
+@pytest.fixture
+def small_cache(monkeypatch):
+    monkeypatch.setattr(_parquet, "_KEPT_BYTES", 12 * ROWS * 4020)  # of which half is the buffer
+
+
+@pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 5}])
+@pytest.mark.parametrize("form", ["parquet", None, "lz4"])
+def test_reads_of_shuffled_groups(tmp_path, small_cache, groups_read, form, order):
+    with contextlib.closing(_pipe(_numbered(tmp_path, form, 2), **order)) as pipe:
+        for _ in range(2):
+            groups_read.clear()
+            numbers = _numbers(pipe, 2 * ROWS * GROUPS // 16)
+            assert sorted(numbers) == list(range(2 * ROWS * GROUPS))
+            assert len(groups_read) <= 2 * GROUPS + 8  # and those of the batches that are read ahead
+    of = np.array(numbers) // ROWS
+    assert np.mean([len({*of[k : k + 16]}) for k in range(0, len(of), 16)]) > 3
+
+
+def test_shards_of_shuffled_groups(tmp_path, small_cache, groups_read):
+    path, numbers = _numbered(tmp_path), []
+    for shard in range(3):
+        groups_read.clear()
+        with contextlib.closing(_pipe(path, 10, shuffle="global", num_shards=3, shard_id=shard)) as pipe:
+            numbers += _numbers(pipe, ROWS * GROUPS // 30)
+        assert len(groups_read) < GROUPS  # a third, and what is read ahead
+    assert sorted(numbers) == list(range(ROWS * GROUPS))
+
+
+@pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}])
+def test_checkpoints_of_shuffled_groups(tmp_path, small_cache, order, monkeypatch):
+    path = _numbered(tmp_path)
+    with contextlib.closing(_pipe(path, **order)) as pipe:
+        first, state, rest = _numbers(pipe, 30), pipe.checkpoint(), _numbers(pipe, 45)
+    assert sorted(first + rest) == list(range(ROWS * GROUPS))
+    with contextlib.closing(_pipe(path, 24, checkpoint=state, **order)) as pipe:
+        assert _numbers(pipe, 30) == rest
+    monkeypatch.setattr(_parquet, "_KEPT_BYTES", 512 << 20)  # the whole list fits, as in versions without groups
+    with (
+        pytest.raises(RuntimeError, match="groups is None here and '30 in a buffer of"),
+        contextlib.closing(_pipe(path, checkpoint=state, **order)) as pipe,
+    ):
+        pipe.run()
+
+
+def test_mixed_groups(tmp_path, small_cache, groups_read):
+    paths = _numbered(tmp_path, files=2)
+    with contextlib.closing(_pipe(paths, 40, shuffle="global", weights=(3, 1))) as pipe:
+        numbers = np.array(_numbers(pipe, 4 * GROUPS))
+    rows = ROWS * GROUPS
+    assert np.bincount(numbers).tolist() == [3] * rows + [1] * rows
+    share = (numbers.reshape(-1, 400) < rows).mean(axis=1)
+    assert share.min() > 0.65
+    assert share.max() < 0.85
+    assert len(groups_read) <= 4 * GROUPS + 8
+
+
+def test_groups_of_repeated_words(tmp_path, small_cache, groups_read):
+    """The file has each word once in a group, so it is much smaller than its rows in memory."""
+    words = [f"{i % 4:08}" + "." * 4000 for i in range(ROWS * GROUPS)]
+    pq.write_table(pa.table({"x": words}), tmp_path / "x", row_group_size=ROWS)
+
+    @pipeline_def(batch_size=16, num_threads=1)
+    def pipeline():
+        return fn.readers.parquet(path=tmp_path / "x", columns="x", shuffle="global")
+
+    with contextlib.closing(pipeline()) as pipe:
+        for _ in range(ROWS * GROUPS // 16):
+            pipe.run()
+    assert len(groups_read) <= GROUPS + 8
+
+
+@pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}])
+def test_warning_of_groups_too_large_to_be_mixed(tmp_path, monkeypatch, groups_read, order):
+    monkeypatch.setattr(_parquet, "_KEPT_BYTES", ROWS * 4020)
+    path = _numbered(tmp_path)
+    with contextlib.closing(_pipe(path)) as pipe:  # in order there is no warning
+        assert _numbers(pipe, 5) == list(range(80))
+    groups_read.clear()
+    with pytest.warns(UserWarning, match=rf"30 of 30 row groups .*{path[0]}.*jaxdali\.pack"):
+        pipe = _pipe(path, **order)
+        pipe.build()
+    with contextlib.closing(pipe):
+        assert sorted(_numbers(pipe, 75)) == list(range(ROWS * GROUPS))
+    assert len(groups_read) <= GROUPS + 8
