@@ -233,6 +233,28 @@ def in_page_cache(only: list[str], seconds: float):
             print(f"| {title} | {size} | {np.median(base):.0f} | {' | '.join(cells)} |", flush=True)
 
 
+def row_groups():
+    """An epoch of a gigabyte of Parquet in row groups of 32 MB, in batches of 64, in order and shuffled; three of each, in turn."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pool, schema = _cpu.pool_create(1), pa.schema([("data", pa.binary())])
+    orders = {"in order": {}, "random_shuffle": {"random_shuffle": True}, "global shuffle": {"shuffle": "global"}}
+    with tempfile.TemporaryDirectory() as folder:
+        with pq.ParquetWriter(f"{folder}/x", schema, compression="none", use_dictionary=False) as writer:
+            for _ in range(32):
+                writer.write_table(pa.table({"data": [rng.bytes(LARGE) for _ in range(320)]}, schema=schema))
+        print("\n| order | ms for a batch of 64 |\n|---|--:|", flush=True)
+        for _ in range(3):
+            for order, arguments in orders.items():
+                begin = time.perf_counter()
+                read = batches("parquet", {"path": f"{folder}/x", "columns": "data"} | arguments, pool, 64)
+                for _ in range(160):
+                    read()
+                print(f"| {order} | {(time.perf_counter() - begin) / 160 * 1e3:.1f} |", flush=True)
+                del read
+
+
 def sparse(path: pathlib.Path, size: int) -> str:
     """A file that has a size and no contents."""
     with open(path, "wb") as f:
@@ -337,6 +359,8 @@ def main():
     args = parser.parse_args()
     index(args.only)
     in_page_cache(args.only, args.seconds)
+    if not args.only or "row_groups" in args.only:
+        row_groups()
     if not args.only:
         server(args.seconds)
 

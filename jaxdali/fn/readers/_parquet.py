@@ -308,8 +308,8 @@ class _Rows(Records):
     def _make_room(self, least: int) -> None:
         """Drops the groups that were not read for the longest time, but for `least`, until all are within the limit."""
         nbytes, limit = sum(self._coming.values()) + sum(n for n, *_ in self._decoded.values()), self._shards * _KEPT_BYTES
-        if self._nbytes.sum() > limit:  # decoding a group and passing it on takes memory, too
-            limit -= limit // 4
+        if self._nbytes.sum() > limit:  # what is not read again soon makes room for the memory that decoding takes
+            limit = limit // 8 * 5
         while len(self._decoded) > least and nbytes > limit:
             nbytes -= self._decoded.popitem(last=False)[1][0]
 
@@ -393,14 +393,24 @@ def parquet(
 ) -> DataNode | list[DataNode]:
     """Reads columns of Parquet or Arrow files, including those of Hugging Face's ``datasets``. Not in DALI.
 
-    A row is read with its row group, which is decoded once and kept in a cache of 512 MB per list of files. A batch holds all groups that
-    it reads, regardless of their size. Small row groups suit random orders.
+    A row is read with its row group, which is decoded once and kept in a cache of 512 MB for each shard of the process. A batch holds all
+    groups that it reads, regardless of their size.
+
+    Lists that fit into the cache are shuffled like those of other readers. Others are shuffled by groups: groups come in random order into
+    a buffer of 256 MB, from which rows are drawn, so that each group is decoded once in an epoch. Shards read groups of their own. A group
+    that exceeds the buffer is only shuffled in itself, with a warning. Small row groups are mixed best.
 
     Args:
       path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``,
         ``{a,b}``, ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
       columns: the columns to read. They hold numbers, strings, bytes, images (structs of ``bytes`` and ``path``), or lists of these. For
         images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
+      random_shuffle: whether to shuffle rows and groups once, before they are split into shards, and the rows of each shard anew in each
+        epoch, see `initial_fill`.
+      initial_fill: size of the shuffle buffer of `random_shuffle`; 1 does not shuffle. In lists of shuffled groups, a row moves by at most
+        half of it, while its group is in the buffer of groups.
+      shuffle: "global": the order of each epoch is a new one of the whole list, by `seed`, which must be the same for all shards. Not in
+        DALI.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
         batch (not in DALI). Names of columns of any type, whose values are those of pyarrow's ``as_py`` (a `str`, a number, a list, a
         dict, None). Other names are "filename"; "row": the number of the row in its file; "index": the number in the list; "source_info".
