@@ -42,7 +42,7 @@ class _Table:
             self._span = StoreFile(files.store, path, size) if is_url(path) else None
             self._file = pa.parquet.ParquetFile(self._span or path, memory_map=self._span is None, page_checksum_verification=True)
             self.schema = self._file.schema_arrow
-            self._paths = [self._file.schema.column(k).path for k in range(len(self._file.schema))]
+            self._numbers: dict[str, list[int]] = {}  # of the parts of a column
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
             source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path).read_buffer()
@@ -124,8 +124,12 @@ class _Table:
 
     def _parts(self, group: int, columns: Sequence[str]) -> list[Any]:
         """The metadata of the columns of a group; a struct has several."""
-        metadata = self._file.metadata.row_group(group)
-        return [metadata.column(k) for k, path in enumerate(self._paths) if any(f"{path}.".startswith(f"{c}.") for c in columns)]
+        metadata, schema = self._file.metadata.row_group(group), self._file.schema
+        for column in columns:
+            if column not in self._numbers:
+                paths = [f"{schema.column(k).path}." for k in range(len(schema))]
+                self._numbers[column] = [k for k, path in enumerate(paths) if path.startswith(f"{column}.")]
+        return [metadata.column(k) for column in dict.fromkeys(columns) for k in self._numbers[column]]
 
     def _read_group(self, group: int, columns: list[str], settings: Storage) -> Any:
         metadata, parts = self._file.metadata.row_group(group), self._parts(group, columns)
@@ -190,8 +194,9 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
-        self._shuffled = op.shuffles(containers=op.weights is None)
-        if self._shuffled:
+        self._widths: dict[str, float] = {}
+        if op.shuffles(containers=op.weights is None):
+            self._widths = self._tables[0].widths(self._read)
             self.doubts = self._large_groups()
         self._shards = 1
         self._decoded: collections.OrderedDict[int, tuple[int, list[Column], list[Any]]] = collections.OrderedDict()
@@ -209,18 +214,17 @@ class _Rows(Records):
     @functools.cached_property
     def _nbytes(self) -> np.ndarray:
         """About the size of each group in memory."""
-        widths = self._tables[0].widths(self._read) if self._shuffled else {}
-        return np.array([self._tables[file].nbytes(g, self._read, widths) for file, g in self._groups], np.int64)
+        return np.array([self._tables[file].nbytes(g, self._read, self._widths) for file, g in self._groups], np.int64)
 
     def _large_groups(self) -> list[str]:
         """The warning of groups that exceed the buffer of a random order."""
-        large, buffer = int((self._nbytes > _KEPT_BYTES // 2).sum()), _KEPT_BYTES // 2 >> 20
-        if not large:
+        groups = self.groups()
+        if groups is None or not (large := int((groups.nbytes > groups.buffer).sum())):
             return []
-        file, g = self._groups[int(self._nbytes.argmax())]
+        file, g = self._groups[int(groups.nbytes.argmax())]
         return [
-            f"{large} of {len(self._groups)} row groups take more than the {buffer} MB of the buffer that shuffles rows, up to "
-            f"{int(self._nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of the same "
+            f"{large} of {len(self._groups)} row groups take more than the {groups.buffer >> 20} MB of the buffer that shuffles rows, up to "
+            f"{int(groups.nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of the same "
             "group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
             "pyarrow.parquet.write_table(row_group_size=) makes smaller groups"
         ]
@@ -291,7 +295,7 @@ class _Rows(Records):
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
             with self._lock:
-                self._coming[group] = int(self._nbytes[group])
+                self._coming[group] = self._tables[file].nbytes(g, self._read, self._widths)
                 self._make_room(0)
             try:
                 table = self._tables[file].read(g, self._read, fetched, settings)
@@ -307,9 +311,11 @@ class _Rows(Records):
 
     def _make_room(self, least: int) -> None:
         """Drops the groups that were not read for the longest time, but for `least`, until all are within the limit."""
-        nbytes, limit = sum(self._coming.values()) + sum(n for n, *_ in self._decoded.values()), self._shards * _KEPT_BYTES
-        if self._nbytes.sum() > limit:  # what is not read again soon makes room for the memory that decoding takes
-            limit = limit // 8 * 5
+        nbytes = sum(self._coming.values()) + sum(n for n, *_ in self._decoded.values())
+        limit = self._shards * _KEPT_BYTES
+        less = limit // 8 * 5  # if not all groups can be kept, since decoding takes memory, too
+        if nbytes > less and self._nbytes.sum() > limit:
+            limit = less
         while len(self._decoded) > least and nbytes > limit:
             nbytes -= self._decoded.popitem(last=False)[1][0]
 
@@ -397,8 +403,9 @@ def parquet(
     groups that it reads, regardless of their size.
 
     Lists that fit into the cache are shuffled like those of other readers. Others are shuffled by groups: groups come in random order into
-    a buffer of 256 MB, from which rows are drawn, so that each group is decoded once in an epoch. Shards read groups of their own. A group
-    that exceeds the buffer is only shuffled in itself, with a warning. Small row groups are mixed best.
+    a buffer of 256 MB, from which rows are drawn, so that each group is decoded once in an epoch. Each shard reads groups of its own, and
+    may share its first and last one. A group that exceeds the buffer is only shuffled in itself, with a warning. Small row groups are mixed
+    best.
 
     Args:
       path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``,
