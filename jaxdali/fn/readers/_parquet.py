@@ -223,9 +223,9 @@ class _Rows(Records):
             return []
         file, g = self._groups[int(groups.nbytes.argmax())]
         return [
-            f"{large} of {len(self._groups)} row groups take more than the {groups.buffer >> 20} MB of the buffer that shuffles rows, up to "
-            f"{int(groups.nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of the same "
-            "group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
+            f"{large} of {len(self._groups)} row groups take more than the {groups.buffer >> 20} MB of the buffer that shuffles rows, "
+            f"up to {int(groups.nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of the "
+            "same group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
             "pyarrow.parquet.write_table(row_group_size=) makes smaller groups"
         ]
 
@@ -347,9 +347,10 @@ class _Rows(Records):
             row.append(index - records._first[groups][inverse])
             which.append(inverse + len(columns))
             try:
-                # Groups that are there come first, since the others need their place.
-                order = sorted(groups.tolist(), key=lambda g: g not in records._decoded)
-                of_group = dict(zip(order, (map if ctx.num_threads == 1 else threads.map)(records._group, order)))
+                # Groups that are in the cache come first, since the others may need their place.
+                of_group = {g: records._group(g) for g in groups.tolist() if g in records._decoded}
+                others = [g for g in groups.tolist() if g not in of_group]
+                of_group |= zip(others, (map if ctx.num_threads == 1 else threads.map)(records._group, others))
                 columns += [of_group[g] for g in groups.tolist()]
             except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, so that each reports its own error
                 return super().read_batch(ctx, parts, threads)
