@@ -224,8 +224,8 @@ class _Rows(Records):
         file, g = self._groups[int(groups.nbytes.argmax())]
         return [
             f"{large} of {len(self._groups)} row groups take more than the {groups.buffer >> 20} MB of the buffer that shuffles rows, "
-            f"up to {int(groups.nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of the "
-            "same group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
+            f"up to {int(groups.nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of "
+            "the same group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
             "pyarrow.parquet.write_table(row_group_size=) makes smaller groups"
         ]
 
