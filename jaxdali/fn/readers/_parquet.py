@@ -313,9 +313,9 @@ class _Rows(Records):
         """Drops the groups that were not read for the longest time, but for `least`, until all are within the limit."""
         nbytes = sum(self._coming.values()) + sum(n for n, *_ in self._decoded.values())
         limit = self._shards * _KEPT_BYTES
-        less = limit // 8 * 5  # if not all groups can be kept, since decoding takes memory, too
-        if nbytes > less and self._nbytes.sum() > limit:
-            limit = less
+        reduced = limit // 8 * 5  # if not all groups can be kept, since decoding takes memory, too
+        if nbytes > reduced and self._nbytes.sum() > limit:
+            limit = reduced
         while len(self._decoded) > least and nbytes > limit:
             nbytes -= self._decoded.popitem(last=False)[1][0]
 
@@ -349,8 +349,8 @@ class _Rows(Records):
             try:
                 # Groups that are in the cache come first, since the others may need their place.
                 of_group = {g: records._group(g) for g in groups.tolist() if g in records._decoded}
-                others = [g for g in groups.tolist() if g not in of_group]
-                of_group |= zip(others, (map if ctx.num_threads == 1 else threads.map)(records._group, others))
+                missing = [g for g in groups.tolist() if g not in of_group]
+                of_group |= zip(missing, (map if ctx.num_threads == 1 else threads.map)(records._group, missing))
                 columns += [of_group[g] for g in groups.tolist()]
             except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, so that each reports its own error
                 return super().read_batch(ctx, parts, threads)

@@ -406,8 +406,8 @@ def test_reads_of_shuffled_groups(tmp_path, small_cache, groups_read, form, orde
             numbers = _numbers(pipe, 2 * ROWS * GROUPS // 16)
             assert sorted(numbers) == list(range(2 * ROWS * GROUPS))
             assert len(groups_read) <= 2 * GROUPS + 8  # and those of the batches that are read ahead
-    of = np.array(numbers) // ROWS
-    assert np.mean([len({*of[k : k + 16]}) for k in range(0, len(of), 16)]) > 3
+    batches = np.reshape(numbers, (-1, 16)) // ROWS
+    assert np.mean([len({*groups}) for groups in batches]) > 3
 
 
 def test_shards_of_shuffled_groups(tmp_path, small_cache, groups_read):
@@ -424,10 +424,10 @@ def test_shards_of_shuffled_groups(tmp_path, small_cache, groups_read):
 def test_checkpoints_of_shuffled_groups(tmp_path, small_cache, order, monkeypatch):
     path = _numbered(tmp_path)
     with contextlib.closing(_pipe(path, **order)) as pipe:
-        first, state, rest = _numbers(pipe, 30), pipe.checkpoint(), _numbers(pipe, 45)
-    assert sorted(first + rest) == list(range(ROWS * GROUPS))
+        before, state, after = _numbers(pipe, 30), pipe.checkpoint(), _numbers(pipe, 45)
+    assert sorted(before + after) == list(range(ROWS * GROUPS))
     with contextlib.closing(_pipe(path, 24, checkpoint=state, **order)) as pipe:
-        assert _numbers(pipe, 30) == rest
+        assert _numbers(pipe, 30) == after
     monkeypatch.setattr(_parquet, "_KEPT_BYTES", 512 << 20)  # the whole list fits, as in versions without groups
     with (
         pytest.raises(RuntimeError, match="groups is None here and '30 in a buffer of"),
@@ -464,7 +464,7 @@ def test_groups_of_repeated_words(tmp_path, small_cache, groups_read):
 
 
 @pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}])
-def test_warning_of_groups_too_large_to_be_mixed(tmp_path, monkeypatch, groups_read, order):
+def test_warning_of_large_groups(tmp_path, monkeypatch, groups_read, order):
     monkeypatch.setattr(_parquet, "_KEPT_BYTES", ROWS * 4020)
     path = _numbered(tmp_path)
     with contextlib.closing(_pipe(path)) as pipe:  # in order there is no warning
