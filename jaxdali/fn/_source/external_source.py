@@ -118,9 +118,11 @@ def external_source(
       batch: whether the source makes whole batches (True) or samples (False). None means True, or False with `parallel`.
       repeat_last: for fed data, whether to use the last batch again if there is no new one, with as many samples as the other sources have.
       parallel: whether to call the source in the background. A callable that makes samples (``batch=False``) from an index is called in
-        `py_num_workers` threads at the same time; any other source is called in one thread. As in DALI, each of several workers has its own
-        copy of a callable object (`copy.deepcopy`), made with the first batch. Functions, objects that can't be copied, and objects with
-        get_state and set_state are shared; their first call of an epoch runs alone, after all calls of the epoch before.
+        `py_num_workers` threads at the same time; any other source is called in one thread. As in DALI, each pipeline reads a copy of an
+        iterable or callable object (`copy.deepcopy`), made when it is built, and each of several workers has a copy, too. Locks, memory
+        maps and read-only arrays in it, functions, and objects that can't be copied are shared. If two pipelines share an iterator that
+        can't be copied, such as a generator, each gets a part of its items, with a warning. Workers share functions and objects with
+        get_state and set_state; the first call of an epoch then runs alone, after all calls of the epoch before.
       no_copy: whether to keep a reference to fed data until their batch is read, instead of copying them at once. They must not change
         until then.
       prefetch_queue_depth: has no effect, as the pipeline's depth applies; accepted for compatibility with DALI.

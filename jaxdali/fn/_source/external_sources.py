@@ -231,11 +231,24 @@ class _PulledSource(_Base):
         self.in_caller = not self._op.parallel
         self._settings = UserSettings()
         self._workers: Workers | None = None
-        self._pulls = [Pull(op.feeder, op.arguments, op.cycle) for op in ops]
+        self._pulls = [Pull(op.feeder, op.arguments, op.cycle, op.parallel) for op in ops]
         self._initial: list[Any] | None = None
         self._expected = self.initial()  # the current cursors of the sources
         self._taken: collections.deque[_Taken] = collections.deque()  # for batches that are not yet committed
         self._gives_rest = False
+
+    def use(self, outputs: frozenset[int]) -> None:
+        super().use(outputs)
+        for pull in self._pulls if self._has_workers else ():
+            pull.divide(self.workers)
+
+    @property
+    def _has_workers(self) -> bool:
+        """Whether several workers call the source, each for some samples."""
+        return self._op.parallel and not self._op.batch and self._op.arguments == 1 and self.workers > 1
+
+    def doubts(self) -> Sequence[str]:
+        return [p.copies.doubt for p in self._pulls if p.copies and p.copies.doubt]
 
     def initial(self) -> list[Any]:
         if self._initial is None:  # before anything was read
@@ -377,11 +390,11 @@ class _PulledSource(_Base):
     def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
         """Each argument, with a function that returns what the source gives for it. All workers call sources of samples by index."""
         calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
-        if not (self.in_caller or self._op.batch or self._op.arguments != 1 or self.workers == 1):
+        if self._has_workers:
             if self._workers is None:
                 self._workers = Workers(self.workers, self._settings)
             new = [i for i, a in enumerate(arguments) if not (pull.over or pull.keeps(a))]
-            for i, call in zip(new, self._workers.map(pull.feeder, [arguments[i] for i in new], len(arguments))):
+            for i, call in zip(new, self._workers.map(pull.callables, [arguments[i] for i in new], len(arguments))):
                 calls[i] = call
         return list(zip(arguments, calls))
 
@@ -389,6 +402,8 @@ class _PulledSource(_Base):
         if self._workers is not None:
             self._workers.close()
             self._workers = None
+        for pull in self._pulls:
+            pull.close()
 
     def commit(self) -> None:
         self._taken.popleft()

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from .copies import Copies, has_state
 from .external_data import NAME
 
 
@@ -20,16 +21,24 @@ class Pull:
       feeder: the user's callable or iterable.
       arguments: the number of arguments of a callable; None: it is an iterable.
       cycle: "no", "raise" or "quiet".
+      parallel: whether it takes the items of a copy.
     """
 
-    def __init__(self, feeder: Any, arguments: int | None, cycle: str):
-        self.feeder = feeder
+    def __init__(self, feeder: Any, arguments: int | None, cycle: str, parallel: bool):
+        self.copies = Copies(feeder) if parallel else None
+        self.feeder = feeder if self.copies is None else self.copies.first
+        self.callables = [self.feeder]  # what each worker calls
         self._arguments = arguments
         self._cycle = cycle
         self._iterator: Any = None
         self._ended = False
         self.over = False  # it ended within a batch: nothing more comes in this epoch
         self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
+
+    def divide(self, number: int) -> None:
+        """Makes a copy of the callable for each worker, before the first item is taken."""
+        if self.copies is not None and len(self.callables) != number:
+            self.callables = self.copies.of_workers(number)
 
     def peek(self, argument: Any) -> Any:
         """The item that the next `take` of the same argument returns."""
@@ -86,9 +95,14 @@ class Pull:
         """The object with get_state and set_state: the source, the one whose method it is, or the iterator over it."""
         source = self.feeder
         for x in (source, source.__self__ if inspect.ismethod(source) else None, self._iterator):
-            if callable(getattr(x, "get_state", None)) and callable(getattr(x, "set_state", None)):
+            if has_state(x):
                 return x
         return None
+
+    def close(self) -> None:
+        """Says that no more items are taken."""
+        if self.copies is not None:
+            self.copies.close()
 
     def restart(self) -> None:
         """Restarts an iterable: the next item is the first again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import copy
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -17,16 +16,13 @@ class Workers:
     """A pool of threads, which run under JAX's settings in the user's thread. They are daemons: one that never returns does not keep the
     process alive.
 
-    As in DALI, whose workers are processes, each thread has its own copy of a callable object, so that no call sees state that another call
-    has half changed (such as an order that is redrawn when the epoch changes). Each copy gets the same positions of every batch and sees
-    every epoch, so copies that each derive the next order from the one before agree. Functions, objects that can't be copied, and objects
-    with a state for checkpoints are shared, and called by any free thread. Their first call of an epoch runs alone, after all calls of the
-    epoch before.
+    Each thread calls its own one of the `Copies` of a callable object. It gets the same positions of every batch and sees every epoch, so
+    copies that each derive the next order from the one before agree. A callable without copies is called by any free thread. Its first call
+    of an epoch runs alone, after all calls of the epoch before.
     """
 
     def __init__(self, number: int, settings: UserSettings):
         self._tasks: list[queue.SimpleQueue[collections.deque[_Call] | None]] = [queue.SimpleQueue() for _ in range(number)]
-        self._copies: dict[int, tuple[Any, list[Callable[[Any], Any]]]] = {}  # by the id of a callable, to which they hold a reference
         self._last: dict[int, tuple[int, list[_Call]]] = {}  # for a shared callable: the epoch, and the calls that may still run
         try:
             for tasks in self._tasks:
@@ -35,14 +31,19 @@ class Workers:
             self.close()
             raise
 
-    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any], batch_size: int) -> list[Callable[[], Any]]:
-        """Schedules a call of the function for each `SampleInfo` of a batch. Returns functions that wait for a result, and return or raise
-        it."""
-        number = len(self._tasks)
-        if id(function) not in self._copies:
-            self._copies[id(function)] = function, _copies(function, number)
-        copies = self._copies[id(function)][1]
-        if copies[0] is not function:
+    def map(self, copies: Sequence[Callable[[Any], Any]], arguments: Sequence[Any], batch_size: int) -> list[Callable[[], Any]]:
+        """Schedules a call for each `SampleInfo` of a batch.
+
+        Args:
+          copies: what each thread calls: copies of one callable, or the same callable for all.
+          arguments: the arguments of the calls.
+          batch_size: number of samples of a whole batch.
+
+        Returns:
+          For each argument a function that waits for the result, and returns or raises it.
+        """
+        number, function = len(self._tasks), copies[0]
+        if copies[-1] is not function:
             calls = [_Call(copies[a.idx_in_batch * number // batch_size], a) for a in arguments]
             for copied, tasks in zip(copies, self._tasks, strict=True):
                 tasks.put(collections.deque(c for c in calls if c.function is copied))
@@ -73,17 +74,6 @@ class Workers:
         """Ends the threads after their current calls."""
         for tasks in self._tasks:
             tasks.put(None)
-
-
-def _copies(function: Callable[[Any], Any], number: int) -> list[Callable[[Any], Any]]:
-    """The callable for each thread: copies, or one that they share."""
-    owner = getattr(function, "__self__", function)
-    if callable(getattr(owner, "get_state", None)) and callable(getattr(owner, "set_state", None)):
-        return [function] * number  # a checkpoint needs its state
-    try:
-        return [copy.deepcopy(function) for _ in range(number)]  # deepcopy returns functions themselves
-    except Exception:  # user objects may raise anything: locks, files and generators can't be copied
-        return [function] * number
 
 
 class _Call:

@@ -278,6 +278,187 @@ def test_an_iterator_that_starts_again_by_itself_gives_each_epoch():
         assert [[int(b["x"][0]) for b in it] for _ in range(3)] == [[1, 2, 3]] * 3
 
 
+class LockedIterator(StartsAgain):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Counts:
+    """A callable whose results depend on its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, i):
+        if i == 3:
+            self.calls = 0
+            raise StopIteration
+        self.calls += 1
+        return np.full(2, self.calls)
+
+    def generate(self):
+        yield from (self(i) for i in range(3))
+        self.calls = 0
+
+
+class LockedCounts(Counts):
+    def __init__(self):
+        super().__init__()
+        self.locks = [threading.Lock(), {"condition": threading.Condition()}]
+
+
+class CountsSamples(Counts):
+    def __call__(self, info):
+        return super().__call__(info.iteration)[0]
+
+
+def epochs_in_turn(pipes, number):
+    """Numbers of the batches of each epoch and pipeline; the pipelines are read in turn."""
+    got = []
+    for _ in range(number):
+        rows = [[int(pipe.run()[0].as_array()[0]) for pipe in pipes] for _ in range(3)]
+        got.append([list(row) for row in zip(*rows)])
+        for pipe in pipes:
+            with pytest.raises(StopIteration):
+                pipe.run()
+            pipe.reset()
+    return got
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (StartsAgain(), {"cycle": "raise"}),
+        (LockedIterator(), {"cycle": "raise"}),
+        (Counts().generate, {"cycle": "raise"}),
+        (Counts(), {"batch": True}),
+        (functools.partial(LockedCounts()), {"batch": True}),
+        (LockedCounts().__call__, {"batch": True}),
+        (CountsSamples(), {"batch": False, "batch_size": 1}),
+    ],
+)
+def test_source_that_parallel_pipelines_share(source, options):
+    """As in DALI, each pipeline reads a copy, and the object itself is left as it was."""
+    pipes = [pipeline(source, parallel=True, **options) for _ in range(2)]
+    assert epochs_in_turn(pipes, 2) == [[[1, 2, 3]] * 2] * 2
+    for pipe in pipes:
+        pipe.close()
+    later = pipeline(source, parallel=True, **options)
+    assert epochs_in_turn([later], 1) == [[[1, 2, 3]]]
+    later.close()
+
+
+def test_used_iterator_that_parallel_pipelines_share():
+    numbers = iter([np.full(2, i) for i in range(4)])
+    next(numbers)
+    pipes = [pipeline(numbers, parallel=True) for _ in range(2)]
+    assert [[int(pipe.run()[0].as_array()[0]) for pipe in pipes] for _ in range(3)] == [[1, 1], [2, 2], [3, 3]]
+    assert next(numbers)[0] == 1
+    for pipe in pipes:
+        pipe.close()
+
+
+def test_generator_that_parallel_pipelines_share():
+    """A generator can't be copied."""
+    numbers = (np.full(2, i) for i in range(9))
+    first, second = (pipeline(numbers, parallel=True) for _ in range(2))
+    first.build()
+    with pytest.warns(UserWarning, match="another external_source has the same source.*generator.*pass the generator function"):
+        second.build()
+    first.close()
+    second.close()
+    pipeline(numbers, parallel=True).build()  # nobody else reads it now
+
+
+class Fed:
+    """An iterator that a thread works for."""
+
+    def __init__(self):
+        self.queue = queue.Queue(2)
+        threading.Thread(target=lambda: [self.queue.put(np.full(2, i)) for i in range(3)], daemon=True).start()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.queue.get(timeout=20)
+
+
+def test_parallel_source_with_a_thread():
+    """A copy would wait for ever."""
+    pipe = pipeline(Fed(), parallel=True, depth=1)
+    assert [int(pipe.run()[0].as_array()[0]) for _ in range(2)] == [0, 1]
+    pipe.close()
+
+
+def test_memory_of_a_parallel_source_and_its_copies(tmp_path):
+    """Data that are read-only or mapped are shared; other arrays may be changed by the source."""
+
+    class Rows:
+        def __init__(self):
+            np.save(tmp_path / "rows.npy", np.arange(8).reshape(4, 2))
+            self.rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+            self.fixed = np.arange(4)
+            self.fixed.setflags(write=False)
+            self.order = np.arange(4)
+            self.others = [np, jax.devices()[0], jnp.arange(3), {"lock": threading.RLock()}]
+            self.arrays = []
+
+        def __iter__(self):
+            self.arrays.append((self.rows, self.fixed, self.order))
+            return iter(self.rows)
+
+    class ByReference(list):
+        def __deepcopy__(self, memo):
+            return self
+
+    source = Rows()
+    source.arrays = ByReference()
+    pipe = pipeline(source, parallel=True)
+    assert pipe.run()[0].as_array().tolist() == [0, 1]
+    pipe.close()
+    ((rows, fixed, order),) = source.arrays
+    assert rows is source.rows
+    assert fixed is source.fixed
+    assert order is not source.order
+
+
+class Resumed:
+    """An iterator with a state."""
+
+    def __init__(self):
+        self.i = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.i += 1
+        return np.full(2, self.i)
+
+    def get_state(self):
+        return self.i
+
+    def set_state(self, state):
+        self.i = state
+
+
+def test_checkpoint_of_an_iterator_that_parallel_pipelines_share():
+    source, its = Resumed(), list[DALIGenericIterator]()
+    for _ in range(2):
+        its.append(DALIGenericIterator(pipeline(source, parallel=True), ["x"], prepare_first_batch=False))
+    taken = [[int(next(it)["x"][0]) for it in its] for _ in range(3)]
+    assert taken == [[1, 1], [2, 2], [3, 3]]
+    state = its[0].get_state()
+    with DALIGenericIterator(pipeline(source, parallel=True), ["x"], prepare_first_batch=False) as other:
+        other.set_state(state)
+        assert int(next(other)["x"][0]) == 4
+    assert [int(next(it)["x"][0]) for it in its] == [4, 4]
+    for it in its:
+        it.close()
+
+
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("second", [False, True])
 def test_two_that_start_again_by_themselves_stay_lockstep(first, second):

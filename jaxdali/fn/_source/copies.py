@@ -1,0 +1,109 @@
+"""Copies of the sources of parallel external_source."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import functools
+import queue
+import threading
+import types
+import warnings
+import weakref
+from typing import Any
+
+import jax
+import numpy as np
+
+_SHARED = (type(threading.Lock()), type(threading.RLock()), types.ModuleType, np.memmap, jax.Array, jax.Device, jax.sharding.Mesh)
+_RUNNING = (threading.Thread, queue.Queue, concurrent.futures.Executor)  # a copy of these has nobody who works for it
+_CONTAINERS = (list, tuple, dict, range, np.ndarray)  # to iterate over them changes nothing in them
+
+_uncopied: weakref.WeakValueDictionary[int, Copies] = weakref.WeakValueDictionary()  # by the id of an iterator that several could share
+_guard = threading.Lock()
+
+
+class Copies:
+    """One pipeline's copies of what a user gave as a parallel source.
+
+    As in DALI, whose workers are processes, a source that several pipelines share is another object in each of them. Each worker has its
+    own copy of a callable object, too, so that no call sees state that another call has half changed (such as an order that is redrawn when
+    the epoch changes). Functions, and objects that can't be copied, are shared; so are locks, modules, memory maps, and arrays that can't
+    change.
+
+    Attributes:
+      first: the copy for the first worker, or the original.
+      doubt: a warning that another pipeline takes items of the same iterator; "" if none does.
+    """
+
+    def __init__(self, source: Any):
+        self.first = source
+        self.doubt = ""
+        self._can_be_copied = False
+        if type(source) in _CONTAINERS:
+            return
+        try:
+            self.first = _copy(source)
+            self._can_be_copied = True
+        except Exception as e:  # user objects may raise anything: files and generators can't be copied
+            if hasattr(type(source), "__next__"):
+                self._share(source, e)
+
+    def _share(self, source: Any, error: Exception):
+        with _guard:
+            if id(source) not in _uncopied:
+                _uncopied[id(source)] = self
+                return
+        kind = type(source).__name__
+        self.doubt = (
+            f"another external_source has the same source, and this {kind} can't be copied ({error}), so each gets a part of its items; "
+            f"pass {'the generator function' if isinstance(source, types.GeneratorType) else 'an object to each'}"
+        )
+
+    def of_workers(self, number: int) -> list[Any]:
+        """What each worker calls: copies of the first, which was not called yet. With a state for checkpoints it is the first itself."""
+        owner = getattr(self.first, "__self__", self.first)
+        one = not self._can_be_copied or has_state(owner)
+        return [self.first, *(self.first if one else _copy(self.first) for _ in range(number - 1))]
+
+    def close(self) -> None:
+        """Says that the source is no longer read."""
+        with _guard:
+            if _uncopied.get(id(self.first)) is self:
+                del _uncopied[id(self.first)]
+
+
+def has_state(source: Any) -> bool:
+    """Whether a checkpoint can hold the state of a source."""
+    return callable(getattr(source, "get_state", None)) and callable(getattr(source, "set_state", None))
+
+
+def _copy(source: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, about copies of itertools
+        return copy.deepcopy(source, _shared(source))
+
+
+def _shared(source: Any) -> dict[int, Any]:
+    """The objects within a source that its copies share, by their ids. Raises TypeError for what a copy could not be made of."""
+    shared, seen, waiting = dict[int, Any](), set[int](), [source]
+    while waiting:
+        x = waiting.pop()
+        if id(x) in seen or isinstance(x, (type, types.FunctionType)):
+            continue
+        seen.add(id(x))
+        if isinstance(x, _RUNNING):
+            raise TypeError(f"it has a {type(x).__name__}")
+        if isinstance(x, _SHARED) or (isinstance(x, np.ndarray) and not x.flags.writeable):
+            shared[id(x)] = x
+        elif isinstance(x, (list, tuple)):
+            waiting.extend(x)
+        elif isinstance(x, dict):
+            waiting.extend(x.values())
+        elif isinstance(x, types.MethodType):
+            waiting.append(x.__self__)
+        elif isinstance(x, functools.partial):
+            waiting += [x.func, x.args, x.keywords]
+        else:
+            waiting.extend(getattr(x, "__dict__", {}).values())
+    return shared
