@@ -24,7 +24,7 @@ class Range:
     Attributes:
       low, high: limits, which are part of the range, except `low` if `above` is set.
       above: only numbers above `low`.
-      infinite: whether infinite numbers are accepted; without a `Range` they are not.
+      infinite: whether infinite numbers and NaN are accepted, as fill values are; without a `Range` they are not.
     """
 
     low: float = -math.inf
@@ -37,15 +37,16 @@ class Range:
         if self == Range():
             return np.isfinite(x)
         with np.errstate(invalid="ignore"):
-            return ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high) & (self.infinite | np.isfinite(x))
+            inside = ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high)
+            return inside | np.isnan(x) if self.infinite else inside & np.isfinite(x)
 
     def holds_all(self, x: np.ndarray) -> bool:
         """Whether all numbers are inside; this is faster than testing each."""
-        if not x.size:
+        if not x.size or self == Range(infinite=True):
             return True
         least, most = float(x.min()), float(x.max())  # NaN, if there is one
         above = least > self.low if self.above else least >= self.low
-        return above and most <= self.high and (self.infinite or (math.isfinite(least) and math.isfinite(most)))
+        return above and most <= self.high and math.isfinite(least) and math.isfinite(most)
 
     @property
     def inside(self) -> float:
@@ -167,9 +168,10 @@ def _auto(x: Any) -> str:
 
 def _float(x: Any) -> float:
     try:
-        return float(_number(x))
+        number = float(_number(x))
     except OverflowError:
         raise ValueError from None
+    return math.nan if math.isnan(number) else number  # always the same object, as NaN is not equal to NaN, and calls are compared
 
 
 def _tensor(x: Any) -> np.ndarray:
@@ -262,6 +264,8 @@ def choice_kind(values: tuple[Any, ...]) -> Kind:
     def convert(x: Any) -> Any:
         if "gpu" in values:
             x = device_named(x)
+        elif isinstance(x, str) and x not in values:
+            x = x.lower()  # DALI takes borders and policies in any case
         if not any(type(x) is type(v) for v in values):
             raise TypeError
         if x not in values:

@@ -161,6 +161,38 @@ def test_types_of_windows():
         run(lambda x: fn.slice(x, start=[0], shape=[1], axes=[0], dtype=types.INT32), wide)
 
 
+@pytest.mark.parametrize("fill", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize(
+    ("dtype", "whole"), [(np.uint8, 0), (np.int16, 0), (np.int32, -(2**31)), (np.int64, -(2**63)), (np.float16, None), (np.float32, None)]
+)
+def test_fill_values_that_are_not_finite(fill, dtype, whole):
+    """What DALI 2.4 gives for these."""
+    beyond = {"crop": (1, 2), "crop_pos_x": 1.0, "out_of_bounds_policy": "Pad", "fill_values": fill}
+
+    def define(x, number):
+        yield fn.pad(x, shape=[1, 2, 1], fill_value=fill)
+        yield fn.pad(x, shape=[1, 2, 1], fill_value=number)
+        yield fn.slice(x, start=[0], shape=[2], axes=[1], out_of_bounds_policy="PAD", fill_values=[fill])
+        if dtype != np.int64:
+            yield fn.crop(x, **beyond)
+            yield fn.erase(fn.pad(x, shape=[1, 2, 1]), anchor=[1.0], shape=[1.0], axes=[1], fill_value=fill)
+
+    image = np.full((1, 1, 1), 3, dtype)
+    for on_device in (False, True):
+        outputs = run(lambda *x: tuple(define(*x)), [image], [np.float32(fill)], layouts=["HWC", ""], on_device=on_device)
+        for k, out in enumerate(outputs):
+            got = sorted(np.asarray(out[0]).ravel().tolist()) if whole is not None else np.asarray(out[0]).ravel().tolist()
+            want = sorted([3, whole]) if whole is not None else [fill, 3] if k == 3 else [3, fill]
+            np.testing.assert_array_equal(got, want, err_msg=str(k))
+
+
+def test_constants_that_are_not_finite():
+    define = lambda _: (fn.constant(fdata=[np.inf, -np.inf, np.nan]), fn.constant(fdata=[np.inf, -np.inf, np.nan], dtype=types.INT32))
+    real, whole = run(define, [np.float32(0)])
+    np.testing.assert_array_equal(np.asarray(real[0]), [np.inf, -np.inf, np.nan])
+    assert np.asarray(whole[0]).tolist() == [2**31 - 1, -(2**31), -(2**31)]
+
+
 @pytest.mark.parametrize("function", [lambda x, f: x * f, lambda x, f: f - x, lambda x, f: x > f])
 def test_numbers_of_samples_meet_ragged_images(function):
     """Also where a sample is empty: it has no block of its own."""

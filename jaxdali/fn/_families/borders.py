@@ -4,8 +4,14 @@ from ..._cpu import Border
 
 BORDERS = {
     "constant": Border.CONSTANT,
+    "fill": Border.CONSTANT,
+    "pad": Border.CONSTANT,
     "reflect_101": Border.REFLECT_101,
+    "reflect101": Border.REFLECT_101,
+    "101": Border.REFLECT_101,
     "reflect_1001": Border.REFLECT_1001,
+    "reflect1001": Border.REFLECT_1001,
+    "1001": Border.REFLECT_1001,
     "reflect": Border.REFLECT_1001,
     "wrap": Border.WRAP,
     "replicate": Border.REPLICATE,

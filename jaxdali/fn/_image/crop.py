@@ -45,7 +45,7 @@ def crop(
     crop_pos_z: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_w: PerSample[float] | None = None,
     dtype: DType | None = None,
-    fill_values: OneOrMore[float] = 0.0,
+    fill_values: Annotated[OneOrMore[float], Range(infinite=True)] = 0.0,
     out_of_bounds_policy: Policy = "error",
     rounding: Rounding = "round",
     device: Literal["cpu", "gpu"] | None = None,

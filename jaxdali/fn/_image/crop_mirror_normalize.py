@@ -144,7 +144,7 @@ def crop_mirror_normalize(
     crop_pos_z: Annotated[PerSample[float], Range(0, 1)] = 0.5,
     crop_w: PerSample[float] | None = None,
     dtype: Annotated[DType, OneOf("float32", "float16", "bfloat16", "uint8", "int8")] = types.FLOAT,
-    fill_values: OneOrMore[float] = 0.0,
+    fill_values: Annotated[OneOrMore[float], Range(infinite=True)] = 0.0,
     mean: PerSample[OneOrMore[float]] = 0.0,
     mirror: PerSample[int] = 0,
     out_of_bounds_policy: Policy = "error",

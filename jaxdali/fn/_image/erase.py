@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
+from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, ProgramOperator, Setup
@@ -161,7 +162,7 @@ def erase(
     axes: OneOrMore[int] | None = None,
     axis_names: str | None = None,
     centered_anchor: bool = False,
-    fill_value: PerSample[OneOrMore[float]] = 0.0,
+    fill_value: Annotated[PerSample[OneOrMore[float]], Range(infinite=True)] = 0.0,
     normalized: bool | None = None,
     normalized_anchor: bool | None = None,
     normalized_shape: bool | None = None,

@@ -17,7 +17,9 @@ from ..._core.values import Spec, Value
 from ..._cpu import Border, Status, StencilReduction
 from .._families import BORDERS, SPATIAL, Around, Stencil, spec_of
 
-BorderMode = Literal["reflect_101", "reflect_1001", "wrap", "clamp", "edge", "constant"]
+BorderMode = Literal[
+    "reflect_101", "reflect101", "101", "reflect_1001", "reflect1001", "1001", "reflect", "wrap", "clamp", "edge", "constant", "fill", "pad"
+]
 
 
 class Filter(Stencil):
@@ -125,8 +127,9 @@ def filter(
       fill_value: the value beyond a constant border, a scalar of the input's type and a host value. Default: 0. May be per frame.
       anchor: the element of the filter that is aligned with the element of the result, one number or one per axis; -1 is the middle,
         rounded down. It has no effect in mode "valid". May be per sample or frame.
-      border: what the values beyond the border are: "reflect_101": the image mirrored about the centre of the outermost element,
-        "reflect_1001": mirrored at its edge, "wrap": its other side, "clamp" or "edge": the outermost element, "constant": `fill_value`.
+      border: what the values beyond the border are: "reflect_101", "reflect101" or "101": the image mirrored about the centre of the
+        outermost element, "reflect_1001", "reflect1001", "1001" or "reflect": mirrored at its edge, "wrap": its other side, "clamp" or
+        "edge": the outermost element, "constant", "fill" or "pad": `fill_value`. In any case, as `mode`.
       dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
       mode: with "same", the result is as large as the data; with "valid", it has only the places where the filter lies inside the data.
 

@@ -84,7 +84,7 @@ def pad(
     align: Annotated[PerSample[OneOrMore[int]] | None, Range(1)] = None,
     axes: PerSample[OneOrMore[int]] | None = None,
     axis_names: str | None = None,
-    fill_value: PerSample[float] = 0.0,
+    fill_value: Annotated[PerSample[float], Range(infinite=True)] = 0.0,
     shape: PerSample[OneOrMore[int]] | None = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 
 from ..._core.context import BuildContext, HostContext
-from ..._core.declaration import DType
+from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Operator, Setup
@@ -130,7 +130,7 @@ def slice(
     axis_names: str | None = None,
     dtype: DType | None = None,
     end: PerSample[OneOrMore[int]] | None = None,
-    fill_values: OneOrMore[float] = 0.0,
+    fill_values: Annotated[OneOrMore[float], Range(infinite=True)] = 0.0,
     normalized_anchor: bool = True,
     normalized_shape: bool = True,
     out_of_bounds_policy: Policy = "error",

@@ -137,7 +137,7 @@ def stack_nodes(elements: Sequence[Any]) -> DataNode:
 @operator_function("constant")
 def constant(
     *,
-    fdata: OneOrMore[float] | None = None,
+    fdata: Annotated[OneOrMore[float] | None, Range(infinite=True)] = None,
     idata: OneOrMore[int] | None = None,
     shape: Annotated[OneOrMore[int] | None, Range(0)] = None,
     dtype: DType | None = None,

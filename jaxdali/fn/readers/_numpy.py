@@ -255,7 +255,7 @@ def numpy(
     rel_roi_shape: Annotated[PerSample[OneOrMore[float]] | None, Range(0)] = None,
     roi_axes: int | Sequence[int] = (),
     out_of_bounds_policy: Literal["error", "pad", "trim_to_shape"] = "error",
-    fill_value: float = 0.0,
+    fill_value: Annotated[float, Range(infinite=True)] = 0.0,
     cache_header_information: bool = False,
     dont_use_mmap: bool = False,
     use_o_direct: bool = False,

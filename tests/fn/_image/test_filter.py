@@ -44,6 +44,23 @@ def test_filter(border, layout):
     assert exact.layout() == layout
 
 
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *[(n, "reflect") for n in ("101", "reflect101", "Reflect_101")],
+        *[(n, "symmetric") for n in ("1001", "reflect1001", "REFLECT_1001", "reflect")],
+        *[(n, "edge") for n in ("Clamp", "EDGE")],
+        *[(n, "constant") for n in ("fill", "Pad", "Constant")],
+        ("WRAP", "wrap"),
+    ],
+)
+def test_names_of_borders(name, mode):
+    """All that DALI 2.4 takes."""
+    x, f = np.arange(20, dtype=np.float32).reshape(4, 5), np.arange(15, dtype=np.float32).reshape(3, 5)
+    (got,) = run(lambda x: fn.filter(x, f, border=name, mode="Same"), [x])
+    np.testing.assert_allclose(np.asarray(got[0]), windows(x, (3, 5), (1, 2), (0, 1), mode) @ f.reshape(-1), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, np.float32])
 @pytest.mark.parametrize("layout", ["HW", "HWC", "CHW", "FHWC", "FCHW"])
 def test_median_blur(dtype, layout):
