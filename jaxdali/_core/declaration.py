@@ -29,6 +29,7 @@ import numpy as np
 
 from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
+from .kinds import EXTENTS as EXTENTS
 from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dict_kind, dtype_kind, member_kind, member_named
 from .kinds import INPUT as INPUT
 from .kinds import PER_FRAME as PER_FRAME
@@ -74,6 +75,7 @@ class Argument:
     gaps: bool = False
     nested: bool = False
     takes_none: bool = False
+    extents: bool = False
 
     @property
     def expected(self) -> str:
@@ -134,6 +136,7 @@ class Argument:
             if _is_list(x):
                 if self.per_sample and not self.nested and hasattr(x, "__array__"):
                     x = np.ravel(x)  # a matrix, say: as one that comes per sample
+                    x = np.maximum(1, np.trunc(x)) if self.extents else x
                 each = dataclasses.replace(self, nested=False).convert if self.nested and any(map(_is_list, x)) else self.element
                 values = tuple(None if e is None and self.gaps else each(e) for e in x)
                 if self.lengths and len(values) not in self.lengths:
@@ -271,6 +274,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         gaps=gaps,
         nested=nested,
         takes_none=takes_none and not required and default is not None,
+        extents=Mark.EXTENTS in marks,
     )
     if argument.default is None or argument.is_input or not argument.kinds:
         return argument

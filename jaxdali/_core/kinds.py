@@ -95,13 +95,14 @@ class Mark(enum.Enum):
     PER_SAMPLE = "a DataNode is allowed"
     PER_FRAME = "it may be a sequence, with a value for each frame"
     INPUT = "an input"
+    EXTENTS = "extents: of an array fractions are dropped, as DALI takes it for values per sample"
 
 
 DType = Annotated[DALIDataType | np.dtype | type | str, Mark.DTYPE]  # the operator gets a np.dtype
 Whole = Annotated[int, Mark.WHOLE]  # an int of Python or NumPy, but no float or bool of the same value
 Auto = Annotated[str, Mark.AUTO]
 Tensor = Annotated[np.ndarray | jax.Array | Sequence, Mark.TENSOR]  # the operator gets a np.ndarray of float32
-PER_SAMPLE, PER_FRAME, INPUT = Mark.PER_SAMPLE, Mark.PER_FRAME, Mark.INPUT
+PER_SAMPLE, PER_FRAME, INPUT, EXTENTS = Mark.PER_SAMPLE, Mark.PER_FRAME, Mark.INPUT, Mark.EXTENTS
 
 
 @dataclasses.dataclass(frozen=True)

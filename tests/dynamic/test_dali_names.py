@@ -557,6 +557,16 @@ def test_paths_as_bytes():
             np.testing.assert_array_equal(a, b)
 
 
+def test_fractions_that_are_cut():
+    """Of sizes in lists, too, which are arrays here."""
+    image = ndd.tensor(np.zeros((7, 9, 1), np.uint8), layout="HWC")
+    for size in ([3.7, 4.5], np.array([3.7, 4.5]), ndd.tensor([3.7, 4.5])):
+        assert ndd.rotate(image, angle=0, size=size).shape == (3, 4, 1)
+        assert ndd.warp_affine(image, matrix=[1, 0, 0, 0, 1, 0], size=size).shape == (3, 4, 1)
+        assert jd.rotate([np.zeros((7, 9, 1), np.uint8)], angle=0, size=size).shapes == [(4, 5, 1) if isinstance(size, list) else (3, 4, 1)]
+    assert ndd.one_hot(ndd.tensor([0.7, 1.9]), num_classes=3).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
 def test_forms_of_arguments():
     """Types by DALI's names, a matrix by its rows, and one number in an array, as DALI takes them."""
     image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)

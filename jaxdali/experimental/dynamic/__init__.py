@@ -15,7 +15,6 @@ Differs from DALI:
   that any of their inputs has. A subscript keeps the letters of the axes that are left at once, in DALI after it is evaluated.
 - A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for each sample. Arguments
   that are whole numbers refuse fractions, which DALI cuts.
-- `one_hot` of fractions, and `size=` of `warp_affine` and `rotate`, round, where DALI cuts.
 - Tensors are in the host's memory, those of enumeration members do not exist, and functions run when they are called.
 - Readers take another batch size in each epoch.
 """

@@ -21,7 +21,7 @@ from ..._core.words import of_values
 from ...dynamic._batch import Batch, Tensor
 from ...dynamic._docstrings import with_generator
 from ...dynamic._engine import current_trace
-from ...dynamic._values import batch, is_column
+from ...dynamic._values import batch, is_column, is_numbers
 from . import random
 from ._contexts import Device
 from ._dtypes import DType, numpy_of
@@ -110,6 +110,8 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
         return _input(x)
     if isinstance(x, str) and a is not None and a.name.endswith("dtype"):
         return numpy_of(DType.parse(x))
+    if type(x) in (list, tuple) and a is not None and a.extents and is_numbers(x):
+        x = np.asarray(x)
     if type(x) in (list, tuple):
         if a is not None and a.many and x and all(type(row) in (list, tuple) for row in x):
             x = [e for row in x for e in row]  # a matrix by its rows

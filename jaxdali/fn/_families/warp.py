@@ -40,6 +40,11 @@ class Warp(StageOperator):
         layout = image_layout(image, tuple(self.layouts))
         return layout, *self.layouts[layout]
 
+    def extents(self, size: Any) -> np.ndarray:
+        """Extents of the result, at least 1. As in DALI, those for all samples are rounded, and those per sample lose their fractions."""
+        half = 0.5 if self.args.is_static("size") else 0.0
+        return np.maximum(1, np.floor(np.minimum(size, 2.0 * self.max_extent) + half)).astype(np.int64)
+
     def output(self, image: Spec, size: Sequence[int | None]) -> Spec:
         """The spec of the output, of known or unknown size. Raises ValueError for element types that are not taken."""
         layout, first, _ = self.layout(image)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import types
 from ..._core.context import HostContext
-from ..._core.declaration import DType, Len, OneOf, Range
+from ..._core.declaration import EXTENTS, DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
@@ -115,7 +115,7 @@ class Rotate(Warp):
         size: list[int | None] = [None] * dims
         if "size" in self.args:
             if self.args.is_static("size"):
-                size = np.maximum(1, np.floor(np.array(self.args.get("size")) + 0.5)).astype(int).tolist()
+                size = self.extents(self.args.get("size")).tolist()
         elif self.keep_size:
             size = known
         elif None not in known and self.args.is_static("angle") and self.args.is_static("axis"):
@@ -136,8 +136,7 @@ class Rotate(Warp):
         size = image.shapes[:, first : first + dims]
         wanted = a.vector("size", dims)
         if wanted is not None:
-            half = 0.5 if self.args.is_static("size") else 0.0  # DALI rounds a constant, but truncates values given per sample
-            out = np.maximum(1, np.floor(np.minimum(wanted, 2.0 * self.max_extent) + half)).astype(np.int64)
+            out = self.extents(wanted)
         elif self.keep_size:
             out = size
         else:
@@ -156,7 +155,7 @@ def rotate(
     fill_value: Annotated[float | None, Range(infinite=True)] = None,
     interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_LINEAR, types.INTERP_NN)] = types.INTERP_LINEAR,
     keep_size: bool = False,
-    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
+    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True), EXTENTS] = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[DTypeHints],
@@ -179,7 +178,7 @@ def rotate(
       interp_type: INTERP_LINEAR or INTERP_NN.
       keep_size: Whether the result has the size of the input, so that corners are lost.
       size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image, or all
-        rotated frames of a sequence, need. May be per sample; then fractions are dropped, and extents are at least 1.
+        rotated frames of a sequence, need. May be per sample; then, and in an array, fractions are dropped. Extents are at least 1.
 
     Returns:
       The rotated data, in the input's layout.

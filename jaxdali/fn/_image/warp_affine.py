@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Literal, Unpack
 
 import numpy as np
 
 from ... import types
 from ..._core.context import HostContext
-from ..._core.declaration import DType, OneOf, Range
+from ..._core.declaration import EXTENTS, DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
@@ -34,7 +34,7 @@ class WarpAffine(Warp):
         if "size" in self.args:
             size = [None] * dims
             if self.args.is_static("size"):
-                size = whole(np.array(self.args.get("size"))).tolist()
+                size = self.extents(self.args.get("size")).tolist()
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -53,7 +53,7 @@ class WarpAffine(Warp):
             linear = self._inverse(ctx, linear)
             offset = -(linear * offset.swapaxes(1, 2)).sum(axis=2, keepdims=True)  # quicker than @ of small matrices
         wanted = a.vector("size", dims)
-        size = image.shapes[:, first : first + dims] if wanted is None else whole(wanted)
+        size = image.shapes[:, first : first + dims] if wanted is None else self.extents(wanted)
         shift = linear.sum(axis=2, keepdims=True) / 2  # output pixels' centres
         return self.setup_of(ctx, image, size, lambda _: np.concatenate([linear, offset + shift], axis=2))
 
@@ -82,11 +82,6 @@ class WarpAffine(Warp):
         return found
 
 
-def whole(size: Any) -> np.ndarray:
-    """Extents as DALI rounds them."""
-    return np.maximum(1, np.floor(size + 0.5)).astype(np.int64)
-
-
 @operator_function(WarpAffine)
 def warp_affine(
     input: Input,
@@ -98,7 +93,7 @@ def warp_affine(
     interp_type: Annotated[types.DALIInterpType, OneOf(types.INTERP_LINEAR, types.INTERP_NN)] = types.INTERP_LINEAR,
     inverse_map: bool = True,
     matrix: PerFrame[ListOf[float]] | None = None,
-    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True)] = None,
+    size: Annotated[PerSample[OneOrMore[float]] | None, Range(0, above=True), EXTENTS] = None,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[DTypeHints],
@@ -118,7 +113,8 @@ def warp_affine(
       interp_type: INTERP_LINEAR or INTERP_NN.
       inverse_map: If True, the matrix maps points of the result to points of the input; if False, the other way round.
       matrix: ``D * (D + 1)`` numbers, row by row. May be per sample or frame.
-      size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample.
+      size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample; then, and in an array,
+        fractions are dropped. Extents are at least 1.
 
     Returns:
       The mapped data, in the input's layout.

@@ -17,8 +17,14 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ...types import is_float
 from .._families import samples_of_blocks, spec_of
 from .._families.conversion import convert, cut
+
+
+def _as_index(xp: Any, x: Any, dtype: np.dtype) -> Any:
+    """Numbers as indices of that type. As in DALI, fractions are dropped."""
+    return convert(xp, xp.trunc(x) if is_float(x.dtype) else x, dtype)
 
 
 class OneHot(HostOperator, ProgramOperator):
@@ -76,7 +82,7 @@ class OneHot(HostOperator, ProgramOperator):
 
         def encoded(sample: np.ndarray) -> np.ndarray:
             number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # a sample that is not a scalar has failed
-            wanted = np.expand_dims(convert(np, number, np.dtype(np.int64)), place)
+            wanted = np.expand_dims(_as_index(np, number, np.dtype(np.int64)), place)
             return np.where(wanted == classes.reshape(-1, *(1,) * (wanted.ndim - place - 1)), on, off)
 
         samples = [encoded(x.sample(i)) for i in x.indices(ctx.present)]
@@ -94,7 +100,7 @@ class OneHot(HostOperator, ProgramOperator):
             x = jnp.take(x.data, x.offsets * ALIGNMENT)
         if not isinstance(x, Ragged):
             place = 0 if scalar else self._place(ctx.inputs[0])
-            wanted = jnp.expand_dims(convert(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
+            wanted = jnp.expand_dims(_as_index(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
             classes = jnp.arange(self.num_classes, dtype=np.int32).reshape(-1, *(1,) * (wanted.ndim - place - 2))
             return (jnp.where(wanted == classes, on, off),)
         out = ctx.out[0]
@@ -105,7 +111,7 @@ class OneHot(HostOperator, ProgramOperator):
         inner = jnp.maximum(jnp.prod(x.shapes[:, self._place(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
         source = local // (inner * self.num_classes) * inner + local % inner
         wanted = jnp.take(x.data, x.offsets[sample] * ALIGNMENT + source, mode="clip")
-        hot = convert(jnp, wanted, np.dtype(np.int32)) == local // inner % self.num_classes
+        hot = _as_index(jnp, wanted, np.dtype(np.int32)) == local // inner % self.num_classes
         return (Ragged(jnp.where(hot, on, off), out.offsets, out.shapes),)
 
 
@@ -136,8 +142,8 @@ def one_hot(
     /,
     *,
     num_classes: Annotated[int, Range(1)],
-    on_value: float = 1.0,
-    off_value: float = 0.0,
+    on_value: Annotated[float, Range(infinite=True)] = 1.0,
+    off_value: Annotated[float, Range(infinite=True)] = 0.0,
     axis: int | None = None,
     axis_name: str | None = None,
     dtype: DType = types.FLOAT,
@@ -148,7 +154,7 @@ def one_hot(
     """Encodes class indices as vectors in which all elements but one have the off value.
 
     Args:
-      input: class indices, of any shape. An index outside 0 ... num_classes-1 gives a vector of `off_value`.
+      input: class indices, of any shape. Fractions are dropped. An index outside 0 ... num_classes-1 gives a vector of `off_value`.
       num_classes: the number of classes.
       on_value, off_value: the values for the class and for all others. For integer types the fraction is dropped, and values out of range
         wrap around, as in DALI.

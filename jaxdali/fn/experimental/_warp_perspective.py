@@ -16,7 +16,6 @@ from ..._core.operator_function import Hints, Input, InputPerFrame, ListOf, OneO
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Points, Status
 from .._families import BORDERS, PointGather
-from .._image.warp_affine import whole
 
 
 class WarpPerspective(PointGather):
@@ -51,7 +50,7 @@ class WarpPerspective(PointGather):
         size: list[int | None] = [image.extent(first), image.extent(first + 1)]
         if "size" in self.args:
             fixed = self.args.is_static("size")
-            size = whole(np.broadcast_to(np.array(self.args.get("size")).reshape(-1), 2)).tolist() if fixed else [None, None]
+            size = _whole(np.broadcast_to(np.array(self.args.get("size")).reshape(-1), 2)).tolist() if fixed else [None, None]
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -71,7 +70,12 @@ class WarpPerspective(PointGather):
         for i in np.flatnonzero((image.shapes[:, -1] != fills) & ctx.present & (fills > 1)):
             ctx.fail(int(i), Status.ARGUMENT, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels")
         wanted = a.vector("size", 2, one_for_all=True)
-        return self.setup_of(ctx, image, matrix.reshape(-1, 9), size=None if wanted is None else whole(wanted), fill=self.fill_value)
+        return self.setup_of(ctx, image, matrix.reshape(-1, 9), size=None if wanted is None else _whole(wanted), fill=self.fill_value)
+
+
+def _whole(size: np.ndarray) -> np.ndarray:
+    """Extents, rounded."""
+    return np.maximum(1, np.floor(size + 0.5)).astype(np.int64)
 
 
 @operator_function(WarpPerspective)

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from pipelines import run
@@ -221,6 +222,24 @@ def test_a_bad_argument_blames_the_sample():
         run(lambda x, a: fn.rotate(x, angle=a), IMAGES[:2], [np.float32(1), np.float32(np.nan)])
     with pytest.raises(jaxdali.SampleError, match="empty"):
         run(lambda x: fn.rotate(x, angle=90, size=(3, 3)), [IMAGES[0], IMAGES[0][:0]])
+
+
+@pytest.mark.parametrize(
+    "operator", [lambda x, **a: fn.rotate(x, angle=0, **a), lambda x, **a: fn.warp_affine(x, matrix=np.eye(2, 3), **a)]
+)
+def test_fractions_of_sizes(operator):
+    """As in DALI, those of lists are rounded, and those of arrays, constants and values per sample are cut. Extents are at least 1."""
+    array = np.array([3.7, 4.5])
+
+    def define(x, size):
+        for s in ([3.7, 4.5], (3.7, 4.4), array, jnp.asarray(array, jnp.float32), types.Constant(array), size, [0.2, 0.7], array / 8):
+            yield operator(x, size=s)
+
+    outputs = run(lambda *x: tuple(define(*x)), [IMAGES[0]] * 2, [np.float32([3.7, 4.5]), np.float32([0.3, 5.9])])
+    shapes = [[np.asarray(x).shape[:2] for x in out] for out in outputs]
+    assert shapes[:2] == [[(4, 5)] * 2, [(4, 4)] * 2]
+    assert shapes[2:5] == [[(3, 4)] * 2] * 3
+    assert shapes[5:] == [[(3, 4), (1, 5)], [(1, 1)] * 2, [(1, 1)] * 2]
 
 
 def test_fractional_sizes_per_sample_are_cut_and_nn_fill_is_of_the_result_type():

@@ -66,6 +66,16 @@ def test_one_hot():
     check(lambda x: fn.one_hot(x, num_classes=2, axis=1, axis_name="Z"), expected, many, layouts=("HW",), layout="HZW")
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_one_hot_of_fractions(dtype):
+    """As in DALI, they are cut."""
+    values = np.array([0.7, 1.2, 1.9, -0.5, 2.5, -1.2, np.nan, np.inf, -np.inf], dtype)
+    want = np.eye(4, 3, dtype=np.float32)[[0, 1, 1, 0, 2, 3, 3, 3, 3]]
+    check(lambda x: fn.one_hot(x, num_classes=3, axis=-1), [want, want[2:4]], [values, values[2:4]])
+    check(lambda x: fn.one_hot(x, num_classes=3), [want, want], [values, values])
+    check(lambda x: fn.one_hot(x, num_classes=3), list(want), list(values))
+
+
 def test_filled():
     check(lambda x: fn.zeros_like(x), [np.zeros_like(x) for x in RAGGED], RAGGED, layouts=("HWC",), layout="HWC")
     check(lambda x: fn.ones_like(x, dtype=types.FLOAT16), [np.ones(x.shape, np.float16) for x in RAGGED], RAGGED)
