@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
+
 from ..types import DALIDataType
 from .kinds import device_named
 from .language import language
@@ -14,6 +16,11 @@ def evaluated(function: str, *operands: Any) -> Any:
     """Applies a pointwise function. Its operands decide how; NotImplemented if one can't be an operand."""
     first = next(x for x in operands if isinstance(x, Operators))
     return first._pointwise(function, *operands)
+
+
+def python_number(x: Any) -> Any:
+    """The operand on the left of an operator. As in DALI, a NumPy scalar there is Python's number, without a type of its own."""
+    return x.item() if isinstance(x, (np.ndarray, np.generic)) and not x.ndim else x
 
 
 @boundaries
@@ -43,73 +50,73 @@ class Operators:
         return evaluated("add", self, other)
 
     def __radd__(self, other: Any) -> Self:
-        return evaluated("add", other, self)
+        return evaluated("add", python_number(other), self)
 
     def __sub__(self, other: Any) -> Self:
         return evaluated("sub", self, other)
 
     def __rsub__(self, other: Any) -> Self:
-        return evaluated("sub", other, self)
+        return evaluated("sub", python_number(other), self)
 
     def __mul__(self, other: Any) -> Self:
         return evaluated("mul", self, other)
 
     def __rmul__(self, other: Any) -> Self:
-        return evaluated("mul", other, self)
+        return evaluated("mul", python_number(other), self)
 
     def __truediv__(self, other: Any) -> Self:
         return evaluated("fdiv", self, other)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return evaluated("fdiv", other, self)
+        return evaluated("fdiv", python_number(other), self)
 
     def __floordiv__(self, other: Any) -> Self:
         return evaluated("div", self, other)
 
     def __rfloordiv__(self, other: Any) -> Self:
-        return evaluated("div", other, self)
+        return evaluated("div", python_number(other), self)
 
     def __mod__(self, other: Any) -> Self:
         return evaluated("mod", self, other)
 
     def __rmod__(self, other: Any) -> Self:
-        return evaluated("mod", other, self)
+        return evaluated("mod", python_number(other), self)
 
     def __pow__(self, other: Any) -> Self:
         return evaluated("pow", self, other)
 
     def __rpow__(self, other: Any) -> Self:
-        return evaluated("pow", other, self)
+        return evaluated("pow", python_number(other), self)
 
     def __and__(self, other: Any) -> Self:
         return evaluated("bitand", self, other)
 
     def __rand__(self, other: Any) -> Self:
-        return evaluated("bitand", other, self)
+        return evaluated("bitand", python_number(other), self)
 
     def __or__(self, other: Any) -> Self:
         return evaluated("bitor", self, other)
 
     def __ror__(self, other: Any) -> Self:
-        return evaluated("bitor", other, self)
+        return evaluated("bitor", python_number(other), self)
 
     def __xor__(self, other: Any) -> Self:
         return evaluated("bitxor", self, other)
 
     def __rxor__(self, other: Any) -> Self:
-        return evaluated("bitxor", other, self)
+        return evaluated("bitxor", python_number(other), self)
 
     def __lshift__(self, other: Any) -> Self:
         return evaluated("shl", self, other)
 
     def __rlshift__(self, other: Any) -> Self:
-        return evaluated("shl", other, self)
+        return evaluated("shl", python_number(other), self)
 
     def __rshift__(self, other: Any) -> Self:
         return evaluated("shr", self, other)
 
     def __rrshift__(self, other: Any) -> Self:
-        return evaluated("shr", other, self)
+        return evaluated("shr", python_number(other), self)
 
     def __eq__(self, other: Any) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         return evaluated("eq", self, other)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .._core.expressions import Arithmetic, Operators
+from .._core.expressions import Arithmetic, Operators, python_number
 from .._core.names import did_you_mean
 from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
 from .._core.ragged import roomy as _roomy
@@ -133,7 +133,7 @@ class Tensor(Operators, np.ndarray):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
         if method == "__call__" and ufunc in _FUNCTIONS and isinstance(inputs[0], np.generic) and out is None and not named:
-            return self._pointwise(_FUNCTIONS[ufunc], *inputs)  # the operator of a NumPy scalar ends here
+            return self._pointwise(_FUNCTIONS[ufunc], python_number(inputs[0]), *inputs[1:])  # the operator of a NumPy scalar ends here
         if out is not None:
             named["out"] = tuple(map(_plain, out))
         results = getattr(ufunc, method)(*map(_plain, inputs), **{n: _plain(x) for n, x in named.items()})

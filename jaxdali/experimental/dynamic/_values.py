@@ -32,9 +32,8 @@ def pointwise(function: str, *operands: Any) -> Any:
 
 
 def _operator(function: str, *operands: Any) -> Any:
-    """The same for operators, where a NumPy scalar on the left counts as Python's number, as of DALI's batches."""
-    first, *others = operands
-    result = pointwise(function, first.item() if isinstance(first, np.generic) else first, *others)
+    """The same for operators."""
+    result = pointwise(function, *operands)
     if result is NotImplemented and function in ("eq", "ne"):  # which Python would answer by identity
         raise TypeError(f"{function}: operands must be batches, tensors or numbers, got {types_of(operands)}")
     return result

@@ -207,7 +207,7 @@ def pointwise(function: str, *operands: Any) -> DataNode:
         if not is_operand(x):
             raise TypeError(f"{function}: operands must be DataNodes, numbers or arrays, got {type(x).__name__}")
         if not isinstance(x, DataNode) and np.ndim(x) == 0:
-            value = narrowed(x)
+            value = narrowed(x[()] if isinstance(x, np.ndarray) else x)  # an array without axes is a NumPy scalar
             places.append((value.dtype, value.tobytes()))
             continue
         node = x if isinstance(x, DataNode) else constant_node(x)

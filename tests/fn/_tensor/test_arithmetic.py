@@ -1,5 +1,7 @@
 """Arithmetic on DataNodes beyond the golden data: ragged batches in programs, corner cases of integers, errors."""
 
+import operator
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -153,7 +155,12 @@ def test_operands():
         "python": (lambda x: 3 - x, np.int32),
         "numpy": (lambda x: np.array([3, 3], np.int16) - x, np.int16),
         "numpy 64 bits": (lambda x: np.array([3, 3]) - x, np.int32),
-        "numpy scalar": (lambda x: np.int64(3) - x, np.int64),
+        "numpy scalar": (lambda x: np.int64(3) - x, np.int32),  # on the left Python's number, as in DALI
+        "numpy scalar, unsigned": (lambda x: np.uint8(3) - x, np.int32),
+        "numpy scalar, float": (lambda x: np.float64(3) - x, np.float32),
+        "numpy, no axes": (lambda x: np.array(3) - x, np.int32),
+        "numpy scalar, right": (lambda x: -(x - np.int64(3)), np.int64),
+        "numpy, no axes, right": (lambda x: -(x - np.array(3)), np.int64),
         "jax": (lambda x: jnp.array([3, 3], jnp.int32) - x, np.int32),
         "list": (lambda x: [3.0, 3.0] - x, np.float32),
         "constant": (lambda x: types.Constant(3).uint8() - x, np.uint8),
@@ -164,6 +171,19 @@ def test_operands():
     for got, (name, (_, dtype)) in zip(out, cases.items(), strict=True):
         assert got.at(0).dtype == dtype, name
         assert got.at(0).tolist() == [2, 1], name
+
+
+@pytest.mark.parametrize("number", [np.int64(1), np.uint8(1), np.float32(1), np.float64(1.5), np.bool_(True), np.array(1)])
+def test_numpy_on_the_left_as_number_of_python(number):
+    x = np.array([0, 1, 3], np.int16)
+    operators = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+    operators += [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
+    operators += [operator.and_, operator.or_, operator.xor] if np.asarray(number).dtype.kind in "iub" else []
+    got = run(lambda x: tuple(f(number, x) for f in operators), [x])
+    want = run(lambda x: tuple(f(number.item(), x) for f in operators), [x])
+    for f, a, b in zip(operators, got, want, strict=True):
+        assert a.at(0).dtype == b.at(0).dtype, f
+        np.testing.assert_array_equal(a.at(0), b.at(0), err_msg=str(f))
 
 
 def test_numbers_are_no_inputs():
