@@ -45,7 +45,7 @@ class _Examples(ExtentRecords):
         self.names = tuple(name for name, _ in op.features)
         self.fields = tuple(_field(k, name, feature) for k, (name, feature) in enumerate(op.features))
         files = Files.of(op.path, op.storage)
-        indices = [None] * len(files) if op.index_path is None else files.store.expand(op.index_path)
+        indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
         check_indices(files, indices)
         super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
         self._others = [n for n in op.metadata_names if n not in self.facts()]

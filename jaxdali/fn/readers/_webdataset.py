@@ -59,7 +59,7 @@ class _Samples(ContainerRecords):
 
     def __init__(self, op: ReadWebDataset):
         self._files = files = Files.of(op.paths, op.storage, "paths")
-        indices = None if op.index_paths is None else files.store.expand(op.index_paths)
+        indices = files.store.expand(op.index_paths) if op.index_paths else None  # as in DALI, an empty list is none
         if indices is None:
             made_in_memory(op.name, files, [files.path(k) for k in range(len(files))])
         else:
@@ -232,8 +232,8 @@ def webdataset(
     Args:
       paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for
         files, the matches of wildcards in byte order. A path that exists is literal.
-      index_paths: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them. Without
-        them, indices are made in memory when the pipeline is built, with a warning.
+      index_paths: paths or patterns of their indices, one for each or none, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them.
+        Without them, indices are made in memory when the pipeline is built, with a warning.
       ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members, the first is read.
       missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty; "skip": the sample is
         left out; "error": an error is raised when the pipeline is built. A warning names members that no sample has, but not with

@@ -194,6 +194,16 @@ def test_the_index_of_a_larger_archive(archive):
     assert "x.tar:512:0.cls" in errors[0]
 
 
+@pytest.mark.parametrize("none", [None, [], ()])
+def test_no_indices(archive, none):
+    """As in DALI, an empty list is none."""
+    want = labels(web(archive))
+    (archive / "x.tar.idx").unlink()
+    with pytest.warns(UserWarning, match="there is no index of"):
+        got = labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=none, ext=["cls", "jpg"])[0])
+    assert got == want
+
+
 def test_names_are_found_again_in_the_index(tmp_path):
     members = [(f"d{i % 7}/{i}.{e}", b"%d" % i) for i in range(400) for e in (("cls",) if i % 3 else ("jpg", "cls"))]
     for name, some in (("a", members[:300]), ("b", members[300:])):
