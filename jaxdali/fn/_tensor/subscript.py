@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import types
 from ..._core.building import add
 from ..._core.calls import records
 from ..._core.context import BuildContext, HostContext, LowerContext
@@ -246,8 +247,8 @@ def subscript(node: DataNode, key: Any) -> DataNode:
     """``node[key]``, the implementation of `DataNode.__getitem__`.
 
     As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and are clipped to the
-    data, and missing trailing indices take everything. Every index may be an integer scalar DataNode, one
-    per sample. The differences from NumPy are those of DALI: None takes the whole axis like ``:``, `newaxis` makes a new axis, and neither
+    data, and missing trailing indices take everything. Every index may be a whole `types.Constant`, or an integer scalar DataNode, one per
+    sample. The differences from NumPy are those of DALI: None takes the whole axis like ``:``, `newaxis` makes a new axis, and neither
       Ellipsis nor lists are supported.
 
     Args:
@@ -269,10 +270,14 @@ def subscript(node: DataNode, key: Any) -> DataNode:
         if isinstance(x, DataNode):
             inputs.append(x)
             return Operand(len(inputs))  # input 0 is the data
+        number: Any = x
+        if isinstance(x, np.bool_) or (isinstance(x, types.ScalarConstant) and float(x).is_integer()):
+            number = int(x)
         try:
-            return max(-_FAR, min(_FAR, operator.index(x)))
+            return max(-_FAR, min(_FAR, operator.index(number)))
         except TypeError:
-            raise TypeError(f"an index must be an integer, a slice, an integer scalar DataNode or newaxis, got {x!r}") from None
+            expected = "an integer, a slice, a whole types.Constant, an integer scalar DataNode or newaxis"
+            raise TypeError(f"an index must be {expected}, got {x!r}") from None
 
     axes: list[At | SliceIndex] = []
     new: list[tuple[int, str]] = []

@@ -83,7 +83,18 @@ def test_an_index_out_of_range_blames_the_sample(compiled):
         run(lambda x: x[-6], DENSE, compiled=compiled)
 
 
-@pytest.mark.parametrize("key", [1.5, [0, 1], "H", slice(0, 2.5)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_constants_as_indices(compiled):
+    one, two = types.Constant(1), types.Constant(np.int64(2))
+    keys = [(one, 1), (types.Constant(True), 1), ((slice(one, two.uint8()), two), np.s_[1:2, 2])]
+    keys.append(((slice(None), types.Constant(-1)), np.s_[:, -1]))
+    for key, plain in keys:
+        got, _ = run(lambda x, key=key: x[key], RAGGED, compiled=compiled)
+        for g, s in zip(got, RAGGED, strict=True):
+            np.testing.assert_array_equal(g, s[plain])
+
+
+@pytest.mark.parametrize("key", [1.5, [0, 1], "H", slice(0, 2.5), types.Constant(1.5)])
 def test_other_types_of_indices_are_refused(key):
     with pytest.raises(TypeError, match="an index must be an integer"):
         run(lambda x: x[key], DENSE, compiled=False)
