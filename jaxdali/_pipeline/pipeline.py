@@ -194,12 +194,12 @@ class Pipeline:
     @property
     def exec_pipelined(self) -> bool:
         """Whether batches are made ahead."""
-        return self.__jaxdali.settings.exec_pipelined
+        return bool(self.__jaxdali.settings.exec_pipelined)
 
     @property
     def exec_async(self) -> bool:
         """The argument; it has no effect."""
-        return self.__jaxdali.settings.exec_async
+        return bool(self.__jaxdali.settings.exec_async)
 
     @property
     def prefetch_queue_depth(self) -> int | QueueDepths | str:
@@ -221,7 +221,7 @@ class Pipeline:
     @property
     def set_affinity(self) -> bool:
         """The argument; it has no effect."""
-        return self.__jaxdali.settings.set_affinity
+        return bool(self.__jaxdali.settings.set_affinity)
 
     @property
     def max_streams(self) -> int:

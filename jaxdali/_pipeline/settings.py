@@ -37,10 +37,10 @@ class Settings:
     num_threads: Whole | Auto | None = None
     device_id: Whole | None = None
     seed: Whole | None = None
-    exec_pipelined: bool = True
+    exec_pipelined: bool | int = True
     prefetch_queue_depth: Whole | Auto | QueueDepths = 2
-    exec_async: bool = True
-    set_affinity: bool = False
+    exec_async: bool | int = True
+    set_affinity: bool | int = False
     max_streams: Whole = -1
     default_cuda_stream_priority: Whole = 0
     enable_checkpointing: bool = False

@@ -314,10 +314,17 @@ next(it)
     assert ("Traceback" in done.stderr) == (code == 1), done.stderr
 
 
+def test_flags_as_numbers():
+    """DALI takes any number for the first arguments, by place: seed, exec_pipelined, prefetch_queue_depth, exec_async."""
+    pipe = Pipeline(2, 1, None, 12, 12, 3, 5)
+    assert (pipe.seed, pipe.exec_pipelined, pipe.prefetch_queue_depth, pipe.exec_async) == (12, True, 3, True)
+    assert not Pipeline(2, 1, None, 12, 0).exec_pipelined
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"exec_pipelined": "False"}, "exec_pipelined must be True or False, got 'False'"),
+        ({"exec_pipelined": "False"}, "exec_pipelined must be True or False or a whole number, got 'False'"),
         ({"enable_checkpointing": 2}, "enable_checkpointing must be True or False, got 2"),
         ({"num_threads": 1.5}, "num_threads must be a whole number or 'auto', got 1.5"),
         ({"batch_size": float("inf")}, "batch_size must be a whole number, got inf"),
