@@ -62,7 +62,7 @@ def grid_mask(
       The input's shape, type and layout.
 
     Raises:
-      ValueError: wrong layout or element type.
+      ValueError: wrong layout or element type. DALI takes every layout as HWC.
 
     Example:
       >>> fn.grid_mask(images, tile=64, ratio=0.4, angle=fn.random.uniform(range=(0.0, 0.8)))

@@ -43,6 +43,6 @@ def hsv(
       The input's shape and layout.
 
     Raises:
-      ValueError: wrong layout or number of channels.
+      ValueError: wrong layout, or another number of channels than 3, of which DALI reads and writes beyond the image.
     """
     ...

@@ -57,7 +57,7 @@ def water(
     Args:
       input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
       ampl_x, ampl_y: how far the waves move pixels along x and y, in pixels.
-      fill_value: the value of points outside the image, rounded and clipped to the element type.
+      fill_value: the value of points outside the image, rounded and clipped to the element type; DALI cuts it, and wraps around.
       freq_x, freq_y: frequencies of the waves, in radians per pixel. Default: pi / 64.
       interp_type: INTERP_NN or INTERP_LINEAR.
       mask: if 0, the image is not changed. May be per sample.

@@ -312,7 +312,7 @@ def normalize(
 
     Differs from DALI: statistics are computed in double precision; axes may be negative; a `stddev` of 0 without an `epsilon` is an error
     instead of a division by 0. With ``axis_names=""``, each element is its own statistic, where DALI mixes elements if `batch` or a
-    tensor `mean` is given.
+    tensor `mean` is given. An axis that occurs twice is refused; DALI divides by its extent twice.
 
     Args:
       input: any tensor of integers of at most 32 bits, float32 or (not in DALI) float16 and bfloat16.

@@ -170,7 +170,8 @@ def one_hot(
     Raises:
       ArgumentError: the position does not exist, or a type is wrong.
 
-    Differs from DALI: `num_classes` is required. In DALI the default is 0, which makes empty vectors.
+    Differs from DALI: `num_classes` is required; in DALI the default is 0, which makes empty vectors. An index beyond 32 bits is no class;
+    in DALI it wraps around.
 
     Example:
       >>> labels = fn.one_hot(labels, num_classes=10)

@@ -301,8 +301,8 @@ def numpy(
       RuntimeError: when the pipeline is built, there are no files, or the first file can't be read. Another file that can't be read, or a
         region that does not fit, fails when its batch runs.
 
-    Differs from DALI: all batches must have the type of the first file, `random_shuffle` gives another order, and big-endian files are also
-    read.
+    Differs from DALI: all files must have the type of the first one, also those of another shard, as programs are compiled for it;
+    `random_shuffle` gives another order; big-endian files are also read.
 
     Example:
       >>> volumes = fn.readers.numpy(file_root="volumes", roi_start=fn.random.uniform(range=(0, 64), shape=3, dtype=types.INT32),
