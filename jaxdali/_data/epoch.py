@@ -43,6 +43,13 @@ class EpochPlan:
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1 (or -1: the epoch ends when the data do), got {self.size}")
 
+    @property
+    def moves_away(self) -> bool:
+        """Whether epochs of several shards leave the readers' rounds, so that after the first one the rest of an epoch can't be divided
+        among another number of shards."""
+        full = len(set(self.sizes)) == 1 and self.sizes[0] % self.unit == 0
+        return self.size is None and self.policy == "DROP" and not self.padded and len(self.sizes) > 1 and not full
+
     @staticmethod
     def of_readers(metas: Sequence[Mapping[str, int]], batch_size: int, policy: str) -> EpochPlan:
         """From the metadata (`Walk.meta`) of the reader in each pipeline. Raises ValueError if they don't belong together."""
@@ -209,6 +216,11 @@ class EpochCounter:
         self._parts = {int(k): np.array(v, np.int64) for k, v in state.get("parts", {}).items()}
         self._ended = bool(state.get("ended", False))
         self._lacking = int(state.get("lacking", 0))
+        self._start()
+
+    def begin(self, number: int) -> None:
+        """Goes to the start of an epoch, for which nothing was read ahead. Only for a new counter."""
+        self._round = number
         self._start()
 
     def settle(self) -> int:

@@ -512,6 +512,9 @@ class ListSource(Source):
         check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id"))
         return [_cursor(walk, saved) for walk in self.walks]
 
+    def check_restart(self, saved: Sequence[Saved]) -> None:
+        check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id", "pad_last_batch", "stick_to_shard", "group_by_length"))
+
     def advance(self, batch_size: int, cursors: Sequence[Any]) -> tuple[list[Any], SampleIds]:
         _, after, ids = self._next(batch_size, cursors)
         return after, ids

@@ -164,6 +164,10 @@ class Source:
             raise ValueError("it can't tell which of its data remain for another number of shards")
         return [s.cursor for s in saved]
 
+    def check_restart(self, saved: Sequence[Saved]) -> None:
+        """Checks that an epoch of which states were saved can begin anew here. Raises ValueError if not."""
+        raise ValueError("only a reader can begin an epoch anew")
+
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
         """Gives a fed source its next batch for local shard `shard`. Raises RuntimeError if the source has its own data."""
         raise RuntimeError("this source has its own data; only an external_source without a source can be fed")

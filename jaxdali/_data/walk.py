@@ -211,9 +211,9 @@ class Walk(Order):
         if self.size < self.num_shards:
             raise ArgumentError(f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one")
 
-    def initial(self) -> dict[str, int]:
-        """The cursor of the start."""
-        return {"round": 0, "offset": 0}
+    def initial(self, number: int = 0) -> dict[str, int]:
+        """The cursor of the start of a round."""
+        return {"round": number, "offset": 0}
 
     def meta(self) -> dict[str, int]:
         """The metadata that `Pipeline.reader_meta` returns."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import jax
 
 from .._batch.batch import BadSample
 from .._batch.meter import Statistics
+from .._core.building import warn
+from .._core.declaration import checked
 from .._core.tracebacks import boundaries
 from .._pipeline import checkpoint
 from .._pipeline.describe import value
@@ -31,6 +33,7 @@ class BaseIterator:
     _instead = "; a source of batches (batch=True) may end with a smaller one"
     _stream: BatchStream | SharedStream
     output_map: list[str]
+    _warned = False  # of what a state can't do
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
         """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
@@ -118,24 +121,41 @@ class BaseIterator:
     def get_state(self) -> dict[str, Any]:
         """Returns the state after the batch that was taken last, regardless of batches made ahead; for `set_state`.
 
-        The state is small and JSON-serializable. It includes the positions of the shards of other processes.
+        The state is small and JSON-serializable. It includes the positions of the shards of other processes. The first call warns if such
+        states can't be continued with another number of shards, see `set_state`.
 
         Raises:
           TypeError: a user's source returned a state that JSON can't hold.
         """
-        return self._stream.get_state()
+        state = self._stream.get_state()
+        if self._stream.doubt and not self._warned:
+            self._warned = True
+            warn(f"{type(self).__name__}: {self._stream.doubt}")
+        return state
 
-    def set_state(self, state: Mapping[str, Any]):
+    def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
         """Resumes from the state of a `get_state`, with its seed: exactly as the original iterator; with another batch size from the same
         sample on; and with another number of shards so that each sample is still read once in the epoch.
 
+        With ``last_batch_policy=DROP`` and no padding, batches read on across the ends of epochs, unless they fill every shard exactly. The
+        rest of an epoch after the first one is then no part of the data set, and can't be divided among another number of shards: use
+        ``pad_last_batch=True`` in the reader, or `restart_epoch`.
+
         Fed data (`Pipeline.feed_input`) from which batches were made ahead must be fed again.
+
+        Args:
+          state: the result of `get_state` or `checkpoints`.
+          restart_epoch: whether the epoch of the state begins anew, with all its samples in the order of its number; if the state was taken
+            at the end of an epoch, the next one begins. Only the number and the seed come from the state, so shards, batch size,
+            `last_batch_policy`, `mask_name`, and the reader's `pad_last_batch`, `stick_to_shard` and `group_by_length` may differ from
+            those of the state; the data and all that shuffles them must agree. It needs `reader_name`, and all sources must be readers; one
+            of another size than this reader begins the epoch that it was in anew.
 
         Raises:
           RuntimeError: the state belongs to another pipeline or iterator (the message says what differs), or the rest of its epoch can't be
             divided among this number of shards. The iterator then stays where it is.
         """
-        self._stream.set_state(state)
+        self._stream.set_state(state, restart_epoch=checked("set_state", "restart_epoch", bool, restart_epoch))
 
     def checkpoints(self) -> list[bytes]:
         """Returns `get_state` as bytes, one for each pipeline, for ``checkpoints=`` of a data_iterator function or ``checkpoint=`` of a

@@ -33,11 +33,13 @@ class Facts:
 
     Attributes:
       batch_size: of a shard; metadata: the names of the outputs that are metadata; enable_checkpointing: of the pipelines.
+      doubt: as of `BatchStream`, once the stream has begun.
     """
 
     batch_size: int
     metadata: frozenset[str]
     enable_checkpointing: bool
+    doubt: str = ""
 
 
 @dataclasses.dataclass
@@ -111,7 +113,7 @@ class SharedStream:
         def begin() -> None:
             self._inner, metadata = make()
             self.executors = self._inner.executors
-            self._facts = Facts(self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing)
+            self._facts = Facts(self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing, self._inner.doubt)
 
         try:
             self._together(begin)
@@ -143,6 +145,10 @@ class SharedStream:
     def enable_checkpointing(self) -> bool:
         return self.facts.enable_checkpointing
 
+    @property
+    def doubt(self) -> str:
+        return self.facts.doubt
+
     # --- position -----------------------------------------------------------------------------------------------
 
     @property
@@ -173,10 +179,10 @@ class SharedStream:
                 raise self._at.state
             return json.loads(json.dumps(self._at.state))  # a copy
 
-    def set_state(self, state: Mapping[str, Any]):
+    def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
         """As `BatchStream.set_state`, in all processes."""
         with self.turn:
-            self._together(lambda inner: inner.set_state(state))
+            self._together(lambda inner: inner.set_state(state, restart_epoch=restart_epoch))
             self._looked = None
 
     # --- batches ------------------------------------------------------------------------------------------------

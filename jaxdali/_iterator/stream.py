@@ -358,23 +358,42 @@ class BatchStream:
             "counter": self._counter.get_state() if self._counter is not None else None,
         }
 
-    def set_state(self, state: Mapping[str, Any]):
-        """Continues from the state of a `get_state`, also of a stream with other shards or another batch size."""
+    @property
+    def doubt(self) -> str:
+        """What a state of this stream can't do, and what to do about it; "" if it can go on everywhere."""
+        if self._plan is None or not self._plan.moves_away:
+            return ""
+        return (
+            "with last_batch_policy=DROP and without padding, a state that is taken after the first epoch can't go on with another number "
+            f"of shards than {len(self._plan.sizes)}: pass pad_last_batch=True to the reader {self._options.reader_name!r}, or resume by "
+            "set_state(state, restart_epoch=True), which begins the epoch anew"
+        )
+
+    def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
+        """Continues from the state of a `get_state` or `checkpoints`, also of a stream with other shards or another batch size."""
         if self.closed:
             raise RuntimeError("the iterator is closed")
         records, position = checkpoint.parts_of(state)
         with self.turn:
-            starts = self._go_to(records, position, self._runners.stop)
+            starts = self._go_to(records, position, self._runners.stop, restart_epoch=restart_epoch)
             for source in (s for e in self.executors for s in e.sources.values()):
                 source.reopen()  # closing the runners also closed the source, so that they need not wait for data
             self.lease.runners[:] = self._made(starts)  # in place, because what closes the iterator holds this list
 
     def _go_to(
-        self, records: list[dict[str, Any]], position: dict[str, Any] | None, stop: Callable[[], Any] = lambda: None
+        self,
+        records: list[dict[str, Any]],
+        position: dict[str, Any] | None,
+        stop: Callable[[], Any] = lambda: None,
+        *,
+        restart_epoch: bool = False,
     ) -> list[dict[str, Any]]:
         """Sets everything but the threads to a state. Returns the executors' states. Calls `stop` once it is certain that this works."""
-        starts, counter = checkpoint.resume(self.executors, records, position, self._epochs, self._plan)
+        resume = checkpoint.restart if restart_epoch else checkpoint.resume
+        starts, counter = resume(self.executors, records, position, self._epochs, self._plan)
         stop()
+        if restart_epoch:
+            position = None
         self._counter = counter
         self.given = self.resumed = position["given"] if position is not None else 0
         self._may_restart = position["may_restart"] if position is not None else False

@@ -13,13 +13,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .._batch.executor import Executor
 from .._batch.reading import STATE_VERSION
 from .._data.epoch import EpochCounter, EpochPlan
 from .._data.source import Saved
+from .._data.walk import Walk
 from .checks import check_digest, check_iterator, check_record, check_source, check_version, signed, unsigned
 
 FORMAT = "jaxdali checkpoint"
@@ -97,10 +98,7 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
         seed = _one([r["seed"] for r in records], "seeds")
         first = records[0]
         sources = executor.reader.named
-        if set(sources) != set(first["sources"]):
-            raise RuntimeError(
-                f"the checkpoint is of another pipeline: it has the sources {sorted(first['sources'])}, this pipeline {sorted(sources)}"
-            )
+        _check_names(sources, first)
         cursors = {}
         for name, source in sources.items():
             saved = [Saved(**r["sources"][name]) for r in records]
@@ -110,9 +108,14 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
                 cursors[name] = {"cursors": source.resume(saved, same)}
             except ValueError as e:
                 raise RuntimeError(f"{name} can't continue from this checkpoint: {e}") from e
-        samples = first["iteration"] * first["batch_size"] * first["shard"][1]
-        iteration = -(-samples // (executor.B * places[0][1]))
-        return {"version": STATE_VERSION, "seed": seed, "epoch": first["epoch"], "iteration": iteration, "sources": cursors}
+        return _state(executor, first, seed, cursors, places[0][1])
+
+
+def _state(executor: Executor, record: Mapping[str, Any], seed: int, cursors: dict[str, Any], shards: int) -> dict[str, Any]:
+    """An executor's state with these cursors of its sources; all else is that of a record, of any number of shards."""
+    samples = record["iteration"] * record["batch_size"] * record["shard"][1]
+    iteration = -(-samples // (executor.B * shards))
+    return {"version": STATE_VERSION, "seed": seed, "epoch": record["epoch"], "iteration": iteration, "sources": cursors}
 
 
 # --- iterators ------------------------------------------------------------------------------------------------------
@@ -135,11 +138,16 @@ class Epochs:
     padded: bool
 
 
-def parts_of(state: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """(the pipelines' records, the position of the iterator) from the result of an iterator's get_state."""
+def parts_of(state: Mapping[str, Any] | Sequence[bytes]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(the pipelines' records, the position of the iterator) from the result of an iterator's get_state or checkpoints."""
     with _reading():
+        if isinstance(state, (list, tuple)) and state:
+            records, positions = zip(*(from_bytes(x, f"checkpoints[{i}]: ") for i, x in enumerate(state)))
+            if any(p != positions[0] for p in positions):
+                raise RuntimeError("the checkpoints are of different moments: pass what one call of checkpoints() returned")
+            return list(records), positions[0]
         if not isinstance(state, Mapping):
-            raise TypeError(f"get_state() returns a dictionary, this is a {type(state).__name__}")
+            raise TypeError(f"get_state() returns a dictionary, and checkpoints() a list of bytes; this is a {type(state).__name__}")
         whole = json.loads(json.dumps(state))
         check_version(whole.get("version"))
         pipelines = whole.get("pipelines")
@@ -175,21 +183,31 @@ def resume(
       epochs: the properties of its epochs now; `plan`: the same in numbers, None if only the end of the data determines them.
 
     Raises:
-      RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed.
+      RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed. It says so if `restart` is possible.
     """
+    try:
+        return _resumed(executors, records, iterator, epochs, plan)
+    except RuntimeError as e:
+        with suppress(RuntimeError):
+            restart(executors, records, iterator, epochs, plan)
+            e.args = (f"{e}; set_state(state, restart_epoch=True) begins the epoch anew",)
+        raise
+
+
+def _resumed(
+    executors: Sequence[Executor],
+    records: Sequence[Mapping[str, Any]],
+    iterator: Mapping[str, Any] | None,
+    epochs: Epochs,
+    plan: EpochPlan | None,
+) -> tuple[list[dict[str, Any]], EpochCounter | None]:
     with _reading():
         counter = EpochCounter(plan) if plan is not None else None
         if iterator is None:
             if counter is not None:
-                raise RuntimeError(
-                    "the checkpoint was made by a pipeline without an iterator, so it has no position of an iterator in its epoch"
-                )
+                raise RuntimeError(_NO_ITERATOR)
             return _states(executors, records), None
-        here = dataclasses.asdict(epochs)
-        there = {k: iterator[k] for k in here}
-        if here != there:
-            different = [f"{k} is {here[k]!r} here and {there[k]!r} in the checkpoint" for k in here if here[k] != there[k]]
-            raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
+        _check_epochs(epochs, iterator)
         if counter is not None and iterator["counter"] is None:
             raise ValueError("iterator.counter is missing")
         if counter is None or plan is None or len(iterator["counter"]["ahead"]) == len(plan.sizes):
@@ -199,6 +217,55 @@ def resume(
             return states, counter
         assert epochs.reader_name is not None
         return _redistribute(executors, records, iterator, epochs.reader_name, plan)
+
+
+def restart(
+    executors: Sequence[Executor],
+    records: Sequence[Mapping[str, Any]],
+    iterator: Mapping[str, Any] | None,
+    epochs: Epochs,
+    plan: EpochPlan | None,
+) -> tuple[list[dict[str, Any]], EpochCounter]:
+    """As `resume`, but from the start of the epoch that the iterator was in, or of the next one if that was over.
+
+    Only the seed and the number of the epoch come from the records. So it does not matter what else determines which samples an epoch's
+    batches have: shards, batch size, padding, and what happens to the last batch. Readers of other lists begin their own round anew.
+
+    Raises:
+      RuntimeError: the records are of other data or of another order, or a source is not a reader.
+    """
+    with _reading():
+        if iterator is None:
+            raise RuntimeError(_NO_ITERATOR)
+        _check_epochs(epochs, iterator, but=("policy", "padded"))
+        if plan is None or epochs.reader_name is None:
+            raise RuntimeError("restart_epoch=True needs an iterator with reader_name: otherwise no reader knows where an epoch begins")
+        first, sources = records[0], executors[0].reader.named
+        _check_names(sources, first)
+        for name, source in sources.items():
+            saved = [Saved(**r["sources"][name]) for r in records]
+            try:
+                source.check_restart(saved)
+            except ValueError as e:
+                raise RuntimeError(f"{name} can't begin the epoch of this checkpoint anew: {e}") from e
+            for s in saved:
+                check_source(s, source, f"sources.{name}")
+        before, _ = _counter_of(executors[0], first, iterator, epochs.reader_name)
+        before.settle()
+        counter = EpochCounter(plan)
+        counter.begin(before.epoch)
+        size = sources[epochs.reader_name].walks[0].size
+        rounds = {
+            name: before.epoch if source.walks[0].size == size else first["sources"][name]["cursor"]["round"]
+            for name, source in sources.items()
+        }
+        seeds = {tuple(r["shard"]): r["seed"] for r in records}
+        states = []
+        for executor, places in zip(executors, shard_places(executors), strict=True):
+            seed = _one([seeds[tuple(p)] for p in places] if seeds.keys() >= {*map(tuple, places)} else [*seeds.values()], "seeds")
+            cursors = {n: {"cursors": [w.initial(rounds[n]) for w in s.walks]} for n, s in executor.reader.named.items()}
+            states.append(_state(executor, first, seed, cursors, places[0][1]))
+        return states, counter
 
 
 def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -215,12 +282,8 @@ def _redistribute(
     record = records[0]
     source = executors[0].reader.named[reader]
     walk = dataclasses.replace(source.walks[0], seed=seed) if "seed" not in record["sources"][reader]["fingerprint"] else source.walks[0]
-    of = record["sources"][reader]["fingerprint"]
-    walk_before = dataclasses.replace(walk, num_shards=of["num_shards"], shard_id=of["shard_id"])
-    batch_size = record["batch_size"]
-    metas = [dataclasses.replace(walk_before, shard_id=i).meta() for i in range(walk_before.num_shards)]
-    before = EpochCounter(EpochPlan.of_readers(metas, batch_size, plan.policy))
-    before.set_state(iterator["counter"])
+    before, walk_before = _counter_of(executors[0], record, iterator, reader)
+    walk_before = dataclasses.replace(walk_before, seed=walk.seed)
     ended = before.is_over
     dropped = before.settle()
     if dropped:
@@ -233,6 +296,17 @@ def _redistribute(
     except ValueError as e:
         raise RuntimeError(f"this epoch can't be divided among another number of shards: {e}") from e
     return states, counter
+
+
+def _counter_of(executor: Executor, record: Mapping[str, Any], iterator: Mapping[str, Any], reader: str) -> tuple[EpochCounter, Walk]:
+    """The counter of an iterator whose position was saved, and the walk of its reader, but for the seed."""
+    of = record["sources"][reader]["fingerprint"]
+    names = ("num_shards", "shard_id", "pad_last_batch", "stick_to_shard")
+    walk = dataclasses.replace(executor.reader.named[reader].walks[0], **{n: of[n] for n in names})
+    metas = [dataclasses.replace(walk, shard_id=i).meta() for i in range(walk.num_shards)]
+    counter = EpochCounter(EpochPlan.of_readers(metas, record["batch_size"], iterator["policy"]))
+    counter.set_state(iterator["counter"])
+    return counter, walk
 
 
 def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dict[str, Any]:
@@ -251,6 +325,23 @@ def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dic
 
 
 # --- help -----------------------------------------------------------------------------------------------------------
+
+
+_NO_ITERATOR = "the checkpoint was made by a pipeline without an iterator, so it has no position of an iterator in its epoch"
+
+
+def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
+    if set(sources) != set(record["sources"]):
+        raise RuntimeError(
+            f"the checkpoint is of another pipeline: it has the sources {sorted(record['sources'])}, this pipeline {sorted(sources)}"
+        )
+
+
+def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], but: Sequence[str] = ()):
+    here = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in but}
+    different = [f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in here.items() if x != iterator[k]]
+    if different:
+        raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
 
 
 @contextmanager

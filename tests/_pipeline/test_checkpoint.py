@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -52,6 +53,10 @@ def forward(it, steps):
     return [(len(it), it.size, step(it)) for _ in range(steps)]
 
 
+def warned_of_states():
+    return pytest.warns(UserWarning, match="after the first epoch can't go on with another number of shards")
+
+
 def ids(batch):
     return np.asarray(batch["x"]).ravel().tolist()
 
@@ -74,7 +79,7 @@ def ids(batch):
 )
 def test_continuation_is_identical(files, shards, policy, options):
     iterator = make(files, shards, policy, **options)
-    with iterator(batch_size=3) as it:
+    with iterator(batch_size=3) as it, warned_of_states() if (shards, policy) == (2, "DROP") else contextlib.nullcontext():
         taken, states, steps = [it.checkpoints()], [it.get_state()], []
         for _ in range(18):  # at least two epochs
             steps += forward(it, 1)
@@ -229,14 +234,83 @@ def test_sharing_out_that_is_impossible_says_why(files):
     with make(files, 2, "DROP")(batch_size=2) as it:
         for _ in range(9):
             step(it)
-        state = it.get_state()
+        with warned_of_states():
+            state = it.get_state()
     with make(files, 4, "DROP")(batch_size=2) as it:
         want = [ids(next(it)), None]
-        before = it.get_state()
-        with pytest.raises(RuntimeError, match=r"can't be divided.*pad_last_batch=True keeps them together"):
+        with warned_of_states():
+            before = it.get_state()
+        with pytest.raises(RuntimeError, match=r"can't be divided.*pad_last_batch=True keeps them together; .*restart_epoch=True"):
             it.set_state(state)
         assert it.get_state() == before  # it goes on where it was
         assert ids(next(it)) != want
+
+
+# --- epochs that begin anew -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shards", "policy", "batch_size", "pad", "warns"),
+    [(2, "DROP", 2, False, True), (4, "DROP", 5, False, True), (23, "DROP", 1, False, False), (1, "DROP", 2, False, False),
+     (2, "DROP", 2, True, False), (2, "FILL", 2, False, False)],
+)  # fmt: skip
+def test_the_warning_of_the_first_state(files, shards, policy, batch_size, pad, warns):
+    factory = data_iterator(definition, ["x", "u", "c"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy])
+    order = {"pad_last_batch": pad}
+    if shards in (1, 2, 4):
+        it = make(files, shards, policy, **order)(batch_size=batch_size)
+    else:  # one of the processes
+        it = factory(files, batch_size=batch_size, num_threads=1, num_shards=shards, order=order, enable_checkpointing=True)
+    with it, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for state in (it.checkpoints, it.get_state, it.get_state):
+            state()
+    texts = [(str(w.message), w.filename) for w in caught]
+    assert len(texts) == warns
+    assert all("pad_last_batch=True to the reader 'reader'" in text and file == __file__ for text, file in texts)
+
+
+@pytest.mark.parametrize("form", ["state", "checkpoints"])
+@pytest.mark.parametrize("steps", [7, 10, 11, 12])  # into the second of epochs of five batches, at its end, and behind StopIteration
+@pytest.mark.parametrize(("shards", "policy", "options"), [(4, "FILL", {}), (1, "DROP", {}), (2, "PARTIAL", {"mask_name": "m"})])
+def test_an_epoch_that_begins_anew(files, shards, policy, options, steps, form):
+    order = {"random_shuffle": True, "seed": 8}
+    with make(files, 2, "DROP", auto_reset=True, **order)(seed=3) as it, warned_of_states():
+        for _ in range(steps):
+            step(it)
+        saved = it.get_state() if form == "state" else it.checkpoints()
+    other = make(files, shards, policy, auto_reset=True, pad_last_batch=True, **order, **options)
+    with other(batch_size=3, seed=3) as whole, other(batch_size=3) as it:
+        for _ in range(1 if steps < 11 else 2):
+            while step(whole) is not None:
+                pass
+        it.set_state(saved, restart_epoch=True)
+        assert forward(it, 9) == forward(whole, 9)
+
+
+def test_epochs_that_can_not_begin_anew(files):
+    with make(files, 2, "DROP", pad_last_batch=True)() as it:
+        next(it)
+        state = it.get_state()
+    with make(files, 4, "FILL")() as it, pytest.raises(RuntimeError, match=r"policy is 'FILL' here.*; set_state.*restart_epoch=True"):
+        it.set_state(state)
+    with make(files[1:], 4, "DROP")() as it, pytest.raises(RuntimeError, match=r"reader can't begin the epoch .* anew: files is"):
+        it.set_state(state, restart_epoch=True)
+    with make(files, 4, "DROP", shuffle="global")() as it, pytest.raises(RuntimeError, match="shuffle is 'global' here"):
+        it.set_state(state, restart_epoch=True)
+    with data_iterator(definition, ["x", "u", "c"])(files, batch_size=2, num_threads=1) as uncounted:
+        with pytest.raises(RuntimeError, match="reader_name is None here"):
+            uncounted.set_state(uncounted.get_state() | {"iterator": state["iterator"]}, restart_epoch=True)
+        with pytest.raises(RuntimeError, match="needs an iterator with reader_name"):
+            uncounted.set_state(uncounted.get_state(), restart_epoch=True)
+
+    @data_iterator(output_map=["x", "y"], reader_name="reader")
+    def fed():
+        (data, *_), numbers = definition(files), fn.external_source(lambda: np.zeros((2, 1), np.int32), name="numbers")
+        return data, numbers
+
+    with fed(batch_size=2, num_threads=1) as it, pytest.raises(RuntimeError, match=r"numbers can't .* anew: only a reader"):
+        it.set_state(it.get_state(), restart_epoch=True)
 
 
 # --- pipelines ------------------------------------------------------------------------------------------------------

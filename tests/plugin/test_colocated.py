@@ -94,6 +94,17 @@ def test_states_go_both_ways(folder):
     with colocated.data_iterator(define, NAMES, **options)(folder, batch_size=8) as remote:
         remote.set_state(again)
         assert remote.get_state() == again
+        remote.set_state(state, restart_epoch=True)
+        next(remote)
+        assert_equal(next(remote), second)
+
+
+def test_the_warning_of_the_first_state(folder):
+    options = {**OPTIONS, "sharding": shardings("flat"), "last_batch_policy": LastBatchPolicy.DROP}
+    with colocated.data_iterator(define, NAMES, **options)(folder, batch_size=8) as remote:
+        with pytest.warns(UserWarning, match="ColocatedIterator: .*pad_last_batch=True to the reader 'reader'"):
+            state = remote.get_state()
+        assert remote.get_state() == state
 
 
 def test_a_sample_error_reaches_the_controller(folder):

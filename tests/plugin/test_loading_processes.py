@@ -112,7 +112,8 @@ def resumed(load, other):
     with make(batch_size=12, seed=7, loading_processes=other) as it:
         it.set_state(state)
         moved = [seen(next(it))]
-        it.reset()
+        it.set_state(state, restart_epoch=True)
+        anew = [seen(next(it)), seen(next(it))][1:]
     with make(batch_size=12, loading_processes=other, enable_checkpointing=True, checkpoints=saved) as it:
         from_bytes = [seen(next(it))]
     loaders = [0, 1, 2]
@@ -123,7 +124,7 @@ def resumed(load, other):
     with make(batch_size=12, loading_processes=other) as it:
         broken = raised(lambda: it.set_state({**state, "version": -1}))
     return {"state": state, "wanted": wanted, "ends": ends, "again": again, "moved": moved, "bytes": from_bytes, "alone": alone,
-            "broken": broken}
+            "anew": anew, "broken": broken}
 
 def peeked(load):
     global loaders
@@ -349,7 +350,7 @@ def test_states(seen, alone):
         it.reset()
         third = next(it)
     assert state == seen[0]["resumed"]["state"]
-    for case in ("again", "moved", "bytes", "alone"):
+    for case in ("again", "moved", "anew", "bytes", "alone"):
         check_batch([p["resumed"][case][0] for p in seen], second)
     for k, batch in enumerate((second, third)):
         check_batch([p["resumed"]["wanted"][k] for p in seen], batch)

@@ -82,10 +82,10 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         with self._stream.turn:
             return super().get_state()
 
-    def set_state(self, state: Mapping[str, Any]):
+    def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
         """Goes to a state from `get_state`; see `DALIGenericIterator`. A peeked batch is discarded."""
         with self._stream.turn:
-            super().set_state(state)
+            super().set_state(state, restart_epoch=restart_epoch)
             self._peeked = None
             self._last = (), None
 

@@ -32,6 +32,7 @@ import numpy as np
 from jax.experimental import colocated_python
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ..._core.building import warn
 from ..._core.tracebacks import boundaries, boundary
 from ..._iterator.options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
@@ -125,15 +126,15 @@ def _do(host: _HostIterator, asked: Mapping[str, Any], sharding: Any, answer: _A
             host._arrays = batch
             answer.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
         case "begin":
-            answer.result = len(iterator), iterator.size
+            answer.result = len(iterator), iterator.size, iterator._stream.doubt
         case "iter":
             iter(iterator)
         case "reset":
             iterator.reset()
         case "get_state":
-            answer.result = iterator.get_state()
+            answer.result = iterator._stream.get_state()  # the controller warns
         case "set_state":
-            iterator.set_state(asked["state"])
+            iterator.set_state(asked["state"], restart_epoch=asked["restart_epoch"])
         case "close":
             iterator.close()
 
@@ -190,7 +191,7 @@ class ColocatedIterator:
         self._token = _on_each(np.zeros((1, 1), np.uint8), self._each)
         self._specs: Any = None
         try:
-            self._length, self.size = self._ask("begin").result
+            self._length, self.size, self._doubt = self._ask("begin").result
         except BaseException:
             self._finalizer()
             raise
@@ -231,12 +232,18 @@ class ColocatedIterator:
         self._ask("reset")
 
     def get_state(self) -> dict[str, Any]:
-        """The state after the batch that was taken last: JSON, for `set_state` of this iterator and those of `jaxdali.plugin.jax`."""
-        return self._ask("get_state").result
+        """The state after the batch that was taken last: JSON, for `set_state` of this iterator and those of `jaxdali.plugin.jax`. The
+        first call warns if such states can't be continued with another number of shards."""
+        state = self._ask("get_state").result
+        doubt, self._doubt = self._doubt, ""
+        if doubt:
+            warn(f"{type(self).__name__}: {doubt}")
+        return state
 
-    def set_state(self, state: Mapping[str, Any]):
-        """Goes on from a state, also from one with another number of shards. Raises as the iterators of `jaxdali.plugin.jax`."""
-        self._ask("set_state", state=state)
+    def set_state(self, state: Mapping[str, Any], *, restart_epoch: bool = False):
+        """Goes on from a state, also from one with another number of shards, or with `restart_epoch` from the start of its epoch. Raises as
+        the iterators of `jaxdali.plugin.jax`."""
+        self._ask("set_state", state=state, restart_epoch=restart_epoch)
 
     def close(self):
         """Ends the iterators on the hosts."""
