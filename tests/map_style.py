@@ -71,3 +71,17 @@ class Waits(Squares):
         if multiprocessing.parent_process() is not None:
             time.sleep(100)
         return i
+
+
+class Unloadable(Squares):
+    """No process can load it."""
+
+    def __setstate__(self, state):
+        raise OSError("no such disk")
+
+
+class Slow(Squares):
+    """A process takes long to load it."""
+
+    def __setstate__(self, state):
+        time.sleep(100)

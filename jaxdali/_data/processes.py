@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import importlib
 import math
 import mmap
 import multiprocessing
@@ -14,11 +15,12 @@ import pickle
 import runpy
 import signal
 import socket
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from . import source_worker
 
 _AHEAD = 3  # requests that a process has at a time: the current one and the next ones
 _GRACE = 0.5  # seconds that a process has to end by itself
+_IN_A_MODULE = "define its class and functions in a module that is imported, or pip install cloudpickle"
 
 
 Item = tuple[int, int]
@@ -46,6 +49,9 @@ class Processes:
     The first request starts the processes by `spawn`, because threads and JAX forbid `fork`. Arrays are returned in unnamed shared memory,
     which is freed however the processes end. Only one thread may use the pool at a time; `close` may be called from any thread.
 
+    Processes import modules and the script that runs. What they can't import, such as classes typed into a notebook or defined in a
+    function, cloudpickle sends by value, if it is installed.
+
     Args:
       datasets: pickled once.
       number: of processes.
@@ -59,6 +65,8 @@ class Processes:
         self._waiting: collections.deque[list[Item]] = collections.deque()  # requests that no process has yet
         self._asked: set[Item] = set()  # items in `_waiting`, and those that a process has
         self._rows: dict[Item, Row] = {}  # items that were read and not taken
+        self._by_value = False  # whether cloudpickle is needed
+        self._failure = ""  # why no process can start
         self._closing = threading.Event()
         self._finalizer: weakref.finalize | None = None
 
@@ -100,6 +108,8 @@ class Processes:
             self._finalizer()
 
     def _reopen(self):
+        if self._failure:
+            raise RuntimeError(self._failure)
         if self._closing.is_set():
             self._forget()
             self._closing.clear()
@@ -122,26 +132,54 @@ class Processes:
     def _start(self):
         if self._workers:
             return
-        try:
-            data = pickle.dumps((self._datasets, self._metadata))
-        except Exception as e:
-            raise RuntimeError(
-                f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: {type(e).__name__}: {e}"
-            ) from e
+        data = self._pickled()
         workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, workers)
         try:
             for _ in range(self._number):
                 workers.append(_Worker())
+                if self._closing.is_set():  # while one was started, which is not among those that were ended
+                    _end(workers)
+                    self._check_open()
             for worker in workers:
                 worker.begin(data)
         except OSError:
+            self._check_open()
             dead = next((w for w in workers if not w.process.is_alive()), None)
             if dead is None:
                 raise
             self._workers = workers
             self._ended(dead)
         self._workers = workers
+
+    def _pickled(self) -> bytes:
+        """The data sets, and the names of metadata."""
+        whole, by_value = (self._datasets, self._metadata), _cloudpickle()
+        try:
+            if by_value is None:
+                return pickle.dumps(whole)  # a process says whether it can load it
+            if not self._by_value:
+                with contextlib.suppress(Exception):
+                    data = pickle.dumps(whole)
+                    if _main_is_a_file() or b"__main__" not in data:
+                        return data
+            self._by_value = True
+            return by_value.dumps(whole)
+        except Exception as e:
+            advice = f"; {_IN_A_MODULE}" if by_value is None else ""
+            self._fail(
+                f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: "
+                f"{type(e).__name__}: {e}{advice}",
+                lasting=True,
+            )
+
+    def _load_by_value(self):
+        """Starts the processes again, with what cloudpickle makes of the data sets."""
+        requests = [request for w in self._workers for request in w.requests]
+        _end(self._workers)
+        self._workers, self._by_value = [], True
+        self._waiting.extendleft(reversed(requests))
+        self._hand_out()
 
     def _receive(self):
         """Waits until a process answers or ends."""
@@ -161,7 +199,14 @@ class Processes:
                 self._ended(worker)
                 raise AssertionError from None
             if kind == "failed":
-                self._fail(f"{self._what} can't be loaded in another process:\n{rows}")
+                elsewhere = "main__" in rows  # "__main__", or "__mp_main__", which is the script's name there
+                if elsewhere and not self._by_value and _cloudpickle() is not None:
+                    self._load_by_value()
+                    return
+                advice = f" ({_IN_A_MODULE})" if elsewhere and not self._by_value else ""
+                self._fail(
+                    f"{self._what} can't be loaded in another process, for num_workers={self._number}{advice}:\n{rows}", lasting=True
+                )
             elif kind == "ready":
                 worker.ready = True
             else:
@@ -185,13 +230,16 @@ class Processes:
             if len(items) > 1:
                 doing += f" or one of the {len(items) - 1} after it"
         else:
-            doing = (
-                "before it was ready; its error is above. A script that is run directly must do its work under "
-                '`if __name__ == "__main__":`, as each process imports it'
-            )
-        self._fail(f"a process that reads {self._what} (num_workers={self._number}) ended {how} {doing}".rstrip())
+            doing = "before it was ready; its error is above"
+            if _main_is_a_file():
+                doing += '. A script that is run directly must do its work under `if __name__ == "__main__":`, as each process imports it'
+        text = f"a process that reads {self._what} (num_workers={self._number}) ended {how} {doing}".rstrip()
+        self._fail(text, lasting=not worker.ready)
 
-    def _fail(self, text: str):
+    def _fail(self, text: str, *, lasting: bool = False) -> NoReturn:
+        """Ends the processes. `lasting`: the next ones would fail, too, so there are none."""
+        if lasting:
+            self._failure = text
         self.close()
         self._forget()
         raise RuntimeError(text)
@@ -220,7 +268,8 @@ class _Worker:
         self.process = context.Process(
             target=runpy.run_path, args=(source_worker.__file__,), kwargs=run, daemon=True, name="jaxdali-source-worker"
         )
-        self.process.start()
+        with _as_no_file():
+            self.process.start()
         theirs.close()  # so that the end of the process closes the connection
 
     def begin(self, data: bytes):
@@ -245,6 +294,34 @@ class _Worker:
             connection.shutdown(socket.SHUT_RDWR)
 
 
+def _main_is_a_file() -> bool:
+    """Whether another process can import what runs here: a script or a module, and no notebook, interactive interpreter, or input."""
+    main = sys.modules["__main__"]
+    return getattr(main, "__spec__", None) is not None or os.path.exists(getattr(main, "__file__", None) or "")
+
+
+@contextlib.contextmanager
+def _as_no_file():
+    """Keeps processes that start from running a script that is no file: Python calls its standard input "<stdin>"."""
+    main = sys.modules["__main__"].__dict__
+    if "__file__" not in main or _main_is_a_file():
+        yield
+        return
+    name = main.pop("__file__")
+    try:
+        yield
+    finally:
+        main["__file__"] = name
+
+
+def _cloudpickle() -> Any:
+    """The module, which is optional; None: it is not installed."""
+    try:
+        return importlib.import_module("cloudpickle")
+    except ImportError:
+        return None
+
+
 def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
     """The answer of a process whose arrays are in a file."""
     with open(descriptor, "rb") as f:
@@ -257,9 +334,11 @@ def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
 
 
 def _end(workers: list[_Worker]):
-    """Ends processes. They get some time to end by themselves, so that their modules can release resources."""
+    """Ends processes. Those that are ready get some time to end by themselves, so that their modules can release resources."""
     for worker in workers:
         worker.hang_up()
+        if not worker.ready:
+            worker.process.kill()
     limit = time.monotonic() + _GRACE
     for worker in workers:
         worker.process.join(max(0.0, limit - time.monotonic()))

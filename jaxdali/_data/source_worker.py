@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import tempfile
 import traceback
 from multiprocessing import reduction
@@ -49,17 +50,58 @@ def _array(x, what):
         x = x.encode()
     if isinstance(x, (bytes, bytearray, memoryview)):
         return np.frombuffer(x, np.uint8)
+    if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
+        return _of_tensor(x, torch, what)
+    if torch is not None and isinstance(x, (list, tuple)):
+        x = [_of_tensor(e, torch, what) if isinstance(e, torch.Tensor) else e for e in x]
+    if x is None or isinstance(x, collections.abc.Mapping):
+        raise TypeError(_refusal(x, what))
     try:
         array = np.asarray(x)
-    except ValueError as e:  # lists of different lengths
-        raise TypeError(f"{what} is not an array: {e}") from None
+    except ValueError:  # lists of different lengths
+        raise TypeError(_refusal(x, what)) from None
     if array.dtype.kind in "SU" and array.ndim == 0:
         return _array(array.item(), what)
     if array.dtype.kind not in "biufV" or array.dtype.names is not None:
-        raise TypeError(f"{what} must be an array, a number, a string or bytes, got {type(x).__name__} of dtype {array.dtype}")
+        raise TypeError(_refusal(x, what, array.dtype))
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array
+
+
+def _of_tensor(x, torch, what):
+    """A tensor of PyTorch as an array: without its gradient, and on the host."""
+    if x.layout is not torch.strided:
+        raise TypeError(f"{what} is a sparse tensor: x.to_dense() makes a dense one of it")
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    if x.dtype is torch.bfloat16:
+        import ml_dtypes  # it comes with JAX
+
+        return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return _array(x.numpy(), what)
+
+
+def _refusal(x, what, dtype=None):
+    """What is wrong with a value that is no array, and what to do about it. `dtype`: what NumPy makes of it."""
+    if x is None:
+        got, instead = "None", "leave it out, or give a number or an empty string"
+    elif isinstance(x, collections.abc.Mapping):
+        got, instead = f"a dictionary with the keys {[*x]}", "flatten it, so that each of its values is one of the item"
+    elif isinstance(x, (list, tuple)) and any(isinstance(e, collections.abc.Mapping) for e in x):
+        got, instead = f"a {type(x).__name__} of dictionaries", "flatten it, e.g. to an array for each of their keys"
+    elif isinstance(x, list) and what == "it":
+        got, instead = "a list of different things", "return a tuple for several values"
+    elif isinstance(x, (list, tuple)) and dtype is None:
+        got, instead = f"a {type(x).__name__} whose entries differ in length", "give all entries one length, or give several values"
+    elif dtype is not None and (dtype.kind in "Mm" or hasattr(x, "isoformat")):
+        got, instead = f"a date or time ({type(x).__name__})", "convert it to a number or a string"
+    elif dtype is not None and dtype.kind in "SU":
+        got, instead = f"several strings ({type(x).__name__} of dtype {dtype})", "join them, or give their numbers"
+    else:
+        got, instead = f"{type(x).__name__} of dtype {dtype}", "convert it in __getitem__"
+    key = what.removeprefix("key ")
+    keep = f"metadata=[{key}]" if key != what else "metadata=[...], for items that are dictionaries,"
+    return f"{what} must be an array, a number, a string or bytes, got {got}: {instead}; {keep} gives it as it is"
 
 
 def read(datasets, item, metadata=()):
@@ -109,7 +151,12 @@ def main(connection):
 def _send(connection, kind, rows):
     """Answers with rows, or with what is wrong with objects among them that can't be pickled. Returns whether it was the rows."""
     try:
-        answer = reduction.ForkingPickler.dumps((kind, rows))
+        try:
+            answer = reduction.ForkingPickler.dumps((kind, rows))
+        except Exception:
+            if "cloudpickle" not in sys.modules:
+                raise
+            answer = sys.modules["cloudpickle"].dumps((kind, rows))  # objects of the classes that came by value
     except Exception as e:
         connection.send(("rows", [f"its metadata can't be sent by the process that read it: {type(e).__name__}: {e}"] * len(rows)))
         return False

@@ -94,9 +94,10 @@ class DataSet:
             raise ValueError(f"it has {_form(keys)}, the first item has {_form(self.keys)}")
         for k, (a, spec) in enumerate(zip(arrays, self.specs)):
             if (a.dtype, a.ndim) != (spec.dtype, spec.ndim):
-                raise ValueError(
-                    f"{self.called(k)} is {a.ndim}-D {a.dtype}, in the first item it is {spec.ndim}-D {spec.dtype}: all items must agree"
-                )
+                modes = {a.dtype.name, spec.dtype.name} <= {"uint8", "bool"} and {a.ndim, spec.ndim} == {2, 3}
+                advice = '; image.convert("RGB") gives images of Pillow one mode' if modes else ""
+                forms = f"{a.ndim}-D {a.dtype}, in the first item it is {spec.ndim}-D {spec.dtype}"
+                raise ValueError(f"{self.called(k)} is {forms}: all items must agree{advice}")
             known = [spec.extent(axis) for axis in range(spec.ndim)]
             if any(n is not None and n != m for n, m in zip(known, a.shape)):
                 raise ValueError(f"{self.called(k)} must have the shape {tuple(known)} (None: any extent), got {a.shape}")
@@ -280,15 +281,16 @@ def source(
     shuffles, splits into shards, pads, and resumes from checkpoints like every reader; the data set only provides item i.
 
     An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that NumPy converts: a torch
-    tensor on the host, a PIL image, a list of numbers), a number, a string, or bytes. Hugging Face's ``datasets`` represent images that are
-    not decoded by a dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is read while the pipeline is defined.
-    It determines how many values there are, their types and their dimensions; a later item that differs fails.
+    tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes. Hugging Face's ``datasets`` represent
+    images that are not decoded by a dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is read while the
+    pipeline is defined. It determines how many values there are, their types and their dimensions; a later item that differs fails.
 
     With ``num_workers=0``, items are read one after another in a thread of the pipeline, beside the training loop. This suits data sets
     that are fast, or whose work is done in libraries that release the interpreter's lock. Work that holds the lock (Python loops,
     tokenizers) needs processes: ``num_workers=4`` starts four processes with the first batch, by `spawn`. Each gets a copy of the data set,
-    which must therefore be picklable, and returns arrays through shared memory. Order and checkpoints do not depend on the number of
-    processes. For streams and generators, which have no item i, use `external_source`, which resumes if they have get_state and set_state.
+    which must therefore be picklable, and returns arrays through shared memory. Classes that are typed into a notebook or defined in a
+    function need the package cloudpickle for that. Order and checkpoints do not depend on the number of processes. For streams and
+    generators, which have no item i, use `external_source`, which resumes if they have get_state and set_state.
 
     Args:
       dataset: the data set. With `weights`, a sequence of data sets whose items have the same form.

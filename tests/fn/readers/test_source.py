@@ -1,21 +1,26 @@
 """readers.source: the items of data sets in Python, read here or by processes."""
 
 import collections
+import dataclasses
+import datetime
 import gc
 import glob
+import multiprocessing
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import warnings
+from typing import Any
 
 import counts
 import numpy as np
 import pytest
-from map_style import Ends, Exits, Squares, Waits
+from map_style import Ends, Exits, Slow, Squares, Unloadable, Waits
 
 from jaxdali import SampleError, fn, pipeline_def
 from jaxdali.plugin.base_iterator import LastBatchPolicy
@@ -134,7 +139,8 @@ def test_an_item_that_fails(workers):
         ([(1, 2), (1,)], r"list\[1\]: it has 1 values, the first item has 2 values"),
         ([{"a": 1}, {"a": 1.5}], r"list\[1\]: key 'a' is 0-D float64, in the first item it is 0-D int64"),
         ([{"a": [1]}, {"a": [[1]]}], r"list\[1\]: key 'a' is 2-D int64"),
-        ([1, None], r"list\[1\]: TypeError: it must be an array, a number, a string or bytes, got NoneType"),
+        ([1, None], r"list\[1\]: TypeError: it must be an array, a number, a string or bytes, got None: leave it out"),
+        ([{"a": np.zeros((2, 2, 3), np.uint8)}, {"a": np.zeros((2, 2), np.uint8)}], r"key 'a' is 2-D uint8.*image\.convert\(\"RGB\"\)"),
     ],
 )
 def test_items_that_are_not_alike(items, text):
@@ -142,6 +148,44 @@ def test_items_that_are_not_alike(items, text):
     with pytest.raises(SampleError, match=text):
         pipe.run()
     pipe.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "None: leave it out"),
+        ({"box": 1}, r"a dictionary with the keys \['box'\]: flatten it"),
+        ([{"box": 1}], "a list of dictionaries: flatten it"),
+        ([[1], [2, 3]], "entries differ in length"),
+        (["a", "b"], "several strings"),
+        (np.datetime64("2026-01-01"), "a date or time"),
+        (datetime.date(2026, 1, 1), "a date or time"),
+        (1j, "complex of dtype complex128"),
+    ],
+)
+def test_values_that_are_no_arrays(value, text):
+    with pytest.raises(RuntimeError, match=rf"key 'k' must be an array.*got .*{text}.*; metadata=\['k'\] gives it as it is"):
+        pipeline([{"x": 1, "k": value}])
+    with pytest.raises(RuntimeError, match=rf"value 1 must be an array.*got .*{text}.*; metadata=\[...\], for items that are dict"):
+        pipeline([(1, value)])
+    pipe = pipeline([{"x": 1, "k": value}] * 4, metadata=["k"])
+    assert pipe.run()[1] == [value] * 4
+    pipe.close()
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    numbers = torch.arange(6.0).reshape(2, 3)
+    sparse = pytest.raises(RuntimeError, match=r"key 'x' is a sparse tensor: x\.to_dense\(\)")
+    with sparse:
+        pipeline([{"x": numbers.to_sparse()}])
+    for workers in (0, 1):
+        items = [(numbers.clone().requires_grad_(), numbers.to(torch.bfloat16).T, [torch.tensor(1.0, requires_grad=True)] * 2)] * 4
+        pipe = pipeline(items, num_workers=workers)
+        for x, wanted in zip(pipe.run(), (numbers.numpy(), numbers.numpy().T.astype("bfloat16"), np.ones(2, np.float32)), strict=True):
+            assert np.asarray(x[0]).dtype == wanted.dtype
+            np.testing.assert_array_equal(np.asarray(x[0]), wanted)
+        pipe.close()
 
 
 def test_wrong_arguments():
@@ -177,13 +221,111 @@ def test_weights_mix_data_sets(workers):
     pipe.close()
 
 
-def test_what_can_not_be_pickled():
-    data = Squares()
-    data.f = lambda: 1  # pyright: ignore[reportAttributeAccessIssue]
-    pipe = pipeline(data, num_workers=2)
-    with pytest.raises(RuntimeError, match=r"(?s)num_workers=2 needs the data set Squares to be pickled.*readers\.source"):
-        pipe.run()
+def test_what_can_not_be_pickled(monkeypatch):
+    data: Any = Squares()
+    for data.f, packages, text in (
+        (threading.Lock(), {}, "it can't be: TypeError: cannot pickle '_thread.lock' object"),
+        (lambda: 1, {"cloudpickle": None}, "it can't be: .*lambda.*; define its class and functions in a module .*, or pip install cloud"),
+    ):
+        for name, module in packages.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        pipe = pipeline(data, num_workers=2)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=rf"(?s)num_workers=2 needs the data set Squares to be pickled.*{text}.*readers\.source"):
+                pipe.run()
+        pipe.close()
+
+
+def test_closures_and_classes_of_functions():
+    pytest.importorskip("cloudpickle")
+    offset = 100
+
+    @dataclasses.dataclass
+    class Note:
+        number: int
+
+    class Local(Squares):
+        def __getitem__(self, i):
+            return {"x": (lambda: i + offset)(), "note": Note(i)}
+
+    pipe = pipeline(Local(), num_workers=2, metadata=["note"])
+    x, notes = pipe.run()
+    assert np.asarray(x.as_array()).tolist() == [100, 101, 102, 103]
+    assert notes == [Note(i) for i in range(4)]  # of this process's class
     pipe.close()
+
+
+TYPED = """
+import sys, traceback
+import numpy as np
+from jaxdali import fn, pipeline_def
+sys.modules.update({packages})
+
+if __name__ == "__main__":  # so that the class is not there in a process that imports the script
+    class Typed:
+        def __len__(self):
+            return 8
+        def __getitem__(self, i):
+            return np.int32(i * i)
+
+    @pipeline_def(batch_size=4, num_threads=1)
+    def definition():
+        return fn.readers.source(Typed(), num_workers=2)
+
+    try:
+        print(np.asarray(definition().run()[0].as_array()).tolist())
+    except RuntimeError as e:
+        print(" ".join("".join(traceback.format_exception_only(e)).split()))
+"""
+
+
+@pytest.mark.parametrize(("form", "installed"), [("file", True), ("-", True), ("-c", False)])
+def test_classes_that_are_typed_in(tmp_path, form, installed):
+    script = TYPED.format(packages={} if installed else {"cloudpickle": None})
+    (tmp_path / "script.py").write_text(script)
+    command = {"file": [str(tmp_path / "script.py")], "-": ["-"], "-c": ["-c", script]}[form]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(fn.__file__).parents[2])}
+    done = subprocess.run([sys.executable, *command], input=script, capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    if installed:
+        pytest.importorskip("cloudpickle")
+        assert done.stdout == "[0, 1, 4, 9]\n"
+    else:
+        advice = "define its class and functions in a module that is imported, or pip install cloudpickle"
+        assert f"the data set Typed can't be loaded in another process, for num_workers=2 ({advice}): " in done.stdout
+        assert re.search(r"AttributeError: .*'Typed'.* in readers\.source \(created at .*:\d+\)", done.stdout)
+
+
+def test_a_process_that_can_not_start(caplog):
+    pipe = pipeline(Unloadable(), num_workers=3)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match=r"(?s)the data set Unloadable can't be loaded in another process.*no such disk.*readers\.s"):
+            pipe.run()
+    assert not multiprocessing.active_children()  # nothing tries again
+    pipe.close()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.05, 0.2, 2.0])
+def test_close_does_not_wait_for_a_process_that_starts(wait, caplog):
+    pipe = pipeline(Slow(), num_workers=3)
+    pipe.build()
+    errors = []
+
+    def run():
+        try:
+            pipe.run()
+        except RuntimeError as e:
+            errors.append(str(e))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(wait)
+    pipe.close()
+    thread.join(20)
+    assert "closed" in errors[0]
+    assert not multiprocessing.active_children()
+    assert caplog.messages == []
 
 
 def test_a_process_that_is_killed_is_named():
