@@ -135,10 +135,13 @@ class BatchStream:
         if self._finalizer is not None and self._finalizer.detach() is not None:
             close_aside(self.lease.close)
 
-    def _check_exclusive_use(self):
+    def _check_use(self):
+        """Raises RuntimeError if this stream may not be used any more."""
         user = self.lease.user
         if user is not None and user() is not self:
             raise RuntimeError("another iterator over the same pipeline has replaced this one")
+        if self.closed:
+            raise RuntimeError("the iterator is closed")
 
     @property
     def executors(self) -> list[Executor]:
@@ -174,7 +177,7 @@ class BatchStream:
         """The next batch of each executor, and for each pipeline how many of its first samples belong to this epoch (None: all)."""
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
-            self._check_exclusive_use()
+            self._check_use()
             self._await()
             lacking = 0
             try:
@@ -274,7 +277,7 @@ class BatchStream:
     def begin_loop(self, level: int = logging.WARNING):
         """Begins a `for` loop: the next epoch if this one is over; otherwise the rest of this one, with a log message of `level`."""
         with self.turn:
-            self._check_exclusive_use()
+            self._check_use()
             if self._options.repeat:
                 return
             in_epoch = self._batches_of_reader()
@@ -308,7 +311,7 @@ class BatchStream:
     def reset(self, level: int = logging.WARNING):
         """Begins the next epoch. Earlier calls than at the end of an epoch are ignored, with a log message of `level`."""
         with self.turn:
-            self._check_exclusive_use()
+            self._check_use()
             self._reset(level)
 
     def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):

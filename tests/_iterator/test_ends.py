@@ -402,3 +402,15 @@ def test_a_batch_can_not_be_taken_while_jax_traces(folder, trace):
     assert jax.jit(lambda x: x.sum())(next(it)["x"]) == 14
     seen = jax.jit(lambda: jax.pure_callback(lambda: np.float32(np.asarray(next(it)["x"]).sum()), jax.ShapeDtypeStruct((), np.float32)))
     assert seen() == 30  # a callback runs, and is not traced
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_closed_iterator_begins_no_epoch(steps, caplog):
+    it = data_iterator(lambda: fn.readers.source(list(range(6)), name="reader"), ["x"], reader_name="reader")(batch_size=2, num_threads=1)
+    for _ in range(steps):
+        next(it)
+    it.close()
+    for begin in (it.reset, it.__iter__, it.__next__):
+        with pytest.raises(RuntimeError, match="the iterator is closed"):
+            begin()
+    assert caplog.messages == []
