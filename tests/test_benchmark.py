@@ -9,11 +9,18 @@ import places
 import pytest
 
 from jaxdali._batch.meter import Measured
+from jaxdali._core.system import available_cpus
 from jaxdali.benchmark import _measure, _report
 from jaxdali.benchmark.__main__ import _arguments, main
 from jaxdali.benchmark._definitions import find_images, imagenet_train, of_user
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gave no data for epoch")  # the benchmark says so itself
+
+
+@pytest.fixture(autouse=True)
+def no_other_work(monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+
 
 QUICK = ["--seconds", "0.01", "--rounds", "1", "--threads", "1,2", "--batch-sizes", "2,3"]
 
@@ -223,6 +230,17 @@ def test_what_bounds_it(spent, waited, bound):
     found = _measure.bound_of(a_run(waited=waited), [_measure.Cost(*c) for c in spent])
     assert found == _measure.Bound(*bound)
     assert next(_report.verdict(a_run(), [_measure.Cost(*c) for c in spent], found, 2)).startswith("Bound by: ")
+
+
+def test_a_busy_machine_gets_no_advice(tmp_path, capsys, monkeypatch):
+    shutil.copy(min(places.PHOTOS.glob("*/*_0.jpg")), tmp_path)
+    for load, advised in ((available_cpus() * 9.0, False), (0.0, True)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert main([str(tmp_path), *QUICK]) == 0
+        out = capsys.readouterr().out
+        assert ("The machine has other work" in out) == ("measure again" in out) == (not advised)
+        assert ("What helps: " in out) == ("Recommended: " in out) == advised
+        assert "Bound by: " in out
 
 
 def test_settings_that_are_recommended():

@@ -184,6 +184,7 @@ def _say_load():
 
 def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     print(f"{_machine()}\n{what}\n", flush=True)
+    busy = bool(_load())  # now, before this adds to the load
     _say_load()
     middle = args.batch_sizes[len(args.batch_sizes) // 2]
     step = args.step_ms / 1e3
@@ -213,7 +214,7 @@ def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
     spent = _measure.costs(chosen, inside)
     speeds = _report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle)])
     title, costs = _report.where_time_goes(chosen, spent)
-    said = [*_report.verdict(chosen, spent, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen))]
+    said = [*_report.verdict(chosen, spent, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen), busy)]
     if bad := sorted({f for r in (*by_threads, *by_batch) for f in r.bad}):
         said.append(f"Not decoded: {len(bad)} files, {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}")
     print(*_report.table(speeds, 0), "", f"{title}:", "", *_report.table(costs, 2), "", *said, sep="\n")

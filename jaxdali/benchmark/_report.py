@@ -61,18 +61,22 @@ def shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
         yield "", f"{small} more", seconds, seconds / total
 
 
-def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int) -> Iterator[str]:
-    """What limits the pipeline, and recommended settings."""
+def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int, busy: bool = False) -> Iterator[str]:
+    """What limits the pipeline, and recommended settings; on a `busy` machine neither is known, because other work takes the CPUs."""
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
     )
     cores = available_cpus()
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
+    settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
+    if busy:
+        yield f"Fastest beside the machine's other work: {settings}: {run.images_per_second:.0f} images/s"
+        yield "What helps can be said of a machine without other work only: measure again there"
+        return
     advice = _ADVICE[bound.kind]
     if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):  # it decodes whole images in each epoch
         advice += "; decoders.image_random_crop where only a window is used, dct_scaling=True for large photos, cache= for small sets"
     yield f"What helps: {advice}"
-    settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
     yield f"Recommended: {settings}: {run.images_per_second:.0f} images/s"
 
 
