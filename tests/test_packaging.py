@@ -1,8 +1,10 @@
 """What pyproject.toml says about dependencies, and what the repository's host is told to do."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 
 import places
@@ -97,6 +99,24 @@ def test_issue_forms_ask_for_the_configuration(form):
     """By a command that works."""
     (command,) = re.findall(r'`python -c "(.*jaxdali.show_config\(\))"`', (GITHUB / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())
     exec(command)
+
+
+SHOWN = """
+import jax, jaxdali
+jaxdali.show_config()
+jax.config.update("jax_num_cpu_devices", 3)  # an error once JAX has opened its devices
+print("devices ", *jax.devices())
+jaxdali.show_config()
+"""
+
+
+def test_the_configuration_opens_no_devices():
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    done = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True, env=environment, check=True)
+    before, devices, after = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("devices ")]
+    assert before == "not opened yet: call jax.devices() before".split()
+    assert after == [*", ".join(devices).split(), "(default", "backend:", "cpu)"]
+    assert len(devices) == 3
 
 
 def test_the_readmes_table_of_versions_is_the_projects():

@@ -12,6 +12,15 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 _NO_MESH = Mesh(np.empty((), object), ())
 
 
+def devices_are_open() -> bool:
+    """Whether JAX has opened its devices. False with a JAX that does not say so."""
+    try:
+        from jax._src.xla_bridge import backends_are_initialized  # JAX has no public name for it
+    except ImportError:
+        return False
+    return backends_are_initialized()
+
+
 class UserSettings:
     """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls them.
 

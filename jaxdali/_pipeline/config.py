@@ -21,6 +21,8 @@ def _faster_with(*libraries: str) -> str:
 def show_config() -> None:
     """Prints versions, codecs, SIMD level, devices, and whether the CUDA module is built.
 
+    Devices are shown if JAX has opened them. This function does not open them, so it may be called before `jax.distributed.initialize`.
+
     Example:
       >>> import jaxdali
       >>> jaxdali.show_config()  # doctest: +SKIP
@@ -31,6 +33,7 @@ def show_config() -> None:
 
     from .. import _cpu
     from .._core import ffi as _ffi
+    from .._core.settings import devices_are_open
     from .._version import __version__
 
     info = _cpu.build_info()
@@ -49,8 +52,10 @@ def show_config() -> None:
         "HEIC": f"pillow-heif {_version('pillow-heif')} (extra: formats)",
         "CPU kernels": ", ".join(sorted(name.removeprefix("jaxdali_") for name in _cpu.targets())),
         "CUDA module": _ffi.CUDA,
-        "devices": ", ".join(str(d) for d in jax.local_devices()) + f" (default backend: {jax.default_backend()})",
+        "devices": "not opened yet: call jax.devices() before",
     }
+    if devices_are_open():
+        rows["devices"] = f"{', '.join(map(str, jax.local_devices()))} (default backend: {jax.default_backend()})"
     width = max(map(len, rows))
     for name, value in rows.items():
         print(f"{name:<{width}}  {value}")

@@ -292,7 +292,7 @@ for part in "$@"; do
   esac
 done
 say "" '```'
-"$python" -c 'import jaxdali; jaxdali.show_config()' 2>&1 | tee -a "$results"
+"$python" -c 'import jax, jaxdali; jax.devices(); jaxdali.show_config()' 2>&1 | tee -a "$results"
 say '```'
 say "" "Failed: ${failed[*]:-nothing}"
 tar --create --gzip --file "$out/logs.tar.gz" --directory "$logs" .

@@ -465,6 +465,6 @@ def test_warning_about_memory_of_gpus(monkeypatch):
         make(supplied(counted)).close()
         make(supplied(counted)).close()
     assert len(warned) == 1
-    assert _memory._devices_are_open()
+    assert _memory.devices_are_open()
     monkeypatch.delattr("jax._src.xla_bridge.backends_are_initialized")  # as another JAX may
-    assert not _memory._devices_are_open()
+    assert not _memory.devices_are_open()

@@ -9,6 +9,7 @@ import jax
 
 from ..._core.building import warn
 from ..._core.ffi import is_cuda
+from ..._core.settings import devices_are_open
 
 _log = logging.getLogger("jaxdali")
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
@@ -23,20 +24,11 @@ def take_as_needed() -> bool:
     """
     if any(name in os.environ for name in _OF_USER):
         return True
-    if _devices_are_open():
+    if devices_are_open():
         return False
     os.environ[_PREALLOCATE] = "false"
     _log.info("%s=false: JAX takes memory of GPUs as it needs it, because PyTorch needs memory there, too", _PREALLOCATE)
     return True
-
-
-def _devices_are_open() -> bool:
-    """Whether JAX has opened its devices. False with a JAX that does not say so."""
-    try:
-        from jax._src.xla_bridge import backends_are_initialized  # JAX has no public name for it
-    except ImportError:
-        return False
-    return backends_are_initialized()
 
 
 _warned = False
