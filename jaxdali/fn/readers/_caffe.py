@@ -75,7 +75,7 @@ def caffe(
     Returns:
       (image, label ``int32[1]``), or only the one that is read. Images are ``uint8[bytes]``, encoded. If the first record's image is not
       encoded, they are ``uint8`` pixels of shape (height, width, channels), in the order of the database. Their source_info is the
-      database's path and the record's key.
+      database's path and the record's key. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

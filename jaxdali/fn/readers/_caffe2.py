@@ -134,6 +134,7 @@ def caffe2(
       Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded; if
       the first record's image is not encoded, they are ``uint8`` pixels of shape (height, width, channels). A class is ``int32[1]`` or
       ``float32[1]``, as in the first record; other tensors are vectors. Their source_info is the database's path and the record's key.
+      A batch of classes is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

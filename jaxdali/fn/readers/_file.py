@@ -297,7 +297,8 @@ def file(
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each file; for tuples, the contents of each file, then the label. Their source_info
-      is the path (for tuples, the first path) relative to `file_root`, or as given in `file_list` or `files`.
+      is the path (for tuples, the first path) relative to `file_root`, or as given in `file_list` or `files`. A batch of labels is
+      ``[N, 1]``, which broadcasts against ``[N]`` to ``[N, N]``: losses and accuracies want ``labels[:, 0]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

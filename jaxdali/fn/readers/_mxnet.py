@@ -91,7 +91,7 @@ def mxnet(
 
     Returns:
       (image ``uint8[bytes]``, label ``float32[labels]``) of each record, in the order of their offsets. Their source_info is the file's
-      path and the offset in it.
+      path and the offset in it. A batch of single labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

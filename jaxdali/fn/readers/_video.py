@@ -266,7 +266,7 @@ def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArg
     Returns:
       Frames ``[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]`` (with `file_list`,
       `file_root` or `labels`), numbers of frames ``int32[1]`` or ``int32[sequence_length]``, times ``float64[sequence_length]``. Their
-      source_info is the path.
+      source_info is the path. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.

@@ -164,7 +164,7 @@ def zip(
 
     Returns:
       (contents ``uint8[bytes]``, label ``int32[1]``) of each member. Labels number the directories within the archives, in byte order.
-      Their source_info is the path of the archive and of the member in it.
+      Their source_info is the path of the archive and of the member in it. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
