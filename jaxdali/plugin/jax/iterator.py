@@ -428,7 +428,8 @@ def data_iterator(
       workers, loading_processes: the same. They can be passed here or to the result. Processes that load nothing do not call the
         definition.
       checkpoints: the result of an iterator's method `checkpoints`; the new iterator resumes from there. It can be passed here or, as in
-        DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator starts anew.
+        DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator starts anew. To begin the epoch of a
+        checkpoint anew, pass it to `set_state` of the new iterator instead, with ``restart_epoch=True``.
       enable_conditionals: see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
 
     Raises:
