@@ -110,7 +110,7 @@ jaxdali.show_config()
 """
 
 
-def test_the_configuration_opens_no_devices():
+def test_devices_of_the_configuration():
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     done = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True, env=environment, check=True)
     before, devices, after = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("devices ")]

@@ -199,11 +199,11 @@ class Processes:
                 self._ended(worker)
                 raise AssertionError from None
             if kind == "failed":
-                elsewhere = "main__" in rows  # "__main__", or "__mp_main__", which is the script's name there
-                if elsewhere and not self._by_value and _cloudpickle() is not None:
+                of_main = "main__" in rows  # "__main__", or "__mp_main__", which is the script's name in other processes
+                if of_main and not self._by_value and _cloudpickle() is not None:
                     self._load_by_value()
                     return
-                advice = f" ({_IN_A_MODULE})" if elsewhere and not self._by_value else ""
+                advice = f" ({_IN_A_MODULE})" if of_main and not self._by_value else ""
                 self._fail(
                     f"{self._what} can't be loaded in another process, for num_workers={self._number}{advice}:\n{rows}", lasting=True
                 )

@@ -82,26 +82,26 @@ def _of_tensor(x, torch, what):
 
 
 def _refusal(x, what, dtype=None):
-    """What is wrong with a value that is no array, and what to do about it. `dtype`: what NumPy makes of it."""
+    """Says why a value is no array, and what to do about it. `dtype`: that of NumPy's array of it; None: NumPy makes none."""
     if x is None:
-        got, instead = "None", "leave it out, or give a number or an empty string"
+        form, remedy = "None", "leave it out, or give a number or an empty string"
     elif isinstance(x, collections.abc.Mapping):
-        got, instead = f"a dictionary with the keys {[*x]}", "flatten it, so that each of its values is one of the item"
+        form, remedy = f"a dictionary with the keys {[*x]}", "flatten it, so that each of its values is one of the item"
     elif isinstance(x, (list, tuple)) and any(isinstance(e, collections.abc.Mapping) for e in x):
-        got, instead = f"a {type(x).__name__} of dictionaries", "flatten it, e.g. to an array for each of their keys"
+        form, remedy = f"a {type(x).__name__} of dictionaries", "flatten it, e.g. to an array for each of their keys"
     elif isinstance(x, list) and what == "it":
-        got, instead = "a list of different things", "return a tuple for several values"
+        form, remedy = "a list of different things", "return a tuple for several values"
     elif isinstance(x, (list, tuple)) and dtype is None:
-        got, instead = f"a {type(x).__name__} whose entries differ in length", "give all entries one length, or give several values"
+        form, remedy = f"a {type(x).__name__} whose entries differ in length", "give all entries one length, or give several values"
     elif dtype is not None and (dtype.kind in "Mm" or hasattr(x, "isoformat")):
-        got, instead = f"a date or time ({type(x).__name__})", "convert it to a number or a string"
+        form, remedy = f"a date or time ({type(x).__name__})", "convert it to a number or a string"
     elif dtype is not None and dtype.kind in "SU":
-        got, instead = f"several strings ({type(x).__name__} of dtype {dtype})", "join them, or give their numbers"
+        form, remedy = f"several strings ({type(x).__name__} of dtype {dtype})", "join them, or give their numbers"
     else:
-        got, instead = f"{type(x).__name__} of dtype {dtype}", "convert it in __getitem__"
+        form, remedy = f"{type(x).__name__} of dtype {dtype}", "convert it in __getitem__"
     key = what.removeprefix("key ")
-    keep = f"metadata=[{key}]" if key != what else "metadata=[...], for items that are dictionaries,"
-    return f"{what} must be an array, a number, a string or bytes, got {got}: {instead}; {keep} gives it as it is"
+    unchanged = f"metadata=[{key}]" if key != what else "metadata=[...], for items that are dictionaries,"
+    return f"{what} must be an array, a number, a string or bytes, got {form}: {remedy}; {unchanged} gives it as it is"
 
 
 def read(datasets, item, metadata=()):

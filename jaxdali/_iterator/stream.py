@@ -363,7 +363,7 @@ class BatchStream:
 
     @property
     def doubt(self) -> str:
-        """What a state of this stream can't do, and what to do about it; "" if it can go on everywhere."""
+        """A warning that states of this stream can't go on with other shards, and what to do about it; "" if they can."""
         if self._plan is None or not self._plan.moves_away:
             return ""
         return (

@@ -250,13 +250,13 @@ def restart(
                 raise RuntimeError(f"{name} can't begin the epoch of this checkpoint anew: {e}") from e
             for s in saved:
                 check_source(s, source, f"sources.{name}")
-        before, _ = _counter_of(executors[0], first, iterator, epochs.reader_name)
-        before.settle()
+        saved_counter, _ = _counter_of(executors[0], first, iterator, epochs.reader_name)
+        saved_counter.settle()
         counter = EpochCounter(plan)
-        counter.begin(before.epoch)
+        counter.begin(saved_counter.epoch)
         size = sources[epochs.reader_name].walks[0].size
         rounds = {
-            name: before.epoch if source.walks[0].size == size else first["sources"][name]["cursor"]["round"]
+            name: saved_counter.epoch if source.walks[0].size == size else first["sources"][name]["cursor"]["round"]
             for name, source in sources.items()
         }
         seeds = {tuple(r["shard"]): r["seed"] for r in records}
@@ -300,9 +300,9 @@ def _redistribute(
 
 def _counter_of(executor: Executor, record: Mapping[str, Any], iterator: Mapping[str, Any], reader: str) -> tuple[EpochCounter, Walk]:
     """The counter of an iterator whose position was saved, and the walk of its reader, but for the seed."""
-    of = record["sources"][reader]["fingerprint"]
+    fingerprint = record["sources"][reader]["fingerprint"]
     names = ("num_shards", "shard_id", "pad_last_batch", "stick_to_shard")
-    walk = dataclasses.replace(executor.reader.named[reader].walks[0], **{n: of[n] for n in names})
+    walk = dataclasses.replace(executor.reader.named[reader].walks[0], **{n: fingerprint[n] for n in names})
     metas = [dataclasses.replace(walk, shard_id=i).meta() for i in range(walk.num_shards)]
     counter = EpochCounter(EpochPlan.of_readers(metas, record["batch_size"], iterator["policy"]))
     counter.set_state(iterator["counter"])
@@ -338,8 +338,8 @@ def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
 
 
 def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], but: Sequence[str] = ()):
-    here = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in but}
-    different = [f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in here.items() if x != iterator[k]]
+    properties = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in but}
+    different = [f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in properties.items() if x != iterator[k]]
     if different:
         raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
 

@@ -62,7 +62,7 @@ def shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
 
 
 def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int, busy: bool = False) -> Iterator[str]:
-    """What limits the pipeline, and recommended settings; on a `busy` machine neither is known, because other work takes the CPUs."""
+    """Says what limits the pipeline, and recommends settings; not on a `busy` machine, where other work takes the CPUs."""
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
     )

@@ -405,7 +405,7 @@ def test_a_batch_can_not_be_taken_while_jax_traces(folder, trace):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_closed_iterator_begins_no_epoch(steps, caplog):
+def test_loops_and_resets_of_a_closed_iterator(steps, caplog):
     it = data_iterator(lambda: fn.readers.source(list(range(6)), name="reader"), ["x"], reader_name="reader")(batch_size=2, num_threads=1)
     for _ in range(steps):
         next(it)

@@ -273,14 +273,14 @@ def test_the_warning_of_the_first_state(files, shards, policy, batch_size, pad, 
 @pytest.mark.parametrize("form", ["state", "checkpoints"])
 @pytest.mark.parametrize("steps", [7, 10, 11, 12])  # into the second of epochs of five batches, at its end, and behind StopIteration
 @pytest.mark.parametrize(("shards", "policy", "options"), [(4, "FILL", {}), (1, "DROP", {}), (2, "PARTIAL", {"mask_name": "m"})])
-def test_an_epoch_that_begins_anew(files, shards, policy, options, steps, form):
+def test_restarted_epochs(files, shards, policy, options, steps, form):
     order = {"random_shuffle": True, "seed": 8}
     with make(files, 2, "DROP", auto_reset=True, **order)(seed=3) as it, warned_of_states():
         for _ in range(steps):
             step(it)
         saved = it.get_state() if form == "state" else it.checkpoints()
-    other = make(files, shards, policy, auto_reset=True, pad_last_batch=True, **order, **options)
-    with other(batch_size=3, seed=3) as whole, other(batch_size=3) as it:
+    padded = make(files, shards, policy, auto_reset=True, pad_last_batch=True, **order, **options)
+    with padded(batch_size=3, seed=3) as whole, padded(batch_size=3) as it:
         for _ in range(1 if steps < 11 else 2):
             while step(whole) is not None:
                 pass
@@ -288,7 +288,7 @@ def test_an_epoch_that_begins_anew(files, shards, policy, options, steps, form):
         assert forward(it, 9) == forward(whole, 9)
 
 
-def test_epochs_that_can_not_begin_anew(files):
+def test_refusals_to_restart_an_epoch(files):
     with make(files, 2, "DROP", pad_last_batch=True)() as it:
         next(it)
         state = it.get_state()

@@ -56,7 +56,7 @@ def test_a_loop_does_not_reset_while_a_batch_is_peeked(files, caplog):
         assert [numbers(b) for b in it] == [[1, 2], [3, 4], [5, 6]]
 
 
-def test_an_epoch_that_begins_anew(files):
+def test_restarted_epochs(files):
     with make(files, 6) as it:
         next(it)
         state = it.get_state()

@@ -163,7 +163,7 @@ def test_items_that_are_not_alike(items, text):
         (1j, "complex of dtype complex128"),
     ],
 )
-def test_values_that_are_no_arrays(value, text):
+def test_values_without_an_array(value, text):
     with pytest.raises(RuntimeError, match=rf"key 'k' must be an array.*got .*{text}.*; metadata=\['k'\] gives it as it is"):
         pipeline([{"x": 1, "k": value}])
     with pytest.raises(RuntimeError, match=rf"value 1 must be an array.*got .*{text}.*; metadata=\[...\], for items that are dict"):
@@ -182,9 +182,9 @@ def test_tensors():
     for workers in (0, 1):
         items = [(numbers.clone().requires_grad_(), numbers.to(torch.bfloat16).T, [torch.tensor(1.0, requires_grad=True)] * 2)] * 4
         pipe = pipeline(items, num_workers=workers)
-        for x, wanted in zip(pipe.run(), (numbers.numpy(), numbers.numpy().T.astype("bfloat16"), np.ones(2, np.float32)), strict=True):
-            assert np.asarray(x[0]).dtype == wanted.dtype
-            np.testing.assert_array_equal(np.asarray(x[0]), wanted)
+        for x, expected in zip(pipe.run(), (numbers.numpy(), numbers.numpy().T.astype("bfloat16"), np.ones(2, np.float32)), strict=True):
+            assert np.asarray(x[0]).dtype == expected.dtype
+            np.testing.assert_array_equal(np.asarray(x[0]), expected)
         pipe.close()
 
 
@@ -221,7 +221,7 @@ def test_weights_mix_data_sets(workers):
     pipe.close()
 
 
-def test_what_can_not_be_pickled(monkeypatch):
+def test_unpicklable_data_sets(monkeypatch):
     data: Any = Squares()
     for data.f, packages, text in (
         (threading.Lock(), {}, "it can't be: TypeError: cannot pickle '_thread.lock' object"),
@@ -280,7 +280,7 @@ if __name__ == "__main__":  # so that the class is not there in a process that i
 
 
 @pytest.mark.parametrize(("form", "installed"), [("file", True), ("-", True), ("-c", False)])
-def test_classes_that_are_typed_in(tmp_path, form, installed):
+def test_classes_of_an_interpreter(tmp_path, form, installed):
     script = TYPED.format(packages={} if installed else {"cloudpickle": None})
     (tmp_path / "script.py").write_text(script)
     command = {"file": [str(tmp_path / "script.py")], "-": ["-"], "-c": ["-c", script]}[form]
@@ -296,7 +296,7 @@ def test_classes_that_are_typed_in(tmp_path, form, installed):
         assert re.search(r"AttributeError: .*'Typed'.* in readers\.source \(created at .*:\d+\)", done.stdout)
 
 
-def test_a_process_that_can_not_start(caplog):
+def test_processes_without_a_start(caplog):
     pipe = pipeline(Unloadable(), num_workers=3)
     for _ in range(3):
         with pytest.raises(RuntimeError, match=r"(?s)the data set Unloadable can't be loaded in another process.*no such disk.*readers\.s"):
@@ -307,7 +307,7 @@ def test_a_process_that_can_not_start(caplog):
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.05, 0.2, 2.0])
-def test_close_does_not_wait_for_a_process_that_starts(wait, caplog):
+def test_close_during_the_start_of_processes(wait, caplog):
     pipe = pipeline(Slow(), num_workers=3)
     pipe.build()
     errors = []
