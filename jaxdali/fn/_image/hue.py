@@ -39,6 +39,6 @@ def hue(
       The input's shape and layout.
 
     Raises:
-      ValueError: wrong layout, or another number of channels than 3, of which DALI reads and writes beyond the image.
+      ValueError: wrong layout, or not 3 channels. Of other numbers, DALI reads and writes beyond the image.
     """
     ...
