@@ -79,7 +79,7 @@ class ArchiveSamples:
             if indices is not None:
                 self._read_index(indices[k])
             elif wrong := self._found.scan(os.fsencode(files.path(k))):
-                raise RuntimeError(f"{files.path(k)}{wrong}{self._hint()}")
+                raise RuntimeError(f"{files.path(k)}{wrong}{self._hint(wrong)}")
             bounds.append(len(self._found))
         self.bounds = np.array(bounds, np.int64)
 
@@ -103,10 +103,12 @@ class ArchiveSamples:
             width = self._widths[0]
         return sorted({word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]})
 
-    def _hint(self) -> str:
-        """The end of an error about a member that is missing."""
-        lacking = any(map(self._found.other_case, range(len(self._selected[0]))))
-        return " in these letters: case_sensitive_extensions=False matches others, too" * lacking
+    def _hint(self, wrong: str) -> str:
+        """The end of an error about a member that a sample has in upper or lower case only; "" of other errors."""
+        _, missing, output = wrong.rpartition(" has no member for output ")
+        if not missing or not self.other_case(int(output)):
+            return ""
+        return " in these letters: case_sensitive_extensions=False matches others, too"
 
     def name(self, i: int) -> str:
         """The name of a sample's first member; empty if the index does not have it, or is gone."""
@@ -140,7 +142,7 @@ class ArchiveSamples:
                     break
                 self._found.begin_file(min(count, size))
             if wrong := self._found.parse(lines, width, at):
-                raise RuntimeError(f"{os.fspath(path)}{wrong}{self._hint()}")
+                raise RuntimeError(f"{os.fspath(path)}{wrong}{self._hint(wrong)}")
             at += len(lines)
         if not width or count != self._found.lines:
             text = "it does not begin with v1.2 and the number of its other lines"

@@ -95,9 +95,12 @@ class _Samples(ContainerRecords):
             samples, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
             lacking |= bool(samples) and not present
             if samples:
-                texts.append(f"{samples} samples have the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
-            elif not present and op.missing_component_behavior != "empty":
+                subject = f"{samples} samples have" if samples > 1 else "1 sample has"
+                texts.append(f"{subject} the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
+            elif total and not present and op.missing_component_behavior != "empty":
                 texts.append(f"no sample has the member {ext!r}")
+        if not total and not texts:
+            texts = [f"no sample has all of the members {', '.join(map(repr, as_list(op.ext)))}"]
         extensions = self._samples.extensions() if texts else []
         if not extensions:
             return []

@@ -194,6 +194,22 @@ def test_the_index_of_a_larger_archive(archive):
     assert "x.tar:512:0.cls" in errors[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*there is no index of")
+def test_errors_that_letters_do_not_explain(tmp_path):
+    c.write_tar(tmp_path / "x.tar", [("0.JPG", b"0"), ("0.cls", b"1"), ("1.jpg", b"2"), ("1.cls", b"3")])
+    (tmp_path / "x.idx").write_text("v1.2 2\nJPG 512 1 0.JPG cls 1536 1 0.cls\njpg 2560 x 1.jpg\n")
+
+    def read(*ext, **arguments):
+        return labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=list(ext), **arguments)[0])
+
+    with pytest.raises(RuntimeError, match=r"line 3: expected extension, offset, size and name of each member$"):
+        read("jpg", "cls", index_paths=tmp_path / "x.idx")
+    with pytest.raises(RuntimeError, match=r"sample 0\.JPG has no member for output 0$"):
+        read("png", "jpg", missing_component_behavior="error")
+    with pytest.raises(RuntimeError, match=r"there are no samples .*; no sample has all of the members 'png', 'cls': the extensions"):
+        read("png", "cls", missing_component_behavior="skip")
+
+
 @pytest.mark.parametrize("none", [None, [], ()])
 def test_no_indices(archive, none):
     """As in DALI, an empty list is none."""
