@@ -228,8 +228,7 @@ class ReadFile(Reader):
 
     def _remedy(self, left_out: Counter[str]) -> str:
         """How files with these extensions are listed."""
-        extensions = sorted({x.lower() for x in left_out})
-        texts = []
+        extensions, texts = sorted({x.lower() for x in left_out}), []
         if self.file_filters == FILE_FILTERS and any(f"*{x}" in FILE_FILTERS for x in extensions):
             texts.append("case_sensitive_filter=False lists them")
             extensions = [x for x in extensions if f"*{x}" not in FILE_FILTERS]
@@ -238,7 +237,8 @@ class ReadFile(Reader):
         if lacking := [x for x in extensions if x in _DECODABLE and x not in extensions_here()]:
             texts.append(f'{", ".join(lacking)} can be decoded after pip install "jaxdali[formats]"')
         if undecodable := [x for x in extensions if x not in _DECODABLE]:
-            texts.append(f"file_filters={[f'*{x}' for x in undecodable]} lists {'these' if texts else 'them'}")
+            patterns = sorted({f"*{x}" if self.case_sensitive_filter else f"*{x.lower()}" for x in left_out if x.lower() in undecodable})
+            texts.append(f"adding {', '.join(map(repr, patterns))} to file_filters lists {'these' if texts else 'them'}")
         return "; ".join(texts)
 
 

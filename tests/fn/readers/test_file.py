@@ -91,7 +91,7 @@ def test_a_warning_about_what_folders_hold_besides(folders):
     assert text.startswith("readers.file: ")
     assert "2 .gif, 1 .HEIC, 1 .cr2, 1 .mp3 in the sub-directories are not listed" in text
     assert 'file_filters="images" lists all' in text
-    assert "file_filters=['*.cr2', '*.mp3'] lists these" in text
+    assert "adding '*.cr2', '*.mp3' to file_filters lists these" in text
     assert '.ipynb_checkpoints as class 0 (dir_filters="[!.]*"' in text
     assert "hold no samples are listed: 1 ._* (" in text
     assert "2 files in deeper folders, such as cats/2024, are not listed (files=" in text
@@ -113,6 +113,18 @@ def test_kinds_that_the_user_chose_are_not_warned_of(folders):
     with pytest.warns(UserWarning, match=r"files that hold no samples.*1 \._\*.*; 1 file in deeper folders") as record:
         read(file_root=folders, file_filters=["*.gif"], dir_filters="cats", batch_size=3)
     assert "in the sub-directories" not in str(record[0].message)
+
+
+@pytest.mark.parametrize(("case_sensitive", "pattern"), [(True, "*.CR2"), (False, "*.cr2")])
+def test_kinds_that_can_be_added(tmp_path, case_sensitive, pattern):
+    (tmp_path / "a").mkdir()
+    for name in ("1.jpg", "2.CR2"):
+        (tmp_path / "a" / name).write_text(name)
+    options = {"file_root": tmp_path, "case_sensitive_filter": case_sensitive}
+    with pytest.warns(UserWarning, match=r"1 \.CR2 .*\(adding '(\S+)' to file_filters lists them\)") as record:
+        read(**options, batch_size=1)
+    assert repr(pattern) in str(record[0].message)
+    assert read(**options, file_filters=[*_file.FILE_FILTERS, pattern], batch_size=2)[0] == ["a/1.jpg", "a/2.CR2"]
 
 
 def test_kinds_that_are_there_instead_of_any_listed(tmp_path):
