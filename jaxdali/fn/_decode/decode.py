@@ -39,7 +39,10 @@ from .foreign import known_as
 from .formats import AS_INDICES, DecodeError, complete, failure, of_page, parse_header, reason_of
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
-NO_PALETTE = 'palette="index" needs a PNG, GIF, BMP or TIFF whose pixels are indices of a palette; this image has no palette'
+NO_PALETTE = (
+    'palette="index" needs a PNG, GIF, BMP or TIFF whose pixels are indices of a palette; this image has no palette '
+    "(without it, output_type=types.GRAY gives the numbers of gray images of 8 bits)"
+)
 DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
 
 

@@ -183,7 +183,7 @@ def test_no_palette():
         *(encode(picture(5, 6), k) for k in ("JPEG", "WEBP", "BMP", "TIFF")),
     ]
     for file in colours:
-        with pytest.raises(jaxdali.SampleError, match=r'palette="index" needs a PNG, GIF, BMP or TIFF .*this image has no palette'):
+        with pytest.raises(jaxdali.SampleError, match=r'palette="index" needs a PNG, .*this image has no palette .*types\.GRAY'):
             decode([files[0], file], palette="index")
     pipeline = decode_pipeline([*colours, files[0]], palette="index", on_error="replace")
     (result,) = pipeline.run()
