@@ -332,8 +332,7 @@ void DefineImages(nb::module_& m) {
         "status.");
   const char* yuv_to_rgb =
       "Converts a frame of a video to RGB [H, W, 3]. Its samples are bytes, or words with 10 bits. Planes of chroma "
-      "may "
-      "have half of the extents, rounded up. factors: see YuvFactors.";
+      "may have half of the extents, rounded up. factors: see YuvFactors.";
   m.def("yuv_to_rgb", &ConvertYuv<uint8_t>, nb::arg("y").noconvert(), nb::arg("u").noconvert(),
         nb::arg("v").noconvert(), nb::arg("factors"), nb::arg("out"), yuv_to_rgb);
   m.def("yuv_to_rgb", &ConvertYuv<uint16_t>, nb::arg("y").noconvert(), nb::arg("u").noconvert(),
