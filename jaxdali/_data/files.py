@@ -134,6 +134,7 @@ class Files:
                 continue
             with contextlib.suppress(OSError):  # an error of the file's records
                 if reason := refusal(store.read(name, 0, min(size, HEAD))):
+                    store.close()  # or its threads would wait for more requests
                     raise RuntimeError(f"{redacted(name)}: {reason}")
         return files
 

@@ -133,7 +133,7 @@ def test_the_index_of_another_file(records):
         (lzma.compress, "XZ.*unxz"),
     ],
 )
-def test_compressed_files_are_refused_by_name(tmp_path, capsys, name, compress, why):
+def test_compressed_files_are_refused_by_name(tmp_path, capsys, own_threads, name, compress, why):
     c.write_tfrecord(tmp_path / "plain", [c.example({"label": [i]}) for i in range(5)], tmp_path / "x.idx")
     content = compress((tmp_path / "plain").read_bytes())
     (tmp_path / name).write_bytes(content)
@@ -151,6 +151,7 @@ def test_compressed_files_are_refused_by_name(tmp_path, capsys, name, compress, 
         pytest.importorskip("fsspec").filesystem("memory").pipe_file("/far/x.gz", content)
         with pytest.raises(RuntimeError, match=rf"memory://far/x\.gz: it is compressed by {why}"):
             labels(lambda: fn.readers.webdataset(paths="memory://far/x.gz", ext="cls"))
+        assert not own_threads("jaxdali-storage")
 
 
 def test_records_whose_size_begins_like_a_compressed_file(tmp_path):
