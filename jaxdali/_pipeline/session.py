@@ -89,7 +89,7 @@ class Session(ApiUse):
             self.executor = None
             executor.close()
             raise
-        self._schedule = Schedule(executor, start, settings.depth, pipelined=settings.exec_pipelined, by_user=by_user)
+        self._schedule = Schedule(executor, start, settings.depth, pipelined=bool(settings.exec_pipelined), by_user=by_user)
         self._finalizer = weakref.finalize(self, close_collected, functools.partial(self._schedule.close, collected=True))
 
     def claim(self) -> dict[int, Source]:
