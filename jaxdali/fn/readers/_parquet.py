@@ -415,8 +415,8 @@ def parquet(
         images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
       random_shuffle: whether to shuffle rows and groups once, before they are split into shards, and the rows of each shard anew in each
         epoch, see `initial_fill`.
-      initial_fill: size of the shuffle buffer of `random_shuffle`; 1 does not shuffle. In lists of shuffled groups, a row moves by at most
-        half of it, while its group is in the buffer of groups.
+      initial_fill: size of the shuffle buffer of `random_shuffle`; with 1 all epochs have the order of the first. In lists of shuffled
+        groups, a row moves by at most half of it, while its group is in the buffer of groups.
       shuffle: "global": the order of each epoch is a new one of the whole list, by `seed`, which must be the same for all shards. Not in
         DALI.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
