@@ -77,24 +77,27 @@ def is_hdr(frame: Any) -> bool:
     return frame.color_trc in _HDR
 
 
-def doubts_about(videos: Iterable[Any], apply_rotation: bool | None, of: str = "") -> dict[str, str]:
+def doubts_about(videos: Iterable[Any], apply_rotation: bool | None, counts: bool = True) -> dict[str, str]:
     """Texts for warnings of videos; by the subject of each.
 
     Args:
       videos: the index or the `Showing` of each.
       apply_rotation: the argument; None: it is not given.
-      of: what the videos are all videos of.
+      counts: whether texts say how many videos they are about. Those of each batch would be other texts, each with a warning of its own.
     """
-    videos = list(videos)
-    texts = {}
+    videos, texts = list(videos), {}
+
+    def subject(count: int) -> str:
+        return f"{count} of {len(videos)} videos" if counts else "some videos"
+
     if apply_rotation is None and (count := sum(x.turn != 0 for x in videos)):
         texts["rotation"] = (
-            f"{count} of {len(videos)} videos{of} are to be shown rotated or mirrored, as phones film, and their frames are returned as "
+            f"{subject(count)} are to be shown rotated or mirrored, as phones film, and their frames are returned as "
             "they are coded: apply_rotation=True turns them upright, and False ends this warning"
         )
     if count := sum(x.hdr for x in videos):
         texts["hdr"] = (
-            f"{count} of {len(videos)} videos{of} are HDR (PQ or HLG), and their values are returned without tone mapping, so that they "
+            f"{subject(count)} are HDR (PQ or HLG), and their values are returned without tone mapping, so that they "
             "look flat: FFmpeg's filters zscale and tonemap convert such files"
         )
     return texts

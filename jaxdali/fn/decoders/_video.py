@@ -116,7 +116,7 @@ class DecodeVideo(HostOperator):
                 ctx.fail(i, Status.RECORD, result)
             elif result is not None:
                 showings.append(result)
-        for about, text in doubts_about(showings, self.apply_rotation, of=" in a batch").items():
+        for about, text in doubts_about(showings, self.apply_rotation, counts=False).items():
             ctx.warn(about, text)
         return (packed,)
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import warnings
 
 import numpy as np
 import places
@@ -10,7 +11,7 @@ import videos
 from pipelines import run
 
 import jaxdali
-from jaxdali import fn, pipeline_def, types
+from jaxdali import dynamic, fn, pipeline_def, types
 
 pytest.importorskip("av")
 
@@ -108,10 +109,20 @@ def test_upright_frames_and_colours_of_the_stream(tmp_path):
     paths = [videos.write(tmp_path / f"{turn}.mp4", 4, turn=turn, colorspace=1) for turn in ("none", "right", "flip")]
     for path, frames in zip(paths, decode(*paths, apply_rotation=True, color_matrix="stream"), strict=True):
         assert np.abs(frames - videos.upright(videos.exact_rgb(path), pathlib.Path(path).stem)).max() < 0.55
-    with pytest.warns(UserWarning, match=r"decoders.video: 2 of 3 videos in a batch .* apply_rotation=True") as caught:
+    with pytest.warns(UserWarning, match=r"decoders.video: some videos are .* apply_rotation=True") as caught:
         coded = decode(*paths)
     assert len(caught) == 1
     np.testing.assert_array_equal(coded[1], videos.rgb(paths[1]))
+
+
+def test_calls_warn_once_of_rotated_videos(tmp_path):
+    """Not again with each number of them."""
+    files = [np.fromfile(videos.write(tmp_path / f"{turn}.mp4", 2, turn=turn), np.uint8) for turn in ("none", "right")]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for batch in (files[1:], files, [*files, files[1]]):
+            dynamic.decoders.video(batch)
+    assert len(caught) == 1
 
 
 def test_without_the_package(tmp_path, monkeypatch):

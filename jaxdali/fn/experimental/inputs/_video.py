@@ -70,7 +70,7 @@ class _Videos(FedSource):
             video = _Video(x.tobytes())
         except ValueError as e:
             raise ArgumentError(f"{NAME}: the video can't be read: {e}") from None
-        for about, text in doubts_about([video.index], self._apply_rotation, of=" fed").items():
+        for about, text in doubts_about([video.index], self._apply_rotation, counts=False).items():
             if about not in self._warned:
                 self._warned.add(about)
                 warn(f"{NAME}: {text}")
