@@ -11,8 +11,8 @@ import re
 import signal
 import sys
 import types
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
 
 from jaxdali import fn
 from jaxdali._core.names import members
@@ -57,19 +57,24 @@ def table(of: str | None = None) -> str:
     return "\n".join(rows).strip()
 
 
-def expected(annotation: Any) -> str:
-    """An annotation without limits, which stand in the docstring."""
+def expected(annotation: Any, names: Mapping[str, Any]) -> str:
+    """An annotation without limits, which stand in the docstring, and with the choices that one of the `names` stands for."""
     text = str(annotation)
     match ast.parse(text, mode="eval").body:
         case ast.Subscript(ast.Name("Annotated"), ast.Tuple([first, *_])):
-            return ast.unparse(first)
-    return text
+            text = ast.unparse(first)
+
+    def choices(name: re.Match[str]) -> str:
+        value = names.get(name[0])
+        return f"Literal{list(get_args(value))}" if get_origin(value) is Literal else name[0]
+
+    return re.sub(r"\b[A-Z]\w*", choices, text)
 
 
 def describe(name: str) -> str:
     """Signature and docstring of an operator."""
     operator = operators()[name]
-    signature = inspect.signature(operator)
+    signature, names = inspect.signature(operator), inspect.unwrap(operator).__globals__
     lines, named = [], False
     for p in signature.parameters.values():
         if p.kind is p.KEYWORD_ONLY and not named:
@@ -77,7 +82,7 @@ def describe(name: str) -> str:
             lines.append("*")
         star = "*" if p.kind is p.VAR_POSITIONAL else ""
         default = f"types.{p.default.name}" if isinstance(p.default, enum.Enum) else repr(p.default)
-        lines.append(f"{star}{p.name}: {expected(p.annotation)}" + ("" if p.default is p.empty else f" = {default}"))
+        lines.append(f"{star}{p.name}: {expected(p.annotation, names)}" + ("" if p.default is p.empty else f" = {default}"))
     arguments = "".join(f"    {line},\n" for line in lines)
     return f"fn.{name}(\n{arguments}) -> {signature.return_annotation}\n\n{inspect.getdoc(operator)}"
 

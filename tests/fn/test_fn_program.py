@@ -27,6 +27,10 @@ def test_help(capsys):
     out = capsys.readouterr().out
     assert out.startswith("fn.readers.file(\n    *,\n    file_root:")
     assert inspect.getdoc(fn.readers.file) in out
+    assert program.main(["crop", "readers.video"]) == 0
+    out = capsys.readouterr().out
+    assert "    rounding: Literal['round', 'truncate', 'torchvision'] = 'round',\n" in out  # where the annotation is a name for it
+    assert "    color_matrix: Literal['bt601', 'stream'] = 'bt601',\n" in out
 
 
 def test_no_such_operator(capsys):
