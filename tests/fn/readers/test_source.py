@@ -270,7 +270,7 @@ if __name__ == "__main__":  # so that the class is not there in a process that i
 
     @pipeline_def(batch_size=4, num_threads=1)
     def definition():
-        return fn.readers.source(Typed(), num_workers=2)
+        return fn.readers.source(Typed(), num_workers=1)
 
     try:
         print(np.asarray(definition().run()[0].as_array()).tolist())
@@ -285,14 +285,14 @@ def test_classes_of_an_interpreter(tmp_path, form, installed):
     (tmp_path / "script.py").write_text(script)
     command = {"file": [str(tmp_path / "script.py")], "-": ["-"], "-c": ["-c", script]}[form]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(fn.__file__).parents[2])}
-    done = subprocess.run([sys.executable, *command], input=script, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run([sys.executable, *command], input=script, capture_output=True, text=True, timeout=300, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     if installed:
         pytest.importorskip("cloudpickle")
         assert done.stdout == "[0, 1, 4, 9]\n"
     else:
         advice = "define its class and functions in a module that is imported, or pip install cloudpickle"
-        assert f"the data set Typed can't be loaded in another process, for num_workers=2 ({advice}): " in done.stdout
+        assert f"the data set Typed can't be loaded in another process, for num_workers=1 ({advice}): " in done.stdout
         assert re.search(r"AttributeError: .*'Typed'.* in readers\.source \(created at .*:\d+\)", done.stdout)
 
 
