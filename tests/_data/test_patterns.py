@@ -2,6 +2,7 @@
 
 import subprocess
 import tarfile
+import threading
 
 import pytest
 
@@ -78,6 +79,24 @@ def test_names_of_missing_files(fill):
     ):
         with pytest.raises(RuntimeError, match=why):
             Files.of([f"{root}/{pattern}"], None, "paths")
+
+
+def test_names_in_a_bucket_that_can_not_be_listed(monkeypatch):
+    pytest.importorskip("fsspec")
+    faulty = __import__("faulty").Faulty
+    together = threading.Barrier(3, timeout=10)
+
+    def exists(self, path, **_):
+        together.wait()
+        if path not in self.files:
+            raise PermissionError(path)
+        return True
+
+    monkeypatch.setattr(faulty, "exists", exists)
+    faulty.start({name: name.encode() for name in ("b/x.tar?part=1", "b/x.tar?part=2", "b/s-0.tar", "b/s-1.tar")})
+    files = Files.of([f"faulty://b/{name}" for name in ("x.tar?part=1", "s-{0..1}.tar", "x.tar?part=2")], None)
+    assert [files.read(i).decode() for i in range(len(files))] == ["b/x.tar?part=1", "b/s-0.tar", "b/s-1.tar", "b/x.tar?part=2"]
+    files.store.close()
 
 
 def test_shards_with_their_indices(tmp_path):
