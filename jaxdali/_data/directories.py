@@ -7,7 +7,7 @@ import dataclasses
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from .._core.redaction import redacted
@@ -38,6 +38,7 @@ class Listing:
       left_out: how many samples are not listed because of their names, by extension.
       folders: number and name of each sub-directory that is hidden, or made by the system.
       system_files: how many files of this kind are listed; "._*" counts those of `is_apple_double`.
+      beside: how many samples are in the root, beside the sub-directories, where it is not itself listed.
       deeper: how many samples are one level deeper or more, in folders such as `example`; complete: whether all were counted.
     """
 
@@ -47,6 +48,7 @@ class Listing:
     left_out: Counter[str] = dataclasses.field(default_factory=Counter)
     folders: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     system_files: Counter[str] = dataclasses.field(default_factory=Counter)
+    beside: int = 0
     deeper: int = 0
     example: str = ""
     complete: bool = True
@@ -56,20 +58,27 @@ class Listing:
         if not name.startswith(b"."):
             self.left_out[os.path.splitext(os.fsdecode(name))[1]] += 1
 
+    @property
+    def more(self) -> str:
+        """The number of samples in deeper folders."""
+        return f"{self.deeper}{'' if self.complete else ' or more'}"
+
     def doubts(self, remedies: Mapping[str, str], *, labels: bool = True) -> list[str]:
         """One text about what the listing leaves out or has too much, for `Records.doubts`; none if there is nothing.
 
         Args:
-          remedies: what changes each of `left_out`, `folders`, `system_files` and `deeper`.
+          remedies: what changes each of `left_out`, `folders`, `system_files` and `deeper`, which also changes `beside`.
           labels: whether the sub-directories are classes, so that an empty one counts, too.
         """
         folders = [(number, name) for number, name in self.folders if labels or self.names[number]]
         texts = {
-            "left_out": f"{counted(self.left_out)} in the sub-directories are not listed" * bool(self.left_out),
+            "left_out": f"files in the sub-directories are not listed: {counted(self.left_out)}" * bool(self.left_out),
             "folders": _about_folders(folders, labels) * bool(folders),
             "system_files": f"files that hold no samples are listed: {counted(self.system_files)}" * bool(self.system_files),
-            "deeper": f"{'' if self.complete else 'at least '}{self.deeper} {'files' if self.deeper > 1 else 'file'} in deeper folders, "
-            f"such as {self.example}, {'are' if self.deeper > 1 else 'is'} not listed" * bool(self.deeper),
+            "deeper": " and ".join(
+                [f"files beside the sub-directories are not listed: {self.beside}"] * bool(self.beside)
+                + [f"files in deeper folders, such as {self.example}, are not listed: {self.more}"] * bool(self.deeper)
+            ),
         }
         text = "; ".join(f"{text} ({remedies[kind]})" for kind, text in texts.items() if text)
         return [f"file_root {redacted(self.root)}: {text}"] if text else []
@@ -121,7 +130,14 @@ def _list_directories(
     directory, deeper = os.fsencode(listing.root), list[bytes]()
     try:
         with os.scandir(directory) as entries:
-            folders = [b"."] * own + sorted(e.name for e in entries if e.is_dir() and keep_dir(e.name))
+            folders, others = list[bytes](), list[bytes]()
+            for e in entries:
+                if not e.is_dir():
+                    others.append(e.name)
+                elif keep_dir(e.name):
+                    folders.append(e.name)
+        folders = [b"."] * own + sorted(folders)
+        listing.beside = 0 if own else _visible(others, is_sample)
         for folder in folders:
             names = []
             with os.scandir(os.path.join(directory, folder)) as entries:
@@ -153,6 +169,7 @@ def _list_urls(
         contents = store.entries([join(root, name) for name in folders])
     except OSError as e:
         raise RuntimeError(f"can't list file_root {_within(root, e.filename)}: {e.strerror}") from e.__cause__
+    listing.beside = 0 if own else _visible((os.fsencode(e.name) for e in top if not e.is_dir), is_sample)
     for folder, entries in [(".", top)] * own + list(zip(folders, contents)):
         names = []
         for e in entries:
@@ -178,7 +195,7 @@ def _count_deeper(listing: Listing, store: Store, folders: list[bytes], is_sampl
         folders, budget = folders[:budget], max(budget - len(folders), 0)
         below = []
         for folder, entries in zip(folders, _look(listing, store, folders)):
-            count = sum(1 for name, is_dir in entries if not is_dir and is_sample(name) and not name.startswith(b"."))
+            count = _visible((name for name, is_dir in entries if not is_dir), is_sample)
             listing.example = listing.example or os.fsdecode(folder) * bool(count)
             listing.deeper += count
             listing.complete &= len(entries) < _DEEPER_ENTRIES
@@ -200,6 +217,11 @@ def _look(listing: Listing, store: Store, folders: Sequence[bytes]) -> list[list
         with contextlib.suppress(OSError), os.scandir(os.path.join(os.fsencode(listing.root), folder)) as entries:
             children[-1] = [(e.name, e.is_dir(follow_symlinks=False)) for e in islice(entries, _DEEPER_ENTRIES)]
     return children
+
+
+def _visible(names: Iterable[bytes], is_sample: Test) -> int:
+    """The number of samples that are not hidden."""
+    return sum(not name.startswith(b".") and is_sample(name) for name in names)
 
 
 def _is_of_system(folder: bytes) -> bool:

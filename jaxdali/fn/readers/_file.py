@@ -224,7 +224,7 @@ class ReadFile(Reader):
         """The end of an error: files that are there and do not match."""
         if listing.left_out:
             return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"
-        return f"; there are {listing.deeper} in deeper folders, such as {listing.example}, which are not entered" * bool(listing.deeper)
+        return f"; there are {listing.more} in deeper folders, such as {listing.example}, which are not entered" * bool(listing.deeper)
 
     def _remedy(self, left_out: Counter[str]) -> str:
         """How files with these extensions are listed."""
@@ -287,7 +287,7 @@ def file(
       labels: one integer per entry of `files`. Default: 0, 1, 2, ...
       file_filters: glob patterns; a file's name in a sub-directory must match one of them. "images" (not in DALI) matches all images that
         can be decoded with the installed packages, also ``.heic``, ``.avif``, ``.gif`` and ``.jxl``, but no sound, and no ``._*`` files of
-        macOS. A warning counts the images that the default leaves out, and those in deeper folders.
+        macOS. A warning counts the images that the default leaves out, and those in deeper folders or beside the sub-directories.
       dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered. A warning names hidden folders that
         are; ``"[!.]*"`` leaves them out.
       case_sensitive_filter: whether the filters are case-sensitive.

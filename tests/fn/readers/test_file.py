@@ -12,7 +12,7 @@ from jaxdali.fn.readers import _file
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator
 
-NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.bin", "a/c.tiff", "beside.jpg"]
+NAMES = ["2/b.jpg", "10/a.png", "10/B.JPG", "10/notes.txt", "a/x.bin", "a/c.tiff"]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ FOLDERS = [
     ".ipynb_checkpoints/a-checkpoint.jpg",
     *("cats/._1.jpg", "cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "cats/notes.txt", "cats/Thumbs.db", "cats/._2.gif"),
     *("cats/2024/5.jpg", "cats/2024/may/6.gif", "cats/2024/notes.txt", "cats/.cache/7.jpg"),
-    *("dogs/8.png", "dogs/9.cr2", "dogs/10.mp3"),
+    *("dogs/8.png", "dogs/9.cr2", "dogs/10.mp3", "cover.jpg", "cover.gif", "classes.txt", ".hidden.jpg"),
 ]
 
 
@@ -89,17 +89,18 @@ def test_a_warning_about_what_folders_hold_besides(folders):
     ]
     (text,) = (str(w.message) for w in record)
     assert text.startswith("readers.file: ")
-    assert "2 .gif, 1 .HEIC, 1 .cr2, 1 .mp3 in the sub-directories are not listed" in text
+    assert "files in the sub-directories are not listed: 2 .gif, 1 .HEIC, 1 .cr2, 1 .mp3 (" in text
     assert 'file_filters="images" lists all' in text
     assert "adding '*.cr2', '*.mp3' to file_filters lists these" in text
     assert '.ipynb_checkpoints as class 0 (dir_filters="[!.]*"' in text
     assert "hold no samples are listed: 1 ._* (" in text
-    assert "2 files in deeper folders, such as cats/2024, are not listed (files=" in text
+    deeper = "files in deeper folders, such as cats/2024, are not listed: 2"
+    assert f"files beside the sub-directories are not listed: 2 and {deeper} (files=" in text
 
 
 def test_all_images_of_folders(folders, monkeypatch):
     options = {"file_root": folders, "file_filters": "images", "dir_filters": "[!.]*"}
-    with pytest.warns(UserWarning, match=r": 1 \.cr2 in the sub-directories are not listed.*; 2 files in deeper folders[^;]*$"):
+    with pytest.warns(UserWarning, match=r"in the sub-directories are not listed: 1 \.cr2 .*in deeper folders[^;]*: 2 [^;]*$"):
         names, labels, _ = read(**options, batch_size=5)
     assert names == ["cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "dogs/8.png"]
     assert labels == [0, 0, 0, 0, 1]
@@ -110,7 +111,7 @@ def test_all_images_of_folders(folders, monkeypatch):
 
 
 def test_kinds_that_the_user_chose_are_not_warned_of(folders):
-    with pytest.warns(UserWarning, match=r"files that hold no samples.*1 \._\*.*; 1 file in deeper folders") as record:
+    with pytest.warns(UserWarning, match=r"hold no samples.*1 \._\*.*; files beside [^;]*: 1 and files in deeper [^;]*: 1 ") as record:
         read(file_root=folders, file_filters=["*.gif"], dir_filters="cats", batch_size=3)
     assert "in the sub-directories" not in str(record[0].message)
 
@@ -147,6 +148,7 @@ def test_files_and_labels(root):
 
 
 def test_file_list(root):
+    (root / "beside.jpg").write_text("beside.jpg")
     (root / "list.txt").write_text(f"2/b.jpg 5\n\n  \nbeside.jpg\t 17 \r\n{root}/a/x.bin 0")
     names, labels, contents = read(file_list=root / "list.txt", batch_size=3)
     assert names == ["2/b.jpg", "beside.jpg", f"{root}/a/x.bin"]

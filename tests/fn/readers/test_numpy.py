@@ -54,11 +54,11 @@ def test_a_warning_about_what_folders_hold_besides(root):
         assert read(batch_size=6, file_root=root)[1] == ["./a.npy", "./b.npy", "!y/2.npy", "+x/._1.npy", "+x/1.npy", ".git/5.npy"]
     (text,) = (str(w.message) for w in record)
     for part in (
-        "1 .NPY in the",
+        "sub-directories are not listed: 1 .NPY",
         'file_filter="*.[nN][pP][yY]"',
         "others: .git (files=",
         "listed: 1 ._* (",
-        "1 file in deeper folders, such as +x/deep",
+        "files in deeper folders, such as +x/deep",
     ):
         assert part in text
     with pytest.warns(UserWarning, match="deeper folders"):
