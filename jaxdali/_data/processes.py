@@ -166,10 +166,12 @@ class Processes:
             self._by_value = True
             return by_value.dumps(whole)
         except Exception as e:
-            advice = f"; {_IN_A_MODULE}" if by_value is None else ""
+            advice = _IN_A_MODULE if by_value is None else ""
+            if isinstance(e, TypeError):  # Python's about locks, connections, generators and the like
+                advice = "leave out in __getstate__ what can't be pickled, and make it in __setstate__, or when it is first used"
             self._fail(
                 f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: "
-                f"{type(e).__name__}: {e}{advice}",
+                f"{type(e).__name__}: {e}{'; ' if advice else ''}{advice}",
                 lasting=True,
             )
 

@@ -224,7 +224,8 @@ def test_weights_mix_data_sets(workers):
 def test_unpicklable_data_sets(monkeypatch):
     data: Any = Squares()
     for data.f, packages, text in (
-        (threading.Lock(), {}, "it can't be: TypeError: cannot pickle '_thread.lock' object"),
+        (threading.Lock(), {}, "it can't be: TypeError: cannot pickle '_thread.lock' object; leave out in __getstate__"),
+        (threading.Lock(), {"cloudpickle": None}, "cannot pickle '_thread.lock' object; leave out in __getstate__"),
         (lambda: 1, {"cloudpickle": None}, "it can't be: .*lambda.*; define its class and functions in a module .*, or pip install cloud"),
     ):
         for name, module in packages.items():
