@@ -121,8 +121,9 @@ def external_source(
         `py_num_workers` threads at the same time; any other source is called in one thread. As in DALI, each pipeline reads a copy of an
         iterable or callable object (`copy.deepcopy`), made when it is built, and each of several workers has a copy, too. Locks, memory
         maps and read-only arrays in it, functions, and objects that can't be copied are shared. If two pipelines share an iterator that
-        can't be copied, such as a generator, each gets a part of its items, with a warning. Workers share functions and objects with
-        get_state and set_state; the first call of an epoch then runs alone, after all calls of the epoch before.
+        can't be copied, such as a generator, each gets a part of its items, with a warning; so it is with one that reads an open file.
+        A class can leave such a file out of copies (``__getstate__``), and open it in them (``__setstate__``). Workers share functions and
+        objects with get_state and set_state; the first call of an epoch then runs alone, after all calls of the epoch before.
       no_copy: whether to keep a reference to fed data until their batch is read, instead of copying them at once. They must not change
         until then.
       prefetch_queue_depth: has no effect, as the pipeline's depth applies; accepted for compatibility with DALI.

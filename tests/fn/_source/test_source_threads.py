@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import os
+import pathlib
 import queue
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 from jaxdali import Pipeline, fn, pipeline_def
 from jaxdali._runner import shutdown
+from jaxdali.fn._source import copies
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 
@@ -390,6 +392,86 @@ def test_parallel_source_with_a_thread():
     pipe = pipeline(Fed(), parallel=True, depth=1)
     assert [int(pipe.run()[0].as_array()[0]) for _ in range(2)] == [0, 1]
     pipe.close()
+
+
+class ChoosesState(StartsAgain):
+    """Its thread and its file are not part of a copy."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = file
+        self.thread = threading.Thread()
+        self.queue = queue.Queue()
+
+    def __getstate__(self):
+        return {"i": self.i}
+
+
+def test_shared_source_whose_state_has_no_thread(tmp_path):
+    with open(tmp_path / "rows", "wb") as file:
+        source = ChoosesState(file)
+        pipes = [pipeline(source, parallel=True, cycle="raise") for _ in range(2)]
+        assert epochs_in_turn(pipes, 2) == [[[1, 2, 3]] * 2] * 2
+    for pipe in pipes:
+        pipe.close()
+
+
+class FileOfBytes:
+    def __init__(self, file):
+        self.file = file
+
+
+class IteratesOverFile(FileOfBytes):
+    def __iter__(self):
+        self.file.seek(0)
+        while row := self.file.read(2):
+            yield np.frombuffer(row, np.uint8)
+
+
+class CallsFile(FileOfBytes):
+    def __call__(self, info):
+        self.file.seek(info.idx_in_epoch)
+        return np.frombuffer(self.file.read(1), np.uint8)
+
+
+@pytest.fixture
+def file_of_bytes(tmp_path):
+    (tmp_path / "rows").write_bytes(bytes(range(8)))
+    with open(tmp_path / "rows", "rb") as file:
+        yield file
+
+
+@pytest.mark.parametrize("source_of", [IteratesOverFile, lambda file: IteratesOverFile(file).__iter__])
+def test_file_that_parallel_pipelines_share(source_of, file_of_bytes):
+    source = source_of(file_of_bytes)
+    first, second = (pipeline(source, parallel=True, cycle="raise") for _ in range(2))
+    first.build()
+    with pytest.warns(UserWarning, match="has the same source.*it has an open file.*each gets a part"):
+        second.build()
+    first.close()
+    second.close()
+
+
+def test_file_that_workers_share(file_of_bytes):
+    source = CallsFile(file_of_bytes)
+    definition = pipeline_def(lambda: fn.external_source(source, parallel=True, batch=False))
+    with pytest.warns(UserWarning, match="2 workers share this CallsFile.*open it in __setstate__"):
+        definition(batch_size=2, num_threads=1, py_num_workers=2).build()
+    definition(batch_size=2, num_threads=1, py_num_workers=1).build()
+
+
+def test_lists_in_copies_of_parallel_sources():
+    """Lists of values that can't change are copied as a whole, and others with what they have."""
+    constant = [("a.jpg", 1), (pathlib.Path("b.jpg"), (2.0, None, np.int64(3)))]
+    source = [constant, [[1, 2]], {"key": 1}, {"key": [1]}, {1, 2}, [np.arange(2)], constant]
+    copied = copies.Copies(functools.partial(Counts(), source)).first.args[0]
+    assert repr(copied) == repr(source)
+    assert all(x is not y for x, y in zip(copied, source))
+    assert copied[0] is copied[-1]
+    assert copied[0][1] is constant[1]
+    assert copied[1][0] is not source[1][0]
+    assert copied[3]["key"] is not source[3]["key"]
+    assert copied[5][0] is not source[5][0]
 
 
 def test_memory_of_a_parallel_source_and_its_copies(tmp_path):
