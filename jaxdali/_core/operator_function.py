@@ -341,9 +341,8 @@ class Declaration:
             return language().stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
         checked = a.check(self.name, x)
         if type(x) is int and x and isinstance(checked, DALIInterpType):  # 0 is the nearest pixel in all libraries
-            text = (
-                f"{self.name}: {a.name}={x} is types.{checked.name}; in Pillow and OpenCV this number has another meaning: pass the member"
-            )
+            others = "Pillow" if x < 3 else "Pillow and OpenCV"  # OpenCV has the same numbers up to INTER_CUBIC, 2
+            text = f"{self.name}: {a.name}={x} is types.{checked.name}; in {others} this number has another meaning: pass the member"
             doubt(Doubt(user_line(), text))
         return checked
 

@@ -172,11 +172,13 @@ def test_enums_of_other_libraries(value):
                 called(HWC)
     with pytest.raises(TypeError, match=r"interp_type.* must be one of types\.INTERP.*got .*BILINEAR"):
         jd.resize(HWC, size=(8, 8), interp_type=[Image.Resampling.BILINEAR] * len(HWC))
-    for called in (
-        lambda x: jd.resize(x, size=(8, 8), interp_type=Image.BILINEAR),
-        jd.jit(lambda x: jd.rotate(x, angle=3.0, interp_type=1)),
+    for called, libraries in (
+        (lambda x: jd.resize(x, size=(8, 8), interp_type=Image.BILINEAR), "Pillow"),
+        (jd.jit(lambda x: jd.rotate(x, angle=3.0, interp_type=1)), "Pillow"),
+        (lambda x: jd.resize(x, size=(8, 8), interp_type=Image.BICUBIC), "Pillow and OpenCV"),
     ):
-        assert "pass the member" in warned(lambda called=called: called(HWC))[0]  # plain numbers in Pillow, too
+        text = f"in {libraries} this number has another meaning: pass the member"
+        assert text in warned(lambda called=called: called(HWC))[0]  # plain numbers in Pillow, too
     with pytest.raises(TypeError, match="numbers of other enums mean something else"):
         jd.resize(HWC, size=(8, 8), interp_type=Image.Transpose.ROTATE_90)
 
