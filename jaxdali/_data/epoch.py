@@ -48,7 +48,7 @@ class EpochPlan:
         """Whether epochs of several shards leave the readers' rounds, so that after the first one the rest of an epoch can't be divided
         among another number of shards."""
         full = len(set(self.sizes)) == 1 and self.sizes[0] % self.unit == 0
-        return self.size is None and self.policy == "DROP" and not self.padded and len(self.sizes) > 1 and not full
+        return self.size is None and self.policy != "FILL" and not self.padded and len(self.sizes) > 1 and not full
 
     @staticmethod
     def of_readers(metas: Sequence[Mapping[str, int]], batch_size: int, policy: str) -> EpochPlan:

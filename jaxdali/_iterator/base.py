@@ -137,9 +137,9 @@ class BaseIterator:
         """Resumes from the state of a `get_state`, with its seed: exactly as the original iterator; with another batch size from the same
         sample on; and with another number of shards so that each sample is still read once in the epoch.
 
-        With ``last_batch_policy=DROP`` and no padding, batches read on across the ends of epochs, unless they fill every shard exactly. The
-        rest of an epoch after the first one is then no part of the data set, and can't be divided among another number of shards: use
-        ``pad_last_batch=True`` in the reader, or `restart_epoch`.
+        With ``last_batch_policy=DROP``, or PARTIAL of a PyTorch iterator, and no padding, batches read on across the ends of epochs, unless
+        they fill every shard exactly. The rest of an epoch after the first one is then no part of the data set, and can't be divided among
+        another number of shards: use ``pad_last_batch=True`` in the reader, or `restart_epoch`.
 
         Fed data (`Pipeline.feed_input`) from which batches were made ahead must be fed again.
 

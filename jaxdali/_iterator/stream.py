@@ -367,9 +367,9 @@ class BatchStream:
         if self._plan is None or not self._plan.moves_away:
             return ""
         return (
-            "with last_batch_policy=DROP and without padding, a state that is taken after the first epoch can't go on with another number "
-            f"of shards than {len(self._plan.sizes)}: pass pad_last_batch=True to the reader {self._options.reader_name!r}, or resume by "
-            "set_state(state, restart_epoch=True), which begins the epoch anew"
+            f"with last_batch_policy={self._plan.policy} and without padding, a state that is taken after the first epoch can't go on with "
+            f"another number of shards than {len(self._plan.sizes)}: pass pad_last_batch=True to the reader {self._options.reader_name!r}, "
+            "or resume by set_state(state, restart_epoch=True), which begins the epoch anew"
         )
 
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):

@@ -309,13 +309,32 @@ def test_without_torch(monkeypatch):
 
 def test_state(files):
     def make() -> Iterator:
-        return DALIClassificationIterator([numbers(files[:7], 2, i) for i in range(2)], reader_name="reader", auto_reset=True)
+        return DALIClassificationIterator([numbers(files[:7], 2, i, pad=True) for i in range(2)], reader_name="reader", auto_reset=True)
 
     with make() as it, make() as other:
         next(it)
         other.set_state(json.loads(json.dumps(it.get_state())))
         for _ in range(3):
             assert text(it) == text(other)
+
+
+@pytest.mark.parametrize("policy", ["FILL", "PARTIAL"])
+def test_the_warning_of_the_first_state(files, policy):
+    """Without padding, the batches that are cut at the end of an epoch have read on."""
+
+    def make(shards) -> Iterator:
+        pipes = [numbers(files[:7], shards, i, seed=1) for i in range(shards)]
+        return DALIClassificationIterator(pipes, reader_name="reader", auto_reset=True, last_batch_policy=LastBatchPolicy[policy])
+
+    with make(2) as it, make(1) as other:
+        for _ in it:
+            pass
+        with pytest.warns(UserWarning, match="with last_batch_policy=PARTIAL and without padding, a state that is taken after the first"):
+            state = it.get_state()
+        with pytest.raises(RuntimeError, match=r"can't be divided.*restart_epoch=True"):
+            other.set_state(state)
+        other.set_state(state, restart_epoch=True)
+        assert sorted(int(x) for batch in other for x in batch[0]["label"]) == sorted(range(7))
 
 
 # --- feed_ndarray ---------------------------------------------------------------------------------------------------
