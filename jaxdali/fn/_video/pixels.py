@@ -142,8 +142,16 @@ class Pixels:
             name = _planar(frame.format.name)
         if name:
             image = self._in_format(frame, name)
+            numbers = factors(matrix, _is_full(image), depth(name))
+            if self._turn & (UPSIDE_DOWN | MIRRORED) and (frame.width % 2 or frame.height % 2):
+                # The last sample of chroma belongs to one row or column of luma; turned planes would begin with it, and it would get two.
+                coded = np.empty((frame.height, frame.width, 3), np.uint8)
+                y, u, v = _planes(image)
+                _cpu.yuv_to_rgb(y, u, v, numbers, coded)
+                out[:] = turned(coded, self._turn)
+                return
             y, u, v = map(self._upright, _planes(image))
-            _cpu.yuv_to_rgb(y, u, v, factors(matrix, _is_full(image), depth(name)), out)
+            _cpu.yuv_to_rgb(y, u, v, numbers, out)
             return
         options = self._options
         if self._form.ycbcr:

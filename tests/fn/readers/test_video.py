@@ -259,6 +259,15 @@ def test_upright_frames_of_odd_extents(tmp_path):
     np.testing.assert_array_equal(clip, videos.upright(read(1, filenames=path, sequence_length=3, apply_rotation=False)[0][0][0], "right"))
 
 
+@pytest.mark.parametrize("turn", list(videos.TURNS))
+@pytest.mark.parametrize("form", ["yuv420p", "yuv422p10le"])
+def test_colours_of_upright_frames_of_odd_extents(tmp_path, turn, form):
+    """The last sample of chroma has one row or column of luma, also where it becomes the first."""
+    path = videos.write(tmp_path / "odd.mkv", 3, "ffv1", size=(35, 47), form=form, turn=turn, colorspace=1)
+    clip = read(1, filenames=path, sequence_length=3, apply_rotation=True, color_matrix="stream")[0][0][0]
+    assert np.abs(clip - videos.upright(videos.exact_rgb(path), turn)).max() < 0.55
+
+
 def test_resizing_of_upright_frames(turned):
     arguments = {"filenames": turned["left"], "sequence_length": 2, "apply_rotation": True}
     clip = read(1, reader=fn.readers.video_resize, resize_x=12, roi_start=(0.5, 0), roi_end=(1, 1), roi_relative=True, **arguments)[0][0][0]
