@@ -129,6 +129,20 @@ def expanded_size(column: Any) -> int:
     return column.get_total_buffer_size()
 
 
+def is_taken_as_it_is(kind: Any) -> bool:
+    """Whether `column_of` leaves the values of a type where they are, in the buffers of pyarrow, and pyarrow need not validate them.
+
+    The paths of images don't count. They are strings, which are validated, but short.
+    """
+    t = import_pyarrow().types
+    if t.is_struct(kind):
+        fields = [kind.field(k) for k in range(kind.num_fields)]
+        return all(is_taken_as_it_is(f.type) or f.name == "path" for f in fields)
+    if _is_list(kind):
+        return is_taken_as_it_is(kind.value_type)
+    return t.is_binary(kind) or t.is_large_binary(kind) or _is_number(kind)
+
+
 def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str] = lambda size: "") -> Column:
     """The rows of pyarrow's column.
 

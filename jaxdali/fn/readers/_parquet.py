@@ -22,7 +22,7 @@ from ..._data.named_in_data import check_name, normal
 from ..._data.shuffle import Groups
 from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
-from ._columns import Column, column_of, expanded_size, import_pyarrow, joined, spec_of
+from ._columns import Column, column_of, expanded_size, import_pyarrow, is_taken_as_it_is, joined, spec_of
 
 _KEPT_BYTES = 512 << 20  # of decoded row groups, for each shard
 
@@ -107,6 +107,11 @@ class _Table:
         if self._compressed is not None:
             return self._compressed.nbytes(group, columns)
         return sum(expanded_size(self._batches[group].column(c)) for c in columns)
+
+    def decoded(self, columns: Sequence[str]) -> list[str]:
+        """The columns that take time in proportion to their bytes when a group is read; others of a mapped file are taken as they are."""
+        is_mapped = self._file is None and self._compressed is None
+        return [c for c in columns if not (is_mapped and is_taken_as_it_is(self.schema.field(c).type))]
 
     def widths(self, columns: Sequence[str]) -> dict[str, float]:
         """Bytes of a row in memory, by the first rows, in columns whose values the file may store once for many rows."""
@@ -209,12 +214,19 @@ class _Rows(Records):
 
     def groups(self) -> Groups | None:
         nbytes = self._nbytes
-        return None if nbytes.sum() <= _KEPT_BYTES else Groups(np.diff(self._first), nbytes, _KEPT_BYTES // 2)
+        if nbytes.sum() <= _KEPT_BYTES or self._sizes(lambda table: table.decoded(self._read)).sum() <= _KEPT_BYTES:
+            return None
+        return Groups(np.diff(self._first), nbytes, _KEPT_BYTES // 2)
 
     @functools.cached_property
     def _nbytes(self) -> np.ndarray:
         """About the size of each group in memory."""
-        return np.array([self._tables[file].nbytes(g, self._read, self._widths) for file, g in self._groups], np.int64)
+        return self._sizes(lambda table: self._read)
+
+    def _sizes(self, columns: Callable[[_Table], Sequence[str]]) -> np.ndarray:
+        """About the size of some columns of each group in memory."""
+        names = [columns(table) for table in self._tables]
+        return np.array([self._tables[file].nbytes(g, names[file], self._widths) for file, g in self._groups], np.int64)
 
     def _large_groups(self) -> list[str]:
         """The warning of groups that exceed the buffer of a random order."""
@@ -403,10 +415,10 @@ def parquet(
     A row is read with its row group, which is decoded once and kept in a cache of 512 MB for each shard of the process. A batch holds all
     groups that it reads, regardless of their size.
 
-    Lists that fit into the cache are shuffled like those of other readers. Others are shuffled by groups: groups come in random order into
-    a buffer of 256 MB, from which rows are drawn, so that each group is decoded once in an epoch. Each shard reads groups of its own, and
-    may share its first and last one. A group that exceeds the buffer is only shuffled in itself, with a warning. Small row groups are mixed
-    best.
+    Lists that fit into the cache are shuffled like those of other readers, and so are bytes, images and numbers in Arrow files that are not
+    compressed, whose rows are read without decoding. Others are shuffled by groups: groups come in random order into a buffer of 256 MB,
+    from which rows are drawn, so that each group is decoded once in an epoch. Each shard reads groups of its own, and may share its first
+    and last one. A group that exceeds the buffer is only shuffled in itself, with a warning. Small row groups are mixed best.
 
     Args:
       path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``,
