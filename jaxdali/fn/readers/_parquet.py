@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Unpack
@@ -161,6 +163,20 @@ def _decoded_size(parts: Sequence[Any]) -> int:
     return sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Group:
+    """A decoded group of rows.
+
+    Attributes:
+      nbytes: about its size in memory.
+      columns: those that are outputs; others: those that are metadata, as pyarrow has them.
+    """
+
+    nbytes: int
+    columns: list[Column]
+    others: list[Any]
+
+
 class _Rows(Records):
     """Rows of files. A row is read with its whole group, which is kept for a while: rows that are near each other in the order cause one
     read."""
@@ -204,9 +220,10 @@ class _Rows(Records):
             self._widths = self._tables[0].widths(self._read)
             self.doubts = self._large_groups()
         self._shards = 1
-        self._decoded: collections.OrderedDict[int, tuple[int, list[Column], list[Any]]] = collections.OrderedDict()
+        self._decoded: collections.OrderedDict[int, _Group] = collections.OrderedDict()
+        self._held: weakref.WeakValueDictionary[int, _Group] = weakref.WeakValueDictionary()  # also those that only batches hold
         self._coming: dict[int, int] = {}  # the sizes of the groups that are being decoded
-        self._lock = threading.Lock()  # guards `_decoded`, `_coming` and `_reading`
+        self._lock = threading.Lock()  # guards `_decoded`, `_held`, `_coming` and `_reading`
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def __len__(self) -> int:
@@ -263,7 +280,7 @@ class _Rows(Records):
         def value(i: int) -> Any:
             group = int(np.searchsorted(self._first, i, "right")) - 1
             try:
-                return self._read_group(group)[1][k][i - int(self._first[group])].as_py()
+                return self._group(group).others[k][i - int(self._first[group])].as_py()
             except (import_pyarrow().ArrowException, ValueError) as e:
                 raise ValueError(f"{self.name(i)}: column {name!r}: {e}") from e
 
@@ -289,12 +306,8 @@ class _Rows(Records):
         """The columns that are read."""
         return tuple(dict.fromkeys((*self._columns, *self._others)))
 
-    def _group(self, group: int) -> list[Column]:
-        """The columns of a group of rows."""
-        return self._read_group(group)[0]
-
-    def _read_group(self, group: int) -> tuple[list[Column], list[Any]]:
-        """The columns of a group of rows, and those that are metadata as pyarrow has them."""
+    def _group(self, group: int) -> _Group:
+        """A group of rows, which is decoded if neither the cache nor a batch has it."""
         self._tables[self._groups[group][0]].check()
         with self._lock:
             lock = self._reading[group]
@@ -302,7 +315,8 @@ class _Rows(Records):
             with self._lock:
                 if group in self._decoded:
                     self._decoded.move_to_end(group)
-                    return self._decoded[group][1:]
+                if (found := self._held.get(group)) is not None:
+                    return found
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
@@ -317,19 +331,20 @@ class _Rows(Records):
                 with self._lock:
                     del self._coming[group]
             with self._lock:
-                self._decoded[group] = sum(c.nbytes for c in (*columns, *others)), columns, others
+                found = _Group(sum(c.nbytes for c in (*columns, *others)), columns, others)
+                self._decoded[group] = self._held[group] = found
                 self._make_room(1)
-            return columns, others
+            return found
 
     def _make_room(self, least: int) -> None:
         """Drops the groups that were not read for the longest time, but for `least`, until all are within the limit."""
-        nbytes = sum(self._coming.values()) + sum(n for n, *_ in self._decoded.values())
+        nbytes = sum(self._coming.values()) + sum(x.nbytes for x in self._decoded.values())
         limit = self._shards * _KEPT_BYTES
         reduced = limit // 8 * 5  # if not all groups can be kept, since decoding takes memory, too
         if nbytes > reduced and self._nbytes.sum() > limit:
             limit = reduced
         while len(self._decoded) > least and nbytes > limit:
-            nbytes -= self._decoded.popitem(last=False)[1][0]
+            nbytes -= self._decoded.popitem(last=False)[1].nbytes
 
     def _beside(self, file: int, name: str) -> bytes:
         root = self._files.path(file).rpartition("/")[0]
@@ -342,7 +357,7 @@ class _Rows(Records):
         pa = import_pyarrow()
         try:
             found = []
-            for name, column in zip(self._columns, self._group(group)):
+            for name, column in zip(self._columns, self._group(group).columns):
                 try:
                     found.append(np.asarray(column.row(i - int(self._first[group]))))
                 except ValueError as e:
@@ -353,21 +368,22 @@ class _Rows(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
-        columns, which, row = [], [], []  # the groups, and for each sample its group and its row there
+        held, which, row = list[_Group](), [], []  # the groups, and for each sample its group and its row there
         for records, index in parts:
             groups, inverse = np.unique(np.searchsorted(records._first, index, "right") - 1, return_inverse=True)
             row.append(index - records._first[groups][inverse])
-            which.append(inverse + len(columns))
+            which.append(inverse + len(held))
             try:
                 # Groups that are in the cache come first, since the others may need their place.
                 of_group = {g: records._group(g) for g in groups.tolist() if g in records._decoded}
                 missing = [g for g in groups.tolist() if g not in of_group]
                 of_group |= zip(missing, (map if ctx.num_threads == 1 else threads.map)(records._group, missing))
-                columns += [of_group[g] for g in groups.tolist()]
+                held += [of_group[g] for g in groups.tolist()]
             except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, so that each reports its own error
                 return super().read_batch(ctx, parts, threads)
+        columns = [group.columns for group in held]
         if any(column.valid is not None for group in columns for column in group):
-            return super().read_batch(ctx, parts, threads)
+            return super().read_batch(ctx, parts, threads)  # it finds the groups, since they are held here
         specs = parts[0][0].specs
         return tuple(
             joined(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
@@ -380,6 +396,7 @@ class _Rows(Records):
     def close(self) -> None:
         with self._lock:
             self._decoded.clear()
+            self._held.clear()
         self._files.store.close()
 
 

@@ -474,6 +474,21 @@ def test_mixed_groups(tmp_path, small_cache, groups_read):
     assert len(groups_read) <= 4 * GROUPS + 8
 
 
+def test_groups_of_lists(tmp_path, small_cache, groups_read):
+    """Lists of bytes are read one by one, from the groups that their batch holds."""
+    lists = [[b"%08d" % i + b"." * 40_000] for i in range(ROWS * GROUPS // 10)]
+    pq.write_table(pa.table({"x": lists}), tmp_path / "x", row_group_size=ROWS // 10, use_dictionary=False)
+
+    @pipeline_def(batch_size=16, num_threads=1)
+    def pipeline():
+        return fn.readers.parquet(path=tmp_path / "x", columns="x", shuffle="global")
+
+    with contextlib.closing(pipeline()) as pipe:
+        for _ in range(ROWS * GROUPS // 160):
+            pipe.run()
+    assert len(groups_read) <= GROUPS + 8
+
+
 def test_groups_of_repeated_words(tmp_path, small_cache, groups_read):
     """The file has each word once in a group, so it is much smaller than its rows in memory."""
     words = [f"{i % 4:08}" + "." * 4000 for i in range(ROWS * GROUPS)]
