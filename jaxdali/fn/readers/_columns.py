@@ -129,6 +129,15 @@ def expanded_size(column: Any) -> int:
     return column.get_total_buffer_size()
 
 
+def size_without_dictionary(column: Any) -> int:
+    """The bytes of the strings or bytes in a column of dictionaries, also in structs of one field and lists, each counted as often as it
+    occurs."""
+    t = import_pyarrow().types
+    if t.is_struct(column.type):
+        return size_without_dictionary(column.field(0))
+    return size_without_dictionary(column.flatten()) if _is_list(column.type) else _size_of(column)
+
+
 def is_taken_as_it_is(kind: Any) -> bool:
     """Whether `column_of` leaves the values of a type where they are, in the buffers of pyarrow, and pyarrow need not validate them.
 

@@ -24,7 +24,7 @@ from ..._data.named_in_data import check_name, normal
 from ..._data.shuffle import Groups
 from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
-from ._columns import Column, column_of, expanded_size, import_pyarrow, is_taken_as_it_is, joined, spec_of
+from ._columns import Column, column_of, expanded_size, import_pyarrow, is_taken_as_it_is, joined, size_without_dictionary, spec_of
 
 _KEPT_BYTES = 512 << 20  # of decoded row groups, for each shard
 
@@ -116,18 +116,31 @@ class _Table:
         return [c for c in columns if not (is_mapped and is_taken_as_it_is(self.schema.field(c).type))]
 
     def widths(self, columns: Sequence[str]) -> dict[str, float]:
-        """Bytes of a row in memory, by the first rows, in columns whose values the file may store once for many rows."""
+        """Bytes of a row in memory, by the first rows or group, in columns whose values the file may store once for many rows."""
         group = next((g for g, rows in enumerate(self.rows) if rows), None)
         widths = dict[str, float]()
         if self._file is None or group is None:
             return widths
         for part in self._parts(group, columns):
-            small = part.total_uncompressed_size < 1024 * self.rows[group]  # larger values soon fill a dictionary
-            if small and part.physical_type == "BYTE_ARRAY" and part.has_dictionary_page:
-                with contextlib.suppress(import_pyarrow().ArrowException, OSError):  # the group itself reports it when it is read
-                    rows = next(self._file.iter_batches(100, row_groups=[group], columns=[part.path_in_schema], use_threads=False))
-                    widths[part.path_in_schema] = expanded_size(rows.column(0)) / rows.num_rows
+            if part.physical_type != "BYTE_ARRAY" or not part.has_dictionary_page:
+                continue
+            name, least = part.path_in_schema, part.total_uncompressed_size
+            with contextlib.suppress(import_pyarrow().ArrowException, OSError):  # the group itself reports it when it is read
+                if least < 1024 * self.rows[group]:
+                    rows = next(self._file.iter_batches(100, row_groups=[group], columns=[name], use_threads=False))
+                    widths[name] = expanded_size(rows.column(0)) / rows.num_rows
+                elif least <= _KEPT_BYTES // 2 and _is_mostly_dictionary(part):  # such as an image with several questions
+                    size = self._size_without_dictionary(group, name)
+                    if size > 1.25 * least:
+                        widths[name] = size / self.rows[group]
         return widths
+
+    def _size_without_dictionary(self, group: int, name: str) -> int:
+        """The size of a part of a group in memory, without expanding it."""
+        source, metadata = self._span or self._path, self._file.metadata
+        parquet = import_pyarrow().parquet.ParquetFile(source, metadata=metadata, read_dictionary=[name], memory_map=self._span is None)
+        chunks = parquet.read_row_group(group, columns=[name], use_threads=False).column(0).chunks
+        return sum(map(size_without_dictionary, chunks))
 
     def _parts(self, group: int, columns: Sequence[str]) -> list[Any]:
         """The metadata of the columns of a group; a struct has several."""
@@ -155,6 +168,12 @@ class _Table:
             if why := settings.too_large(found):
                 raise ValueError(f"its group of rows is too large: {why}")
         return import_pyarrow().Table.from_batches(batches, self._file.schema_arrow.empty_table().select(columns).schema)
+
+
+def _is_mostly_dictionary(part: Any) -> bool:
+    """Whether most bytes of a part, of which pyarrow's metadata are given, are those of its dictionary, where each value is once."""
+    begin, end = part.dictionary_page_offset, part.data_page_offset
+    return begin is not None and 0 < 2 * (part.total_compressed_size - (end - begin)) < part.total_compressed_size
 
 
 def _decoded_size(parts: Sequence[Any]) -> int:

@@ -504,6 +504,27 @@ def test_groups_of_repeated_words(tmp_path, small_cache, groups_read):
     assert len(groups_read) <= GROUPS + 8
 
 
+@pytest.mark.parametrize("kind", ["bytes", "images", "lists"])
+def test_groups_of_repeated_images(tmp_path, small_cache, groups_read, kind):
+    """As of questions about images: a group stores each image once, and it is large."""
+    values = [b"%08d" % (i // 20) + b"." * 40_000 for i in range(ROWS * GROUPS // 10)]
+    columns = {
+        "bytes": lambda: pa.array(values),
+        "images": lambda: pa.array([{"bytes": x, "path": None} for x in values]),
+        "lists": lambda: pa.array([[x] for x in values]),
+    }
+    pq.write_table(pa.table({"x": columns[kind]()}), tmp_path / "x", row_group_size=ROWS // 10)
+
+    @pipeline_def(batch_size=16, num_threads=1)
+    def pipeline():
+        return fn.readers.parquet(path=tmp_path / "x", columns="x", shuffle="global")
+
+    with contextlib.closing(pipeline()) as pipe:
+        for _ in range(ROWS * GROUPS // 160):
+            pipe.run()
+    assert len(groups_read) <= GROUPS + 8
+
+
 @pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}])
 def test_warning_of_large_groups(tmp_path, monkeypatch, groups_read, order):
     monkeypatch.setattr(_parquet, "_KEPT_BYTES", ROWS * 4020)
