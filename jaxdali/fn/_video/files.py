@@ -222,6 +222,8 @@ def _indexed(source: Any, container: Any, stream: Any, most_tried: int) -> Video
             flags.append((packet.is_keyframe, packet.is_discard))
     except FFmpegError:
         corrupt = True  # what comes before it can be read
+    if first is None and most_tried:
+        first = _first_shown(source)
     packets = np.array(stamps, np.int64)
     is_key, discarded = np.array(flags, bool).reshape(-1, 2).T
     keys = np.flatnonzero(is_key)
@@ -247,6 +249,20 @@ def _alone(context: Any, packet: Any) -> Any:
         if frames:
             return frames[0]
     context.flush_buffers()
+    return None
+
+
+def _first_shown(source: Any) -> Any:
+    """The first frame that the decoder of a video gives; None: it has none. Decoders drop what an edit list hides, such as the key frame
+    and others in clips that a phone has trimmed."""
+    from av.error import FFmpegError
+
+    container, stream = _opened(source, False)
+    with container, contextlib.suppress(FFmpegError):
+        for packet in _demuxed(container, stream):
+            with contextlib.suppress(FFmpegError):
+                if frames := stream.codec_context.decode(packet):
+                    return frames[0]
     return None
 
 

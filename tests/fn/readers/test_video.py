@@ -268,6 +268,28 @@ def test_colours_of_upright_frames_of_odd_extents(tmp_path, turn, form):
     assert np.abs(clip - videos.upright(videos.exact_rgb(path), turn)).max() < 0.55
 
 
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
+def test_upright_frames_of_trimmed_clips(tmp_path, codec):
+    """Those that phones trim begin with a key frame and others that an edit list hides."""
+    import av
+
+    path, trimmed = videos.write(tmp_path / "a.mp4", 32, codec, gop=32, turn="right", bf="0"), str(tmp_path / "b.mp4")
+    with av.open(path) as source, av.open(trimmed, "w", options={"avoid_negative_ts": "disabled"}) as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        stream.set_display_matrix([0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.pts -= 24 * packet.duration
+                packet.dts -= 24 * packet.duration
+                packet.stream = stream
+                output.mux(packet)
+    arguments = {"filenames": trimmed, "sequence_length": 5}
+    clip, coded = (read(1, apply_rotation=value, **arguments)[0][0][0] for value in (True, False))
+    np.testing.assert_array_equal(clip, videos.upright(coded, "right"))
+    with pytest.warns(UserWarning, match="1 of 1 videos"):
+        read(1, **arguments)
+
+
 def test_resizing_of_upright_frames(turned):
     arguments = {"filenames": turned["left"], "sequence_length": 2, "apply_rotation": True}
     clip = read(1, reader=fn.readers.video_resize, resize_x=12, roi_start=(0.5, 0), roi_end=(1, 1), roi_relative=True, **arguments)[0][0][0]
