@@ -454,7 +454,9 @@ def parquet(
     Lists that fit into the cache are shuffled like those of other readers, and so are bytes, images and numbers in Arrow files that are not
     compressed, whose rows are read without decoding. Others are shuffled by groups: groups come in random order into a buffer of 256 MB,
     from which rows are drawn, so that each group is decoded once in an epoch. Each shard reads groups of its own, and may share its first
-    and last one. A group that exceeds the buffer is only shuffled in itself, with a warning. Small row groups are mixed best.
+    and last one. A group that exceeds the buffer is only shuffled in itself, with a warning. A batch comes from the few groups that are in
+    the buffer, so in a file that is sorted by class it has few classes: small row groups are mixed best, and records of `jaxdali.pack` are
+    shuffled one by one.
 
     Args:
       path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``,
