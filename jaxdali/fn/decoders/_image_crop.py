@@ -60,8 +60,8 @@ def image_crop(
       rounding: how the window's first row and column are rounded: "round" (halves up), "truncate" or (not in DALI) "torchvision", as its
         `CenterCrop` does (halves to even).
       crop_d, crop_pos_z: are for volumes and have no effect on images.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
-        device, name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
+      replace_shape, max_pixels, page, palette, truncated: as in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:

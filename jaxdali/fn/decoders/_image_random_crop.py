@@ -57,8 +57,8 @@ def image_random_crop(
         allowed aspect ratio is taken, at a random place.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
         as not given. The numbers differ from DALI's.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
-        device, name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
+      replace_shape, max_pixels, page, palette, truncated: as in `image`.
       on_error: as in `image`; windows always fit.
 
     Returns:

@@ -69,8 +69,8 @@ def image_slice(
         for both axes. Default: (1, 0). May be per sample.
       axis_names: the same axes in letters: "WH" (default), "HW", "W" or "H".
       normalized_anchor, normalized_shape: if False, a floating-point `anchor` or `shape_input` is in pixels.
-      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, replace_shape, max_pixels, page, palette, truncated,
-        device, name: as in `image`.
+      output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
+      replace_shape, max_pixels, page, palette, truncated: as in `image`.
       on_error: as in `image`; a window that reaches outside its image is also an error.
 
     Returns:
