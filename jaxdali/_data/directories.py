@@ -130,14 +130,14 @@ def _list_directories(
     directory, deeper = os.fsencode(listing.root), list[bytes]()
     try:
         with os.scandir(directory) as entries:
-            folders, others = list[bytes](), list[bytes]()
+            folders, files = list[bytes](), list[bytes]()
             for e in entries:
                 if not e.is_dir():
-                    others.append(e.name)
+                    files.append(e.name)
                 elif keep_dir(e.name):
                     folders.append(e.name)
         folders = [b"."] * own + sorted(folders)
-        listing.beside = 0 if own else _visible(others, is_sample)
+        listing.beside = 0 if own else _visible(files, is_sample)
         for folder in folders:
             names = []
             with os.scandir(os.path.join(directory, folder)) as entries:

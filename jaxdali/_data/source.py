@@ -99,7 +99,7 @@ class Source:
         return self.first_shape(output)
 
     def doubts(self) -> Sequence[str]:
-        """What its data have, and most users who pass them do not know. A pipeline warns once of each text, after the operator's name."""
+        """Texts about its data that most users who pass them do not expect. A pipeline warns once of each, after the operator's name."""
         return ()
 
     def fingerprint(self) -> list[dict[str, Any]]:

@@ -246,23 +246,22 @@ class Store:
           RuntimeError: nothing matches.
           OSError: a server can't be asked.
         """
-
         every = list(map(self.named, (paths,) if isinstance(paths, (str, os.PathLike)) else paths))
         # All at once, because signed URLs have "?". Servers are not asked for names with "*" alone, which files seldom have.
-        asked = [path for path in dict.fromkeys(every) if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])]
-        known = dict(zip(asked, self._exist(asked)))
+        urls = [path for path in dict.fromkeys(every) if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])]
+        existing = dict(zip(urls, self._exist(urls)))
 
         def exists(path: str) -> bool:
             if not is_url(path):
                 return os.path.lexists(path)
-            return not set("?[{").isdisjoint(path) and (known[path] if path in known else self._exist([path])[0])
+            return not set("?[{").isdisjoint(path) and (existing[path] if path in existing else self._exist([path])[0])
 
         def matches(path: str) -> Sequence[str]:
             if not is_url(path):
                 return [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
             return self._ask([path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)])[0]
 
-        return [name for path in every for name in ([path] if known.get(path) else expand(path, exists, matches))]
+        return [name for path in every for name in ([path] if existing.get(path) else expand(path, exists, matches))]
 
     def _exist(self, paths: Sequence[str]) -> list[bool]:
         """Whether there are files or folders at URLs, which are requested at the same time."""

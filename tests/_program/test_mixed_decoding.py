@@ -220,7 +220,7 @@ def test_cut_off_below_the_window(played):
         jpeg_checks.assert_same(x, y, "cut off")
 
 
-def test_files_that_end_early_are_accepted(played):
+def test_accepted_truncated_files(played):
     """The kernels take what is complete, and the host what ends early, progressive or not."""
     cut = [by_pillow(picture(160, 96), quality=90, progressive=p) for p in (False, True)]
     files = [cut[0][: len(cut[0]) // 2], FILES[0], cut[1][: len(cut[1]) // 2], cut[0][:-1], cut[1][:-2]]

@@ -166,7 +166,7 @@ def test_types_of_windows():
     ("dtype", "whole"), [(np.uint8, 0), (np.int16, 0), (np.int32, -(2**31)), (np.int64, -(2**63)), (np.float16, None), (np.float32, None)]
 )
 def test_fill_values_that_are_not_finite(fill, dtype, whole):
-    """What DALI 2.4 gives for these."""
+    """The results are those of DALI 2.4."""
     beyond = {"crop": (1, 2), "crop_pos_x": 1.0, "out_of_bounds_policy": "Pad", "fill_values": fill}
 
     def define(x, number):

@@ -77,7 +77,7 @@ class Copies:
         )
 
     def of_workers(self, number: int) -> list[Any]:
-        """What each worker calls: copies of the first, which was not called yet. With a state for checkpoints it is the first itself."""
+        """The callable of each worker: copies of the first, not called yet. With a state for checkpoints it is the first itself."""
         owner = getattr(self.first, "__self__", self.first)
         one = not self._can_be_copied or has_state(owner)
         if self._has_file and number > 1:
@@ -107,15 +107,20 @@ def _copy(source: Any) -> Any:
 
 
 def _shared(source: Any) -> dict[int, Any]:
-    """What a copy has in place of objects within a source, by their ids: those that all copies share, and, because `copy.deepcopy` takes
-    seconds for the list of a large data set, copies of containers of values that can't change. Raises TypeError for what a copy could not
-    be made of."""
-    shared, seen, waiting = dict[int, Any](), set[int](), [source]
+    """The memo for `copy.deepcopy`: what stands for objects within a source, by their ids.
+
+    These are the objects that all copies share, and copies of containers of values that can't change, because `copy.deepcopy` takes seconds
+    for the list of a large data set.
+
+    Raises:
+      TypeError: something in the source can't be copied.
+    """
+    shared, visited, waiting = dict[int, Any](), set[int](), [source]
     while waiting:
         x = waiting.pop()
-        if id(x) in seen or isinstance(x, (type, types.FunctionType)):
+        if id(x) in visited or isinstance(x, (type, types.FunctionType)):
             continue
-        seen.add(id(x))
+        visited.add(id(x))
         if isinstance(x, _RUNNING):
             raise TypeError(f"it has a {type(x).__name__}")
         if isinstance(x, zipfile.ZipFile):

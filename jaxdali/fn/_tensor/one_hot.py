@@ -82,8 +82,8 @@ class OneHot(HostOperator, ProgramOperator):
 
         def encoded(sample: np.ndarray) -> np.ndarray:
             number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # a sample that is not a scalar has failed
-            wanted = np.expand_dims(_as_index(np, number, np.dtype(np.int64)), place)
-            return np.where(wanted == classes.reshape(-1, *(1,) * (wanted.ndim - place - 1)), on, off)
+            indices = np.expand_dims(_as_index(np, number, np.dtype(np.int64)), place)
+            return np.where(indices == classes.reshape(-1, *(1,) * (indices.ndim - place - 1)), on, off)
 
         samples = [encoded(x.sample(i)) for i in x.indices(ctx.present)]
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
@@ -100,9 +100,9 @@ class OneHot(HostOperator, ProgramOperator):
             x = jnp.take(x.data, x.offsets * ALIGNMENT)
         if not isinstance(x, Ragged):
             place = 0 if scalar else self._place(ctx.inputs[0])
-            wanted = jnp.expand_dims(_as_index(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
-            classes = jnp.arange(self.num_classes, dtype=np.int32).reshape(-1, *(1,) * (wanted.ndim - place - 2))
-            return (jnp.where(wanted == classes, on, off),)
+            indices = jnp.expand_dims(_as_index(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
+            classes = jnp.arange(self.num_classes, dtype=np.int32).reshape(-1, *(1,) * (indices.ndim - place - 2))
+            return (jnp.where(indices == classes, on, off),)
         out = ctx.out[0]
         assert out is not None
         # For each element of the result: which class it stands for, and which element of the input it belongs to.
@@ -110,8 +110,8 @@ class OneHot(HostOperator, ProgramOperator):
         local = jnp.arange(out.capacity, dtype=jnp.int32) - out.offsets[sample] * ALIGNMENT
         inner = jnp.maximum(jnp.prod(x.shapes[:, self._place(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
         source = local // (inner * self.num_classes) * inner + local % inner
-        wanted = jnp.take(x.data, x.offsets[sample] * ALIGNMENT + source, mode="clip")
-        hot = _as_index(jnp, wanted, np.dtype(np.int32)) == local // inner % self.num_classes
+        element = jnp.take(x.data, x.offsets[sample] * ALIGNMENT + source, mode="clip")
+        hot = _as_index(jnp, element, np.dtype(np.int32)) == local // inner % self.num_classes
         return (Ragged(jnp.where(hot, on, off), out.offsets, out.shapes),)
 
 

@@ -124,14 +124,14 @@ class _Table:
         for part in self._parts(group, columns):
             if part.physical_type != "BYTE_ARRAY" or not part.has_dictionary_page:
                 continue
-            name, least = part.path_in_schema, part.total_uncompressed_size
+            name, nbytes = part.path_in_schema, part.total_uncompressed_size
             with contextlib.suppress(import_pyarrow().ArrowException, OSError):  # the group itself reports it when it is read
-                if least < 1024 * self.rows[group]:
+                if nbytes < 1024 * self.rows[group]:
                     rows = next(self._file.iter_batches(100, row_groups=[group], columns=[name], use_threads=False))
                     widths[name] = expanded_size(rows.column(0)) / rows.num_rows
-                elif least <= _KEPT_BYTES // 2 and _is_mostly_dictionary(part):  # such as an image with several questions
+                elif nbytes <= _KEPT_BYTES // 2 and _is_mostly_dictionary(part):  # such as an image with several questions
                     size = self._size_without_dictionary(group, name)
-                    if size > 1.25 * least:
+                    if size > 1.25 * nbytes:
                         widths[name] = size / self.rows[group]
         return widths
 

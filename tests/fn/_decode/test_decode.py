@@ -381,7 +381,7 @@ def test_truncated_headers_are_not_accepted():
         assert got.shape == (30, 40, 3)
 
 
-def test_errors_of_truncated_files_say_what_helps(tmp_path):
+def test_advice_about_truncated_files(tmp_path):
     advice = {"JPEG": '; truncated="accept" decodes what there is; on_error="replace" replaces the sample'}
     for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"):
         path = tmp_path / f"cut.{kind.lower()}"

@@ -99,7 +99,7 @@ def test_floats_of_torchvision(name):
     np.testing.assert_allclose(result, EVALUATION[name], rtol=0, atol=2e-4)  # of 36 levels
 
 
-def test_a_window_of_bytes_of_torchvision_is_a_part_of_the_whole():
+def test_windows_of_bytes_of_torchvision():
     """The number of bits that weights have depends on the largest one, which is at the edges here."""
     arguments = {"size": (90, 65), "interp_type": types.INTERP_CUBIC, "convention": "torchvision"}
     whole, window = run(
@@ -113,7 +113,7 @@ def _sizes(shapes, **kwargs):
     return [x.shape[:2] for x in resize(images, interp_type=types.INTERP_NN, convention="pillow", **kwargs)]
 
 
-def test_sizes_of_one_scale_are_those_of_the_formulas():
+def test_sizes_of_one_scale():
     """In Python's double precision: `round` is half to even, and the order of the operations decides at halves."""
     rng = np.random.default_rng(0)
     shapes = [*rng.integers(1, 90, (150, 2)).tolist(), *(14 * rng.integers(1, 9, (50, 2))).tolist(), [49, 7], [7, 49], [350, 500]]

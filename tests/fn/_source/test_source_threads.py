@@ -388,7 +388,7 @@ class Fed:
 
 
 def test_parallel_source_with_a_thread():
-    """A copy would wait for ever."""
+    """A copy has no thread, so it would wait without end."""
     pipe = pipeline(Fed(), parallel=True, depth=1)
     assert [int(pipe.run()[0].as_array()[0]) for _ in range(2)] == [0, 1]
     pipe.close()

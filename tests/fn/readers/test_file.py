@@ -80,7 +80,7 @@ def folders(request, tmp_path):
     fs.rm(str(tmp_path), recursive=True)
 
 
-def test_a_warning_about_what_folders_hold_besides(folders):
+def test_warning_about_folders(folders):
     with pytest.warns(UserWarning) as record:
         names, labels, _ = read(file_root=folders)
     # The labels are DALI's.
@@ -110,14 +110,14 @@ def test_all_images_of_folders(folders, monkeypatch):
         assert read(**options, batch_size=1)[0] == ["cats/1.jpg"]
 
 
-def test_kinds_that_the_user_chose_are_not_warned_of(folders):
+def test_kinds_of_explicit_filters(folders):
     with pytest.warns(UserWarning, match=r"hold no samples.*1 \._\*.*; files beside [^;]*: 1 and files in deeper [^;]*: 1 ") as record:
         read(file_root=folders, file_filters=["*.gif"], dir_filters="cats", batch_size=3)
     assert "in the sub-directories" not in str(record[0].message)
 
 
 @pytest.mark.parametrize(("case_sensitive", "pattern"), [(True, "*.CR2"), (False, "*.cr2")])
-def test_kinds_that_can_be_added(tmp_path, case_sensitive, pattern):
+def test_addition_of_kinds(tmp_path, case_sensitive, pattern):
     (tmp_path / "a").mkdir()
     for name in ("1.jpg", "2.CR2"):
         (tmp_path / "a" / name).write_text(name)
@@ -128,7 +128,7 @@ def test_kinds_that_can_be_added(tmp_path, case_sensitive, pattern):
     assert read(**options, file_filters=[*_file.FILE_FILTERS, pattern], batch_size=2)[0] == ["a/1.jpg", "a/2.CR2"]
 
 
-def test_kinds_that_are_there_instead_of_any_listed(tmp_path):
+def test_only_unlisted_kinds(tmp_path):
     for name in ("a/1.gif", "a/2.gif", "b/3.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")

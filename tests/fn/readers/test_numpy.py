@@ -46,7 +46,7 @@ def test_files(root):
     assert read(batch_size=2, file_list=root / "list.txt")[1] == ["b.npy", "!y/.deep/3.npy"]
 
 
-def test_a_warning_about_what_folders_hold_besides(root):
+def test_warning_about_folders(root):
     for name in ("+x/._1.npy", "+x/deep/3.npy", "!y/4.NPY", ".git/5.npy", ".empty/6.txt"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes((root / "a.npy").read_bytes())

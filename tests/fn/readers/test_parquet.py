@@ -474,18 +474,23 @@ def test_mixed_groups(tmp_path, small_cache, groups_read):
     assert len(groups_read) <= 4 * GROUPS + 8
 
 
+def _read(path, batches):
+    """Reads batches of 16 rows in random order."""
+
+    @pipeline_def(batch_size=16, num_threads=1)
+    def pipeline():
+        return fn.readers.parquet(path=path, columns="x", shuffle="global")
+
+    with contextlib.closing(pipeline()) as pipe:
+        for _ in range(batches):
+            pipe.run()
+
+
 def test_groups_of_lists(tmp_path, small_cache, groups_read):
     """Lists of bytes are read one by one, from the groups that their batch holds."""
     lists = [[b"%08d" % i + b"." * 40_000] for i in range(ROWS * GROUPS // 10)]
     pq.write_table(pa.table({"x": lists}), tmp_path / "x", row_group_size=ROWS // 10, use_dictionary=False)
-
-    @pipeline_def(batch_size=16, num_threads=1)
-    def pipeline():
-        return fn.readers.parquet(path=tmp_path / "x", columns="x", shuffle="global")
-
-    with contextlib.closing(pipeline()) as pipe:
-        for _ in range(ROWS * GROUPS // 160):
-            pipe.run()
+    _read(tmp_path / "x", ROWS * GROUPS // 160)
     assert len(groups_read) <= GROUPS + 8
 
 
@@ -493,14 +498,7 @@ def test_groups_of_repeated_words(tmp_path, small_cache, groups_read):
     """The file has each word once in a group, so it is much smaller than its rows in memory."""
     words = [f"{i % 4:08}" + "." * 4000 for i in range(ROWS * GROUPS)]
     pq.write_table(pa.table({"x": words}), tmp_path / "x", row_group_size=ROWS)
-
-    @pipeline_def(batch_size=16, num_threads=1)
-    def pipeline():
-        return fn.readers.parquet(path=tmp_path / "x", columns="x", shuffle="global")
-
-    with contextlib.closing(pipeline()) as pipe:
-        for _ in range(ROWS * GROUPS // 16):
-            pipe.run()
+    _read(tmp_path / "x", ROWS * GROUPS // 16)
     assert len(groups_read) <= GROUPS + 8
 
 
@@ -514,14 +512,7 @@ def test_groups_of_repeated_images(tmp_path, small_cache, groups_read, kind):
         "lists": lambda: pa.array([[x] for x in values]),
     }
     pq.write_table(pa.table({"x": columns[kind]()}), tmp_path / "x", row_group_size=ROWS // 10)
-
-    @pipeline_def(batch_size=16, num_threads=1)
-    def pipeline():
-        return fn.readers.parquet(path=tmp_path / "x", columns="x", shuffle="global")
-
-    with contextlib.closing(pipeline()) as pipe:
-        for _ in range(ROWS * GROUPS // 160):
-            pipe.run()
+    _read(tmp_path / "x", ROWS * GROUPS // 160)
     assert len(groups_read) <= GROUPS + 8
 
 

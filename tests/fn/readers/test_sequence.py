@@ -49,7 +49,7 @@ def test_frames(videos, arguments, expected):
     assert found[0].shape == (arguments["sequence_length"], 8, 10, 3)
 
 
-def test_a_warning_about_what_folders_hold_besides(videos):
+def test_warning_about_folders(videos):
     for name in (".thumbnails/000.png", "c/.DS_Store", "b/more/005.png"):
         (videos / name).parent.mkdir(exist_ok=True)
         (videos / name).write_bytes((videos / "c" / "000.bmp").read_bytes())

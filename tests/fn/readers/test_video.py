@@ -108,7 +108,7 @@ def test_directories_are_labels(tmp_path, frames, files):
         np.testing.assert_array_equal(clip, frames[k][:7])
 
 
-def test_a_warning_about_what_folders_hold_besides(tmp_path, files):
+def test_warning_about_folders(tmp_path, files):
     for name in (".cache/x.txt", "a/x.mp4", "a/part/y.MP4", "a/part/y.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
@@ -270,7 +270,7 @@ def test_colours_of_upright_frames_of_odd_extents(tmp_path, turn, form):
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
 def test_upright_frames_of_trimmed_clips(tmp_path, codec):
-    """Those that phones trim begin with a key frame and others that an edit list hides."""
+    """Clips that phones trim begin with a key frame and others that an edit list hides."""
     import av
 
     path, trimmed = videos.write(tmp_path / "a.mp4", 32, codec, gop=32, turn="right", bf="0"), str(tmp_path / "b.mp4")
