@@ -405,7 +405,7 @@ def test_reads_of_shuffled_groups(tmp_path, small_cache, groups_read, form, orde
             groups_read.clear()
             numbers = _numbers(pipe, 2 * ROWS * GROUPS // 16)
             assert sorted(numbers) == list(range(2 * ROWS * GROUPS))
-            assert len(groups_read) <= 2 * GROUPS + 8  # and those of the batches that are read ahead
+            assert len(groups_read) <= 1.5 * 2 * GROUPS  # those that are read ahead count, too
     batches = np.reshape(numbers, (-1, 16)) // ROWS
     assert np.mean([len({*groups}) for groups in batches]) > 3
 
@@ -471,13 +471,13 @@ def test_mixed_groups(tmp_path, small_cache, groups_read):
     share = (numbers.reshape(-1, 400) < rows).mean(axis=1)
     assert share.min() > 0.65
     assert share.max() < 0.85
-    assert len(groups_read) <= 4 * GROUPS + 8
+    assert len(groups_read) <= 1.5 * 4 * GROUPS
 
 
-def _read(path, batches):
-    """Reads batches of 16 rows in random order."""
+def _read(path, batches, batch_size):
+    """Reads rows in random order. Batches that are small beside a group read few groups of the next epoch ahead."""
 
-    @pipeline_def(batch_size=16, num_threads=1)
+    @pipeline_def(batch_size=batch_size, num_threads=1)
     def pipeline():
         return fn.readers.parquet(path=path, columns="x", shuffle="global")
 
@@ -490,16 +490,16 @@ def test_groups_of_lists(tmp_path, small_cache, groups_read):
     """Lists of bytes are read one by one, from the groups that their batch holds."""
     lists = [[b"%08d" % i + b"." * 40_000] for i in range(ROWS * GROUPS // 10)]
     pq.write_table(pa.table({"x": lists}), tmp_path / "x", row_group_size=ROWS // 10, use_dictionary=False)
-    _read(tmp_path / "x", ROWS * GROUPS // 160)
-    assert len(groups_read) <= GROUPS + 8
+    _read(tmp_path / "x", ROWS * GROUPS // 20, batch_size=2)
+    assert len(groups_read) <= 1.5 * GROUPS
 
 
 def test_groups_of_repeated_words(tmp_path, small_cache, groups_read):
     """The file has each word once in a group, so it is much smaller than its rows in memory."""
     words = [f"{i % 4:08}" + "." * 4000 for i in range(ROWS * GROUPS)]
     pq.write_table(pa.table({"x": words}), tmp_path / "x", row_group_size=ROWS)
-    _read(tmp_path / "x", ROWS * GROUPS // 16)
-    assert len(groups_read) <= GROUPS + 8
+    _read(tmp_path / "x", ROWS * GROUPS // 16, batch_size=16)
+    assert len(groups_read) <= 1.5 * GROUPS
 
 
 @pytest.mark.parametrize("kind", ["bytes", "images", "lists"])
@@ -512,8 +512,8 @@ def test_groups_of_repeated_images(tmp_path, small_cache, groups_read, kind):
         "lists": lambda: pa.array([[x] for x in values]),
     }
     pq.write_table(pa.table({"x": columns[kind]()}), tmp_path / "x", row_group_size=ROWS // 10)
-    _read(tmp_path / "x", ROWS * GROUPS // 160)
-    assert len(groups_read) <= GROUPS + 8
+    _read(tmp_path / "x", ROWS * GROUPS // 20, batch_size=2)
+    assert len(groups_read) <= 1.5 * GROUPS
 
 
 @pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}])
@@ -528,4 +528,4 @@ def test_warning_of_large_groups(tmp_path, monkeypatch, groups_read, order):
         pipe.build()
     with contextlib.closing(pipe):
         assert sorted(_numbers(pipe, 75)) == list(range(ROWS * GROUPS))
-    assert len(groups_read) <= GROUPS + 8
+    assert len(groups_read) <= 1.5 * GROUPS
