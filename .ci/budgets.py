@@ -1,8 +1,10 @@
-"""Compiles PTX for an H100 and checks the registers, spills and shared memory of each kernel. Prints them, and its inner loops.
+"""Compiles PTX for an H100 and checks the registers, spills and shared memory of each kernel. Prints them, and its
+inner loops.
 
 Usage: budgets.py FOLDER BUDGETS [KERNEL]
 
-FOLDER has the PTX of the kernels (`ptx/` of a build of ffi/fuzz), and gets the code that ptxas makes of it. BUDGETS is `.ci/budgets`.
+FOLDER has the PTX of the kernels (`ptx/` of a build of ffi/fuzz), and gets the code that ptxas makes of it. BUDGETS is
+`.ci/budgets`.
 KERNEL: only kernels whose name contains this. Needs ptxas on PATH; without nvdisasm loops are not printed.
 """
 
@@ -43,7 +45,9 @@ def compile_and_disassemble(ptx: pathlib.Path) -> tuple[str, str]:
 
 def kernel_types(mangled: list[str]) -> list[str]:
     """K of "void jaxdali::Run<K>(K)"."""
-    names = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True).stdout.splitlines()
+    names = subprocess.run(
+        ["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     types = []
     for name in names:
         twice = name.removeprefix("void jaxdali::Run<").removesuffix(")")  # "K>(K", or "K >(K"
@@ -64,7 +68,8 @@ def inner_loops(code: str) -> list[str]:
                 jumps.append((address, jump[1]))
             if re.search(r"\b(LDL|STL)\b", instruction[2]):
                 local.append(address)
-    loops = sorted({(labels[to], at) for at, to in jumps if to in labels and labels[to] < at})  # each function ends with a jump to itself
+    # Each function ends with a jump to itself.
+    loops = sorted({(labels[to], at) for at, to in jumps if to in labels and labels[to] < at})
     inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]
     texts = []
     for a, b in sorted(inner, key=lambda loop: loop[1] - loop[0]):
@@ -82,28 +87,42 @@ def kernels_of(module: str, log: str, code: str) -> list[Kernel]:
     )
     sections = dict(re.findall(r"^\.text\.(\S+):\n(.*?)(?=^//-{10}|\Z)", code, re.MULTILINE | re.DOTALL))
     kernels = []
-    for (mangled, stores, loads, registers, rest), name in zip(entries, kernel_types([e[0] for e in entries]), strict=True):
+    for (mangled, stores, loads, registers, rest), name in zip(
+        entries, kernel_types([e[0] for e in entries]), strict=True
+    ):
         shared = re.search(r"(\d+) bytes smem", rest)
         loops = inner_loops(sections.get(mangled, ""))
-        kernels.append(Kernel(module, name, int(registers), int(stores) + int(loads), int(shared[1]) if shared else 0, loops))
+        kernels.append(
+            Kernel(module, name, int(registers), int(stores) + int(loads), int(shared[1]) if shared else 0, loops)
+        )
     return kernels
 
 
 def main(folder: str, budgets: str, only: str = "") -> int:
     """Prints all kernels. The exit status is 1 if one is beyond its budget."""
-    lines = [line.rsplit(maxsplit=2) for line in pathlib.Path(budgets).read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line.rsplit(maxsplit=2)
+        for line in pathlib.Path(budgets).read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     allowed = [(pattern, int(registers), int(spilled)) for pattern, registers, spilled in lines]
     # The largest first, so that all cores have work to the end.
-    modules = sorted((p for p in pathlib.Path(folder).glob("*.ptx") if p.stem != "faulty"), key=lambda p: -p.stat().st_size)
+    modules = sorted(
+        (p for p in pathlib.Path(folder).glob("*.ptx") if p.stem != "faulty"), key=lambda p: -p.stat().st_size
+    )
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         outputs = pool.map(compile_and_disassemble, modules)
-        kernels = sorted(k for ptx, o in zip(modules, outputs, strict=True) for k in kernels_of(ptx.stem, *o) if only in k.name)
+        kernels = sorted(
+            k for ptx, o in zip(modules, outputs, strict=True) for k in kernels_of(ptx.stem, *o) if only in k.name
+        )
     if not kernels:
         raise SystemExit("there are no kernels")
     print("registers  spilled  shared  kernel: instructions of each inner loop")
     failures, needed = [], set()
     for k in kernels:
-        pattern, registers, spilled = next((line for line in allowed if fnmatch.fnmatchcase(k.name, line[0])), ("", REGISTERS, 0))
+        pattern, registers, spilled = next(
+            (line for line in allowed if fnmatch.fnmatchcase(k.name, line[0])), ("", REGISTERS, 0)
+        )
         if k.registers > REGISTERS or k.spilled > 0:
             needed.add(pattern)
         print(f"{k.registers:9d}  {k.spilled:7d}  {k.shared:6d}  {k.module} {k.name}: {', '.join(k.loops)}")

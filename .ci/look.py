@@ -1,7 +1,8 @@
-"""Looks at the built site in Chromium, without a window: `.ci/look.py FOLDER SCREENSHOTS`. Needs chromium, chromedriver and selenium.
+"""Looks at the built site in Chromium, without a window: `.ci/look.py FOLDER SCREENSHOTS`. Needs chromium, chromedriver
+and selenium.
 
-At the widths of a desktop and of a phone it opens all pages, and searches. No page is wider than the window, no text is wider than its
-box, no picture is missing, no link leads nowhere, and scripts report no error.
+At the widths of a desktop and of a phone it opens all pages, and searches. No page is wider than the window, no text is
+wider than its box, no picture is missing, no link leads nowhere, and scripts report no error.
 """
 
 import functools
@@ -78,7 +79,9 @@ def main() -> int:
     """Returns 1 if something is wrong."""
     folder, shots = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
     shots.mkdir(parents=True, exist_ok=True)
-    pages = sorted(str(p.relative_to(folder)) for p in folder.rglob("*.html") if p.name not in ("search.html", "genindex.html"))
+    pages = sorted(
+        str(p.relative_to(folder)) for p in folder.rglob("*.html") if p.name not in ("search.html", "genindex.html")
+    )
     wrong = [f"broken link: {link}" for link in broken(folder)]
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -99,14 +102,18 @@ def main() -> int:
                 for page in [*pages, "search.html?q=rotate"]:
                     browser.get(f"{site}/{page}")
                     if "search" in page:
-                        results = lambda b: [a.get_attribute("href") for a in b.find_elements(By.CSS_SELECTOR, "#search-results li a")]
+                        results = lambda b: [
+                            a.get_attribute("href") for a in b.find_elements(By.CSS_SELECTOR, "#search-results li a")
+                        ]
                         WebDriverWait(browser, 20).until(results)
                         if not any("operators/rotate.html" in href for href in results(browser)):
                             wrong.append(f"{window} search: 'rotate' does not find its operator")
                     browser.save_screenshot(str(shots / f"{window}-{page.partition('.html')[0].replace('/', '-')}.png"))
                     wrong += [f"{window} {page}: {text}" for text in browser.execute_script(WRONG)]
                     wrong += [
-                        f"{window} {page}: {entry['message']}" for entry in browser.get_log("browser") if "favicon" not in entry["message"]
+                        f"{window} {page}: {entry['message']}"
+                        for entry in browser.get_log("browser")
+                        if "favicon" not in entry["message"]
                     ]
             finally:
                 browser.quit()

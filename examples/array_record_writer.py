@@ -1,7 +1,8 @@
-"""Writes small ArrayRecord files in plain Python, for platforms that have no package array_record. For large data use that package: it is
-faster.
+"""Writes small ArrayRecord files in plain Python, for platforms that have no package array_record. For large data use
+that package: it is faster.
 
-A file is a Riegeli file: chunks with headers, in blocks of 64 KiB that begin with headers of their own, and checksums by HighwayHash.
+A file is a Riegeli file: chunks with headers, in blocks of 64 KiB that begin with headers of their own, and checksums
+by HighwayHash.
 """
 
 import pathlib
@@ -55,7 +56,9 @@ class _File:
         return begin
 
     def pad(self):
-        """Fills the block with a chunk of zeros, and the next block, too, if the chunk's header doesn't fit into the rest."""
+        """Fills the block with a chunk of zeros, and the next block, too, if the chunk's header doesn't fit into the
+        rest.
+        """
         room = -len(self._data) % _BLOCK
         if room >= 40:
             self.add(_chunk(bytes(room - 40), ord("p"), 0, 0))
@@ -63,7 +66,9 @@ class _File:
             self.add(_chunk(bytes(room + _BLOCK - 24 - 40), ord("p"), 0, 0))
 
     def finished(self) -> bytes:
-        """Returns the file. The header of a block has the distances to the beginning and the end of the chunk that crosses it."""
+        """Returns the file. The header of a block has the distances to the beginning and the end of the chunk that
+        crosses it.
+        """
         at = iter(self._chunks)
         begin, end = next(at)
         for block in range(0, len(self._data), _BLOCK):

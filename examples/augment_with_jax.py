@@ -2,10 +2,10 @@
 
     python examples/augment_with_jax.py [IMAGE_DIR] [--output augment_with_jax.png]
 
-IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used. The functions are traced
-into the pipeline's own program, beside the native decode and resize, and compiled with them: the program's text, of which
-the script prints a part, holds no callback. Random numbers come from the pipeline (`fn.random`): so they are the same for a
-sample whatever the batch size and the number of devices, and a checkpoint brings them back.
+IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used. The functions are
+traced into the pipeline's own program, beside the native decode and resize, and compiled with them: the program's text,
+of which the script prints a part, holds no callback. Random numbers come from the pipeline (`fn.random`): so they are
+the same for a sample whatever the batch size and the number of devices, and a checkpoint brings them back.
 """
 
 import argparse
@@ -42,7 +42,9 @@ def colour_jitter(image, brightness, contrast, saturation):
 
 @jax_function(num_outputs=2)
 def mixup(images, labels, weight):
-    """Mixes each sample of the batch with the one before it. Labels come in as class numbers, and come out as weights of the classes."""
+    """Mixes each sample of the batch with the one before it. Labels come in as class numbers, and come out as weights
+    of the classes.
+    """
     one_hot = jax.nn.one_hot(labels[:, 0], num_classes)
     weight = jnp.maximum(weight, 1 - weight)  # the sample itself is the stronger part
     mixed = weight[:, None, None, None] * images + (1 - weight)[:, None, None, None] * jnp.roll(images, 1, axis=0)
@@ -67,7 +69,10 @@ with augmented(batch_size=6, seed=3) as iterator:
 print({name: (x.shape, x.dtype.name) for name, x in batch.items()})
 print("labels of the first sample:", np.round(batch["labels"][0], 2))
 assert "callback" not in text
-print("in one program:", ", ".join(w for w in ("jaxdali_chain", "stablehlo.dot_general", "stablehlo.minimum") if w in text))
+print(
+    "in one program:",
+    ", ".join(w for w in ("jaxdali_chain", "stablehlo.dot_general", "stablehlo.minimum") if w in text),
+)
 
 figure, axes = plt.subplots(3, 6, figsize=(9, 4.8))
 for row, name in zip(axes, ("plain", "jittered", "mixed")):

@@ -62,7 +62,9 @@ def split(folder: pathlib.Path) -> Data:
     classes = sorted(d.name for d in folder.iterdir() if d.is_dir())
     found = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
     if len(classes) < 2 or len(found) < 10:
-        raise SystemExit(f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}")
+        raise SystemExit(
+            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}"
+        )
     parts = [f for i, f in enumerate(found) if i % 5], found[::5]
     train, held_out = (([f for f, _ in p], [n for _, n in p]) for p in parts)
     return Data(classes, train, held_out)
@@ -89,7 +91,9 @@ def make_iterators(data: Data, sharding: NamedSharding) -> tuple[Callable[..., A
     def held_out_iterator(num_shards=1, shard_id=0):
         files, _ = data.held_out
         # Without labels the files are numbered: what fills up the last batch can then be told by its number.
-        jpegs, index = fn.readers.file(files=files, pad_last_batch=True, num_shards=num_shards, shard_id=shard_id, name="reader")
+        jpegs, index = fn.readers.file(
+            files=files, pad_last_batch=True, num_shards=num_shards, shard_id=shard_id, name="reader"
+        )
         images = fn.decoders.image(jpegs, device="mixed")
         return fn.resize(images, size=(SIZE, SIZE)), index.gpu()
 
@@ -101,7 +105,9 @@ class CNN(nnx.Module):
 
     def __init__(self, num_classes: int, rngs: nnx.Rngs):
         widths = (3, 16, 32, 64)
-        self.convs = nnx.List([nnx.Conv(i, o, (3, 3), strides=(2, 2), rngs=rngs) for i, o in itertools.pairwise(widths)])
+        self.convs = nnx.List(
+            [nnx.Conv(i, o, (3, 3), strides=(2, 2), rngs=rngs) for i, o in itertools.pairwise(widths)]
+        )
         self.head = nnx.Linear(widths[-1], num_classes, rngs=rngs)
 
     def __call__(self, images):
@@ -153,7 +159,10 @@ def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int
         return nnx.merge(graph, params)(images).argmax(axis=-1)
 
     train_step = jax.jit(
-        train_step, in_shardings=(replicated, replicated, sharded, sharded), out_shardings=replicated, donate_argnums=(0, 1)
+        train_step,
+        in_shardings=(replicated, replicated, sharded, sharded),
+        out_shardings=replicated,
+        donate_argnums=(0, 1),
     )
     predict = jax.jit(predict, in_shardings=(replicated, sharded), out_shardings=replicated)
 

@@ -1,4 +1,5 @@
-"""Grain chooses and reads files; jaxdali decodes and augments whole batches in Grain's threads. Grain's checkpoint resumes exactly.
+"""Grain chooses and reads files; jaxdali decodes and augments whole batches in Grain's threads. Grain's checkpoint
+resumes exactly.
 
 python examples/grain_map.py
 """
@@ -49,5 +50,10 @@ if __name__ == "__main__":
     resumed.set_state(state)
     again = list(resumed)
     assert len(again) == len(rest)
-    assert all((a["images"] == b["images"]).all() and (a["labels"] == b["labels"]).all() for a, b in zip(again, rest, strict=True))
-    print(f"{len(first) + len(rest)} batches of shape {first[0]['images'].shape}, the last {len(rest)} again after a checkpoint")
+    assert all(
+        (a["images"] == b["images"]).all() and (a["labels"] == b["labels"]).all()
+        for a, b in zip(again, rest, strict=True)
+    )
+    print(
+        f"{len(first) + len(rest)} batches of shape {first[0]['images'].shape}, the last {len(rest)} again after a checkpoint"
+    )

@@ -2,10 +2,12 @@
 
     python examples/imagenet_train.py TRAIN_DIR VAL_DIR [--epochs 90] [--batch-size 256] [--checkpoints DIR]
 
-Each folder holds one folder of images per class. Training reads random crops (only the crop is decoded), resized to 224x224, mirrored
-at random and normalised; evaluation the centre of the image whose shorter side is 256, every image once, whatever the batch size.
+Each folder holds one folder of images per class. Training reads random crops (only the crop is decoded), resized to
+224x224, mirrored at random and normalised; evaluation the centre of the image whose shorter side is 256, every image
+once, whatever the batch size.
 
-With --checkpoints, model, optimiser and iterator are saved together by Orbax; a run that was stopped goes on with the very next batch.
+With --checkpoints, model, optimiser and iterator are saved together by Orbax; a run that was stopped goes on with the
+very next batch.
 """
 
 import argparse
@@ -31,20 +33,31 @@ STAGES = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "tiny": (1, 1)}
 
 
 def normalised(images, crop, mirror: Any = 0):
-    return fn.crop_mirror_normalize(images, crop=crop, dtype=types.FLOAT, output_layout="HWC", mean=MEAN, std=STD, mirror=mirror)
+    return fn.crop_mirror_normalize(
+        images, crop=crop, dtype=types.FLOAT, output_layout="HWC", mean=MEAN, std=STD, mirror=mirror
+    )
 
 
 def train_data(folder, size=224, num_shards=1, shard_id=0):
     jpegs, labels = fn.readers.file(
-        file_root=str(folder), name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id, pad_last_batch=True
+        file_root=str(folder),
+        name="reader",
+        random_shuffle=True,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        pad_last_batch=True,
     )
-    images = fn.decoders.image_random_crop(jpegs, device="mixed", random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 4 / 3])
+    images = fn.decoders.image_random_crop(
+        jpegs, device="mixed", random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 4 / 3]
+    )
     images = fn.resize(images, size=(size, size))
     return normalised(images, (size, size), fn.random.coin_flip()), labels.gpu()
 
 
 def val_data(folder, size=224, num_shards=1, shard_id=0):
-    jpegs, labels = fn.readers.file(file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=True)
+    jpegs, labels = fn.readers.file(
+        file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=True
+    )
     images = fn.resize(fn.decoders.image(jpegs, device="mixed"), resize_shorter=size * 256 / 224)
     return normalised(images, (size, size)), labels.gpu()
 
@@ -55,7 +68,9 @@ class Block(nnx.Module):
     def __init__(self, inputs: int, width: int, stride: int, rngs: nnx.Rngs):
         conv = functools.partial(nnx.Conv, use_bias=False, rngs=rngs)
         outputs = 4 * width
-        self.convs = nnx.List([conv(inputs, width, (1, 1)), conv(width, width, (3, 3), stride), conv(width, outputs, (1, 1))])
+        self.convs = nnx.List(
+            [conv(inputs, width, (1, 1)), conv(width, width, (3, 3), stride), conv(width, outputs, (1, 1))]
+        )
         self.norms = nnx.List([nnx.BatchNorm(n, momentum=0.9, rngs=rngs) for n in (width, width, outputs)])
         self.shortcut = conv(inputs, outputs, (1, 1), stride) if stride > 1 or inputs != outputs else None
 
@@ -113,13 +128,19 @@ def train(
     sharded, replicated = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
     names = ["images", "labels"]
     options = {"batch_size": batch_size, "num_threads": threads, "seed": seed}
-    train_iterator = data_iterator(train_data, names, reader_name="reader", sharding=sharded)(train_dir, size, **options)
+    train_iterator = data_iterator(train_data, names, reader_name="reader", sharding=sharded)(
+        train_dir, size, **options
+    )
     exactly = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "valid", "auto_reset": True}
-    val_iterator = data_iterator(val_data, names, reader_name="reader", sharding=sharded, **exactly)(val_dir, size, **options)
+    val_iterator = data_iterator(val_data, names, reader_name="reader", sharding=sharded, **exactly)(
+        val_dir, size, **options
+    )
 
     classes = sum(d.is_dir() for d in pathlib.Path(train_dir).iterdir())
     per_epoch = len(train_iterator)
-    schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(5, epochs) * per_epoch, max(epochs, 6) * per_epoch)
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, learning_rate, min(5, epochs) * per_epoch, max(epochs, 6) * per_epoch
+    )
     tx = optax.chain(optax.add_decayed_weights(5e-5), optax.sgd(schedule, momentum=0.9, nesterov=True))
     graph, params, statistics = nnx.split(ResNet(STAGES[model], classes, nnx.Rngs(seed), width), nnx.Param, ...)
     state = jax.device_put({"params": params, "statistics": statistics, "optimiser": tx.init(params)}, replicated)
@@ -134,7 +155,11 @@ def train(
 
         (loss, statistics), gradients = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
         updates, optimiser = tx.update(gradients, state["optimiser"], state["params"])
-        return {"params": optax.apply_updates(state["params"], updates), "statistics": statistics, "optimiser": optimiser}, loss
+        return {
+            "params": optax.apply_updates(state["params"], updates),
+            "statistics": statistics,
+            "optimiser": optimiser,
+        }, loss
 
     @jax.jit
     def correct(state, images, labels, valid):
@@ -142,11 +167,17 @@ def train(
         net.eval()
         return jnp.sum((net(images).argmax(axis=-1) == labels[:, 0]) & valid), jnp.sum(valid)
 
-    manager = ocp.CheckpointManager(checkpoints.absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)) if checkpoints else None
+    manager = (
+        ocp.CheckpointManager(checkpoints.absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2))
+        if checkpoints
+        else None
+    )
     step = 0
     if manager is not None and manager.latest_step() is not None:
         step = int(manager.latest_step() or 0)
-        saved = manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(state), data=ocp.args.JsonRestore()))
+        saved = manager.restore(
+            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(state), data=ocp.args.JsonRestore())
+        )
         state = saved["state"]
         train_iterator.set_state(saved["data"])
 

@@ -1,10 +1,11 @@
-"""Trains a small language model (Flax NNX, optax) on packed token sequences from ArrayRecord files, data-parallel over all devices.
+"""Trains a small language model (Flax NNX, optax) on packed token sequences from ArrayRecord files, data-parallel over
+all devices.
 
     python examples/language_model.py [FILES] [--epochs 6] [--length 128] [--batch-size 16]
 
-FILES are ArrayRecord files of bytes, a document in each record, e.g. ``"data/train-*.array_record"``. Without them, the script writes two
-of short texts of its own. `fn.readers.tokens` packs several documents into each sequence: attention does not look from one to another,
-and no loss is taken where one ends and the next begins.
+FILES are ArrayRecord files of bytes, a document in each record, e.g. ``"data/train-*.array_record"``. Without them, the
+script writes two of short texts of its own. `fn.readers.tokens` packs several documents into each sequence: attention
+does not look from one to another, and no loss is taken where one ends and the next begins.
 """
 
 import argparse
@@ -130,13 +131,20 @@ def train(path: str, epochs: int = 6, length: int = 128, batch_size: int = 16, s
         updates, state = tx.update(gradients, state, params)
         return optax.apply_updates(params, updates), state, loss, (batch[1] > 0).mean()
 
-    train_step = jax.jit(train_step, in_shardings=(replicated, replicated, *[sharded] * 3), out_shardings=replicated, donate_argnums=(0, 1))
+    train_step = jax.jit(
+        train_step,
+        in_shardings=(replicated, replicated, *[sharded] * 3),
+        out_shardings=replicated,
+        donate_argnums=(0, 1),
+    )
     iterator = make_iterator(path, length, sharded)(batch_size=batch_size, seed=seed)
     losses, filled = [], []
     for epoch in range(epochs):
         first = len(losses)
         for batch in iterator:
-            params, state, loss, part = train_step(params, state, batch["tokens"], batch["tokens_segment_ids"], batch["tokens_positions"])
+            params, state, loss, part = train_step(
+                params, state, batch["tokens"], batch["tokens_segment_ids"], batch["tokens_positions"]
+            )
             losses.append(loss)
             filled.append(part)
         print(f"epoch {epoch + 1}: loss {np.mean([float(x) for x in losses[first:]]):.3f}")

@@ -2,8 +2,8 @@
 
     python examples/medical.py
 
-The two decoders are all that jaxdali needs to know of the formats. The rest is an ordinary pipeline, of 16-bit images and of volumes. The
-example makes files of its own. It needs pydicom and nibabel: pip install "jaxdali[examples]".
+The two decoders are all that jaxdali needs to know of the formats. The rest is an ordinary pipeline, of 16-bit images
+and of volumes. The example makes files of its own. It needs pydicom and nibabel: pip install "jaxdali[examples]".
 """
 
 import gzip

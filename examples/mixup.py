@@ -2,9 +2,9 @@
 
     python examples/mixup.py [IMAGE_DIR] [--output mixup.png]
 
-IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used. Each function sees its shard's
-batch and mixes every sample with the one before it; they are compiled into the pipeline's program. Random numbers come from the
-pipeline (`fn.random`), so a checkpoint brings them back.
+IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used. Each function sees
+its shard's batch and mixes every sample with the one before it; they are compiled into the pipeline's program. Random
+numbers come from the pipeline (`fn.random`), so a checkpoint brings them back.
 """
 
 import argparse

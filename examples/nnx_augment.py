@@ -1,4 +1,5 @@
-"""A train step of Flax NNX that augments on the device: functions of jaxdali inside `jax.jit`, in one program with the gradient.
+"""A train step of Flax NNX that augments on the device: functions of jaxdali inside `jax.jit`, in one program with the
+gradient.
 
 python examples/nnx_augment.py
 """
@@ -35,7 +36,9 @@ def augment(images, key):
     angle = jax.random.uniform(turn, (len(images),), minval=-15, maxval=15)
     images = jd.rotate(images, angle=angle, keep_size=True, fill_value=127)
     mirrored = jd.random.coin_flip(key=mirror, batch_size=len(images))
-    return jd.crop_mirror_normalize(images, mirror=mirrored, mean=[127.5] * 3, std=[64.0] * 3, output_layout="HWC").jax()
+    return jd.crop_mirror_normalize(
+        images, mirror=mirrored, mean=[127.5] * 3, std=[64.0] * 3, output_layout="HWC"
+    ).jax()
 
 
 @nnx.jit
@@ -53,5 +56,7 @@ if __name__ == "__main__":
     labels = jnp.array([CLASSES.index(p.parent.name) for p in PHOTOS])
     model = Model(nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(3e-3), wrt=nnx.Param)
-    losses = [float(train_step(model, optimizer, images, labels, jax.random.fold_in(jax.random.key(0), i))) for i in range(60)]
+    losses = [
+        float(train_step(model, optimizer, images, labels, jax.random.fold_in(jax.random.key(0), i))) for i in range(60)
+    ]
     print(f"loss {np.mean(losses[:5]):.3f} at first, {np.mean(losses[-5:]):.3f} at the end")

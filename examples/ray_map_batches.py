@@ -15,7 +15,9 @@ IMAGES = pathlib.Path(__file__).parent.resolve() / "images"
 
 
 class Augment:
-    """Ray makes one in each worker process. A key for each file makes results independent of how Ray divides the blocks."""
+    """Ray makes one in each worker process. A key for each file makes results independent of how Ray divides the
+    blocks.
+    """
 
     def __init__(self, seed):
         import jax
@@ -45,7 +47,9 @@ def read(row):
 def make_dataset(batch_size=8):
     rows = [{"number": i, "path": str(p)} for i, p in enumerate(sorted(IMAGES.rglob("*.jpg")))]
     files = ray.data.from_items(rows).map(read)
-    return files.map_batches(Augment, fn_constructor_args=(0,), batch_size=batch_size, compute=ray.data.ActorPoolStrategy(size=1))
+    return files.map_batches(
+        Augment, fn_constructor_args=(0,), batch_size=batch_size, compute=ray.data.ActorPoolStrategy(size=1)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Ray Train runs a training loop in several processes; each reads its part of the data by jaxdali. This example runs on CPUs.
+"""Ray Train runs a training loop in several processes; each reads its part of the data by jaxdali. This example runs on
+CPUs.
 
 python examples/ray_train.py
 """

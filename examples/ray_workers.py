@@ -18,7 +18,9 @@ IMAGES = pathlib.Path(__file__).parent.resolve() / "images"
 
 @data_iterator(output_map=["images", "labels"], reader_name="reader", auto_reset=True)
 def iterator_fn(num_shards=1, shard_id=0):
-    jpegs, labels = fn.readers.file(file_root=str(IMAGES), name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id)
+    jpegs, labels = fn.readers.file(
+        file_root=str(IMAGES), name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id
+    )
     images = fn.random_resized_crop(fn.decoders.image(jpegs), size=(96, 96))
     return fn.flip(images, horizontal=fn.random.coin_flip()), labels
 
@@ -31,13 +33,16 @@ def epoch(**arguments):
 
 
 if __name__ == "__main__":
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)  # on a cluster: ray.init()
+    # On a cluster: ray.init()
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     here, _ = epoch()
     batches, saved = epoch(workers=Workers(num_workers=2, num_cpus=1))
     np.testing.assert_array_equal(np.stack(batches), np.stack(here))
 
     # The same iterator goes on after its first batch, with another number of workers.
-    with iterator_fn(batch_size=7, num_threads=1, checkpoints=saved, enable_checkpointing=True, workers=Workers(num_workers=1)) as iterator:
+    with iterator_fn(
+        batch_size=7, num_threads=1, checkpoints=saved, enable_checkpointing=True, workers=Workers(num_workers=1)
+    ) as iterator:
         np.testing.assert_array_equal(next(iterator)["images"], here[1])
     print(f"{len(batches)} batches of {batches[0].shape}, the same as without workers")
     ray.shutdown()

@@ -2,12 +2,13 @@
 
 Start it once for each process:
 
-    python examples/several_hosts.py PHOTOS CHECKPOINTS                        # SLURM, TPU VMs, GKE: JAX finds the others
-    python examples/several_hosts.py PHOTOS CHECKPOINTS --coordinator 10.0.0.1:1234 --num-processes 4 --process-id 0
+    python examples/several_hosts.py PHOTOS CHECKPOINTS                        # SLURM, TPU VMs, GKE: JAX finds the
+    others python examples/several_hosts.py PHOTOS CHECKPOINTS --coordinator 10.0.0.1:1234 --num-processes 4
+    --process-id 0
 
-All processes read the same folder of photos and write to the same folder of checkpoints. Each reads and decodes its shards only. If a
-process dies, the others end, too. Start the job again, with as many processes as there are: it goes on behind the last checkpoint, and each
-photo is still seen once in each epoch.
+All processes read the same folder of photos and write to the same folder of checkpoints. Each reads and decodes its
+shards only. If a process dies, the others end, too. Start the job again, with as many processes as there are: it goes
+on behind the last checkpoint, and each photo is still seen once in each epoch.
 """
 
 import argparse
@@ -55,7 +56,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos")
     parser.add_argument("checkpoints")
-    parser.add_argument("--coordinator", help="address and port of process 0; where a scheduler tells JAX about the job, leave it out")
+    parser.add_argument(
+        "--coordinator", help="address and port of process 0; where a scheduler tells JAX about the job, leave it out"
+    )
     parser.add_argument("--num-processes", type=int)
     parser.add_argument("--process-id", type=int)
     parser.add_argument("--epochs", type=int, default=3)
@@ -63,10 +66,17 @@ def main():
     parser.add_argument("--save-every", type=int, default=4, help="steps")
     arguments = parser.parse_args()
 
-    jax.distributed.initialize(arguments.coordinator, arguments.num_processes, arguments.process_id, heartbeat_timeout_seconds=10)
+    jax.distributed.initialize(
+        arguments.coordinator, arguments.num_processes, arguments.process_id, heartbeat_timeout_seconds=10
+    )
     sharding = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
     make = data_iterator(
-        photos, ["image", "number"], reader_name="photos", sharding=sharding, last_batch_policy=LastBatchPolicy.PARTIAL, mask_name="valid"
+        photos,
+        ["image", "number"],
+        reader_name="photos",
+        sharding=sharding,
+        last_batch_policy=LastBatchPolicy.PARTIAL,
+        mask_name="valid",
     )
     weights = jax.device_put(np.full((16 * 16 * 3, 8), 0.01, np.float32), NamedSharding(sharding.mesh, PartitionSpec()))
     options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
@@ -77,7 +87,10 @@ def main():
         step = first_epoch = 0
         if (last := manager.latest_step()) is not None:
             found = manager.restore(
-                last, args=ocp.args.Composite(model=ocp.args.StandardRestore({"weights": weights}), data=ocp.args.JsonRestore())
+                last,
+                args=ocp.args.Composite(
+                    model=ocp.args.StandardRestore({"weights": weights}), data=ocp.args.JsonRestore()
+                ),
             )
             weights, step, first_epoch = found["model"]["weights"], last, found["data"]["epoch"]
             iterator.set_state(found["data"]["iterator"])
@@ -86,7 +99,10 @@ def main():
         for epoch in range(first_epoch, arguments.epochs):
             for batch in iterator:  # after a checkpoint in the middle of an epoch, the rest of it
                 weights, loss = train_step(weights, batch["image"], batch["valid"])
-                print(f"{host}: epoch {epoch}, step {step}, loss {float(loss):.4f}, photos {local_numbers(batch)}", flush=True)
+                print(
+                    f"{host}: epoch {epoch}, step {step}, loss {float(loss):.4f}, photos {local_numbers(batch)}",
+                    flush=True,
+                )
                 step += 1
                 if step % arguments.save_every == 0:
                     model = ocp.args.StandardSave({"weights": weights})

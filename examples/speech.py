@@ -1,8 +1,10 @@
-"""Speech as RNN-T and QuartzNet get it: log-mel spectrograms, normalised, padded and masked, from a manifest of recordings.
+"""Speech as RNN-T and QuartzNet get it: log-mel spectrograms, normalised, padded and masked, from a manifest of
+recordings.
 
     python examples/speech.py --manifest train.json --output speech.png
 
-Without a manifest it makes a few recordings of its own, of tones that rise and fall. Needs soundfile: pip install "jaxdali[audio]".
+Without a manifest it makes a few recordings of its own, of tones that rise and fall. Needs soundfile: pip install
+"jaxdali[audio]".
 """
 
 import argparse
@@ -23,7 +25,12 @@ RATE, MELS = 16000, 80
 @data_iterator(output_map=["features", "text"], reader_name="speech")
 def speech(manifest, train=True, dither=1e-5):
     read: Any = fn.readers.nemo_asr(
-        manifest_filepaths=manifest, sample_rate=RATE, antialias=True, read_sample_rate=False, random_shuffle=train, name="speech"
+        manifest_filepaths=manifest,
+        sample_rate=RATE,
+        antialias=True,
+        read_sample_rate=False,
+        random_shuffle=train,
+        name="speech",
     )
     audio, text = read
     begin, length = fn.nonsilent_region(audio, cutoff_db=-60.0, window_length=512)
@@ -39,12 +46,26 @@ def speech(manifest, train=True, dither=1e-5):
         anchor = fn.cat(fn.random.uniform(range=(0.0, 0.9), shape=[2]), fn.random.uniform(range=(0.0, 0.8), shape=[1]))
         size = fn.cat(fn.random.uniform(range=(0.0, 0.15), shape=[2]), fn.random.uniform(range=(0.0, 0.1), shape=[1]))
         features = fn.erase(
-            features, anchor=anchor[:2], shape=size[:2], axes=[0], normalized_anchor=True, normalized_shape=True, fill_value=0.0
+            features,
+            anchor=anchor[:2],
+            shape=size[:2],
+            axes=[0],
+            normalized_anchor=True,
+            normalized_shape=True,
+            fill_value=0.0,
         )
         features = fn.erase(
-            features, anchor=anchor[2:], shape=size[2:], axes=[1], normalized_anchor=True, normalized_shape=True, fill_value=0.0
+            features,
+            anchor=anchor[2:],
+            shape=size[2:],
+            axes=[1],
+            normalized_anchor=True,
+            normalized_shape=True,
+            fill_value=0.0,
         )
-    return fn.pad(features, axes=[1], align=[16], fill_value=0.0), fn.pad(fn.cast(text, dtype=types.INT32), fill_value=0)
+    return fn.pad(features, axes=[1], align=[16], fill_value=0.0), fn.pad(
+        fn.cast(text, dtype=types.INT32), fill_value=0
+    )
 
 
 def recordings(folder: pathlib.Path) -> pathlib.Path:
@@ -54,13 +75,18 @@ def recordings(folder: pathlib.Path) -> pathlib.Path:
         t = np.arange(int(seconds * RATE)) / RATE
         pitch = 180 + 60 * np.sin(2 * np.pi * (0.5 + 0.2 * i) * t)
         phase = 2 * np.pi * np.cumsum(pitch) / RATE
-        voice = sum(np.sin(k * phase) * np.exp(-(((k * pitch - 900 - 500 * np.sin(3 * t + i)) / 600) ** 2)) for k in range(1, 30))
+        voice = sum(
+            np.sin(k * phase) * np.exp(-(((k * pitch - 900 - 500 * np.sin(3 * t + i)) / 600) ** 2))
+            for k in range(1, 30)
+        )
         voice = 0.2 * voice * (0.6 + 0.4 * np.sin(2 * np.pi * 4 * t)) + rng.normal(0, 1e-3, len(t))
         x = np.concatenate([np.zeros(RATE // 2), voice, np.zeros(RATE // 3)])
         with wave.open(str(folder / f"{i}.wav"), "wb") as f:
             f.setparams((1, 2, RATE, 0, "NONE", ""))
             f.writeframes((x * 32767).clip(-32768, 32767).astype(np.int16).tobytes())
-        lines.append(json.dumps({"audio_filepath": str(folder / f"{i}.wav"), "duration": len(x) / RATE, "text": f"tone {i}"}))
+        lines.append(
+            json.dumps({"audio_filepath": str(folder / f"{i}.wav"), "duration": len(x) / RATE, "text": f"tone {i}"})
+        )
     (folder / "manifest.json").write_text("\n".join(lines))
     return folder / "manifest.json"
 
@@ -86,7 +112,9 @@ def main():
     for row, (train, batch) in zip(axes, batches.items()):
         for k, place in enumerate(row):
             place.imshow(np.asarray(batch["features"][k]), origin="lower", aspect="auto", cmap="magma")
-            place.set(title=f"{'training' if train else 'evaluation'}, recording {k}", xlabel="time, 10 ms", ylabel="mel band")
+            place.set(
+                title=f"{'training' if train else 'evaluation'}, recording {k}", xlabel="time, 10 ms", ylabel="mel band"
+            )
     plt.savefig(args.output, dpi=80)
 
 

@@ -2,8 +2,8 @@
 
     python examples/torch_collate.py [--start spawn | fork | forkserver]
 
-"fork" needs a parent that has run neither JAX nor a function of jaxdali, because threads do not survive in the children. In a worker
-of any other parent, a call raises an error that says so.
+"fork" needs a parent that has run neither JAX nor a function of jaxdali, because threads do not survive in the
+children. In a worker of any other parent, a call raises an error that says so.
 """
 
 import argparse
@@ -44,12 +44,24 @@ def collate(samples):
 
 def make_loader(start, workers=2):
     return DataLoader(
-        Files(), batch_size=4, shuffle=True, collate_fn=collate, num_workers=workers, multiprocessing_context=start if workers else None
+        Files(),
+        batch_size=4,
+        shuffle=True,
+        collate_fn=collate,
+        num_workers=workers,
+        multiprocessing_context=start if workers else None,
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--start", choices=["spawn", "fork", "forkserver"], default="spawn")
-    mean = {int(i): float(x.mean()) for numbers, images in make_loader(parser.parse_args().start) for i, x in zip(numbers, images)}
-    print(f"{len(mean)} images, of which each has its mean whichever worker made it:", [round(mean[i], 4) for i in sorted(mean)][:4])
+    mean = {
+        int(i): float(x.mean())
+        for numbers, images in make_loader(parser.parse_args().start)
+        for i, x in zip(numbers, images)
+    }
+    print(
+        f"{len(mean)} images, of which each has its mean whichever worker made it:",
+        [round(mean[i], 4) for i in sorted(mean)][:4],
+    )

@@ -5,8 +5,8 @@
 IMAGE_DIR holds one folder of images per class. Without it, the script makes a folder of its own in a temporary
 directory: random crops of the photos beside it, to be told apart by the photo they come from.
 
-The tensors are the memory that the pipeline wrote: nothing is copied on the way into the training step. The last batch of
-the held-out part is shorter (LastBatchPolicy.PARTIAL), so that each of its images counts once.
+The tensors are the memory that the pipeline wrote: nothing is copied on the way into the training step. The last batch
+of the held-out part is shorter (LastBatchPolicy.PARTIAL), so that each of its images counts once.
 """
 
 import argparse
@@ -42,12 +42,18 @@ def make_dataset(folder: pathlib.Path, per_photo: int = 20, seed: int = 0) -> pa
 
 
 def split(folder: pathlib.Path) -> tuple[tuple[list[str], list[int]], tuple[list[str], list[int]]]:
-    """The files of a folder of class folders and the numbers of their classes, in a training and a held-out part (every fifth)."""
+    """The files of a folder of class folders and the numbers of their classes, in a training and a held-out part (every
+    fifth).
+    """
     classes = sorted(d.name for d in folder.iterdir() if d.is_dir())
     found = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
     if len(classes) < 2 or len(found) < 10:
-        raise SystemExit(f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}")
-    train, held_out = (([f for f, _ in p], [n for _, n in p]) for p in ([f for i, f in enumerate(found) if i % 5], found[::5]))
+        raise SystemExit(
+            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}"
+        )
+    train, held_out = (
+        ([f for f, _ in p], [n for _, n in p]) for p in ([f for i, f in enumerate(found) if i % 5], found[::5])
+    )
     return train, held_out
 
 
@@ -85,9 +91,12 @@ class CNN(nn.Module):
         return self.head(x.mean(dim=(2, 3)))
 
 
-def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int = 0) -> tuple[list[float], float, float]:
-    """Trains on `folder`. Returns the loss of each step, the accuracy on the held-out part, and the accuracy of always choosing one
-    class."""
+def train(
+    folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int = 0
+) -> tuple[list[float], float, float]:
+    """Trains on `folder`. Returns the loss of each step, the accuracy on the held-out part, and the accuracy of always
+    choosing one class.
+    """
     torch.manual_seed(seed)
     training_part, held_out_part = split(folder)
     held_out_labels = np.array(held_out_part[1])
@@ -96,7 +105,9 @@ def train(folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int
 
     losses = []
     batches = DALIClassificationIterator(
-        training(*training_part, batch_size=batch_size, seed=seed), reader_name="reader", last_batch_policy=LastBatchPolicy.DROP
+        training(*training_part, batch_size=batch_size, seed=seed),
+        reader_name="reader",
+        last_batch_policy=LastBatchPolicy.DROP,
     )
     with batches:
         for epoch in range(epochs):

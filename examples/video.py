@@ -1,9 +1,11 @@
-"""Trains a small 3-D CNN (Flax NNX, optax) to tell in which direction a picture moves, and reads the cameras of a robot.
+"""Trains a small 3-D CNN (Flax NNX, optax) to tell in which direction a picture moves, and reads the cameras of a
+robot.
 
     python examples/video.py [--videos DIR] [--output video.png]
 
-DIR holds a folder of videos for each class. Without it the script makes videos of its own, of photos that move left, right, up or down.
-Clips are cropped at random: each clip in one place, so that what moves in it is the same in all its frames. Needs PyAV, Flax and
+DIR holds a folder of videos for each class. Without it the script makes videos of its own, of photos that move left,
+right, up or down. Clips are cropped at random: each clip in one place, so that what moves in it is the same in all its
+frames. Needs PyAV, Flax and
 matplotlib: pip install "jaxdali[video,examples]".
 """
 
@@ -22,7 +24,8 @@ from jaxdali import fn, types
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
-CLASSES = {"down": (0, -3), "left": (3, 0), "right": (-3, 0), "up": (0, 3)}  # how far the window moves over the photo, (x, y)
+# How far the window moves over the photo, (x, y)
+CLASSES = {"down": (0, -3), "left": (3, 0), "right": (-3, 0), "up": (0, 3)}
 LENGTH, SIZE, RATE = 8, 32, 10
 
 
@@ -44,7 +47,9 @@ def write(path: pathlib.Path, frames: np.ndarray) -> str:
 
 def moving(photo: np.ndarray, step: tuple[int, int], frames: int, rng: np.random.Generator) -> np.ndarray:
     """A window of 64x64 pixels that moves over a photo."""
-    start = [int(rng.integers(max(0, -s * frames), n - 64 - max(0, s * frames))) for s, n in zip(step, photo.shape[1::-1])]
+    start = [
+        int(rng.integers(max(0, -s * frames), n - 64 - max(0, s * frames))) for s, n in zip(step, photo.shape[1::-1])
+    ]
     places = [(start[0] + k * step[0], start[1] + k * step[1]) for k in range(frames)]
     return np.stack([photo[y : y + 64, x : x + 64] for x, y in places])
 
@@ -64,14 +69,26 @@ def make_videos(folder: pathlib.Path, per_class: int = 6, frames: int = 24) -> p
 def clips(folder, train=True):
     """Clips ``[N, LENGTH, SIZE, SIZE, 3]`` and labels ``[N]``."""
     read: Any = fn.readers.video(
-        file_root=folder, sequence_length=LENGTH, step=LENGTH // 2, random_shuffle=train, initial_fill=4096, name="clips"
+        file_root=folder,
+        sequence_length=LENGTH,
+        step=LENGTH // 2,
+        random_shuffle=train,
+        initial_fill=4096,
+        name="clips",
     )
     videos, labels = read
     # A number of each sample, not of each frame: a clip is cropped in one place.
     x, y = (fn.random.uniform(range=(0.0, 1.0)) if train else 0.5 for _ in range(2))
     videos = fn.resize(videos, size=(44, 44))
     videos = fn.crop_mirror_normalize(
-        videos, crop=(SIZE, SIZE), crop_pos_x=x, crop_pos_y=y, mean=[127.5] * 3, std=[63.0] * 3, output_layout="FHWC", dtype=types.FLOAT
+        videos,
+        crop=(SIZE, SIZE),
+        crop_pos_x=x,
+        crop_pos_y=y,
+        mean=[127.5] * 3,
+        std=[63.0] * 3,
+        output_layout="FHWC",
+        dtype=types.FLOAT,
     )
     return videos, labels[0]
 
@@ -119,7 +136,8 @@ def train(folder: pathlib.Path, epochs: int = 12, batch_size: int = 12) -> list[
     return [float(x) for x in losses]
 
 
-# --- a robot: several cameras, and the state at the same step -----------------------------------------------------------
+# --- a robot: several cameras, and the state at the same step
+# -----------------------------------------------------------
 
 
 @data_iterator(output_map=["front", "wrist", "state"], reader_name="front")
@@ -139,10 +157,14 @@ def robot(front, wrist, states):
         "enable_frame_num": "sequence",
     }
     # Readers with one seed give their lists in one order.
-    read: list[Any] = [fn.readers.video(filenames=files, name=name, **how) for files, name in ((front, "front"), (wrist, "wrist"))]
+    read: list[Any] = [
+        fn.readers.video(filenames=files, name=name, **how) for files, name in ((front, "front"), (wrist, "wrist"))
+    ]
     (first, episode, frames), (second, _, _) = read
     table = jnp.asarray(states)
-    state = jax_function(lambda episode, frames: jax.vmap(lambda e, f: table[e[0], f])(episode, frames))(episode, frames)
+    state = jax_function(lambda episode, frames: jax.vmap(lambda e, f: table[e[0], f])(episode, frames))(
+        episode, frames
+    )
     return first, second, state
 
 
@@ -159,7 +181,9 @@ def make_episodes(folder: pathlib.Path, episodes: int = 2, steps: int = 20) -> t
 
 def main():
     parser = argparse.ArgumentParser(description="A 3-D CNN on clips of videos; cameras of a robot.")
-    parser.add_argument("--videos", type=pathlib.Path, help="a folder of videos for each class; without it, videos are made")
+    parser.add_argument(
+        "--videos", type=pathlib.Path, help="a folder of videos for each class; without it, videos are made"
+    )
     parser.add_argument("--output", default="video.png", help="the picture")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,6 @@
-"""NVIDIA DALI's pipeline API, native to JAX: pipelines are traced once and compiled by XLA. The index is `__init__.pyi`."""
+"""NVIDIA DALI's pipeline API, native to JAX: pipelines are traced once and compiled by XLA. The index is
+`__init__.pyi`.
+"""
 
 from ._core import compiled as _compiled  # isort: skip  # noqa: F401
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -139,7 +139,8 @@ class TensorCPU(_Tensor):
 
     @property
     def __array_interface__(self) -> dict:
-        if dali_type_of(self._array.dtype) == DALIDataType.BFLOAT16:  # NumPy would see "two bytes", and not call `__array__`
+        # NumPy would see "two bytes", and not call `__array__`
+        if dali_type_of(self._array.dtype) == DALIDataType.BFLOAT16:
             raise AttributeError("the array interface has no type bfloat16")
         return self._array.__array_interface__
 
@@ -175,12 +176,13 @@ class TensorGPU(_Tensor):
         return self._array.unsafe_buffer_pointer()
 
     def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
-        """Copies the elements, contiguous in C order, to memory at `ptr`, on the GPU or on the host (without CUDA: on the host).
+        """Copies the elements, contiguous in C order, to memory at `ptr`, on the GPU or on the host (without CUDA: on
+        the host).
 
         Args:
           ptr: a ``ctypes.c_void_p`` or an int.
-          cuda_stream: the CUDA stream that the copy is ordered on: an int, a ``ctypes.c_void_p`` or an object with such a
-            ``cuda_stream``. Default: the default stream.
+          cuda_stream: the CUDA stream that the copy is ordered on: an int, a ``ctypes.c_void_p`` or an object with such
+            a ``cuda_stream``. Default: the default stream.
           non_blocking: has no effect: the copy is complete when this returns.
         """
         _copy_from_device([self._array], ptr, cuda_stream)
@@ -225,7 +227,9 @@ class _TensorList:
         ndim: int | None = None,
     ):
         self._dense = None if isinstance(data, (list, tuple, DeviceSamples)) else data
-        self._samples: Sequence[Any] = data if isinstance(data, DeviceSamples) else list(data) if self._dense is None else ()
+        self._samples: Sequence[Any] = (
+            data if isinstance(data, DeviceSamples) else list(data) if self._dense is None else ()
+        )
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
         first = self._dense if self._dense is not None else next(self._in_place(), None)
@@ -266,7 +270,11 @@ class _TensorList:
         """The shape of each sample."""
         if isinstance(self._samples, DeviceSamples):
             return list(self._samples.shapes)
-        return [tuple(x.shape) for x in self._samples] if self._dense is None else [tuple(self._dense.shape[1:])] * len(self)
+        return (
+            [tuple(x.shape) for x in self._samples]
+            if self._dense is None
+            else [tuple(self._dense.shape[1:])] * len(self)
+        )
 
     def ndim(self) -> int:
         """The number of dimensions of a sample."""
@@ -282,7 +290,9 @@ class _TensorList:
         return self._layout
 
     def set_layout(self, layout: str | None) -> None:
-        """Sets the layout of a sample; None or ``""`` removes it. Raises ValueError unless there is one letter for each axis."""
+        """Sets the layout of a sample; None or ``""`` removes it. Raises ValueError unless there is one letter for each
+        axis.
+        """
         self._layout = _checked_layout(layout, self._ndim)
 
     def reinterpret(self, new_type: Any) -> None:
@@ -300,7 +310,9 @@ class _TensorList:
         return cls([array] * num_samples, tensor.layout(), dtype=array.dtype, ndim=array.ndim)
 
     def data_ptr(self) -> int:
-        """The address of the first element. Raises RuntimeError if the samples differ in shape, as each then has its own."""
+        """The address of the first element. Raises RuntimeError if the samples differ in shape, as each then has its
+        own.
+        """
         return self._tensor(self._whole()).data_ptr()
 
     def is_dense_tensor(self) -> bool:
@@ -323,12 +335,16 @@ class _TensorList:
                     f"the samples of this batch differ in shape ({sorted(set(self.shape()))[:4]} ...), so they can't become one tensor; "
                     "take them one by one with [i] or at(i)"
                 )
-            self._dense = self._stack(list(self._in_place())) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
+            self._dense = (
+                self._stack(list(self._in_place())) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
+            )
             self._samples = ()
         return self._dense
 
     def as_tensor(self) -> Any:
-        """The batch as one tensor, whose layout begins with ``"N"``. Raises RuntimeError if the samples differ in shape."""
+        """The batch as one tensor, whose layout begins with ``"N"``. Raises RuntimeError if the samples differ in
+        shape.
+        """
         return self._tensor(self._whole(), "N" + self._layout if self._layout else "")
 
     def as_reshaped_tensor(self, shape: Sequence[int]) -> Any:
@@ -344,7 +360,9 @@ class _TensorList:
     def block_until_ready(self):
         """Waits for the computation that makes this batch."""
         samples = self._samples
-        jax.block_until_ready(self._dense if self._dense is not None else samples.data if isinstance(samples, DeviceSamples) else samples)
+        jax.block_until_ready(
+            self._dense if self._dense is not None else samples.data if isinstance(samples, DeviceSamples) else samples
+        )
         return self
 
     def __repr__(self) -> str:
@@ -364,8 +382,8 @@ class TensorListCPU(_TensorList):
     """A batch in host memory.
 
     Args:
-      data: one array ``[N, ...]`` (NumPy, or a `jax.Array` on the CPU, which is then viewed without a copy), or a list of N
-        NumPy arrays (or `TensorCPU`) of one type and rank.
+      data: one array ``[N, ...]`` (NumPy, or a `jax.Array` on the CPU, which is then viewed without a copy), or a list
+        of N NumPy arrays (or `TensorCPU`) of one type and rank.
       layout: layout of a sample, e.g. ``"HWC"``.
       source_info: where each sample came from.
       owner: the owner of the memory, which is kept alive as long as this object.
@@ -398,8 +416,9 @@ class TensorListCPU(_TensorList):
         return self._at(i)
 
     def as_array(self) -> np.ndarray:
-        """The batch as one NumPy array ``[N, ...]``, without a copy if it is stored as one. Raises RuntimeError if the samples differ in
-        shape."""
+        """The batch as one NumPy array ``[N, ...]``, without a copy if it is stored as one. Raises RuntimeError if the
+        samples differ in shape.
+        """
         return self._whole()
 
     def as_cpu(self) -> TensorListCPU:
@@ -412,7 +431,9 @@ class TensorListCPU(_TensorList):
 
 
 class TensorListGPU(_TensorList):
-    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or N of them. Nothing is copied to the host before `as_cpu`."""
+    """A batch on the accelerator, around one `jax.Array` ``[N, ...]`` or N of them. Nothing is copied to the host
+    before `as_cpu`.
+    """
 
     device = "gpu"
     _tensor = TensorGPU

@@ -1,12 +1,13 @@
 """The interface for operators and readers outside the package; CONTRIBUTING.md has a recipe for each kind.
 
-An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family: `Elementwise`,
-`Window`, `Warp`, `ColorMatrix`, `Separable`) says what happens to a batch; the function's signature declares the arguments, which
-`operator_function` checks. A reader is a list of records: `Records` and `Reader`. A native kernel is compiled with the headers of
-`include_dir`, and registered with `register_kernel`. `register_decoder` adds a format to the decoders of images.
+An operator is a class and a function: the class (`ProgramOperator`, `NativeOperator`, `HostOperator`, or of a family:
+`Elementwise`, `Window`, `Warp`, `ColorMatrix`, `Separable`) says what happens to a batch; the function's signature
+declares the arguments, which `operator_function` checks. A reader is a list of records: `Records` and `Reader`. A
+native kernel is compiled with the headers of `include_dir`, and registered with `register_kernel`. `register_decoder`
+adds a format to the decoders of images.
 
-jaxdali's own operators are made of the same parts, so names here may change between versions; CHANGELOG.md says so. Import it explicitly:
-``import jaxdali.extend``.
+jaxdali's own operators are made of the same parts, so names here may change between versions; CHANGELOG.md says so.
+Import it explicitly: ``import jaxdali.extend``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,16 @@ from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
 from ._cpu import Status
 from ._data.files import Files, Path
-from ._data.listed import ContainerArguments, ListSource, MixedArguments, Reader, ReaderArguments, ReaderHints, Records, StoredArguments
+from ._data.listed import (
+    ContainerArguments,
+    ListSource,
+    MixedArguments,
+    Reader,
+    ReaderArguments,
+    ReaderHints,
+    Records,
+    StoredArguments,
+)
 from ._data.ranges import Ranges
 from ._data.source import SampleIds, Saved, Source
 from ._data.storage import Storage
@@ -154,7 +164,8 @@ def include_dir() -> str:
     ``python -m jaxdali.extend`` prints both as a compiler's arguments.
     """
     installed = pathlib.Path(_cpu.__file__).parent / "include"
-    folder = installed if installed.is_dir() else pathlib.Path(__file__).parent.parent  # the latter for a build inside the source tree
+    # The latter for a build inside the source tree.
+    folder = installed if installed.is_dir() else pathlib.Path(__file__).parent.parent
     assert (folder / "ffi" / "common" / "extension.h").exists(), folder
     return str(folder)
 

@@ -1,4 +1,6 @@
-"""``python -m jaxdali.index FILE...``: writes the indices of TFRecord files and WebDataset archives, beside them or into a folder."""
+"""``python -m jaxdali.index FILE...``: writes the indices of TFRecord files and WebDataset archives, beside them or
+into a folder.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,20 @@ from ._data.index import write_index
 
 
 def _progress(path: str) -> tuple[Callable[[int], object], Callable[[], object]]:
-    """Functions for progress: add bytes that were read, end. They show a bar if tqdm is installed and the output is a terminal."""
+    """Functions for progress: add bytes that were read, end. They show a bar if tqdm is installed and the output is a
+    terminal.
+    """
     try:
         from tqdm import tqdm
     except ImportError:
         return lambda n: None, lambda: None
-    bar = tqdm(total=os.path.getsize(path), unit="B", unit_scale=True, desc=os.path.basename(path), disable=not sys.stderr.isatty())
+    bar = tqdm(
+        total=os.path.getsize(path),
+        unit="B",
+        unit_scale=True,
+        desc=os.path.basename(path),
+        disable=not sys.stderr.isatty(),
+    )
     return bar.update, bar.close
 
 
@@ -27,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Writes indices as DALI's tfrecord2idx and wds2idx do: FILE.idx for each TFRecord file or tar archive.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a TFRecord file or a tar archive")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="where the indices are written; default: beside the files")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="where the indices are written; default: beside the files"
+    )
     given = parser.parse_args(arguments)
     failed = 0
     for path in given.files:

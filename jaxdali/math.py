@@ -1,13 +1,14 @@
-"""Mathematical functions of DataNodes, element by element, under DALI's names. Functions of a `jaxdali.dynamic.Batch` are evaluated
-immediately.
+"""Mathematical functions of DataNodes, element by element, under DALI's names. Functions of a `jaxdali.dynamic.Batch`
+are evaluated immediately.
 
-Operands are DataNodes, numbers or arrays, at least one of them no number; they are broadcast as in NumPy. Functions documented as
-"floating point" convert integers to float32 first (float64 stays); the others keep the common type of their operands.
-``bool`` operands are an error. Results can be arguments of other operators if the operands are host values.
+Operands are DataNodes, numbers or arrays, at least one of them no number; they are broadcast as in NumPy. Functions
+documented as "floating point" convert integers to float32 first (float64 stays); the others keep the common type of
+their operands. ``bool`` operands are an error. Results can be arguments of other operators if the operands are host
+values.
 
-Differs from DALI on the CPU: `rsqrt` of an integer 0 is infinite, not NaN; `min`, `max` and `clamp` of NaN are NaN; floats are compared
-with negative integers by value. Here, and in arithmetic and comparisons, a tensor of one element
-is always broadcast to a larger one; DALI 2.4 reads beyond its end if other samples of the batch have equal shapes.
+Differs from DALI on the CPU: `rsqrt` of an integer 0 is infinite, not NaN; `min`, `max` and `clamp` of NaN are NaN;
+floats are compared with negative integers by value. Here, and in arithmetic and comparisons, a tensor of one element is
+always broadcast to a larger one; DALI 2.4 reads beyond its end if other samples of the batch have equal shapes.
 """
 
 from __future__ import annotations

@@ -40,25 +40,27 @@ _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # accelerators are for training
 class Workers:
     """Makes the batches of an iterator in Ray actors: ``workers=Workers(num_workers=8, num_cpus=4)``.
 
-    The batches, their order, epochs, shards, checkpoints and errors are those of the same iterator without workers; the number of workers
-    makes no difference. The pipeline is sent to the workers by Ray's pickling, so it may hold Python functions. A worker that dies is
-    started again by Ray, and its batches are made by another one meanwhile. Results come through Ray's object store: at most
-    ``2 * num_workers`` batches, and those that the iterator holds.
+    The batches, their order, epochs, shards, checkpoints and errors are those of the same iterator without workers; the
+    number of workers makes no difference. The pipeline is sent to the workers by Ray's pickling, so it may hold Python
+    functions. A worker that dies is started again by Ray, and its batches are made by another one meanwhile. Results
+    come through Ray's object store: at most ``2 * num_workers`` batches, and those that the iterator holds.
 
-    Steps on the GPU run on the workers' CPUs; results are then put on the iterator's device or sharding. Ray is connected with
-    `ray.init()` if it is not yet.
+    Steps on the GPU run on the workers' CPUs; results are then put on the iterator's device or sharding. Ray is
+    connected with `ray.init()` if it is not yet.
 
     Args:
       num_workers: number of actors.
       num_cpus: CPUs that Ray reserves for each; its pipeline uses as many threads, at least one.
       timeout: seconds after which a worker that has not returned a batch is killed, and the batch made by another one.
-      options: further options of the actors, as for ``ray.remote(...).options``: ``resources``, ``scheduling_strategy``, ``runtime_env``.
+      options: further options of the actors, as for ``ray.remote(...).options``: ``resources``,
+        ``scheduling_strategy``, ``runtime_env``.
 
     Raises:
       ValueError, TypeError: see the arguments.
 
     An iterator raises:
-      OperatorError: the pipeline has a source that only this process can read, such as `external_source`; the message names it.
+      OperatorError: the pipeline has a source that only this process can read, such as `external_source`; the message
+      names it.
       TypeError: something in the pipeline can't be pickled; the message names the operator.
       RuntimeError: no worker could be started, or a batch could not be made by several workers in a row.
     """
@@ -73,7 +75,9 @@ class Workers:
 
     def start(self, definition: Definition) -> _Pool:
         threads = max(1, int(self.num_cpus))
-        definition = dataclasses.replace(definition, options=dataclasses.replace(definition.options, num_threads=threads, tuned=()))
+        definition = dataclasses.replace(
+            definition, options=dataclasses.replace(definition.options, num_threads=threads, tuned=())
+        )
         if not ray.is_initialized():
             ray.init()
         return _Pool(self, _pickled(definition))
@@ -181,9 +185,9 @@ class _Pool:
         environment = dict(options.pop("runtime_env", {}))
         environment["env_vars"] = {**_ENVIRONMENT, **environment.get("env_vars", {})}
         made: Any = ray.remote(Worker)
-        return made.options(name=name, num_cpus=self._workers.num_cpus, max_restarts=-1, runtime_env=environment, **options).remote(
-            self._pickled
-        )
+        return made.options(
+            name=name, num_cpus=self._workers.num_cpus, max_restarts=-1, runtime_env=environment, **options
+        ).remote(self._pickled)
 
     def submit(self, shard: int, state: dict[str, Any]) -> _Ticket:
         with self._lock:
@@ -248,7 +252,9 @@ class _Pool:
             failed.tasks -= 1
             if ticket.attempts == _ATTEMPTS:
                 said = f"no answer in {self._workers.timeout:g} s" if isinstance(error, GetTimeoutError) else str(error)
-                raise RuntimeError(f"{_ATTEMPTS} of Ray's workers failed to make the same batch; the last one: {said}") from error
+                raise RuntimeError(
+                    f"{_ATTEMPTS} of Ray's workers failed to make the same batch; the last one: {said}"
+                ) from error
             if isinstance(error, GetTimeoutError) and failed in self._members:
                 ray.kill(failed.actor)
                 self._members[self._members.index(failed)] = self._member(failed.number, ticket.attempts)

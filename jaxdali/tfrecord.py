@@ -1,4 +1,6 @@
-"""Descriptions of a TFRecord file's features, under DALI's names: ``tfrecord.FixedLenFeature((), tfrecord.string, "")``."""
+"""Descriptions of a TFRecord file's features, under DALI's names: ``tfrecord.FixedLenFeature((), tfrecord.string,
+"")``.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,10 @@ class Feature:
     Attributes:
       shape: the shape of its values; None: a list of any length.
       dtype: `int64`, `float32` or `string`.
-      default: the value for records that lack the feature: for all elements of a feature with a shape, or the text or bytes of a string.
-      partial_shape: for a feature without a shape, the extents after the first, which follows from the number of values.
+      default: the value for records that lack the feature: for all elements of a feature with a shape, or the text or
+        bytes of a string.
+      partial_shape: for a feature without a shape, the extents after the first, which follows from the number of
+        values.
     """
 
     shape: tuple[int, ...] | None
@@ -44,11 +48,15 @@ class Feature:
     def __post_init__(self):
         extents = (self.shape or ()) + self.partial_shape
         if self.dtype == string and self.shape != ():
-            raise ArgumentError(f"a string feature is one string, FixedLenFeature((), tfrecord.string, ''); got shape {extents or None}")
+            raise ArgumentError(
+                f"a string feature is one string, FixedLenFeature((), tfrecord.string, ''); got shape {extents or None}"
+            )
         if self.dtype == string and not isinstance(self.default, (str, bytes, type(None))):
             raise ArgumentTypeError(f"the default of a string feature must be a string, got {self.default!r}")
         if self.dtype != string and not isinstance(self.default, (int, float)):
-            raise ArgumentTypeError(f"the default of a feature of {self.dtype.name} must be a number, got {self.default!r}")
+            raise ArgumentTypeError(
+                f"the default of a feature of {self.dtype.name} must be a number, got {self.default!r}"
+            )
         if any(n < 1 for n in extents):
             raise ArgumentError(f"extents must be at least 1, got {extents}")
 
@@ -70,14 +78,18 @@ def FixedLenFeature(shape: Sequence[int], dtype: FeatureType, default_value: Any
 
 
 def VarLenFeature(*arguments: Any) -> Feature:
-    """Describes a feature with any number of values: ``VarLenFeature(dtype, default)`` or ``VarLenFeature(partial_shape, dtype, default)``.
+    """Describes a feature with any number of values: ``VarLenFeature(dtype, default)`` or
+    ``VarLenFeature(partial_shape, dtype, default)``.
 
     Args:
-      *arguments: the extents after the first, which follows from the number of values (without them the values are a vector); `int64`,
-        `float32` or `string`; and a default value, which has no effect: if a record lacks the feature, it is empty.
+      *arguments: the extents after the first, which follows from the number of values (without them the values are a
+        vector); `int64`, `float32` or `string`; and a default value, which has no effect: if a record lacks the
+        feature, it is empty.
     """
     if len(arguments) not in (2, 3):
-        raise ArgumentTypeError(f"VarLenFeature takes (dtype, default) or (partial_shape, dtype, default), got {len(arguments)} arguments")
+        raise ArgumentTypeError(
+            f"VarLenFeature takes (dtype, default) or (partial_shape, dtype, default), got {len(arguments)} arguments"
+        )
     *partial, dtype, default = arguments
     return Feature(None, _type(dtype), default, _extents(partial[0]) if partial else ())
 
@@ -93,8 +105,12 @@ def _type(dtype: Any) -> FeatureType:
     try:
         return FeatureType(dtype)
     except ValueError:
-        raise ArgumentTypeError(f"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got {dtype!r}") from None
+        raise ArgumentTypeError(
+            f"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got {dtype!r}"
+        ) from None
 
 
 if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "FixedLenFeature VarLenFeature float32 int64 string")
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__, globals(), "FixedLenFeature VarLenFeature float32 int64 string"
+    )

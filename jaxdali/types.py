@@ -1,4 +1,6 @@
-"""Types, enums and constants under DALI's names: ``types.FLOAT``, ``types.INTERP_LINEAR``, ``types.RGB``, ``types.Constant``."""
+"""Types, enums and constants under DALI's names: ``types.FLOAT``, ``types.INTERP_LINEAR``, ``types.RGB``,
+``types.Constant``.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,9 @@ _FROM_NUMPY = {np.dtype(n): d for d, n in _TO_NUMPY.items()}
 def _member(dtype: Any) -> DALIDataType:
     """The type of a number. Raises TypeError for a member of another enum, whose numbers mean something else."""
     if isinstance(dtype, enum.Enum) and not isinstance(dtype, DALIDataType):
-        raise TypeError(f"expected a numeric type such as types.FLOAT, got {dtype!r}, whose number means something else")
+        raise TypeError(
+            f"expected a numeric type such as types.FLOAT, got {dtype!r}, whose number means something else"
+        )
     return DALIDataType(dtype)
 
 
@@ -148,13 +152,16 @@ def to_numpy_type(dali_type: DALIDataType) -> type:
     try:
         return _TO_NUMPY[_member(dali_type)]
     except (KeyError, ValueError):
-        raise TypeError(f"{dali_type!r} has no NumPy equivalent; numeric types are {', '.join(t.name for t in _TO_NUMPY)}") from None
+        raise TypeError(
+            f"{dali_type!r} has no NumPy equivalent; numeric types are {', '.join(t.name for t in _TO_NUMPY)}"
+        ) from None
 
 
 def to_dali_type(framework_type: Any) -> DALIDataType:
     """The `DALIDataType` of a NumPy, JAX or PyTorch dtype, or of its name.
 
-    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types that DALI does not have.
+    As in DALI, the name ``"float"`` (and Python's ``float``) means 32 bits. Raises TypeError for types that DALI does
+    not have.
     """
     return _FROM_NUMPY[numpy_dtype(framework_type)]
 
@@ -163,14 +170,22 @@ def numpy_dtype(x: Any) -> np.dtype:
     """The NumPy dtype that `x` names.
 
     Args:
-      x: a `DALIDataType`, a NumPy, JAX or PyTorch dtype, a name, or Python's ``bool``, ``int`` (32 bits), ``float`` (32 bits).
+      x: a `DALIDataType`, a NumPy, JAX or PyTorch dtype, a name, or Python's ``bool``, ``int`` (32 bits), ``float`` (32
+        bits).
 
     Raises:
       TypeError: `x` is none of these, or not a numeric type.
     """
     if isinstance(x, DALIDataType):
         return np.dtype(to_numpy_type(x))
-    python = {bool: np.bool_, int: np.int32, float: np.float32, "int": np.int32, "float": np.float32, "half": np.float16}
+    python = {
+        bool: np.bool_,
+        int: np.int32,
+        float: np.float32,
+        "int": np.int32,
+        "float": np.float32,
+        "half": np.float16,
+    }
     text = str(x)
     if text.startswith("torch."):
         x = text.removeprefix("torch.")
@@ -320,16 +335,18 @@ def Constant(
 
     Args:
       value: a number, a list of numbers or an array.
-      dtype: element type. Default: an array's own type (64-bit integers and floats become 32 bits, as in DALI), and INT32, FLOAT or BOOL
-        for Python numbers.
-      shape: the shape that a scalar is repeated to, or an array is reshaped to. Default: the shape of `value`; a list is 1-D.
+      dtype: element type. Default: an array's own type (64-bit integers and floats become 32 bits, as in DALI), and
+        INT32, FLOAT or BOOL for Python numbers.
+      shape: the shape that a scalar is repeated to, or an array is reshaped to. Default: the shape of `value`; a list
+        is 1-D.
       layout: layout of the tensor, e.g. ``"HWC"``.
       device: with ``"gpu"``, the constant is put on the accelerator.
       name: the name of the node.
 
     Returns:
-      A `ScalarConstant` if the value is one number and `shape`, `layout`, `device` and `name` are not given; it sets the type of a number
-      in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor for every sample.
+      A `ScalarConstant` if the value is one number and `shape`, `layout`, `device` and `name` are not given; it sets
+      the type of a number in arithmetic: ``image * types.Constant(3).uint8()``. Otherwise a `DataNode`, the same tensor
+      for every sample.
 
     Raises:
       ValueError: the value is outside the range of its type.
@@ -347,7 +364,9 @@ def Constant(
     return _language().array_node(array, layout=layout or "", device=device, name=name)
 
 
-def ConstantNode(device: str, value: Any, dtype: DALIDataType | None, shape: Sequence[int] | None, layout: str | None) -> Any:
+def ConstantNode(
+    device: str, value: Any, dtype: DALIDataType | None, shape: Sequence[int] | None, layout: str | None
+) -> Any:
     """Makes a constant that is always a `DataNode`: `Constant` with its arguments in another order, as in DALI.
 
     Args:

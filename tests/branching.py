@@ -12,7 +12,9 @@ def numbers(dtype=np.int32, start=0):
 
 def outputs(define, n=1, **arguments):
     """The outputs of the last of n batches, as lists."""
-    pipe = pipeline_def(define, **{"batch_size": 6, "num_threads": 2, "seed": 1, "enable_conditionals": True, **arguments})()
+    pipe = pipeline_def(
+        define, **{"batch_size": 6, "num_threads": 2, "seed": 1, "enable_conditionals": True, **arguments}
+    )()
     for _ in range(n - 1):
         pipe.run()
     got = [[np.asarray(x).tolist() for x in output.as_cpu()] for output in pipe.run()]

@@ -9,8 +9,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# `python -m pytest` puts the working directory first on the path; unless the compiled module was built into it, what is to
-# be tested is the installed package; also in the processes that tests start.
+# `python -m pytest` puts the working directory first on the path; unless the compiled module was built into it, what is
+# to be tested is the installed package; also in the processes that tests start.
 if not list((ROOT / "jaxdali").glob("_cpu*.so")):
     sys.path[:] = [p for p in sys.path if pathlib.Path(p).resolve() != ROOT]
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -33,7 +33,9 @@ with contextlib.suppress(ImportError):  # where golden cases alone are run, emul
     def _nothing(_: None):
         pass
 
-    _nothing()  # the first run looks for what refers to its random numbers, and would not find what `garbage_of_earlier_files` hides
+    # The first run looks for what refers to its random numbers, and would not find what `garbage_of_earlier_files`
+    # hides.
+    _nothing()
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -41,14 +43,18 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 @pytest.fixture(scope="module", autouse=True)
 def garbage_of_earlier_files():
-    """Collects it, and hides what is left from the collector: JAX's caches hold millions of objects, and some tests collect very often."""
+    """Collects it, and hides what is left from the collector: JAX's caches hold millions of objects, and some tests
+    collect very often.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def own_threads():
-    """The package's threads that the test starts. None outlives it: it would compile, allocate and open files during the next ones."""
+    """The package's threads that the test starts. None outlives it: it would compile, allocate and open files during
+    the next ones.
+    """
     threads = counts.Threads()
     yield threads
     threads.end()

@@ -55,7 +55,9 @@ def example(features: Mapping[str, Sequence], packed: bool = True) -> bytes:
     return field(1, entries)
 
 
-def datum(data: bytes | None, label: int | None, encoded: bool | None = None, shape: tuple[int, int, int] | None = None) -> bytes:
+def datum(
+    data: bytes | None, label: int | None, encoded: bool | None = None, shape: tuple[int, int, int] | None = None
+) -> bytes:
     """A caffe.Datum; `shape` is (channels, height, width)."""
     out = b"".join(field(n, x) for n, x in zip((1, 2, 3), shape or ()))
     if data is not None:
@@ -143,7 +145,9 @@ def write_lmdb(path: pathlib.Path, values: Iterable[bytes], map_size: int = 1 <<
     return path
 
 
-def write_tar(path: pathlib.Path, members: Iterable[tuple[str, bytes]], format: int = tarfile.USTAR_FORMAT) -> pathlib.Path:
+def write_tar(
+    path: pathlib.Path, members: Iterable[tuple[str, bytes]], format: int = tarfile.USTAR_FORMAT
+) -> pathlib.Path:
     import io
 
     with tarfile.open(path, "w", format=format) as f:
@@ -158,7 +162,9 @@ def write_tar(path: pathlib.Path, members: Iterable[tuple[str, bytes]], format: 
 
 
 def coco_counts(counts: Sequence[int]) -> str:
-    """Lengths of runs as COCO compresses them: from the third on the difference to the one before the last, 5 bits a letter."""
+    """Lengths of runs as COCO compresses them: from the third on the difference to the one before the last, 5 bits a
+    letter.
+    """
     text = ""
     for i, n in enumerate(counts):
         x = n - counts[i - 2] if i > 2 else n

@@ -1,7 +1,8 @@
-"""What a test makes its process do: threads it starts, programs it compiles, memory it allocates. What others do is not counted.
+"""What a test makes its process do: threads it starts, programs it compiles, memory it allocates. What others do is not
+counted.
 
-A process runs many tests, and libraries have threads of their own, so events are counted by thread: those of the thread that counts, and of
-the threads that began since.
+A process runs many tests, and libraries have threads of their own, so events are counted by thread: those of the thread
+that counts, and of the threads that began since.
 """
 
 import collections
@@ -30,7 +31,11 @@ class Threads:
 
     def __call__(self, *names: str) -> list[threading.Thread]:
         new = [t for t in threading.enumerate() if t not in self._before]
-        return [t for t in new if t.name in names or (not names and t.name.startswith("jaxdali-") and not t.name.startswith(_KEPT))]
+        return [
+            t
+            for t in new
+            if t.name in names or (not names and t.name.startswith("jaxdali-") and not t.name.startswith(_KEPT))
+        ]
 
     def ended(self, *names: str) -> bool:
         """Waits for their end."""

@@ -1,7 +1,7 @@
 """A data set for each reader, and ways to read it.
 
-`MAKERS` has a function for each reader of `fn.readers`: it writes a data set of n different records and returns the reader's arguments.
-A new reader gets one.
+`MAKERS` has a function for each reader of `fn.readers`: it writes a data set of n different records and returns the
+reader's arguments. A new reader gets one.
 """
 
 import dataclasses
@@ -81,7 +81,12 @@ def make_parquet(folder: pathlib.Path, n: int) -> dict[str, Any]:
     for k, part in enumerate(parts(n)):
         images = [{"bytes": payload(i), "path": None} for i in part]
         table = pa.table(
-            {"image": images, "label": part, "name": [f"name {i}" for i in part], "boxes": [[0.5 * i] * (i % 4) for i in part]}
+            {
+                "image": images,
+                "label": part,
+                "name": [f"name {i}" for i in part],
+                "boxes": [[0.5 * i] * (i % 4) for i in part],
+            }
         )
         if k < 2:
             parquet.write_table(table, folder / f"{k}.parquet", row_group_size=3)
@@ -100,12 +105,19 @@ def make_zip(folder: pathlib.Path, n: int) -> dict[str, Any]:
 
 
 def make_caffe(folder: pathlib.Path, n: int) -> dict[str, Any]:
-    return {"path": [str(containers.write_lmdb(folder / f"{h[0]}", [containers.datum(payload(i), i) for i in h])) for h in parts(n)]}
+    return {
+        "path": [
+            str(containers.write_lmdb(folder / f"{h[0]}", [containers.datum(payload(i), i) for i in h]))
+            for h in parts(n)
+        ]
+    }
 
 
 def make_caffe2(folder: pathlib.Path, n: int) -> dict[str, Any]:
     def record(i: int) -> bytes:
-        return containers.tensors(containers.tensor(containers.STRING, [payload(i)]), containers.tensor(containers.INT32, [i]))
+        return containers.tensors(
+            containers.tensor(containers.STRING, [payload(i)]), containers.tensor(containers.INT32, [i])
+        )
 
     return {"path": [str(containers.write_lmdb(folder / f"{h[0]}", map(record, h))) for h in parts(n)]}
 
@@ -114,15 +126,23 @@ def make_mxnet(folder: pathlib.Path, n: int) -> dict[str, Any]:
     for h in parts(n):
         records = [containers.image_record(float(i), payload(i), i) for i in h]
         containers.write_recordio(folder / f"{h[0]}.rec", records, folder / f"{h[0]}.idx")
-    return {f"{what}path": [str(folder / f"{h[0]}.{end}") for h in parts(n)] for what, end in (("", "rec"), ("index_", "idx"))}
+    return {
+        f"{what}path": [str(folder / f"{h[0]}.{end}") for h in parts(n)]
+        for what, end in (("", "rec"), ("index_", "idx"))
+    }
 
 
 def make_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
     for h in parts(n):
         records = [containers.example({"image": [payload(i)], "label": [i]}) for i in h]
         containers.write_tfrecord(folder / f"{h[0]}", records, folder / f"{h[0]}.idx")
-    features = {"image": tfrecord.FixedLenFeature((), tfrecord.string, ""), "label": tfrecord.FixedLenFeature([1], tfrecord.int64, 0)}
-    paths = {f"{what}path": [str(folder / f"{h[0]}{end}") for h in parts(n)] for what, end in (("", ""), ("index_", ".idx"))}
+    features = {
+        "image": tfrecord.FixedLenFeature((), tfrecord.string, ""),
+        "label": tfrecord.FixedLenFeature([1], tfrecord.int64, 0),
+    }
+    paths = {
+        f"{what}path": [str(folder / f"{h[0]}{end}") for h in parts(n)] for what, end in (("", ""), ("index_", ".idx"))
+    }
     return {**paths, "features": features}
 
 
@@ -139,7 +159,11 @@ def make_webdataset(folder: pathlib.Path, n: int) -> dict[str, Any]:
     for k, part in enumerate(parts(n)):
         members = [(f"{i}.{e}", x) for i in part for e, x in (("jpg", payload(i)), ("cls", b"%d" % i))]
         write_index(containers.write_tar(folder / f"{k}.tar", members), folder / f"{k}.idx")
-    return {"paths": f"{folder}/*.tar", "index_paths": [str(folder / f"{k}.idx") for k in range(3)], "ext": ["jpg", "cls"]}
+    return {
+        "paths": f"{folder}/*.tar",
+        "index_paths": [str(folder / f"{k}.idx") for k in range(3)],
+        "ext": ["jpg", "cls"],
+    }
 
 
 def make_nemo_asr(folder: pathlib.Path, n: int) -> dict[str, Any]:
@@ -233,7 +257,9 @@ class DataSets:
         """Those with ``faulty://`` paths, where one request in five is reset."""
         chance = np.random.default_rng(1)
         files = {str(p.relative_to(self._top)): p.read_bytes() for p in (self._top / name).rglob("*") if p.is_file()}
-        Faulty.start(files, 0.001, lambda file, number: ConnectionResetError() if number == 0 and chance.random() < 0.2 else None)
+        Faulty.start(
+            files, 0.001, lambda file, number: ConnectionResetError() if number == 0 and chance.random() < 0.2 else None
+        )
         return replaced(self(name), str(self._top), "faulty:/")
 
 
@@ -287,7 +313,11 @@ class Shards:
         assert not bad or failed is not None
         bad.update({i: f"{ids.names[i]}: {why}" for i, why in bad.items()})
         rows = [
-            (epoch, position, tuple(np.asarray(x[i]).tobytes() for x in outputs) if ids.present is None or ids.present[i] else None)
+            (
+                epoch,
+                position,
+                tuple(np.asarray(x[i]).tobytes() for x in outputs) if ids.present is None or ids.present[i] else None,
+            )
             for i, (epoch, position) in enumerate(zip(ids.epoch.tolist(), ids.position.tolist()))
         ]
         return [rows[s * B : (s + 1) * B] for s in range(self.S)]
@@ -302,7 +332,10 @@ class Shards:
 
     def saved(self) -> list[Saved]:
         """The contents of a checkpoint."""
-        return [Saved(json.loads(json.dumps(s.fingerprint)), json.loads(json.dumps(s.cursor))) for s in self.source.saved(self.cursors)]
+        return [
+            Saved(json.loads(json.dumps(s.fingerprint)), json.loads(json.dumps(s.cursor)))
+            for s in self.source.saved(self.cursors)
+        ]
 
     def close(self):
         self.source.close()

@@ -24,9 +24,14 @@ def targets() -> dict[str, str]:
 
 
 def functions(*kernels: str) -> dict[str, Callable[..., Any]]:
-    """The functions of `_core/ffi.py` that take the place of its own, by their names: then CPU devices have these emulated kernels, or
-    all of them."""
-    names, call, call_chain = {k: t for k, t in targets().items() if k in kernels or not kernels}, _ffi.call, _ffi.call_chain
+    """The functions of `_core/ffi.py` that take the place of its own, by their names: then CPU devices have these
+    emulated kernels, or all of them.
+    """
+    names, call, call_chain = (
+        {k: t for k, t in targets().items() if k in kernels or not kernels},
+        _ffi.call,
+        _ffi.call_chain,
+    )
     return {
         "call": lambda kernel, *args, **options: call(names.get(kernel, kernel), *args, **options),
         "call_chain": lambda *args: call_chain(*args, kernel=names["chain"]),

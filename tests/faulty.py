@@ -14,8 +14,8 @@ class Faulty(fsspec.AbstractFileSystem):
     Attributes:
       files: contents by name.
       latency: seconds that each request takes.
-      fault: gets a request's file and its number among those for this file; what it returns is raised, or (an integer) is how many
-        bytes are given.
+      fault: gets a request's file and its number among those for this file; what it returns is raised, or (an integer)
+        is how many bytes are given.
       requests: those for contents, in their order: (file, start, end).
       most: how many were under way at the same time.
     """
@@ -31,7 +31,9 @@ class Faulty(fsspec.AbstractFileSystem):
     _lock: ClassVar[Any] = threading.Lock()
 
     @classmethod
-    def start(cls, files: dict[str, bytes], latency: float = 0.0, fault: Callable[[str, int], Any] = lambda name, number: None):
+    def start(
+        cls, files: dict[str, bytes], latency: float = 0.0, fault: Callable[[str, int], Any] = lambda name, number: None
+    ):
         cls.files, cls.latency, cls.fault, cls.requests, cls.most = files, latency, staticmethod(fault), [], 0
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:

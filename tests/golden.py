@@ -1,4 +1,6 @@
-"""Runs cases recorded from NVIDIA DALI (tests/data/golden) through jaxdali; the manifest's format is that of `Case` below."""
+"""Runs cases recorded from NVIDIA DALI (tests/data/golden) through jaxdali; the manifest's format is that of `Case`
+below.
+"""
 
 import dataclasses
 import fnmatch
@@ -28,7 +30,8 @@ class Case:
       inputs: each with name, kind ("array" or "encoded"), samples (references to data), layout.
       fn, args, kwargs: the operator, names of its positional inputs, its arguments; or expr: a Python expression.
       outputs: each with samples, dtype, layout, shapes. check: "values", "shape", "shape_range" or "raises".
-      tol: max_abs + max_rel * |expected| for all but the fraction `frac` of the elements; mean_abs and hard, limits of mean and maximum.
+      tol: max_abs + max_rel * |expected| for all but the fraction `frac` of the elements; mean_abs and hard, limits of
+        mean and maximum.
     """
 
     id: str
@@ -65,7 +68,9 @@ def operators() -> list[str]:
         except AttributeError:
             return False
 
-    missing = {c.op for c in _manifest() for f in ([c.fn] if c.fn else re.findall(r"\bfn\.([\w.]+)", c.expr)) if not exists(f)}
+    missing = {
+        c.op for c in _manifest() for f in ([c.fn] if c.fn else re.findall(r"\bfn\.([\w.]+)", c.expr)) if not exists(f)
+    }
     return sorted({c.op for c in _manifest()} - missing)
 
 
@@ -120,7 +125,8 @@ def check(case: Case, on_device: bool = False) -> str:
 
 # Where results differ from DALI's on purpose: what is allowed instead, and why. By case, or by case, output and sample.
 DIFFERENCES = {
-    # 5 % of the points lie on a border of two pixels, exactly; DALI adds up 32-bit coordinates along a row and rounds them either way.
+    # 5 % of the points lie on a border of two pixels, exactly; DALI adds up 32-bit coordinates along a row and rounds
+    # them either way.
     "warp_affine_d006": {"frac": 0.06},
     # A WAV file of doubles as INT32: DALI does not scale it, and gives zeros.
     "decoders_audio_d009_0_1": {"frac": 1.0},
@@ -173,7 +179,9 @@ def _shape_differs(x: np.ndarray, dtype: str, shape: list[int], only_rank: bool)
     return ""
 
 
-def _differs(got: np.ndarray, want: np.ndarray, max_abs=0.0, max_rel=0.0, frac=0.0, mean_abs=np.inf, hard=np.inf) -> str:
+def _differs(
+    got: np.ndarray, want: np.ndarray, max_abs=0.0, max_rel=0.0, frac=0.0, mean_abs=np.inf, hard=np.inf
+) -> str:
     if not want.size:
         return ""
     a, b = got.astype(np.float64), want.astype(np.float64)

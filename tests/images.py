@@ -43,7 +43,9 @@ def png(pixels, interlaced=False):
     for y, dy, x, dx in adam7 if interlaced else [(0, 1, 0, 1)]:
         part = pixels[y::dy, x::dx].astype(pixels.dtype.newbyteorder(">"))
         raw += b"".join(b"\0" + row.tobytes() for row in part if part.size)
-    header = struct.pack(">IIBBBBB", width, height, 8 * pixels.itemsize, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, interlaced)
+    header = struct.pack(
+        ">IIBBBBB", width, height, 8 * pixels.itemsize, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, interlaced
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
         for tag, data in ((b"IHDR", header), (b"IDAT", zlib.compress(raw)), (b"IEND", b""))

@@ -41,7 +41,9 @@ def emulated_kernels() -> Kernels:
 
 
 def native_calls(kernels: Kernels) -> Any:
-    """In the place of `_ffi.call`, for a CPU device that plays a GPU: decoding there is done by `kernels`, all else by the CPU's."""
+    """In the place of `_ffi.call`, for a CPU device that plays a GPU: decoding there is done by `kernels`, all else by
+    the CPU's.
+    """
     call = _ffi.call
 
     def routed(kernel, ctx, image, spec, out, *params, **options):
@@ -62,7 +64,9 @@ def packed(samples: Sequence[np.ndarray]) -> Packed:
     return pack(samples, 1, lambda elements, dtype: np.zeros((1, elements), dtype))
 
 
-def with_coefficients(p: Packed, info: np.ndarray, chosen: np.ndarray, tables: np.ndarray, kind: types.DALIImageType, pool: int) -> Packed:
+def with_coefficients(
+    p: Packed, info: np.ndarray, chosen: np.ndarray, tables: np.ndarray, kind: types.DALIImageType, pool: int
+) -> Packed:
     """Files of which the host decodes the coefficients replaced by these, however many bytes they are."""
     rows, most = tables[chosen], np.full(len(chosen), 1 << 30)
     made = _cpu.compact_jpegs([p[i] for i in chosen], info[chosen], most, rows, int(kind), pool)
@@ -107,7 +111,9 @@ def decode(
             usable = info[:, _cpu.Info.STATUS] == 0
             scratch = 0
             if kernels:
-                _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, usable, tables, pool)
+                _cpu.make_jpeg_tables(
+                    p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, usable, tables, pool
+                )
                 p = with_coefficients(p, info, np.flatnonzero(usable & (tables[:, 0] == 0)), tables, kind, pool)
                 scratch = _cpu.plan_jpeg_workspace(tables, 1, kernels.subsequence_bits, kernels.groups)
                 scratch = max(scratch, kernels.groups * _cpu.JPEG_GROUP_BYTES)
@@ -154,7 +160,9 @@ def assert_same(got: np.ndarray, want: np.ndarray, name: str):
     assert got.shape == want.shape, name
     if not np.array_equal(got, want):
         y, x = np.argwhere((got != want).any(-1))[0]
-        raise AssertionError(f"{name}: {np.mean(got != want):.3%} of {got.shape} differ, first at {y, x}: {got[y, x]} != {want[y, x]}")
+        raise AssertionError(
+            f"{name}: {np.mean(got != want):.3%} of {got.shape} differ, first at {y, x}: {got[y, x]} != {want[y, x]}"
+        )
 
 
 def pillow(data: bytes) -> np.ndarray:
@@ -168,7 +176,9 @@ def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """An image as its EXIF orientation says it is to be shown."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
-    rows, columns = {1: (1, 1), 2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (1, -1), 7: (-1, -1), 8: (-1, 1)}[orientation]
+    rows, columns = {1: (1, 1), 2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (1, -1), 7: (-1, -1), 8: (-1, 1)}[
+        orientation
+    ]
     return pixels[::rows, ::columns]
 
 
@@ -215,10 +225,14 @@ def check_parts(kernels: Kernels, seed: int = 0) -> int:
         regions = random_regions(rng, [x.shape for x in whole.pixels])
         orientations = [i % 8 + 1 for i in range(len(chosen))]
         adjust = bool(rng.integers(4))
-        got = decode(data, kernels, kind=kind, dtype=dtype, regions=regions, orientations=orientations, adjust_orientation=adjust)
+        got = decode(
+            data, kernels, kind=kind, dtype=dtype, regions=regions, orientations=orientations, adjust_orientation=adjust
+        )
         assert got.taken.all()
         assert not got.status.any()
-        for f, x, y, (top, left, height, width), o in zip(chosen, got.pixels, whole.pixels, regions, orientations, strict=True):
+        for f, x, y, (top, left, height, width), o in zip(
+            chosen, got.pixels, whole.pixels, regions, orientations, strict=True
+        ):
             part = y[top : top + height, left : left + width]
             note = f"{f.name}, {kind.name} {np.dtype(dtype)}, region {(top, left, height, width)}, orientation {o if adjust else None}"
             assert_same(x, turned(part, o) if adjust else part, note)
@@ -248,7 +262,9 @@ def damaged(rng: np.random.Generator, number: int) -> list[File]:
 
 
 def check_damaged(kernels: Kernels, number: int = 600, seed: int = 0) -> tuple[int, int]:
-    """A damaged file is decoded as by libjpeg-turbo, or refused; returns the numbers of both, of those the kernels took."""
+    """A damaged file is decoded as by libjpeg-turbo, or refused; returns the numbers of both, of those the kernels
+    took.
+    """
     rng = np.random.default_rng(seed)
     good = refused = 0
     for number_of_batch, batch in enumerate(batches(damaged(rng, number))):
@@ -293,7 +309,9 @@ def check_empty_segments(kernels: Kernels):
 
 
 def check_flat(kernels: Kernels):
-    """Areas of one colour, whose bits are periodic, so that guesses settle late: not more than a bounded number of look-ups is spent."""
+    """Areas of one colour, whose bits are periodic, so that guesses settle late: not more than a bounded number of
+    look-ups is spent.
+    """
     gray, small, large = (np.full(shape, 200, np.uint8) for shape in ((2048, 2048, 1), (768, 736, 3), (1080, 1920, 3)))
     files = [by_pillow(pixels, quality=90) for pixels in (gray, small, large)]
     got = decode(files, kernels)

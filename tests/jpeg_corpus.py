@@ -96,7 +96,9 @@ class Contents:
         image = self.photos[self.rng.integers(len(self.photos))]
         if height > image.shape[0] or width > image.shape[1]:
             image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC))
-        y, x = (int(self.rng.integers(have - want + 1)) for have, want in zip(image.shape, (height, width), strict=False))
+        y, x = (
+            int(self.rng.integers(have - want + 1)) for have, want in zip(image.shape, (height, width), strict=False)
+        )
         return image[y : y + height, x : x + width, :channels]
 
     def any(self, height: int, width: int, channels: int = 3) -> np.ndarray:
@@ -112,7 +114,9 @@ class Contents:
                 flat[y : y + height // 3, x : x + width // 3] = self.rng.integers(0, 256, channels)
             return flat
         y, x = np.mgrid[:height, :width]
-        waves = np.sin((y[..., None] * self.rng.normal(0, 0.1, channels)) + x[..., None] * self.rng.normal(0, 0.1, channels))
+        waves = np.sin(
+            (y[..., None] * self.rng.normal(0, 0.1, channels)) + x[..., None] * self.rng.normal(0, 0.1, channels)
+        )
         return np.rint(127.5 + 127.5 * waves).astype(np.uint8)
 
 
@@ -126,7 +130,9 @@ def _pillow(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
     def options(quality: int) -> dict[str, Any]:
         o: dict[str, Any] = {"quality": quality, "subsampling": int(rng.integers(3)), "optimize": bool(rng.integers(2))}
         if rng.integers(4) == 0:
-            o |= [{"restart_marker_blocks": int(rng.integers(1, 9))}, {"restart_marker_rows": int(rng.integers(1, 3))}][rng.integers(2)]
+            o |= [{"restart_marker_blocks": int(rng.integers(1, 9))}, {"restart_marker_rows": int(rng.integers(1, 3))}][
+                rng.integers(2)
+            ]
         if rng.integers(8) == 0:
             o |= {"keep_rgb": True, "subsampling": 0}
         return o
@@ -138,7 +144,9 @@ def _pillow(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
         yield file(*rng.integers(20, 180, 2).tolist(), 1 if quality % 10 == 0 else 3, options(quality))
     edges = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33)
     for i in range(66):
-        yield file(edges[i % 11], int(rng.choice(edges)), 3, {"quality": int(rng.integers(1, 101)), "subsampling": i % 3})
+        yield file(
+            edges[i % 11], int(rng.choice(edges)), 3, {"quality": int(rng.integers(1, 101)), "subsampling": i % 3}
+        )
     for i in range(12):
         o = {"quality": (50, 75, 90, 95)[i % 4], "subsampling": (2, 2, 1, 0)[i % 4], "optimize": i % 3 == 0}
         size = (450, 600) if i % 2 else (600, 450)
@@ -176,7 +184,9 @@ def _numpy(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
     for factors in GRAY:
         for variant in ({}, {"huffman_tables": "optimised", "restart": 2}, {"huffman_tables": "absent", "fill": 2}):
             size = rng.integers(1, 120, 2).tolist()
-            yield File(f"NumPy {factors} {size} {variant}", jpeg_encoder.encode(contents.any(*size, 1), factors, 80, **variant))
+            yield File(
+                f"NumPy {factors} {size} {variant}", jpeg_encoder.encode(contents.any(*size, 1), factors, 80, **variant)
+            )
     for restart in (0, 3):
         data = jpeg_encoder.encode(contents.photo(70, 60), quality=85, restart=restart)
         yield File(f"NumPy, surplus bytes of data, restart {restart}", data[:-2] + b"\x12\x34\xff\x00\x56" + data[-2:])
@@ -193,7 +203,12 @@ def _inks(rng: np.random.Generator, contents: Contents) -> Iterator[File]:
         {"markers": jpeg_encoder.ADOBE_YCC, "scans": ((0,), (1,), (2,), (3,)), "fill": 1},
         {"markers": jpeg_encoder.JFIF + jpeg_encoder.ADOBE_YCCK, "scans": ((3,), (0, 1, 2)), "restart": 3},
     ]
-    samplings = [((1, 1),) * 4, ((2, 2), (1, 1), (1, 1), (2, 2)), ((2, 1), (1, 1), (1, 1), (1, 1)), ((2, 2), (1, 2), (2, 1), (1, 1))]
+    samplings = [
+        ((1, 1),) * 4,
+        ((2, 2), (1, 1), (1, 1), (2, 2)),
+        ((2, 1), (1, 1), (1, 1), (1, 1)),
+        ((2, 2), (1, 2), (2, 1), (1, 1)),
+    ]
     for factors, variant in itertools.product(samplings, variants):
         size, options = rng.integers(1, 120, 2).tolist(), {"ids": (1, 2, 3, 4), "slots": (0, 1, 1, 0), **variant}
         luma, chroma = jpeg_encoder.quantisers(int(rng.integers(1, 101)))
@@ -239,7 +254,11 @@ def _imagecodecs(rng: np.random.Generator, contents: Contents) -> Iterator[File]
     except ImportError:
         return
     for i in range(40):
-        o = {"level": int(rng.integers(1, 101)), "subsampling": ("440", "411", "420", "422")[i % 4], "optimize": i % 3 == 0}
+        o = {
+            "level": int(rng.integers(1, 101)),
+            "subsampling": ("440", "411", "420", "422")[i % 4],
+            "optimize": i % 3 == 0,
+        }
         pixels = np.ascontiguousarray(contents.any(*rng.integers(8, 200, 2).tolist()))
         yield File(f"imagecodecs {pixels.shape} {o}", jpeg8_encode(pixels, **o))
 

@@ -39,7 +39,9 @@ STANDARD = ((DC_LUMA, AC_LUMA), (DC_CHROMA, AC_CHROMA))
 # Segments that tell the colour space.
 JFIF = b"\xff\xe0" + struct.pack(">H5sHBHHBB", 16, b"JFIF\0", 0x101, 0, 1, 1, 0, 0)
 SHORT_JFIF = b"\xff\xe0" + struct.pack(">H5sHB", 10, b"JFIF\0", 0x101, 0)  # too short to count
-ADOBE_RGB, ADOBE_YCC, ADOBE_YCCK = (b"\xff\xee" + struct.pack(">H5sHHHB", 14, b"Adobe", 100, 0, 0, t) for t in (0, 1, 2))
+ADOBE_RGB, ADOBE_YCC, ADOBE_YCCK = (
+    b"\xff\xee" + struct.pack(">H5sHHHB", 14, b"Adobe", 100, 0, 0, t) for t in (0, 1, 2)
+)
 
 
 def exif(orientation: int) -> bytes:
@@ -60,10 +62,12 @@ def ycbcr(rgb: np.ndarray) -> np.ndarray:
 
 
 def forward(planes: np.ndarray, factors: Sequence[tuple[int, int]], tables: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Subsampled, transformed and quantised: of each component ``[rows, columns, 64]`` of blocks, whole MCUs, zig-zag order.
+    """Subsampled, transformed and quantised: of each component ``[rows, columns, 64]`` of blocks, whole MCUs, zig-zag
+    order.
 
     Args:
-      planes: ``[H, W, C]``; factors: (horizontal, vertical) of each component, which divide the largest; tables: of each component.
+      planes: ``[H, W, C]``; factors: (horizontal, vertical) of each component, which divide the largest; tables: of
+        each component.
     """
     height, width = planes.shape[:2]
     hmax, vmax = (max(f[i] for f in factors) for i in range(2))
@@ -84,7 +88,8 @@ def forward(planes: np.ndarray, factors: Sequence[tuple[int, int]], tables: Sequ
 
 def huffman(counts: np.ndarray) -> bytes:
     """The table for symbols that occur so often, T.81 K.2: no code longer than 16 bits, none of ones only."""
-    trees = [(int(n), -i, [i]) for i, n in enumerate(counts) if n] + [(0, 1, [256])]  # 256: gets a longest code, which is dropped
+    # 256: gets a longest code, which is dropped.
+    trees = [(int(n), -i, [i]) for i, n in enumerate(counts) if n] + [(0, 1, [256])]
     depth = np.zeros(257, int)
     heapq.heapify(trees)
     while len(trees) > 1:
@@ -128,9 +133,13 @@ def _events(blocks: np.ndarray, differences: np.ndarray) -> tuple[np.ndarray, ..
     sizes = np.frexp(np.abs(values))[1].astype(np.int64)
     block = np.concatenate([everything, b, b[zeros], end])
     place = np.concatenate([0 * everything, 2 * k, 2 * k[zeros] - 1, 0 * end + 200])
-    symbol = np.concatenate([sizes[: len(blocks)], run % 16 * 16 + sizes[len(blocks) :][: len(b)], 0 * zeros + 0xF0, 0 * end])
+    symbol = np.concatenate(
+        [sizes[: len(blocks)], run % 16 * 16 + sizes[len(blocks) :][: len(b)], 0 * zeros + 0xF0, 0 * end]
+    )
     order = np.argsort(block * 256 + place, kind="stable")
-    return tuple(x[order] for x in (block, place > 0, symbol, np.where(values < 0, values + (1 << sizes) - 1, values), sizes))
+    return tuple(
+        x[order] for x in (block, place > 0, symbol, np.where(values < 0, values + (1 << sizes) - 1, values), sizes)
+    )
 
 
 def _pack(words: np.ndarray, lengths: np.ndarray, segment: np.ndarray) -> list[bytes]:
@@ -143,7 +152,9 @@ def _pack(words: np.ndarray, lengths: np.ndarray, segment: np.ndarray) -> list[b
     return [data[i:j] for i, j in itertools.pairwise([0, *np.cumsum((bits + 7) // 8).tolist()])]
 
 
-def _mcus(coefficients: Sequence[np.ndarray], height: int, width: int, factors: Sequence[tuple[int, int]], scan: Sequence[int]):
+def _mcus(
+    coefficients: Sequence[np.ndarray], height: int, width: int, factors: Sequence[tuple[int, int]], scan: Sequence[int]
+):
     """A scan's blocks ``[MCUs, blocks of one, 64]``, and the component of each block of an MCU; T.81 A.2."""
     hmax, vmax = (max(f[i] for f in factors) for i in range(2))
     if len(scan) == 1:  # its own blocks, not the padded ones
@@ -192,7 +203,8 @@ def write(
       factors, tables: sampling factors and quantisers (natural order, 1 to 65535) of each component.
       markers: segments after the start.
       ids: of the components.
-      huffman_tables: "standard"; "optimised", anew for each scan; or "absent", for the decoder to know the standard ones.
+      huffman_tables: "standard"; "optimised", anew for each scan; or "absent", for the decoder to know the standard
+        ones.
       slots: of the Huffman tables of each component, 0 to 3; above 1 only with optimised ones.
       scans: the components of each scan; default: one for all.
       restart: MCUs between restart markers; 0: no markers.
@@ -243,7 +255,12 @@ def write(
 
 
 def encode(
-    pixels: np.ndarray, factors: Sequence[tuple[int, int]] = ((2, 2), (1, 1), (1, 1)), quality: int = 75, *, rgb: bool = False, **options
+    pixels: np.ndarray,
+    factors: Sequence[tuple[int, int]] = ((2, 2), (1, 1), (1, 1)),
+    quality: int = 75,
+    *,
+    rgb: bool = False,
+    **options,
 ) -> bytes:
     """`pixels` ``[H, W, 1 or 3]`` as a JPEG file; `rgb`: stored as it is; options as `write` has them."""
     channels = pixels.shape[2]

@@ -65,7 +65,9 @@ def run(
             params = [jnp.asarray(p[:n] if len(p) == len(case.samples) else p) for p in case.params]
             if dense:
                 spec = Spec(case.dtype, shapes.shape[1], tuple(shapes[0].tolist()))
-                y, status = _ffi.call(target or case.kernel, ctx, jnp.asarray(case.samples[0][None]), spec, None, *params, **case.attrs)
+                y, status = _ffi.call(
+                    target or case.kernel, ctx, jnp.asarray(case.samples[0][None]), spec, None, *params, **case.attrs
+                )
                 return [np.asarray(y)[0]], np.asarray(status)
             p = pack(case.samples, 1, lambda elements, dtype: np.zeros((1, elements), dtype))
             starts = p.offsets.copy()
@@ -75,22 +77,31 @@ def run(
             x: Any = Ragged(jnp.asarray(p.data[0]), jnp.asarray(starts), jnp.asarray(p.shapes.astype(np.int32)))
             x = jnp.asarray(np.stack(case.samples)) if stacked else x
             out = _ffi.Out(max(need, 1), jnp.asarray(offsets), jnp.asarray(shapes.astype(np.int32)))
-            y, status = _ffi.call(target or case.kernel, ctx, x, Spec(case.dtype, shapes.shape[1], None), out, *params, **case.attrs)
+            y, status = _ffi.call(
+                target or case.kernel, ctx, x, Spec(case.dtype, shapes.shape[1], None), out, *params, **case.attrs
+            )
             data = np.asarray(y.data)
     finally:
         _cpu.pool_destroy(pool)
-    return [data[o * 64 : o * 64 + s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)], np.asarray(status)
+    return [data[o * 64 : o * 64 + s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)], np.asarray(
+        status
+    )
 
 
-def assert_agree(case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]) -> None:
+def assert_agree(
+    case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]
+) -> None:
     """Outputs equal, as `differences` has it."""
     lines = differences(case, got, want)
     assert not lines, "\n".join([case.note, *lines])
 
 
-def differences(case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]) -> list[str]:
-    """What differs, a line for each sample. Outputs are equal within 1 for integers and 1e-5 of the largest value for floats, or exactly;
-    status exactly."""
+def differences(
+    case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]
+) -> list[str]:
+    """What differs, a line for each sample. Outputs are equal within 1 for integers and 1e-5 of the largest value for
+    floats, or exactly; status exactly.
+    """
     lines = []
     for i, (status, code) in enumerate(zip(got[1], want[1], strict=True)):
         if status != code:

@@ -54,27 +54,46 @@ def warp_cases(rng: np.random.Generator) -> Iterator[Case]:
                 frames, channels = extents(rng, first, 4), (int(rng.integers(1, 5)),)
                 samples.append(noise(rng, (*frames, *extents(rng, dims, 30 if dims == 2 else 9), *channels), in_type))
                 shapes.append((*frames, *extents(rng, dims, 40 if dims == 2 else 10), *channels))
-                matrix, shift = np.eye(dims) + rng.standard_normal((dims, dims)) * (0 if i == 0 else 0.5), rng.standard_normal(dims) * 3
+                matrix, shift = (
+                    np.eye(dims) + rng.standard_normal((dims, dims)) * (0 if i == 0 else 0.5),
+                    rng.standard_normal(dims) * 3,
+                )
                 if i == 3:  # mirrored and scaled
                     matrix = np.diag(rng.uniform(0.2, 3, dims) * np.where(rng.integers(2, size=dims), -1, 1))
                     shift = np.where(np.diag(matrix) < 0, samples[-1].shape[first : first + dims][::-1], 0)
                 maps.append(np.concatenate([matrix, shift[:, None]], axis=1))
             attrs = {"dims": dims, "first": first, "linear": linear, "has_fill": has_fill}
             note = f"{np.dtype(in_type)}->{np.dtype(out_type)} {attrs}"
-            fill = np.full(4, 42 if linear or out_type is not f32 else 70000, f32)  # unblended: of the output's type alone
+            # Unblended: of the output's type alone.
+            fill = np.full(4, 42 if linear or out_type is not f32 else 70000, f32)
             yield Case("warp", samples, np.dtype(out_type), shapes, (np.array(maps), fill), attrs, not linear, note)
     for linear in (True, False):
         samples = [noise(rng, (*extents(rng, 2, 60), channels), np.uint8) for channels in (5, 3, 12, 1)]
         shapes = [(*extents(rng, 2, 90), x.shape[-1]) for x in samples]
-        maps = np.concatenate([np.eye(2) + rng.standard_normal((4, 2, 2)) / 4, rng.standard_normal((4, 2, 1)) * 3], axis=2)
+        maps = np.concatenate(
+            [np.eye(2) + rng.standard_normal((4, 2, 2)) / 4, rng.standard_normal((4, 2, 1)) * 3], axis=2
+        )
         attrs = {"dims": 2, "first": 0, "linear": linear, "has_fill": True}
-        yield Case("warp", samples, np.dtype(np.uint8), shapes, (maps, np.full(4, 42, f32)), attrs, not linear, f"many channels {attrs}")
+        yield Case(
+            "warp",
+            samples,
+            np.dtype(np.uint8),
+            shapes,
+            (maps, np.full(4, 42, f32)),
+            attrs,
+            not linear,
+            f"many channels {attrs}",
+        )
 
 
 def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
     """Points of each kind; those of waves and spheres where no pixel is nearest by a hair."""
     for number in range(150):
-        points, sampling, border = number % len(Points), int(rng.integers(Interp.CUBIC + 1)), int(rng.integers(len(Border)))
+        points, sampling, border = (
+            number % len(Points),
+            int(rng.integers(Interp.CUBIC + 1)),
+            int(rng.integers(len(Border))),
+        )
         types = (np.uint8, np.uint16, np.int16, np.float16, bfloat16, np.float32, *[np.int32] * (sampling == Interp.NN))
         dtype, channels, first = types[int(rng.integers(len(types)))], int(rng.integers(1, 5)), int(rng.integers(2))
         planar, shared = bool(rng.integers(2)), bool(rng.integers(2))
@@ -97,7 +116,9 @@ def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
                     [np.cos(key) / 7, np.sin(key) / 7, 0.4, *shift],
                 ][points]
             )
-            maps.append([rng.uniform(-5, 45, (given, *shapes[-1][first : first + 2])).astype(np.float32) for _ in range(2)])
+            maps.append(
+                [rng.uniform(-5, 45, (given, *shapes[-1][first : first + 2])).astype(np.float32) for _ in range(2)]
+            )
         fill = rng.integers(0, 99, (5, 1 if planar or number % 4 else channels)).astype(np.float32)
         given = []
         for which in range(2):
@@ -137,7 +158,16 @@ def resize_cases(rng: np.random.Generator) -> Iterator[Case]:
                     filters[1] = rng.integers(0, len(Interp), 2)  # different ones for shrinking and enlarging
                     attrs = {"first_axis": first, "num_axes": axes, "antialias": antialias}
                     note = f"{np.dtype(in_type)}->{np.dtype(out_type)} filter {interp} {attrs}"
-                    yield Case("resize", samples, np.dtype(out_type), shapes, (np.array(roi, np.float32), filters), attrs, False, note)
+                    yield Case(
+                        "resize",
+                        samples,
+                        np.dtype(out_type),
+                        shapes,
+                        (np.array(roi, np.float32), filters),
+                        attrs,
+                        False,
+                        note,
+                    )
 
 
 def large_resize_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -202,7 +232,12 @@ def window_cases(rng: np.random.Generator) -> Iterator[Case]:
     for channels in (3, 4):  # mirrored crops
         samples = [noise(rng, (*rng.integers(20, 90, 2).tolist(), channels), np.uint8) for _ in range(5)]
         crops = np.array([[rng.integers(1, n + 1) for n in x.shape[:2]] for x in samples])
-        first = np.array([[rng.integers(n - m + 1) for n, m in zip(x.shape, c, strict=False)] for x, c in zip(samples, crops, strict=True)])
+        first = np.array(
+            [
+                [rng.integers(n - m + 1) for n, m in zip(x.shape, c, strict=False)]
+                for x, c in zip(samples, crops, strict=True)
+            ]
+        )
         start = np.stack([first[:, 0], first[:, 1] + crops[:, 1] - 1, np.zeros(5, np.int64)], axis=1)
         step, extent = np.tile([1, -1, 1], (5, 1)), np.column_stack([crops, np.full(5, channels)])
         params = (*(x.astype(np.int32) for x in (start, step, extent)), none, none, none)
@@ -233,17 +268,23 @@ def computed_window_cases(rng: np.random.Generator) -> Iterator[Case]:
             first = np.where(by < 0, np.array(dims) - 1, 0) + (rng.integers(-3, 4, ndim) if number % 2 else 0)
             start.append(first)
             step.append(by)
-            extent.append(np.maximum(0, np.array(dims) // np.abs(by) + (rng.integers(-2, 3, ndim) if number % 2 else 0)))
+            extent.append(
+                np.maximum(0, np.array(dims) // np.abs(by) + (rng.integers(-2, 3, ndim) if number % 2 else 0))
+            )
             samples.append(noise(rng, dims, source))
             shapes.append(tuple(int(extent[-1][d]) for d in permutation))
         numbers = [rng.uniform(-3, 3, (5, n)).astype(np.float32) for n in (fills, scales, scales)]
         params = (*(np.array(x, np.int32) for x in (start, step, extent)), *numbers)
         note = f"{source}->{result} {permutation} channel {channel} {fills} {scales}"
-        yield Case("window", samples, result, shapes, params, {"permutation": permutation, "channel": channel}, False, note)
+        yield Case(
+            "window", samples, result, shapes, params, {"permutation": permutation, "channel": channel}, False, note
+        )
 
 
 def planes_of_pixels_cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Images of three channels, mirrored or not, partly outside, as planes and as pixels: what the CPU does sixteen pixels at a time."""
+    """Images of three channels, mirrored or not, partly outside, as planes and as pixels: what the CPU does sixteen
+    pixels at a time.
+    """
     for number in range(48):
         result = np.dtype((np.uint8, np.float32, np.float16, bfloat16)[(number + number // 4) % 4])
         frames, back = number % 4 == 0, number % 2
@@ -256,7 +297,10 @@ def planes_of_pixels_cases(rng: np.random.Generator) -> Iterator[Case]:
             extent.append([*dims[:-1], 3 + abs(int(outside[-1]))])
         step = [[*[1] * (frames + 1), -1 if back else 1, 1]] * 3
         axes = tuple(range(frames))
-        permutation = (*axes, *(frames + np.array([(2, 0, 1), (2, 0, 1), (2, 1, 0), (0, 1, 2), (1, 2, 0)][number % 5])).tolist())
+        permutation = (
+            *axes,
+            *(frames + np.array([(2, 0, 1), (2, 0, 1), (2, 1, 0), (0, 1, 2), (1, 2, 0)][number % 5])).tolist(),
+        )
         shapes = [tuple(int(e[d]) for d in permutation) for e in extent]
         scales = 0 if result == np.uint8 and number % 2 else (1, 3)[number // 3 % 2]
         numbers = [rng.uniform(-3, 3, (3, n)).astype(np.float32) for n in (3, scales, scales)]
@@ -296,7 +340,16 @@ def merge_cases(rng: np.random.Generator) -> Iterator[Case]:
     for dtype in (np.uint8, np.int16, np.float32, np.int64, np.bool_):
         for ndim in range(1, 5):
             samples = [noise(rng, extents(rng, ndim, 40 if ndim < 4 else 9), dtype) for _ in range(4)]
-            yield Case("merge", samples, np.dtype(dtype), [x.shape for x in samples], (np.zeros(0, dtype),), {}, True, f"{dtype} {ndim}")
+            yield Case(
+                "merge",
+                samples,
+                np.dtype(dtype),
+                [x.shape for x in samples],
+                (np.zeros(0, dtype),),
+                {},
+                True,
+                f"{dtype} {ndim}",
+            )
 
 
 def table_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -305,7 +358,16 @@ def table_cases(rng: np.random.Generator) -> Iterator[Case]:
             for _ in range(4):
                 samples = [noise(rng, (*extents(rng, 2, 60), channels), np.uint8) for _ in range(4)]
                 table = rng.integers(0, 256, (4, tables, 256)).astype(np.uint8)
-                yield Case("table", samples, np.dtype(np.uint8), [x.shape for x in samples], (table,), {}, True, f"{channels} {tables}")
+                yield Case(
+                    "table",
+                    samples,
+                    np.dtype(np.uint8),
+                    [x.shape for x in samples],
+                    (table,),
+                    {},
+                    True,
+                    f"{channels} {tables}",
+                )
 
 
 def color_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -322,7 +384,16 @@ def color_cases(rng: np.random.Generator) -> Iterator[Case]:
             samples = [noise(rng, (*extents(rng, 2, 60), channels), source) for _ in range(4)]
             shapes = [(*x.shape[:2], colors) for x in samples]
             matrix = rng.uniform(-2, 2, (4, colors, channels + 1)).astype(np.float32)
-            yield Case("color", samples, np.dtype(result), shapes, (matrix,), {}, False, f"{source} {result} {channels} {colors}")
+            yield Case(
+                "color",
+                samples,
+                np.dtype(result),
+                shapes,
+                (matrix,),
+                {},
+                False,
+                f"{source} {result} {channels} {colors}",
+            )
 
 
 def filter_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -340,7 +411,9 @@ def filter_cases(rng: np.random.Generator) -> Iterator[Case]:
             taps = rng.choice([1, 3, 5, 9], (4, axes)).astype(np.int32)
             attrs = {"first": first, "axes": axes, "scratch": 1 << 22}
             shapes = [x.shape for x in samples]
-            yield Case("filter", samples, np.dtype(result), shapes, (window, taps), attrs, False, f"{source} {result} {attrs}")
+            yield Case(
+                "filter", samples, np.dtype(result), shapes, (window, taps), attrs, False, f"{source} {result} {attrs}"
+            )
 
 
 def equalize_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -358,12 +431,22 @@ def equalize_cases(rng: np.random.Generator) -> Iterator[Case]:
     ]
     for height_axis, rank, tiles_y, tiles_x, lab in shapes:
         for stretch in (False, True):
-            samples = [noise(rng, (*extents(rng, rank - 1, 50 if rank < 4 else 9), 3), np.uint8) // (i + 1) for i in range(4)]
+            samples = [
+                noise(rng, (*extents(rng, rank - 1, 50 if rank < 4 else 9), 3), np.uint8) // (i + 1) for i in range(4)
+            ]
             first = np.array([100 * i * tiles_y * tiles_x for i in range(4)], np.int32)
             tables = lab_tables() if lab else np.zeros(0, np.int32)
-            attrs = {"height_axis": height_axis, "tiles_y": tiles_y, "tiles_x": tiles_x, "stretch": stretch, "scratch": 1 << 24}
+            attrs = {
+                "height_axis": height_axis,
+                "tiles_y": tiles_y,
+                "tiles_x": tiles_x,
+                "stretch": stretch,
+                "scratch": 1 << 24,
+            }
             params = (np.array([0, 2, 0.1, 40], np.float32), first, tables)
-            yield Case("equalize", samples, np.dtype(np.uint8), [x.shape for x in samples], params, attrs, True, f"{attrs}")
+            yield Case(
+                "equalize", samples, np.dtype(np.uint8), [x.shape for x in samples], params, attrs, True, f"{attrs}"
+            )
 
 
 def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -375,7 +458,9 @@ def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
         (bfloat16, bfloat16),
     ]:
         for reduction in map(int, StencilReduction):
-            for border, (first, axes, rank) in zip(map(int, Border), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True):
+            for border, (first, axes, rank) in zip(
+                map(int, Border), [(0, 2, 3), (1, 2, 3), (0, 3, 4), (0, 2, 2), (1, 2, 4)], strict=True
+            ):
                 samples = [noise(rng, extents(rng, rank, 40 if rank < 4 else 7), source) for _ in range(4)]
                 window = rng.integers(1, 9 if axes == 2 else 4, (4, axes)).astype(np.int32)
                 if axes == 2:
@@ -386,16 +471,28 @@ def stencil_cases(rng: np.random.Generator) -> Iterator[Case]:
                 shapes[1] = tuple(max(1, n - 2) if first <= d < first + axes else n for d, n in enumerate(shapes[1]))
                 attrs = {"first": first, "axes": axes, "reduction": reduction, "border": border}
                 params = (weights, window, anchor, rng.uniform(-50, 50, 4).astype(np.float32))
-                yield Case("stencil", samples, np.dtype(result), shapes, params, attrs, False, f"{source} {result} {attrs}")
+                yield Case(
+                    "stencil", samples, np.dtype(result), shapes, params, attrs, False, f"{source} {result} {attrs}"
+                )
 
 
 def jpeg_distortion_cases(rng: np.random.Generator) -> Iterator[Case]:
     for number in range(16):
         frames = extents(rng, number % 2, 4)
-        samples = [np.broadcast_to(picture(h, w), (*frames, h, w, 3)) for h, w in (extents(rng, 2, 60) for _ in range(4))]
+        samples = [
+            np.broadcast_to(picture(h, w), (*frames, h, w, 3)) for h, w in (extents(rng, 2, 60) for _ in range(4))
+        ]
         tables = rng.integers(1, 256, (4, 2, 64)).astype(np.int32)
         first = np.arange(4, dtype=np.int32) * 100
-        yield Case("jpeg_distortion", samples, np.dtype(np.uint8), [x.shape for x in samples], (tables, first), {"scratch": 1 << 18}, True)
+        yield Case(
+            "jpeg_distortion",
+            samples,
+            np.dtype(np.uint8),
+            [x.shape for x in samples],
+            (tables, first),
+            {"scratch": 1 << 18},
+            True,
+        )
 
 
 def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -406,7 +503,16 @@ def reduce_cases(rng: np.random.Generator) -> Iterator[Case]:
                 samples.append(noise(rng, (170, 130, 3), source))  # several parts a result
                 shapes = [tuple(n for d, n in enumerate(x.shape) if d not in axes) for x in samples]
                 attrs = {"reduction": reduction, "axes": axes, "scratch": 1 << 17}
-                yield Case("reduce", samples, np.dtype(np.float64), shapes, (np.zeros((4, 0)),), attrs, False, f"{source} {attrs}")
+                yield Case(
+                    "reduce",
+                    samples,
+                    np.dtype(np.float64),
+                    shapes,
+                    (np.zeros((4, 0)),),
+                    attrs,
+                    False,
+                    f"{source} {attrs}",
+                )
 
 
 CASES = {
@@ -445,7 +551,9 @@ def compare(kernel: str, target: str = "", device: Any = None, seed: int = 0, mo
                 wrong.append(f"{name}: {' '.join(str(e).split())}")
             except Exception as e:
                 before = "".join(f"\n{line[:300]}" for line in wrong[:30])
-                raise RuntimeError(f"{kernel}: {name}: {type(e).__name__}: {str(e)[:300]}; {len(wrong)} differed before{before}") from e
+                raise RuntimeError(
+                    f"{kernel}: {name}: {type(e).__name__}: {str(e)[:300]}; {len(wrong)} differed before{before}"
+                ) from e
     if wrong:
         more = [f"and {len(wrong) - 29} more"] if len(wrong) > 30 else []
         lines = [line[:300] for line in wrong[: 29 if more else 30]] + more

@@ -22,7 +22,11 @@ class Squares:
         time.sleep(self.wait)
         if i in self.bad:
             return self._fail(i)
-        return {"image": np.full((1 + i % 3, 6000 if self.large else 2, 3), i, np.uint8), "label": i * i, "text": f"number {i}"}
+        return {
+            "image": np.full((1 + i % 3, 6000 if self.large else 2, 3), i, np.uint8),
+            "label": i * i,
+            "text": f"number {i}",
+        }
 
     def _fail(self, i):
         raise LookupError(f"nothing at {i}")
@@ -38,7 +42,11 @@ class Captioned:
         return self.n
 
     def __getitem__(self, i):
-        return {"boxes": [{"box": k} for k in range(i % 3)], "x": np.full((80, 80), i, np.int32), "caption": f"caption {i}"}
+        return {
+            "boxes": [{"box": k} for k in range(i % 3)],
+            "x": np.full((80, 80), i, np.int32),
+            "caption": f"caption {i}",
+        }
 
 
 class Ends:

@@ -10,7 +10,9 @@ from jaxdali import fn, pipeline_def
 from jaxdali.backend import TensorListCPU
 
 
-def run(define: Callable[..., Any], *inputs: Sequence[Any], on_device: bool = False, layouts: Sequence[str] = ()) -> list[TensorListCPU]:
+def run(
+    define: Callable[..., Any], *inputs: Sequence[Any], on_device: bool = False, layouts: Sequence[str] = ()
+) -> list[TensorListCPU]:
     """Runs ``define(node, ...)`` as a pipeline of one batch.
 
     Args:

@@ -1,4 +1,5 @@
-"""A pytest plugin: CPU devices play GPUs with the emulated kernels, and decoders decode on them unless a test says where.
+"""A pytest plugin: CPU devices play GPUs with the emulated kernels, and decoders decode on them unless a test says
+where.
 
     PYTHONPATH=tests pytest -p played_gpu tests/fn/test_golden.py ...
 
@@ -28,7 +29,9 @@ def play():
     Shards.accelerator = property(lambda self: True)  # pyright: ignore[reportAttributeAccessIssue]
     jax.lax.platform_dependent = lambda *args, default, **platforms: default(*args)
     for decoder in (fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop):
-        declaration: Any = inspect.getclosurevars(inspect.getattr_static(decoder, "__wrapped__")).nonlocals["declaration"]
+        declaration: Any = inspect.getclosurevars(inspect.getattr_static(decoder, "__wrapped__")).nonlocals[
+            "declaration"
+        ]
         parameters = declaration.signature.parameters
         device = parameters["device"].replace(default="mixed")
         declaration.signature = declaration.signature.replace(parameters=[*{**parameters, "device": device}.values()])

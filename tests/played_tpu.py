@@ -1,4 +1,5 @@
-"""A pytest plugin: CPU devices play an accelerator without native kernels, as a TPU is. Decoders put images there unless a test says where.
+"""A pytest plugin: CPU devices play an accelerator without native kernels, as a TPU is. Decoders put images there
+unless a test says where.
 
     PYTHONPATH=tests pytest -p played_tpu tests/fn/test_golden.py ...
 

@@ -1,4 +1,6 @@
-"""Pipelines of readers of containers: each is run by jaxdali in the tests, and was by real DALI (tests/data/readers/record.py)."""
+"""Pipelines of readers of containers: each is run by jaxdali in the tests, and was by real DALI
+(tests/data/readers/record.py).
+"""
 
 import dataclasses
 import json
@@ -11,7 +13,8 @@ from typing import Any
 import containers as c
 import numpy as np
 
-Define = Callable[[Any, pathlib.Path, dict[str, Any]], Any]  # (the package, folder of the containers, arguments) -> outputs
+# (the package, folder of the containers, arguments) -> outputs.
+Define = Callable[[Any, pathlib.Path, dict[str, Any]], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,13 @@ SHUFFLED = (
     *ORDERS,
     {"shuffle_after_epoch": True},
     {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": 2**33 + 7, "num_shards": 2, "shard_id": 1},
-    {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": -3, "num_shards": 2, "shard_id": 0, "pad_last_batch": True},
+    {
+        "shuffle_after_epoch": True,
+        "shuffle_after_epoch_seed": -3,
+        "num_shards": 2,
+        "shard_id": 0,
+        "pad_last_batch": True,
+    },
 )
 
 
@@ -56,20 +65,33 @@ def prepare(folder: pathlib.Path):
         examples = [c.example({"image": [data(i)], "label": [i], "box": [i + 0.5, 2.0, -1.5, 4.0]}) for i in numbers]
         c.write_tfrecord(folder / f"{name}.tfrecord", examples, folder / f"{name}.tfrecord.idx")
         c.write_lmdb(folder / f"{name}.caffe", [c.datum(data(i), 3 * i - 5) for i in numbers])
-        c.write_lmdb(folder / f"{name}.caffe2", [c.tensors(c.tensor(c.STRING, [data(i)]), c.tensor(c.INT32, [i - 2])) for i in numbers])
-    unpacked = [c.example({"int": [i, -(2**40)], "float": [0.25 * i] * 6, "text": [b"", b"b"][i : i + 1]}, False) for i in range(2)]
+        c.write_lmdb(
+            folder / f"{name}.caffe2",
+            [c.tensors(c.tensor(c.STRING, [data(i)]), c.tensor(c.INT32, [i - 2])) for i in numbers],
+        )
+    unpacked = [
+        c.example({"int": [i, -(2**40)], "float": [0.25 * i] * 6, "text": [b"", b"b"][i : i + 1]}, False)
+        for i in range(2)
+    ]
     c.write_tfrecord(folder / "unpacked.tfrecord", unpacked, folder / "unpacked.tfrecord.idx")
-    large = [c.example({"label": [i], "image": [bytes(np.random.default_rng(i).bytes(40_000))], "after": [i + 0.5]}) for i in range(3)]
+    large = [
+        c.example({"label": [i], "image": [bytes(np.random.default_rng(i).bytes(40_000))], "after": [i + 0.5]})
+        for i in range(3)
+    ]
     c.write_tfrecord(folder / "large.tfrecord", large, folder / "large.tfrecord.idx")
 
     c.write_recordio(folder / "a.rec", [c.image_record(float(i), data(i), i) for i in range(11)], folder / "a.idx")
     for name, numbers in (("part1", range(7)), ("part2", range(7, 11))):
-        c.write_recordio(folder / f"{name}.rec", [c.image_record(float(i), data(i), i) for i in numbers], folder / f"{name}.idx")
+        c.write_recordio(
+            folder / f"{name}.rec", [c.image_record(float(i), data(i), i) for i in numbers], folder / f"{name}.idx"
+        )
     first, more = np.loadtxt(folder / "part1.idx", int), np.loadtxt(folder / "part2.idx", int)
     np.savetxt(folder / "parts.idx", np.concatenate([first, more + [7, (folder / "part1.rec").stat().st_size]]), "%d")
     lines = (folder / "a.idx").read_text().splitlines()
     (folder / "backward.idx").write_text("\n".join(lines[::-2]) + "\n")
-    c.write_recordio(folder / "labels.rec", [c.image_record([i, 2.5, -1.0], data(i)) for i in range(3)], folder / "labels.idx")
+    c.write_recordio(
+        folder / "labels.rec", [c.image_record([i, 2.5, -1.0], data(i)) for i in range(3)], folder / "labels.idx"
+    )
 
     for i in range(13):
         image, array = folder / "classes" / f"{i % 3}" / f"{i:02}.jpg", folder / "arrays" / f"{i // 5}" / f"{i:02}.npy"
@@ -95,9 +117,15 @@ def prepare(folder: pathlib.Path):
     pixels = bytes(range(24))
     c.write_lmdb(folder / "raw.caffe", [c.datum(pixels, i, False, (3, 2, 4)) for i in range(3)])
     raw = [((2, 4, 3), 24), ((2, 4), 8), ((1, 2, 1), 2)]
-    c.write_lmdb(folder / "raw.caffe2", [c.tensors(c.tensor(c.BYTE, pixels[:n], s), c.tensor(c.FLOAT, [n])) for s, n in raw])
+    c.write_lmdb(
+        folder / "raw.caffe2", [c.tensors(c.tensor(c.BYTE, pixels[:n], s), c.tensor(c.FLOAT, [n])) for s, n in raw]
+    )
     image, label = c.tensor(c.STRING, [b"image", b"other"]), c.tensor(c.INT32, [7])
-    more = c.tensor(c.FLOAT, [0.5, 2, 1, 4], (2, 2)), c.tensor(c.INT32, [-1, 8], (2,), packed=False), c.tensor(c.INT32, [1, 2, 3, 4])
+    more = (
+        c.tensor(c.FLOAT, [0.5, 2, 1, 4], (2, 2)),
+        c.tensor(c.INT32, [-1, 8], (2,), packed=False),
+        c.tensor(c.INT32, [1, 2, 3, 4]),
+    )
     c.write_lmdb(folder / "more.caffe2", [c.tensors(image, label, *more)] * 2)
     c.write_lmdb(folder / "label.caffe2", [c.tensors(label)] * 2)
     c.write_lmdb(folder / "dense.caffe2", [c.tensors(image, c.tensor(c.FLOAT, [i, 0.5, -3])) for i in range(2)])
@@ -137,12 +165,18 @@ def prepare(folder: pathlib.Path):
     document = {
         "images": [dict(zip(("id", "file_name", "width", "height"), x)) for x in images],
         "categories": [{"id": 18, "name": "dog"}, {"id": 4, "name": "cat"}, {"id": 90, "name": "brush"}],
-        "annotations": [dict(zip(("image_id", "category_id", "bbox", "iscrowd", "segmentation"), x)) for x in annotations],
+        "annotations": [
+            dict(zip(("image_id", "category_id", "bbox", "iscrowd", "segmentation"), x)) for x in annotations
+        ],
     }
     (folder / "coco.json").write_text(json.dumps(document))
     rng = np.random.default_rng(5)
     sizes = rng.integers(3, 15, (12, 2)).tolist()
-    objects = [(i, [4, 18, 90][rng.integers(3)], segmentation(rng, *sizes[i])) for i in range(12) for _ in range(rng.integers(5))]
+    objects = [
+        (i, [4, 18, 90][rng.integers(3)], segmentation(rng, *sizes[i]))
+        for i in range(12)
+        for _ in range(rng.integers(5))
+    ]
     document["images"] = [{"id": i, "file_name": f"{i}.jpg", "width": w, "height": h} for i, (w, h) in enumerate(sizes)]
     for i in range(12):
         (folder / "images" / f"{i}.jpg").write_bytes(data(i))
@@ -155,14 +189,18 @@ def prepare(folder: pathlib.Path):
 
 def coco(**arguments: Any) -> Define:
     def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
-        return p.fn.readers.coco(file_root=str(folder / "images"), annotations_file=str(folder / "coco.json"), **arguments, **order)
+        return p.fn.readers.coco(
+            file_root=str(folder / "images"), annotations_file=str(folder / "coco.json"), **arguments, **order
+        )
 
     return define
 
 
 def pixels(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
     file = str(folder / "pixels.json")
-    return tuple(p.fn.readers.coco(file_root=str(folder / "images"), annotations_file=file, pixelwise_masks=True, **order))
+    return tuple(
+        p.fn.readers.coco(file_root=str(folder / "images"), annotations_file=file, pixelwise_masks=True, **order)
+    )
 
 
 def segmentation(rng: np.random.Generator, width: int, height: int) -> Any:
@@ -171,7 +209,8 @@ def segmentation(rng: np.random.Generator, width: int, height: int) -> Any:
     if kind < 2:
         ends = np.array([width, height]) + 1
         return [
-            np.round(rng.uniform(-1, ends, (rng.integers(3, 6), 2)), int(rng.integers(3))).ravel().tolist() for _ in range(1 + 2 * kind)
+            np.round(rng.uniform(-1, ends, (rng.integers(3, 6), 2)), int(rng.integers(3))).ravel().tolist()
+            for _ in range(1 + 2 * kind)
         ]
     mask = np.concatenate([[0], rng.random(width * height) < 0.4, [2]])
     counts = np.diff(np.flatnonzero(np.diff(mask)), prepend=0).tolist()
@@ -189,7 +228,11 @@ def coco_saved(**arguments: Any) -> Define:
 
         @p.pipeline_def(batch_size=1, num_threads=1, device_id=None)
         def saving():
-            return tuple(p.fn.readers.coco(file_root=root, annotations_file=str(folder / "coco.json"), **arguments, **masks, **save))
+            return tuple(
+                p.fn.readers.coco(
+                    file_root=root, annotations_file=str(folder / "coco.json"), **arguments, **masks, **save
+                )
+            )
 
         saving().build()
         files = {f.name: np.frombuffer(f.read_bytes(), np.uint8) for f in sorted(saved.iterdir())}
@@ -275,7 +318,9 @@ CASES = {
     "nemo_asr": Case(speech(read_idxs=True), SHUFFLED, 3, 6),
     "nemo_asr_integers": Case(speech(dtype="INT16"), batch_size=5),
     "nemo_asr_channels": Case(speech(dtype="INT32", downmix=False, read_text=False), batch_size=5),
-    "nemo_asr_durations": Case(speech(min_duration=0.003, max_duration=1.0, read_sample_rate=False, read_idxs=True), batch_size=4),
+    "nemo_asr_durations": Case(
+        speech(min_duration=0.003, max_duration=1.0, read_sample_rate=False, read_idxs=True), batch_size=4
+    ),
     "webdataset": Case(webdataset("a b", ext=["jpg", "cls"]), SHUFFLED, 3, 6),
     "webdataset_made": Case(webdataset("odd b", False, ext=["jpg", "cls"]), batch_size=10),
     "webdataset_odd": Case(webdataset("odd", ext=["jpg", "cls"]), batch_size=7),
@@ -292,7 +337,11 @@ CASES = {
     "coco_images": Case(coco(images=["d.jpg", "b.jpg", "none.jpg", "d.jpg"]), batch_size=3),
     "coco_polygons": Case(coco(polygon_masks=True), batch_size=4),
     "coco_ratio": Case(coco(polygon_masks=True, ratio=True), batch_size=4),
-    "coco_pixels": Case(pixels, ({}, {"ratio": True}, {"avoid_class_remapping": True, "image_ids": True}, {"include_iscrowd": False}), 12),
+    "coco_pixels": Case(
+        pixels,
+        ({}, {"ratio": True}, {"avoid_class_remapping": True, "image_ids": True}, {"include_iscrowd": False}),
+        12,
+    ),
     "coco_saved": Case(coco_saved(ltrb=True, ratio=True), batch_size=4),
     "tfrecord": Case(tfrecord, SHUFFLED, 4, 6),
     "tfrecord_unpacked": Case(
@@ -307,10 +356,16 @@ CASES = {
         batch_size=2,
     ),
     "tfrecord_lists": Case(
-        tfrecord_of("unpacked", lambda f: {"int": f.VarLenFeature(f.int64, 0), "float": f.VarLenFeature([3], f.float32, 0.0)}), batch_size=2
+        tfrecord_of(
+            "unpacked", lambda f: {"int": f.VarLenFeature(f.int64, 0), "float": f.VarLenFeature([3], f.float32, 0.0)}
+        ),
+        batch_size=2,
     ),
     "tfrecord_large": Case(
-        tfrecord_of("large", lambda f: {"after": f.FixedLenFeature([], f.float32, 0.0), "label": f.FixedLenFeature([], f.int64, 0)})
+        tfrecord_of(
+            "large",
+            lambda f: {"after": f.FixedLenFeature([], f.float32, 0.0), "label": f.FixedLenFeature([], f.int64, 0)},
+        )
     ),
     "mxnet": Case(of_paths("mxnet", "a.rec", index_path="a.idx"), SHUFFLED, 4, 6),
     "mxnet_files": Case(of_paths("mxnet", "part1.rec part2.rec", index_path="parts.idx"), SHUFFLED, 4, 6),

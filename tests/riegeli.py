@@ -72,7 +72,9 @@ class Blocks:
         self.data += bytes(-len(self.data) % BLOCK)
 
 
-def array_record(path: pathlib.Path, records: Sequence[bytes], group: int = 1, zstd: bool = False, compression: str = ""):
+def array_record(
+    path: pathlib.Path, records: Sequence[bytes], group: int = 1, zstd: bool = False, compression: str = ""
+):
     """An ArrayRecord file, with `group` records in a chunk."""
     out = Blocks()
     out.add(header(b"", ord("s")))

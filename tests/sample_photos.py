@@ -1,12 +1,36 @@
-"""A hundred photos of many sizes, made of the sample photos: the same arrays wherever Pillow decodes JPEG with libjpeg-turbo."""
+"""A hundred photos of many sizes, made of the sample photos: the same arrays wherever Pillow decodes JPEG with
+libjpeg-turbo.
+"""
 
 import numpy as np
 import places
 from PIL import Image
 
 _SIZES = (  # of the first windows: usual ones, ones whose scaled sides are halves, ones around 224 and 256
-    *((375, 500), (500, 333), (350, 500), (500, 350), (480, 640), (1024, 768), (720, 1280), (512, 1024), (600, 200), (150, 120)),
-    *((224, 224), (225, 224), (223, 225), (256, 257), (255, 511), (257, 256), (299, 299), (128, 1024), (1030, 258), (64, 64)),
+    *(
+        (375, 500),
+        (500, 333),
+        (350, 500),
+        (500, 350),
+        (480, 640),
+        (1024, 768),
+        (720, 1280),
+        (512, 1024),
+        (600, 200),
+        (150, 120),
+    ),
+    *(
+        (224, 224),
+        (225, 224),
+        (223, 225),
+        (256, 257),
+        (255, 511),
+        (257, 256),
+        (299, 299),
+        (128, 1024),
+        (1030, 258),
+        (64, 64),
+    ),
 )
 
 

@@ -1,4 +1,6 @@
-"""For dry runs: a CPU device stands in for the GPU, and the emulated kernels for CUDA's. Other devices stay as they are."""
+"""For dry runs: a CPU device stands in for the GPU, and the emulated kernels for CUDA's. Other devices stay as they
+are.
+"""
 
 import threading
 from typing import Any

@@ -18,7 +18,10 @@ from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
 @pytest.mark.parametrize("ahead", [True, False])
 def test_lists_stay_valid_after_later_runs(ahead):
     def source(info):
-        return [np.full((info.idx_in_epoch + 1, 2), info.idx_in_epoch, np.int32), np.full(3, info.idx_in_epoch, np.float32)]
+        return [
+            np.full((info.idx_in_epoch + 1, 2), info.idx_in_epoch, np.int32),
+            np.full(3, info.idx_in_epoch, np.float32),
+        ]
 
     @pipeline_def(batch_size=2, exec_pipelined=ahead)
     def pipe():
@@ -40,7 +43,11 @@ def test_lists_stay_valid_after_later_runs(ahead):
 
 
 def test_dtype_is_a_property_and_may_be_called():
-    for x in (TensorCPU(np.zeros(2, np.uint8)), TensorListCPU(np.zeros((2, 2), np.uint8)), TensorGPU(jnp.zeros(2, jnp.uint8))):
+    for x in (
+        TensorCPU(np.zeros(2, np.uint8)),
+        TensorListCPU(np.zeros((2, 2), np.uint8)),
+        TensorGPU(jnp.zeros(2, jnp.uint8)),
+    ):
         assert x.dtype == types.UINT8
         assert np.dtype(x.dtype()) == np.uint8
     with pytest.raises(TypeError, match="no NumPy equivalent"):
@@ -78,7 +85,9 @@ def test_copy_from_the_accelerator():
             out = np.zeros(6, np.int32)
             x.copy_to_external(ctypes.c_void_p(out.ctypes.data), cuda_stream=0, non_blocking=True)
             assert out.tolist() == [0, 1, 2, 3, 4, 5]
-            other = jax.block_until_ready(jax.jit(lambda: jnp.zeros(6, jnp.int32), out_shardings=SingleDeviceSharding(device))())
+            other = jax.block_until_ready(
+                jax.jit(lambda: jnp.zeros(6, jnp.int32), out_shardings=SingleDeviceSharding(device))()
+            )
             x.copy_to_external(other.unsafe_buffer_pointer())
             assert other.tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -159,7 +168,12 @@ def test_short_batch_has_fewer_samples():
 def test_layout_type_and_properties_of_a_tensor(cls):
     x = cls(np.arange(6, dtype=np.int32).reshape(2, 3), "HW")
     x.set_layout("AB")
-    assert (x.layout(), x.get_property("layout"), x.get_property("source_info"), x.get_property("other")) == ("AB", "AB", None, None)
+    assert (x.layout(), x.get_property("layout"), x.get_property("source_info"), x.get_property("other")) == (
+        "AB",
+        "AB",
+        None,
+        None,
+    )
     with pytest.raises(ValueError, match="'ABC' does not fit data of 2"):
         x.set_layout("ABC")
     x.set_layout(None)

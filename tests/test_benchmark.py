@@ -46,7 +46,9 @@ def test_a_folder_of_any_depth(tmp_path, capsys, monkeypatch):
     assert [r[:2] for r in rows[rows.index(["num_threads", "batch_size", "images/s", "CPU", "ms/image", "busy", "cores"]) + 2 :][:3]] == [
         ["1", "3"], ["2", "3"], [rows[-3][1].removeprefix("num_threads=").rstrip(","), "2"],
     ]  # fmt: skip
-    assert {("read", "reader"), ("program", "resize"), ("program", "decoders.image_random_crop")} <= {tuple(r[:2]) for r in rows}
+    assert {("read", "reader"), ("program", "resize"), ("program", "decoders.image_random_crop")} <= {
+        tuple(r[:2]) for r in rows
+    }
     assert rows[-2] == ["Not", "decoded:", "1", "files,", str(tmp_path / "broken.png")]
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 
@@ -115,13 +117,17 @@ def test_the_report_is_one_page(tmp_path, capsys, monkeypatch):
 
 
 def test_a_plot_shows_all_points(tmp_path, monkeypatch):
-    """The two panels have one axis, on which the best point of either has room; without a name the file has a default one."""
+    """The two panels have one axis, on which the best point of either has room; without a name the file has a default
+    one.
+    """
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.chdir(tmp_path)
     path = _arguments([".", "--plot"])[1].plot
     drawn = []
     save = figure.savefig
-    monkeypatch.setattr(figure, "savefig", lambda self, *args, **kwargs: (drawn.append(self), save(self, *args, **kwargs)))
+    monkeypatch.setattr(
+        figure, "savefig", lambda self, *args, **kwargs: (drawn.append(self), save(self, *args, **kwargs))
+    )
     by_threads, by_batch = [a_run(1, speed=100.0), a_run(2, speed=150.0)], [a_run(2, 4, 150.0), a_run(2, 8, 900.0)]
     _report.plot(path, by_threads, by_batch, by_batch[1], [_measure.Cost("read", "reader", 0.1, "storage")], "title")
     assert (tmp_path / "benchmark.png").read_bytes().startswith(b"\x89PNG")
@@ -245,7 +251,13 @@ def test_a_busy_machine(tmp_path, capsys, monkeypatch):
 
 def test_settings_that_are_recommended():
     """The fewest threads within 5 % of the fastest; as many batches ahead as the longest takes."""
-    runs = [a_run(1, speed=50), a_run(2, speed=96), a_run(4, speed=100), a_run(2, batch_size=2, speed=95), a_run(8, speed=99)]
+    runs = [
+        a_run(1, speed=50),
+        a_run(2, speed=96),
+        a_run(4, speed=100),
+        a_run(2, batch_size=2, speed=95),
+        a_run(8, speed=99),
+    ]
     assert _measure.recommended(runs) is runs[3]
     assert [_measure.recommended_depth(a_run(longest=x)) for x in (1.0, 2.4, 3.9, 50.0)] == [2, 2, 4, 8]
 

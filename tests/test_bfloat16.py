@@ -14,11 +14,17 @@ B = np.dtype(ml_dtypes.bfloat16)
 rng = np.random.default_rng(0)
 RAGGED = [rng.integers(0, 256, (23 + 5 * i, 37 - 3 * i, 3)).astype(np.uint8) for i in range(4)]
 DENSE = [rng.integers(0, 256, (24, 37, 3)).astype(np.uint8) for _ in range(4)]
-# Halves between two numbers, subnormal ones, those that become infinite, NaNs of both signs; each also among eight of a vector.
+# Halves between two numbers, subnormal ones, those that become infinite, NaNs of both signs; each also among eight of a
+# vector.
 SPECIAL = np.concatenate(
     [
-        (np.arange(0x3F80, 0x3FA0, dtype=np.uint32)[:, None] << 16 | np.array([0x7FFF, 0x8000, 0x8001], np.uint32)).ravel(),
-        np.array([0, 1, 0x8000, 0x18000, 0x7F7F8000, 0x7F7F7FFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF812345], np.uint32),
+        (
+            np.arange(0x3F80, 0x3FA0, dtype=np.uint32)[:, None] << 16 | np.array([0x7FFF, 0x8000, 0x8001], np.uint32)
+        ).ravel(),
+        np.array(
+            [0, 1, 0x8000, 0x18000, 0x7F7F8000, 0x7F7F7FFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF812345],
+            np.uint32,
+        ),
         rng.integers(0, 1 << 32, 500, np.uint32),
     ]
 ).view(np.float32)
@@ -68,7 +74,9 @@ def test_kernels_round_all_numbers():
     normal = SPECIAL[~(np.abs(SPECIAL) < np.finfo(np.float32).tiny)]  # XLA's threads take smaller numbers for 0
     x = [normal[:597].reshape(1, -1, 1), normal[:15].reshape(1, -1, 1)]
     (out,) = run(
-        lambda a: fn.crop_mirror_normalize(a, dtype=types.BFLOAT16, output_layout="HWC", mean=[0.0], std=[1.0]), x, layouts=["HWC"]
+        lambda a: fn.crop_mirror_normalize(a, dtype=types.BFLOAT16, output_layout="HWC", mean=[0.0], std=[1.0]),
+        x,
+        layouts=["HWC"],
     )
     for got, a in zip(map(np.asarray, out.as_cpu()), x, strict=True):
         with np.errstate(invalid="ignore"):
@@ -77,20 +85,26 @@ def test_kernels_round_all_numbers():
 
 
 OPERATORS = {
-    "crop_mirror_normalize": lambda x, **k: fn.crop_mirror_normalize(x, mean=[1.0, 2, 3], std=[50.0, 60, 70], crop=(20, 21), mirror=1, **k),
+    "crop_mirror_normalize": lambda x, **k: fn.crop_mirror_normalize(
+        x, mean=[1.0, 2, 3], std=[50.0, 60, 70], crop=(20, 21), mirror=1, **k
+    ),
     "planes": lambda x, **k: fn.crop_mirror_normalize(x, std=[50.0, 60, 70], output_layout="CHW", pad_output=True, **k),
     "normalize": lambda x, **k: fn.normalize(x, **k),
     "resize": lambda x, **k: fn.resize(x, size=(19, 33), **k),
     "nearest": lambda x, **k: fn.resize(x, size=(19, 33), interp_type=types.INTERP_NN, **k),
     "cubic": lambda x, **k: fn.resize(x, size=(50, 13), interp_type=types.INTERP_CUBIC, **k),
     "resize of floats": lambda x, **k: fn.resize(fn.cast(x, dtype=types.FLOAT) / 3, size=(19, 33), **k),
-    "resize of float16": lambda x, **k: fn.resize(fn.cast(x, dtype=types.FLOAT16), size=(19, 33), interp_type=types.INTERP_NN, **k),
+    "resize of float16": lambda x, **k: fn.resize(
+        fn.cast(x, dtype=types.FLOAT16), size=(19, 33), interp_type=types.INTERP_NN, **k
+    ),
     "tensor_resize": lambda x, **k: fn.tensor_resize(x, sizes=[19, 33, 3], **k),
     "rotate": lambda x, **k: fn.rotate(fn.cast(x, dtype=types.FLOAT), angle=20, fill_value=0.5, **k),
     "brightness_contrast": lambda x, **k: fn.brightness_contrast(x, brightness=1.3, contrast=0.7, **k),
     "hsv": lambda x, **k: fn.hsv(x, hue=20, **k),
     "crop": lambda x, **k: fn.crop(x, crop=(11, 12), **k),
-    "slice": lambda x, **k: fn.slice(x, (1, 2), (10, 10), axes=(0, 1), normalized_anchor=False, normalized_shape=False, **k),
+    "slice": lambda x, **k: fn.slice(
+        x, (1, 2), (10, 10), axes=(0, 1), normalized_anchor=False, normalized_shape=False, **k
+    ),
     "mean": lambda x, **k: fn.reductions.mean(x, axes=[0, 1], **k),
     "multi_paste": lambda x, **k: fn.multi_paste(x, in_ids=np.array([0, 1], np.int32), output_size=(60, 60), **k),
     "decoded": lambda x, **k: fn.cast(fn.resize(x, size=(9, 9)), **k),
@@ -101,7 +115,9 @@ OPERATORS = {
 def test_operators_round_their_float32_result(name):
     f = OPERATORS[name]
     for images in (DENSE, RAGGED):
-        half, single = run(lambda x, f=f: (f(x, dtype=types.BFLOAT16), f(x, dtype=types.FLOAT)), images, layouts=["HWC"])
+        half, single = run(
+            lambda x, f=f: (f(x, dtype=types.BFLOAT16), f(x, dtype=types.FLOAT)), images, layouts=["HWC"]
+        )
         assert half.dtype == types.BFLOAT16
         for got, want in zip(map(np.asarray, half.as_cpu()), map(np.asarray, single.as_cpu()), strict=True):
             assert got.dtype == B
@@ -140,9 +156,16 @@ def test_arithmetic_is_ml_dtypes():
     for on_device in (False, True):
 
         def define(a):
-            return a * a, a + types.Constant(3).bfloat16(), a * types.Constant(2).uint8(), fn.cast(a, dtype=types.FLOAT) + a
+            return (
+                a * a,
+                a + types.Constant(3).bfloat16(),
+                a * types.Constant(2).uint8(),
+                fn.cast(a, dtype=types.FLOAT) + a,
+            )
 
-        product, total, twice, wide = (np.asarray(o.as_cpu().as_array())[0] for o in run(define, x, on_device=on_device))
+        product, total, twice, wide = (
+            np.asarray(o.as_cpu().as_array())[0] for o in run(define, x, on_device=on_device)
+        )
         np.testing.assert_array_equal(bits(product), bits(x[0] * x[0]))
         np.testing.assert_array_equal(bits(total), bits(x[0] + B.type(3)))
         np.testing.assert_array_equal(bits(twice), bits(x[0] * B.type(2)))
@@ -154,7 +177,11 @@ def test_branches():
     def define():
         x = fn.external_source(lambda: [x.astype(B) for x in RAGGED], batch=True, layout="HWC")
         flag = fn.external_source(lambda: np.array([0, 1, 1, 0], np.bool_), batch=True)
-        y = fn.crop_mirror_normalize(x, dtype=types.BFLOAT16, mirror=1) if flag else fn.crop_mirror_normalize(x, dtype=types.BFLOAT16)
+        y = (
+            fn.crop_mirror_normalize(x, dtype=types.BFLOAT16, mirror=1)
+            if flag
+            else fn.crop_mirror_normalize(x, dtype=types.BFLOAT16)
+        )
         return y
 
     (out,) = define().run()
@@ -164,7 +191,9 @@ def test_branches():
 
 
 def test_random_numbers_stay_below_the_upper_bound():
-    (x,) = run(lambda a: fn.random.uniform(a, range=(0.0, 1.0), dtype=types.BFLOAT16), [np.zeros((1000,), np.float32)] * 2)
+    (x,) = run(
+        lambda a: fn.random.uniform(a, range=(0.0, 1.0), dtype=types.BFLOAT16), [np.zeros((1000,), np.float32)] * 2
+    )
     x = x.as_cpu().as_array().astype(np.float32)
     assert 0 <= x.min() < 0.1 < 0.9 < x.max() < 1
 
@@ -173,7 +202,11 @@ def test_iterator_and_serialization():
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def define():
         ids = fn.external_source(lambda info: np.full((3,), info.idx_in_epoch, B), batch=False, name="x")
-        return ids, types.Constant(np.arange(3), types.BFLOAT16, shape=[3], device="cpu", name="c"), fn.cast(ids, dtype=types.BFLOAT16)
+        return (
+            ids,
+            types.Constant(np.arange(3), types.BFLOAT16, shape=[3], device="cpu", name="c"),
+            fn.cast(ids, dtype=types.BFLOAT16),
+        )
 
     with DALIGenericIterator(define(), ["x", "c", "cast"]) as it:
         batch = next(it)
@@ -184,7 +217,9 @@ def test_iterator_and_serialization():
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def saved():
         noise = fn.random.uniform(range=(0, 1), shape=[3], seed=1)
-        return fn.cast(noise, dtype=types.BFLOAT16) * types.Constant(np.arange(3), types.BFLOAT16, shape=[3], device="cpu")
+        return fn.cast(noise, dtype=types.BFLOAT16) * types.Constant(
+            np.arange(3), types.BFLOAT16, shape=[3], device="cpu"
+        )
 
     first, again = saved(), Pipeline.deserialize(saved().serialize())
     np.testing.assert_array_equal(*(bits(p.run()[0].as_array()) for p in (first, again)))
@@ -219,7 +254,9 @@ def test_pytorch_gives_and_takes_it():
         @pipeline_def(batch_size=4, num_threads=1, device_id=None)
         def define(source=source):
             x = fn.external_source(source, batch=True)
-            return x, fn.crop_mirror_normalize(fn.reshape(x, layout="HW"), dtype=types.BFLOAT16, output_layout="HW", std=2.0, mean=0.0)
+            return x, fn.crop_mirror_normalize(
+                fn.reshape(x, layout="HW"), dtype=types.BFLOAT16, output_layout="HW", std=2.0, mean=0.0
+            )
 
         ((batch,),) = [next(TorchIterator(define(), ["x", "half"]))]
         assert batch["x"].dtype == batch["half"].dtype == torch.bfloat16

@@ -59,7 +59,9 @@ def images(shapes):
 def test_an_operator_in_jnp(recipe, shapes, on_device):
     x = images(shapes)
     thresholds = np.array([100, 200, 0, 256], np.int32)
-    each, same = pipelines.run(lambda x, t: (recipe.solarize(x, threshold=t), recipe.solarize(x)), x, thresholds, on_device=False)
+    each, same = pipelines.run(
+        lambda x, t: (recipe.solarize(x, threshold=t), recipe.solarize(x)), x, thresholds, on_device=False
+    )
     (moved,) = pipelines.run(lambda x: recipe.solarize(x, threshold=30), x, on_device=on_device)
     for i, image in enumerate(x):
         np.testing.assert_array_equal(np.asarray(each[i]), np.where(image < thresholds[i], image, 255 - image))
@@ -72,14 +74,18 @@ def test_an_operators_errors(recipe):
     """Name the operator and the line of the pipeline's definition, not one of the operator's file."""
 
     def define(**arguments):
-        return pipeline_def(lambda: recipe.solarize(np.zeros((2, 2, 3), arguments.pop("dtype", np.uint8)), **arguments))(batch_size=1)
+        return pipeline_def(
+            lambda: recipe.solarize(np.zeros((2, 2, 3), arguments.pop("dtype", np.uint8)), **arguments)
+        )(batch_size=1)
 
     for arguments, message in [
         ({"threshold": 300}, "argument threshold must be a whole number in 0 ... 256"),
         ({"treshold": 3}, "did you mean 'threshold'"),
         ({"dtype": np.float32}, "the input must be uint8, got float32"),
     ]:
-        with pytest.raises((TypeError, ValueError), match=rf"my.solarize.*{message}|my.solarize[^:]*{re.escape(__file__)}.*{message}") as e:
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"my.solarize.*{message}|my.solarize[^:]*{re.escape(__file__)}.*{message}"
+        ) as e:
             define(**arguments).build()
         assert f"{__file__}:" in str(e.value)
 
@@ -89,7 +95,9 @@ def test_an_operators_errors(recipe):
 def test_an_operator_with_a_kernel(recipe, shapes):
     x = images(shapes)
     thresholds = np.array([0.5, 200, 255, 17], np.float32)
-    each, same = pipelines.run(lambda x, t: (recipe.threshold(x, threshold=t), recipe.threshold(fn.flip(x))), x, thresholds)
+    each, same = pipelines.run(
+        lambda x, t: (recipe.threshold(x, threshold=t), recipe.threshold(fn.flip(x))), x, thresholds
+    )
     for i, image in enumerate(x):
         np.testing.assert_array_equal(np.asarray(each[i]), np.where(image > thresholds[i], 255, 0))
         np.testing.assert_array_equal(np.asarray(same[i]), np.where(image[:, ::-1] > 127.5, 255, 0))
@@ -141,7 +149,8 @@ def test_a_readers_errors(recipe, tmp_path, monkeypatch):
     path.unlink()
     with pytest.raises(OperatorError, match=r"my\.lines .*No such file") as e:
         pipeline().build()
-    assert isinstance(e.value.__cause__, FileNotFoundError)  # whose traceback is the user's own code; that of our readers is left out
+    # Whose traceback is the user's own code; that of our readers is left out.
+    assert isinstance(e.value.__cause__, FileNotFoundError)
     monkeypatch.delattr(recipe.ReadLines, "open")
     with pytest.raises(OperatorError) as e:
         pipeline().build()

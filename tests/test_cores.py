@@ -19,9 +19,17 @@ def batch(prepare=0.0, tasks=(), dispatch=0.0, check=0.0, user=0.0, read=0.0):
         (batch(30.0, [10.0] * 10), 1, {}, 130.0),
         (batch(0.0, [10.0] * 12), 4, {}, 30.0),
         (batch(30.0, [1.0] * 64), 64, {"launches": 3, "slots": 4}, 30.0),  # the producing thread
-        (Made([Work(0.0, [30.0])], [Work(0.0, [20.0])], [Work(0.0)], [Work(0.0, [1.0] * 64)], [Work(0.0)], [Work(0.0)]), 64, {}, 30.0),
+        (
+            Made(
+                [Work(0.0, [30.0])], [Work(0.0, [20.0])], [Work(0.0)], [Work(0.0, [1.0] * 64)], [Work(0.0)], [Work(0.0)]
+            ),
+            64,
+            {},
+            30.0,
+        ),
         (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4}, 40.0),  # the interpreter's lock
-        (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4, "lock": False}, 20.0),  # without it
+        # Without it.
+        (batch(20.0, [1.0] * 8, check=15.0, user=5.0), 8, {"launches": 3, "slots": 4, "lock": False}, 20.0),
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 1}, 40.0),  # threads wait for the slowest task
         (batch(0.0, [40.0] + [1.0] * 40), 5, {"launches": 2}, 22.0),  # or begin the next batch
         (batch(0.0, [40.0], dispatch=10.0), 8, {"launches": 1}, 50.0),  # one batch after another
@@ -40,12 +48,23 @@ def test_what_limits():
 
 def test_urgent_jobs_do_not_wait():
     """The job of the producing thread, which the next launch needs, goes before the images of the batch that runs."""
-    made = [Made([Work(0.0)], [Work(1.0, [5.0] * 4), Work(1.0)], [Work(0.0)], [Work(0.0, [10.0] * 40)], [Work(0.0)], [Work(0.0)])]
+    made = [
+        Made(
+            [Work(0.0)],
+            [Work(1.0, [5.0] * 4), Work(1.0)],
+            [Work(0.0)],
+            [Work(0.0, [10.0] * 40)],
+            [Work(0.0)],
+            [Work(0.0)],
+        )
+    ]
     assert replay(made, 4, urgent=True).producing < replay(made, 4, urgent=False).producing
 
 
 def test_recordings_are_arranged():
-    """Times by a thread's CPU clock: work alone and tasks take turns, and what a call in the pool took is not counted as alone."""
+    """Times by a thread's CPU clock: work alone and tasks take turns, and what a call in the pool took is not counted
+    as alone.
+    """
     rows = [  # call, task, thread, begin, end, CPU at begin and end
         (1, 0, 7, 10, 14, 110, 114), (1, 1, 9, 11, 14, 500, 503), (1, -1, 7, 9, 15, 109, 115),
         (2, 0, 9, 30, 50, 600, 620), (2, -1, 8, 29, 51, 0, 22),

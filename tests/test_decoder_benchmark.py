@@ -60,7 +60,11 @@ def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
         ("WebP lossy, below 0.1 megapixels", "1"),
     ]
     for block in out.split(" on average\n")[1:]:  # each has our decoder and Pillow, with the same pixels
-        rows = {line.split()[0]: line.split()[2:] for line in block.splitlines() if re.match(r"(jaxdali|Pillow)\S* \S+ +#", line)}
+        rows = {
+            line.split()[0]: line.split()[2:]
+            for line in block.splitlines()
+            if re.match(r"(jaxdali|Pillow)\S* \S+ +#", line)
+        }
         assert set(rows) == {"jaxdali", "Pillow"}
         assert rows["Pillow"][3:5] == ["1.00", "0.00"]
         assert float(rows["jaxdali"][4]) < 0.01
@@ -71,7 +75,11 @@ def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
     assert len(bars) == len(headings)
     page = html.unescape((tmp_path / "report.html").read_text())
     assert re.findall(r"<h2>(.*): (\d+) files? of \d+ KB on average</h2>", page) == headings
-    assert (page.count("<table>"), page.count("<svg"), page.count('fill="#2a6fbb"')) == (len(headings), 1, len(headings))
+    assert (page.count("<table>"), page.count("<svg"), page.count('fill="#2a6fbb"')) == (
+        len(headings),
+        1,
+        len(headings),
+    )
     assert f"<p>Not measured: 1 file: {folder}/text.jpg (not an image that Pillow knows)</p>" in page
 
 
@@ -97,8 +105,14 @@ def test_quality_is_what_the_file_was_written_with(tmp_path):
 
 
 def test_decoders_are_compared(tmp_path):
-    """Other pixels are counted, another size is a failure, and nothing is asked of a decoder that does not know the format."""
-    paths = [saved(photo(), tmp_path / "a.jpg"), saved(photo((50, 20)), tmp_path / "b.jpg"), saved(photo(), tmp_path / "c.png")]
+    """Other pixels are counted, another size is a failure, and nothing is asked of a decoder that does not know the
+    format.
+    """
+    paths = [
+        saved(photo(), tmp_path / "a.jpg"),
+        saved(photo((50, 20)), tmp_path / "b.jpg"),
+        saved(photo(), tmp_path / "c.png"),
+    ]
     files, bad = _decoders.look_at(paths)
     assert not bad
     asked = []
@@ -159,7 +173,15 @@ def test_the_pixels_of_each_library(name, module, tmp_path):
         if not found:
             pytest.skip(f"{name} is not installed" if name not in unusable else f"{name}: {unusable[name]}")
         pillow = next(d for d in decoders if d.name.startswith("Pillow "))
-        for mode, suffix in (("RGB", "jpg"), ("L", "jpg"), ("RGB", "png"), ("L", "png"), ("RGBA", "png"), ("P", "png"), ("RGB", "webp")):
+        for mode, suffix in (
+            ("RGB", "jpg"),
+            ("L", "jpg"),
+            ("RGB", "png"),
+            ("L", "png"),
+            ("RGBA", "png"),
+            ("P", "png"),
+            ("RGB", "webp"),
+        ):
             (file,), _ = _decoders.look_at([saved(photo().convert(mode), tmp_path / f"{mode}.{suffix}")])
             if _decoders._takes(found[0], file):
                 with open(file.path, "rb") as f:
@@ -174,7 +196,10 @@ def test_plots(suffix, tmp_path):
     if suffix == "png":
         pytest.importorskip("matplotlib.figure")  # with what it warns of at import
     kind = _decoders.Kind("JPEG", "below 0.1 megapixels", "")
-    results = [_decoders.Result("jaxdali 1", 0.001, 300.0, 3.0, 0.0, 4), _decoders.Result("a <b> & c", 0.002, 150.0, 1.5, math.nan, 4)]
+    results = [
+        _decoders.Result("jaxdali 1", 0.001, 300.0, 3.0, 0.0, 4),
+        _decoders.Result("a <b> & c", 0.002, 150.0, 1.5, math.nan, 4),
+    ]
     path = tmp_path / f"plot.{suffix}"
     _comparison.plot(path, [_decoders.Group(kind, [], results)], "photos & more")
     if suffix == "png":
@@ -192,7 +217,9 @@ def test_plots(suffix, tmp_path):
         "a <b> & c",
         "150 megapixels/s",
     ]
-    widths = [float(str(r.get("width"))) for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("width") != "100%"]
+    widths = [
+        float(str(r.get("width"))) for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("width") != "100%"
+    ]
     assert widths[0] == 2 * widths[1]
 
 
@@ -225,4 +252,9 @@ def test_nothing_to_measure(tmp_path, capsys):
 def test_defaults():
     decoders, pipelines = _arguments(["--decoders", "."])[1], _arguments(["."])[1]
     assert (decoders.rounds, decoders.files, decoders.plot) == (5, 200, None)
-    assert (pipelines.rounds, pipelines.seconds, pipelines.step_ms, pipelines.batch_sizes) == (2, 2.0, 0.0, [16, 64, 256])
+    assert (pipelines.rounds, pipelines.seconds, pipelines.step_ms, pipelines.batch_sizes) == (
+        2,
+        2.0,
+        0.0,
+        [16, 64, 256],
+    )

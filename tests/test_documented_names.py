@@ -108,7 +108,9 @@ DATA_ITERATOR = (
 FUNCTIONS = {
     dax.data_iterator: DATA_ITERATOR,
     dax.peekable_data_iterator: DATA_ITERATOR,
-    dax.fn.jax_function: lambda function=None, num_outputs=1, output_layouts=None, sharding=None, device=None, preserve=True: 0,
+    dax.fn.jax_function: lambda function=None, num_outputs=1, output_layouts=None, sharding=None, device=None, preserve=True: (
+        0
+    ),
 }
 
 
@@ -139,17 +141,23 @@ TORCH_FUNCTIONS = {"feed_ndarray": lambda dali_tensor, arr, cuda_stream=None: 0}
 
 
 def check_signature(f, documented):
-    """The documented arguments come first, in their order, with their defaults; None may stand for a default that means "not given"."""
+    """The documented arguments come first, in their order, with their defaults; None may stand for a default that means
+    "not given".
+    """
     ours = [p for p in inspect.signature(f).parameters.values() if p.name != "self"]
     theirs = list(inspect.signature(documented).parameters.values())
     for p, q in zip(ours, theirs, strict=False):
         assert q.name in (p.name, "arg0"), (f, q.name)
         assert p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY), (f, q.name)
         given = q.default is not q.empty
-        assert not given or p.default == q.default or (p.default in (None, ()) and q.default in (-1, 0, "", [])), (f, q.name)
+        assert not given or p.default == q.default or (p.default in (None, ()) and q.default in (-1, 0, "", [])), (
+            f,
+            q.name,
+        )
     assert len(ours) >= len(theirs), (f, [q.name for q in theirs[len(ours) :]])
     for p in ours[len(theirs) :]:
-        assert p.default is not p.empty or p.kind is p.VAR_KEYWORD, (f, p.name)  # what is beyond the documents may be left out
+        # What is beyond the documents may be left out.
+        assert p.default is not p.empty or p.kind is p.VAR_KEYWORD, (f, p.name)
 
 
 def check_names(classes, functions):
@@ -193,7 +201,9 @@ def test_the_readme_names_them_all():
     for cls, names in [*((c.__name__, n) for c, n in CLASSES.items()), *TORCH_CLASSES.items()]:
         wanted |= {cls, *names}
         for documented in names.values():
-            wanted |= set(documented.split() if isinstance(documented, str) else inspect.signature(documented).parameters)
+            wanted |= set(
+                documented.split() if isinstance(documented, str) else inspect.signature(documented).parameters
+            )
     for f, documented in [*((f.__name__, d) for f, d in FUNCTIONS.items()), *TORCH_FUNCTIONS.items()]:
         wanted |= {f, *inspect.signature(documented).parameters}
     missing = wanted - words - {"__init__", "arg0", "properties", "members"}
@@ -207,7 +217,9 @@ def test_the_readme_names_them_all():
 def resolve(name):
     """Finds ``jaxdali.a.b.c``, whichever part of it is a module."""
     parts = name.split(".")
-    if ("pytorch" in parts and importlib.util.find_spec("torch") is None) or ("colocated" in parts and jax.__version_info__ < (0, 10)):
+    if ("pytorch" in parts and importlib.util.find_spec("torch") is None) or (
+        "colocated" in parts and jax.__version_info__ < (0, 10)
+    ):
         return
     for i in range(len(parts), 0, -1):
         try:

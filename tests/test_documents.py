@@ -54,9 +54,13 @@ def test_the_picture_and_the_table_of_speeds_have_the_numbers_of_the_results():
 def test_notes_are_where_the_readme_says_and_are_cited():
     package = places.ROOT / "jaxdali"
     texts = {str(p.relative_to(package)): p.read_text() for p in package.rglob("*.py")}
-    titles = [(title, path) for path, text in texts.items() for title in re.findall(r"^# Note \[(.+?)\]", text, re.MULTILINE)]
+    titles = [
+        (title, path) for path, text in texts.items() for title in re.findall(r"^# Note \[(.+?)\]", text, re.MULTILINE)
+    ]
     rows = re.findall(
-        r"^\| (.+?) \| \[`(.+?)`\]", (package / "README.md").read_text().partition("| Note |")[2].partition("\n\n")[0], re.MULTILINE
+        r"^\| (.+?) \| \[`(.+?)`\]",
+        (package / "README.md").read_text().partition("| Note |")[2].partition("\n\n")[0],
+        re.MULTILINE,
     )
     listed = [(title, path) for names, path in rows for title in names.split(", ")]
     assert len(listed) > 9
@@ -64,7 +68,9 @@ def test_notes_are_where_the_readme_says_and_are_cited():
     assert len({title for title, _ in titles}) == len(titles)
     cited = {title: {path for path, text in texts.items() if f"Note [{title}]" in text} for title, _ in listed}
     assert not [title for title, path in listed if cited[title] <= {path}]
-    unknown = {title for text in texts.values() for title in re.findall(r"Note \[(.+?)\]", text)} - {title for title, _ in titles}
+    unknown = {title for text in texts.values() for title in re.findall(r"Note \[(.+?)\]", text)} - {
+        title for title, _ in titles
+    }
     assert not unknown
 
 
@@ -121,7 +127,9 @@ def test_iterators_of_the_tutorial_are_the_same():
     pipeline = pipeline_def(simple_pipeline)(batch_size=8, num_threads=1, device_id=0)
     assert type(pipeline).__module__ + "." + type(pipeline).__qualname__ == "jaxdali.pipeline.Pipeline"
     by_hand = dax.DALIGenericIterator(pipeline, *options, None)
-    assert type(by_hand).__module__ + "." + type(by_hand).__qualname__ == "jaxdali.plugin.jax.iterator.DALIGenericIterator"
+    assert (
+        type(by_hand).__module__ + "." + type(by_hand).__qualname__ == "jaxdali.plugin.jax.iterator.DALIGenericIterator"
+    )
     for iterator in (decorated(batch_size=8), called(batch_size=8, device_id=0, num_threads=2, seed=0), by_hand):
         with iterator:
             assert (type(iterator), len(iterator), iterator.size) == (dax.DALIGenericIterator, 3, 24)
@@ -181,7 +189,9 @@ def test_multiple_devices_of_the_tutorial():
     assert images.shape == (8, 256, 256, 3)
     assert images.sharding == batch["labels"].sharding == sharding
     assert images.devices() == set(jax.devices())
-    assert [s.data.shape for s in images.addressable_shards] == [(8 // len(jax.devices()), 256, 256, 3)] * len(jax.devices())
+    assert [s.data.shape for s in images.addressable_shards] == [(8 // len(jax.devices()), 256, 256, 3)] * len(
+        jax.devices()
+    )
     jax.debug.visualize_array_sharding(images.ravel())
 
 
@@ -196,7 +206,9 @@ last_batch_policy = FILL, last_batch_padded = False -> last batch = [7, 1], next
 last_batch_policy = DROP, last_batch_padded = True -> last batch = [5, 6], next iteration will return [1, 2]
 last_batch_policy = DROP, last_batch_padded = False -> last batch = [5, 6], next iteration will return [2, 3]
 """
-EPOCHS = re.findall(r"= (\w+), last_batch_padded = (\w+) -> last batch = \[(.*)\], next iteration will return \[(.*)\]", EXAMPLES)
+EPOCHS = re.findall(
+    r"= (\w+), last_batch_padded = (\w+) -> last batch = \[(.*)\], next iteration will return \[(.*)\]", EXAMPLES
+)
 
 
 @pipeline_def(batch_size=2, num_threads=1)

@@ -28,7 +28,9 @@ def test_getting_started(tmp_path):
     assert "Iterator size: 21\nbatches: " + " ".join(map(str, range(21))) + "\n" in run.stdout
     if jax.default_backend() == "cpu":
         assert "Images backing device with device_id=1: {CpuDevice(id=1)}" in run.stdout
-        first, second = re.findall(r"Shard . device: (\S+), shape: \(4, 256, 256, 3\), batch rows: slice\((\d), (\d), None\)", run.stdout)
+        first, second = re.findall(
+            r"Shard . device: (\S+), shape: \(4, 256, 256, 3\), batch rows: slice\((\d), (\d), None\)", run.stdout
+        )
         assert first[0] != second[0]
         assert [first[1:], second[1:]] == [("0", "4"), ("4", "8")]  # the first half on the first device
     with Image.open(picture) as image:
@@ -76,7 +78,9 @@ def test_readme_functions():
 
 
 def test_readme_functions_everywhere():
-    """README's function eagerly, in `jd.jit`, in `jax.jit` and as a pipeline, whose first batch has these keys: equal bits."""
+    """README's function eagerly, in `jd.jit`, in `jax.jit` and as a pipeline, whose first batch has these keys: equal
+    bits.
+    """
     space = {"paths": sorted((places.ROOT / "examples" / "images").rglob("*.jpg"))[:3]}
     exec(readme_code(1), space)
     augment, x = space["augment"], np.random.default_rng(0).integers(0, 256, (6, 50, 60, 3), np.uint8)
@@ -131,10 +135,15 @@ def test_flax_train(flax_train, tmp_path):
 
 @pytest.mark.slow
 def test_imagenet_train(flax_train, tmp_path):
-    """Training, exact evaluation, and a checkpoint of model and iterator: a run that was stopped ends like one that was not."""
+    """Training, exact evaluation, and a checkpoint of model and iterator: a run that was stopped ends like one that was
+    not.
+    """
     pytest.importorskip("orbax.checkpoint")
     imagenet = load("imagenet_train")
-    folders = flax_train.make_dataset(tmp_path / "train", per_photo=2), flax_train.make_dataset(tmp_path / "val", per_photo=1, seed=1)
+    folders = (
+        flax_train.make_dataset(tmp_path / "train", per_photo=2),
+        flax_train.make_dataset(tmp_path / "val", per_photo=1, seed=1),
+    )
     small = {"model": "tiny", "size": 32, "width": 4, "epochs": 2, "batch_size": 16, "threads": 2}
     with jax.numpy_dtype_promotion("standard"):
         whole = imagenet.train(*folders, **small)
@@ -171,7 +180,10 @@ def test_language_model(language_model, tmp_path):
         result = language_model.train(path, epochs=3, length=64)
         assert np.mean(result.losses[-5:]) < 0.5 * result.losses[0]
         assert result.filled > 0.8
-        segments, positions = np.array([[1] * 20 + [2] * 30 + [0] * 14]), np.array([[*range(20), *range(30), *[0] * 14]])
+        segments, positions = (
+            np.array([[1] * 20 + [2] * 30 + [0] * 14]),
+            np.array([[*range(20), *range(30), *[0] * 14]]),
+        )
         tokens = np.random.default_rng(0).integers(0, 256, (1, 64))
         other = np.where(segments == 1, 7, tokens)
         first, second = (np.asarray(result.model(x, segments, positions)) for x in (tokens, other))
@@ -182,13 +194,22 @@ def test_language_model(language_model, tmp_path):
 
 
 def test_array_record_writer(tmp_path):
-    """Its files are read, over the ends of blocks; its checksums are those of the native function; chunks are where the headers say."""
+    """Its files are read, over the ends of blocks; its checksums are those of the native function; chunks are where the
+    headers say.
+    """
     writer = load("array_record_writer")
     rng = np.random.default_rng(0)
     for n in (*range(70), 1000):
         data = rng.bytes(n)
         assert writer._highway_hash(data) == _cpu.highway_hash(np.frombuffer(data, np.uint8)), n
-    for sizes in ([0, 1, 5], [], [40_000] * 5, [65_536 - 24 - 40 - n for n in (0, 40, 41, 44, 45, 46)], [70_000, 3, 1], [200_000]):
+    for sizes in (
+        [0, 1, 5],
+        [],
+        [40_000] * 5,
+        [65_536 - 24 - 40 - n for n in (0, 40, 41, 44, 45, 46)],
+        [70_000, 3, 1],
+        [200_000],
+    ):
         records = [rng.bytes(n) for n in sizes]
         path = writer.write_array_record(tmp_path / "x.array_record", records)
         data = path.read_bytes()
@@ -294,13 +315,19 @@ def test_speech(tmp_path):
     command = [sys.executable, str(places.EXAMPLES / "speech.py"), "--output", str(picture)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert re.search(r"evaluation \{'features': \(4, 80, \d+\), 'text': \(4, 6\)\} \['tone 0', 'tone 1', 'tone 2', 'tone 3'\]", run.stdout)
+    assert re.search(
+        r"evaluation \{'features': \(4, 80, \d+\), 'text': \(4, 6\)\} \['tone 0', 'tone 1', 'tone 2', 'tone 3'\]",
+        run.stdout,
+    )
     with Image.open(picture) as image:
         assert np.asarray(image.convert("RGB")).std() > 30
 
     speech = load("speech")
     manifest = speech.recordings(tmp_path)
-    features = [np.asarray(next(speech.speech(str(manifest), train, batch_size=4, seed=1))["features"]) for train in (False, True)]
+    features = [
+        np.asarray(next(speech.speech(str(manifest), train, batch_size=4, seed=1))["features"])
+        for train in (False, True)
+    ]
     assert features[0].shape[2] % 16 == 0
     mean = features[0].sum(axis=2) / (features[0] != 0).sum(axis=2)
     np.testing.assert_allclose(mean, 0, atol=1e-3)
@@ -342,15 +369,24 @@ def test_a_network_learns_from_videos(tmp_path):
 def test_medical_images(tmp_path):
     """DICOM and NIfTI through pipelines: the voxels are those that the libraries give, and the example runs."""
     nibabel, pydicom = pytest.importorskip("nibabel"), pytest.importorskip("pydicom")
-    run = subprocess.run([sys.executable, str(places.EXAMPLES / "medical.py")], capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        [sys.executable, str(places.EXAMPLES / "medical.py")], capture_output=True, text=True, timeout=300
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "slices (2, 64, 64, 1) float32 ['2.dcm', '3.dcm']" in run.stdout
     assert run.stdout.count("volumes (2, 8, 32, 32, 1) float32") == 2
 
     medical = load("medical")
     rng = np.random.default_rng(0)
-    frames, voxels = rng.integers(0, 4096, (3, 5, 6)).astype(np.uint16), rng.integers(-999, 999, (4, 5, 6)).astype(np.int16)
-    files = [[tmp_path / "a.dcm", tmp_path / "b.dcm"], [tmp_path / "c.dcm"], [tmp_path / "d.nii", tmp_path / "e.nii.gz"]]
+    frames, voxels = (
+        rng.integers(0, 4096, (3, 5, 6)).astype(np.uint16),
+        rng.integers(-999, 999, (4, 5, 6)).astype(np.int16),
+    )
+    files = [
+        [tmp_path / "a.dcm", tmp_path / "b.dcm"],
+        [tmp_path / "c.dcm"],
+        [tmp_path / "d.nii", tmp_path / "e.nii.gz"],
+    ]
     for path, data in zip((*files[0], *files[1]), (frames[0], frames[1], frames), strict=True):
         medical.write_dicom(path, data)
         np.testing.assert_array_equal(pydicom.dcmread(path).pixel_array, data)

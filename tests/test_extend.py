@@ -1,4 +1,6 @@
-"""jaxdali.extend: its names, its headers, and kernels that don't belong to the package. Whole operators: test_contributing.py."""
+"""jaxdali.extend: its names, its headers, and kernels that don't belong to the package. Whole operators:
+test_contributing.py.
+"""
 
 import inspect
 import pathlib
@@ -39,7 +41,9 @@ def test_the_headers_need_no_others():
 
 
 def test_a_compilers_arguments():
-    out = subprocess.run([sys.executable, "-m", "jaxdali.extend"], capture_output=True, text=True, check=True).stdout.split()
+    out = subprocess.run(
+        [sys.executable, "-m", "jaxdali.extend"], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert out == [f"-I{extend.include_dir()}", "-isystem", jax.ffi.include_dir()]
 
 
@@ -92,7 +96,10 @@ def library(folder, source):
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [(WITHOUT_KERNEL, "not a library with the kernel 'mine'"), (OF_ANOTHER_VERSION, "headers of version -1.*compile again")],
+    [
+        (WITHOUT_KERNEL, "not a library with the kernel 'mine'"),
+        (OF_ANOTHER_VERSION, "headers of version -1.*compile again"),
+    ],
 )
 def test_libraries_that_are_none(tmp_path, source, message):
     with pytest.raises(ValueError, match=message):

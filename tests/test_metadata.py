@@ -48,9 +48,17 @@ TOLD = {
     "caffe": {"filename": lambda f, i: f"{f}/{place(i)[1]}", "key": lambda f, i: f"{place(i)[2]:08}"},
     "caffe2": {"filename": lambda f, i: f"{f}/{place(i)[1]}", "key": lambda f, i: f"{place(i)[2]:08}"},
     "coco": {"filename": lambda f, i: f"{f}/{i}.jpg", "image_id": lambda f, i: i},
-    "file": {"filename": lambda f, i: f"{f}/class {i % 3}/{i:03}.jpg", "source_info": lambda f, i: f"class {i % 3}/{i:03}.jpg"},
+    "file": {
+        "filename": lambda f, i: f"{f}/class {i % 3}/{i:03}.jpg",
+        "source_info": lambda f, i: f"class {i % 3}/{i:03}.jpg",
+    },
     "mxnet": {"filename": lambda f, i: f"{f}/{place(i)[1]}.rec", "record": lambda f, i: place(i)[2]},
-    "nemo_asr": {"filename": lambda f, i: f"{f}/{i}.wav", "text": lambda f, i: f"text {i}", "json": entry, "index": lambda f, i: i},
+    "nemo_asr": {
+        "filename": lambda f, i: f"{f}/{i}.wav",
+        "text": lambda f, i: f"text {i}",
+        "json": entry,
+        "index": lambda f, i: i,
+    },
     "numpy": {"filename": lambda f, i: f"{f}/{i:03}.npy", "index": lambda f, i: i},
     "parquet": {
         "name": lambda f, i: f"name {i}",
@@ -60,11 +68,23 @@ TOLD = {
     },
     "sequence": {"filenames": frames_of, "filename": lambda f, i: frames_of(f, i)[0]},
     "source": {"index": lambda f, i: i, "source_info": lambda f, i: f"Items[{i}]"},
-    "tfrecord": {"label": lambda f, i: i, "filename": lambda f, i: f"{f}/{place(i)[1]}", "record": lambda f, i: place(i)[2]},
+    "tfrecord": {
+        "label": lambda f, i: i,
+        "filename": lambda f, i: f"{f}/{place(i)[1]}",
+        "record": lambda f, i: place(i)[2],
+    },
     "tokens": {"index": lambda f, i: i},
     "video": {"filename": lambda f, i: f"{f}/{place(i)[0]}.mp4", "frame": lambda f, i: place(i)[2]},
-    "video_resize": {"filename": lambda f, i: f"{f}/{place(i)[0]}.mp4", "frame": lambda f, i: place(i)[2], "index": lambda f, i: i},
-    "webdataset": {"cls": lambda f, i: i, "__key__": lambda f, i: f"{i}", "__url__": lambda f, i: f"{f}/{place(i)[0]}.tar"},
+    "video_resize": {
+        "filename": lambda f, i: f"{f}/{place(i)[0]}.mp4",
+        "frame": lambda f, i: place(i)[2],
+        "index": lambda f, i: i,
+    },
+    "webdataset": {
+        "cls": lambda f, i: i,
+        "__key__": lambda f, i: f"{i}",
+        "__url__": lambda f, i: f"{f}/{place(i)[0]}.tar",
+    },
     "zip": {"filename": lambda f, i: f"{f}/{place(i)[0]}.zip", "member": lambda f, i: f"class {i % 3}/{i}.txt"},
 }
 OTHER_ARGUMENTS = {
@@ -106,7 +126,9 @@ def definition(made, name, names, **order):
 
     def define(num_shards=1, shard_id=0):
         reader = getattr(fn.readers, name)
-        nodes = sets.nodes_in(reader(**arguments, metadata=names, name="r", num_shards=num_shards, shard_id=shard_id, **order))
+        nodes = sets.nodes_in(
+            reader(**arguments, metadata=names, name="r", num_shards=num_shards, shard_id=shard_id, **order)
+        )
         return identity(name, nodes), *nodes[len(nodes) - len(names) :]
 
     return define
@@ -126,13 +148,16 @@ def check(made, name, names, batch, rows=None):
 
 
 @pytest.mark.parametrize("name", sets.READERS)
-@pytest.mark.filterwarnings("ignore:.*after the first epoch can't go on with another number of shards")  # states go on with the same one
+# States go on with the same one.
+@pytest.mark.filterwarnings("ignore:.*after the first epoch can't go on with another number of shards")
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_metadata_stay_with_their_samples(made, name, data):
     names = data.draw(st.lists(st.sampled_from(sorted(TOLD[name])), min_size=1, max_size=3, unique=True))
     order = data.draw(
-        st.sampled_from([{}, {"shuffle": "global"}, {"random_shuffle": True, "initial_fill": 7}, {"shuffle_after_epoch": True}])
+        st.sampled_from(
+            [{}, {"shuffle": "global"}, {"random_shuffle": True, "initial_fill": 7}, {"shuffle_after_epoch": True}]
+        )
     )
     order = {**order, "pad_last_batch": data.draw(st.booleans())}
     S, B = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.integers(1, 5))
@@ -178,7 +203,11 @@ def test_readers_without_a_pipeline_give_metadata(made, name):
     for batch in kind(**arguments, metadata=names, batch_size=5).next_epoch():
         if isinstance(batch, dict):
             batch = [batch["image"], *(batch[n] for n in names)]
-        first = [np.concatenate(x) for x in zip(batch[1].samples(), batch[2].samples())] if name.startswith("video") else batch[0].samples()
+        first = (
+            [np.concatenate(x) for x in zip(batch[1].samples(), batch[2].samples())]
+            if name.startswith("video")
+            else batch[0].samples()
+        )
         entries = {"x": [np.asarray(x) for x in first], **dict(zip(names, batch[-len(names) :], strict=True))}
         check(made, name, names, entries)
         count += len(entries["x"])
@@ -202,7 +231,9 @@ def write(folder, n, missing=()):
 
 def named(paths, **arguments):
     def define(num_shards=1, shard_id=0):
-        return fn.readers.file(files=paths, metadata=["filename", "index"], name="r", num_shards=num_shards, shard_id=shard_id, **arguments)
+        return fn.readers.file(
+            files=paths, metadata=["filename", "index"], name="r", num_shards=num_shards, shard_id=shard_id, **arguments
+        )
 
     return define
 
@@ -225,12 +256,16 @@ def test_samples_that_cannot_be_read(tmp_path, on_error, shards):
     )
     seen = []
     for batch in make(batch_size=4, num_threads=2):
-        for there, x, label, name, index in zip(batch["mask"], batch["x"], batch["label"], batch["filename"], batch["index"], strict=True):
+        for there, x, label, name, index in zip(
+            batch["mask"], batch["x"], batch["label"], batch["filename"], batch["index"], strict=True
+        ):
             if not there:
                 assert name is None
                 assert index is None
                 continue
-            assert pathlib.Path(name).read_bytes() == np.asarray(x).tobytes() == content(index) == content(int(label[0]))
+            assert (
+                pathlib.Path(name).read_bytes() == np.asarray(x).tobytes() == content(index) == content(int(label[0]))
+            )
             seen.append(index)
     assert sorted(set(seen)) == [i for i in range(12) if i not in (1, 6, 7)]
     assert len(seen) == (9 if on_error == "skip" else 12)
@@ -280,7 +315,11 @@ def archived(folder, members):
 
 
 def test_damaged_metadata_are_errors_of_their_samples(tmp_path):
-    members = [(f"{i}.{e}", x) for i in range(5) for e, x in (("cls", b"%d" % i), ("json", b'{"i": %d}' % i if i != 3 else b'{"i": '))]
+    members = [
+        (f"{i}.{e}", x)
+        for i in range(5)
+        for e, x in (("cls", b"%d" % i), ("json", b'{"i": %d}' % i if i != 3 else b'{"i": '))
+    ]
     archive = archived(tmp_path, [*members, ("5.cls", b"5")])
 
     @pipeline_def(batch_size=6, num_threads=1, device_id=None)
@@ -327,7 +366,9 @@ def test_names_that_a_reader_lacks(tmp_path):
     def pipeline(names):
         return tuple(fn.readers.file(files=write(tmp_path, 3), metadata=names))
 
-    with pytest.raises(jaxdali.OperatorError, match=r"readers\.file .*no metadata 'filenam'.*index.*did you mean 'filename'"):
+    with pytest.raises(
+        jaxdali.OperatorError, match=r"readers\.file .*no metadata 'filenam'.*index.*did you mean 'filename'"
+    ):
         pipeline(["filenam"]).build()
     with pytest.raises(ValueError, match=r"distinct"):
         pipeline(["index", "index"]).build()
@@ -335,7 +376,8 @@ def test_names_that_a_reader_lacks(tmp_path):
 
 def test_members_with_a_byte_order_mark(tmp_path):
     archive = archived(
-        tmp_path, [(f"0.{e}", f"\ufeff{text}".encode()) for e, text in (("cls", "3"), ("txt", "zwölf"), ("json", '{"a": 1}'))]
+        tmp_path,
+        [(f"0.{e}", f"\ufeff{text}".encode()) for e, text in (("cls", "3"), ("txt", "zwölf"), ("json", '{"a": 1}'))],
     )
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)
@@ -347,7 +389,9 @@ def test_members_with_a_byte_order_mark(tmp_path):
 
 def test_a_function_makes_arrays_of_texts(tmp_path):
     captions = ["one", "", "three words here", "zwölf"]
-    members = [(f"{i}.{e}", x) for i, text in enumerate(captions) for e, x in (("cls", b"%d" % i), ("txt", text.encode()))]
+    members = [
+        (f"{i}.{e}", x) for i, text in enumerate(captions) for e, x in (("cls", b"%d" % i), ("txt", text.encode()))
+    ]
     archive = archived(tmp_path, members)
 
     def tokens(text):
@@ -399,7 +443,9 @@ def test_several_pipelines_and_prefetching_give_the_rows_in_order(tmp_path):
         _, label, name, index = named(paths, shuffle="global")(2, shard)
         return label, name, index
 
-    it = DALIGenericIterator([pipeline(s, device_id=s, seed=5) for s in range(2)], ["label", "name", "index"], reader_name="r")
+    it = DALIGenericIterator(
+        [pipeline(s, device_id=s, seed=5) for s in range(2)], ["label", "name", "index"], reader_name="r"
+    )
     seen = []
     for batch in it:
         assert batch["label"].shape == (2, 2, 1)
@@ -417,11 +463,15 @@ def test_peeking_element_spec_and_pickle(tmp_path):
     assert peeked["index"] == next(it)["index"] == [0, 1]
     assert [*peeked.arrays] == ["x", "label"]
     assert pickle.loads(pickle.dumps(peeked)).arrays.keys() == peeked.arrays.keys()
-    plain = data_iterator(named(write(tmp_path, 4)), NAMES, reader_name="r", ragged={"x": None})(batch_size=2, num_threads=1)
+    plain = data_iterator(named(write(tmp_path, 4)), NAMES, reader_name="r", ragged={"x": None})(
+        batch_size=2, num_threads=1
+    )
     assert {*plain.element_spec} == {"x", "label"}
     assert "filename: metadata[2] 'filename'" in repr(plain)
     with pytest.raises(ValueError, match=r"ragged\['index'\].*metadata"):
-        data_iterator(named(write(tmp_path, 4)), NAMES, reader_name="r", ragged={"index": 3})(batch_size=2, num_threads=1)
+        data_iterator(named(write(tmp_path, 4)), NAMES, reader_name="r", ragged={"index": 3})(
+            batch_size=2, num_threads=1
+        )
 
 
 def test_a_sharding_for_each_array(tmp_path):
@@ -431,12 +481,16 @@ def test_a_sharding_for_each_array(tmp_path):
         x, *others = named(paths)(num_shards, shard_id)
         return fn.pad(x, axes=[0], shape=[10]), *others
 
-    batch = next(data_iterator(padded, NAMES, reader_name="r", sharding={"x": on, "label": on})(batch_size=4, num_threads=1))
+    batch = next(
+        data_iterator(padded, NAMES, reader_name="r", sharding={"x": on, "label": on})(batch_size=4, num_threads=1)
+    )
     assert batch["x"].shape == (4, 10)
     assert batch["label"].sharding == on
     assert batch["index"] == batch["label"][:, 0].tolist() == [0, 2, 4, 6]
     with pytest.raises(ValueError, match="output_map"):
-        data_iterator(named(paths), NAMES, reader_name="r", sharding={"x": on}, ragged={"x": 10})(batch_size=4, num_threads=1)
+        data_iterator(named(paths), NAMES, reader_name="r", sharding={"x": on}, ragged={"x": 10})(
+            batch_size=4, num_threads=1
+        )
 
 
 def test_serialized_pipelines_and_statistics(tmp_path):
@@ -463,7 +517,9 @@ def test_items_keep_values_that_are_no_arrays(num_workers):
 
     @data_iterator(output_map=["x", "caption", "boxes"], reader_name="r")
     def iterator():
-        item = fn.readers.source(data, num_workers=num_workers, metadata=["caption", "boxes"], shuffle="global", name="r")
+        item = fn.readers.source(
+            data, num_workers=num_workers, metadata=["caption", "boxes"], shuffle="global", name="r"
+        )
         assert [*item] == ["x", "caption", "boxes"]
         return item["x"], item["caption"], item["boxes"]
 
@@ -494,7 +550,9 @@ def test_external_source(batch, parallel):
     @pipeline_def(batch_size=3, num_threads=1, device_id=None, py_num_workers=2)
     def pipeline():
         source = whole if batch else sample
-        return tuple(fn.external_source(source, num_outputs=2, batch=batch, parallel=parallel, metadata=["object", "list"]))
+        return tuple(
+            fn.external_source(source, num_outputs=2, batch=batch, parallel=parallel, metadata=["object", "list"])
+        )
 
     pipe, found = pipeline(), []
     for _ in range(3 if batch else 2):

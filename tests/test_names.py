@@ -47,10 +47,14 @@ def test_stubs_are_indexes():
 
 def test_operators_are_imported_when_they_are_used():
     code = "import sys; from jaxdali import fn; fn.resize; print([f'jaxdali.fn._image.{n}' in sys.modules for n in ('resize', 'rotate')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[True, False]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[True, False]\n"
+    )
 
 
-# Names of DALI 2.4's modules, with BFLOAT16 and INTERP_AREA, all that users see of ours; `Enum`, `List` and the like are left out.
+# Names of DALI 2.4's modules, with BFLOAT16 and INTERP_AREA, all that users see of ours; `Enum`, `List` and the like
+# are left out.
 DALI = {
     "types": "ANY_DATA BFLOAT16 BGR BOOL BatchInfo CPU_ONLY_DEVICE_ID Constant ConstantNode DALIDataType DALIImageType DALIInterpType "
     "DATA_TYPE FEATURE FLOAT FLOAT16 FLOAT64 GRAY IMAGE_TYPE INT16 INT32 INT64 INT8 INTERP_AREA INTERP_CUBIC INTERP_GAUSSIAN "
@@ -88,17 +92,32 @@ def test_public_modules_are_dalis():
     modules = {tuple(x for x in m if x != "__init__") for m in modules}
     own = ("fn", "ops", "auto_aug", "dynamic", "experimental")
     public = {".".join(m) for m in modules if m and not any(x.startswith("_") for x in m) and m[0] not in own}
-    assert public - DALI.keys() == BEYOND | {"plugin", "plugin.pytorch", "plugin.pytorch.fn", "plugin.pytorch.torch_utils"} | ABSENT
+    assert (
+        public - DALI.keys()
+        == BEYOND | {"plugin", "plugin.pytorch", "plugin.pytorch.fn", "plugin.pytorch.torch_utils"} | ABSENT
+    )
 
 
 @pytest.mark.parametrize(
     ("module", "name", "message"),
     [
-        (fn, "decoder_image", r"there is no operator fn\.decoder_image, .*; the closest that is: fn\.(decoders\.image|image_decoder)$"),
+        (
+            fn,
+            "decoder_image",
+            r"there is no operator fn\.decoder_image, .*; the closest that is: fn\.(decoders\.image|image_decoder)$",
+        ),
         (fn, "optical_flow", r"fn\.optical_flow of DALI is not in jaxdali: it needs NVIDIA"),
-        (fn, "resizee", r"there is no operator fn\.resizee, neither here nor in DALI 2\.4; the closest that is: fn\.resize$"),
+        (
+            fn,
+            "resizee",
+            r"there is no operator fn\.resizee, neither here nor in DALI 2\.4; the closest that is: fn\.resize$",
+        ),
         (jaxdali, "Pipelin", "has no attribute 'Pipelin'; did you mean 'Pipeline'?"),
-        (jaxdali.plugin, "tf", r"^plugin\.tf of DALI is not in jaxdali: use plugin\.jax; tf\.data\.Dataset\.from_generator"),
+        (
+            jaxdali.plugin,
+            "tf",
+            r"^plugin\.tf of DALI is not in jaxdali: use plugin\.jax; tf\.data\.Dataset\.from_generator",
+        ),
         (jaxdali, "plugin_manager", r"^plugin_manager of DALI is not in jaxdali: .* jaxdali\.extend"),
         (ops, "python_op_factory", r"^ops\.python_op_factory of DALI is not in jaxdali: .* jaxdali\.extend"),
         (jaxdali.backend, "GetSchema", r"^backend\.GetSchema of DALI is not in jaxdali: python -m jaxdali\.fn"),
@@ -120,11 +139,23 @@ def test_names_that_are_not_there(module, name, message):
     ("call", "message"),
     [
         (lambda: Pipeline(batchsize=3), "Pipeline: got an unexpected argument 'batchsize'; did you mean 'batch_size'?"),
-        (lambda: pipeline_def(batchsize=3), "pipeline_def: got an unexpected argument 'batchsize'; did you mean 'batch_size'?"),
-        (lambda: pipeline_def(define)(numthreads=3), "define: got an unexpected argument 'numthreads'; did you mean 'num_threads'?"),
+        (
+            lambda: pipeline_def(batchsize=3),
+            "pipeline_def: got an unexpected argument 'batchsize'; did you mean 'batch_size'?",
+        ),
+        (
+            lambda: pipeline_def(define)(numthreads=3),
+            "define: got an unexpected argument 'numthreads'; did you mean 'num_threads'?",
+        ),
         (lambda: pipeline_def(define)(foldr="x"), "define: got an unexpected argument 'foldr'; did you mean 'folder'?"),
-        (lambda: data_iterator(define, ["x"])(foldr="x"), "define: got an unexpected argument 'foldr'; did you mean 'folder'?"),
-        (lambda: data_iterator(outputs_map=["x"]), "data_iterator: got an unexpected argument 'outputs_map'; did you mean 'output_map'?"),
+        (
+            lambda: data_iterator(define, ["x"])(foldr="x"),
+            "define: got an unexpected argument 'foldr'; did you mean 'folder'?",
+        ),
+        (
+            lambda: data_iterator(outputs_map=["x"]),
+            "data_iterator: got an unexpected argument 'outputs_map'; did you mean 'output_map'?",
+        ),
         (
             lambda: peekable_data_iterator(reader="r"),
             "peekable_data_iterator: got an unexpected argument 'reader'; did you mean 'reader_name'?",
@@ -133,10 +164,19 @@ def test_names_that_are_not_there(module, name, message):
             lambda: DALIGenericIterator([], [], autoreset=True),
             "DALIGenericIterator: got an unexpected argument 'autoreset'; did you mean 'auto_reset'?",
         ),
-        (lambda: jax_function(num_output=1), "jax_function: got an unexpected argument 'num_output'; did you mean 'num_outputs'?"),
+        (
+            lambda: jax_function(num_output=1),
+            "jax_function: got an unexpected argument 'num_output'; did you mean 'num_outputs'?",
+        ),
         (lambda: fn.readers.file(file=["x"]), "readers.file: got an unexpected argument 'file'; did you mean 'files'?"),
-        (lambda: ops.readers.File(file=["x"]), "ops.readers.File: got an unexpected argument 'file'; did you mean 'files'?"),
-        (lambda: Pipeline(nonsense=1), "Pipeline: got an unexpected argument 'nonsense'; it takes batch_size, num_threads, "),
+        (
+            lambda: ops.readers.File(file=["x"]),
+            "ops.readers.File: got an unexpected argument 'file'; did you mean 'files'?",
+        ),
+        (
+            lambda: Pipeline(nonsense=1),
+            "Pipeline: got an unexpected argument 'nonsense'; it takes batch_size, num_threads, ",
+        ),
     ],
 )
 def test_unknown_arguments(call, message):

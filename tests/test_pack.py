@@ -32,7 +32,9 @@ def photos(tmp_path_factory):
     rng = np.random.default_rng(0)
     for i, (height, width) in enumerate(SIZES):
         (folder / "ab"[i % 2]).mkdir(exist_ok=True)
-        pixels = Image.fromarray(rng.integers(0, 256, (3, 3, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+        pixels = Image.fromarray(rng.integers(0, 256, (3, 3, 3), np.uint8)).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
         pixels.save(folder / "ab"[i % 2] / f"{i:02}.{'png' if i == 4 else 'jpg'}")
     return folder
 
@@ -46,7 +48,9 @@ def read(reader, outputs=2):
     """The samples of a reader in one epoch."""
     with Pipeline(batch_size=1, num_threads=1, device_id=None) as pipe:
         found = reader(name="reader")
-        pipe.set_outputs(*(found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]))
+        pipe.set_outputs(
+            *(found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found])
+        )
     samples = [[np.asarray(x.at(0)) for x in pipe.run()] for _ in range(pipe.epoch_size("reader"))]
     pipe.close()
     return samples
@@ -65,10 +69,14 @@ def test_webdataset(photos, tmp_path, capsys):
     paths = shards(tmp_path, "tar")
     found = [
         (jpeg if jpeg.size else png, label)
-        for jpeg, png, label in read(lambda name: fn.readers.webdataset(paths=paths, ext=["jpg", "png", "cls"], name=name))
+        for jpeg, png, label in read(
+            lambda name: fn.readers.webdataset(paths=paths, ext=["jpg", "png", "cls"], name=name)
+        )
     ]
     assert [(x.tobytes(), int(label.tobytes())) for x, label in found] == files_of(photos)
-    indexed = read(lambda name: fn.readers.webdataset(paths=paths, index_paths=[f"{p}.idx" for p in paths], ext="cls", name=name))
+    indexed = read(
+        lambda name: fn.readers.webdataset(paths=paths, index_paths=[f"{p}.idx" for p in paths], ext="cls", name=name)
+    )
     assert [int(x.tobytes()) for (x,) in indexed] == [label for _, label in files_of(photos)]
     with tarfile.open(paths[1]) as tar:
         assert tar.getnames() == [f"{i:09}.{e}" for i in range(3, 7) for e in (("png" if i == 2 else "jpg"), "cls")]
@@ -76,7 +84,10 @@ def test_webdataset(photos, tmp_path, capsys):
 
 def test_tfrecord(photos, tmp_path):
     names = "image/encoded,image/class/label"
-    assert main([str(photos), str(tmp_path), "--format", "tfrecord", "--shards", "2", "--workers", "1", "--names", names]) == 0
+    assert (
+        main([str(photos), str(tmp_path), "--format", "tfrecord", "--shards", "2", "--workers", "1", "--names", names])
+        == 0
+    )
     paths = shards(tmp_path, "tfrecord")
     features = {
         "image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, ""),
@@ -86,7 +97,9 @@ def test_tfrecord(photos, tmp_path):
     found = read(lambda name: fn.readers.tfrecord(path=paths, index_path=index, features=features, name=name))
     assert [(x.tobytes(), int(label[0])) for x, label in found] == files_of(photos)
     # To the byte as the format says.
-    examples = [containers.example({"image/encoded": [x], "image/class/label": [label]}) for x, label in files_of(photos)]
+    examples = [
+        containers.example({"image/encoded": [x], "image/class/label": [label]}) for x, label in files_of(photos)
+    ]
     written = containers.write_tfrecord(tmp_path / "expected", examples[:5]).read_bytes()
     assert pathlib.Path(paths[0]).read_bytes() == written
 
@@ -108,8 +121,24 @@ def test_array_record(photos, tmp_path):
     assert [x for reader in others for x in reader.read_all()] == expected
     # And back: records of one entry are stored as they are.
     again = tmp_path / "again"
-    assert main(["readers.array_record", f"path={','.join(paths)}", str(again), "--format", "array_record", "--workers", "1"]) == 0
-    assert [x.tobytes() for (x,) in read(lambda name: fn.readers.array_record(path=shards(again, "array_record"), name=name))] == expected
+    assert (
+        main(
+            [
+                "readers.array_record",
+                f"path={','.join(paths)}",
+                str(again),
+                "--format",
+                "array_record",
+                "--workers",
+                "1",
+            ]
+        )
+        == 0
+    )
+    assert [
+        x.tobytes()
+        for (x,) in read(lambda name: fn.readers.array_record(path=shards(again, "array_record"), name=name))
+    ] == expected
 
 
 def test_images_are_made_smaller(photos, tmp_path, capsys):
@@ -142,11 +171,23 @@ def test_bad_samples_are_left_out_and_reported(photos, tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("9 records in 2 shards")
     assert "2 bad samples were left out:\n" in out
-    assert f'\n  {truncated}: JPEG: the image data end early (truncated file); truncated="accept" decodes what there is' in out
+    assert (
+        f'\n  {truncated}: JPEG: the image data end early (truncated file); truncated="accept" decodes what there is'
+        in out
+    )
     assert f"\n  {missing}: No such file or directory\n" in out
     reports = [json.loads(p.read_text()) for p in sorted((tmp_path / "out" / ".pack").glob("data-*.json"))]
     assert sorted(path for r in reports for path, _ in r["bad"]) == sorted(map(str, (truncated, missing)))
-    arguments = [str(copied), str(tmp_path / "strict"), "--resize-shorter", "32", "--on-error", "raise", "--workers", "1"]
+    arguments = [
+        str(copied),
+        str(tmp_path / "strict"),
+        "--resize-shorter",
+        "32",
+        "--on-error",
+        "raise",
+        "--workers",
+        "1",
+    ]
     assert main(arguments) == 1
     assert str(copied) in capsys.readouterr().err  # the first one that is found
 
@@ -160,7 +201,16 @@ def test_a_killed_run_goes_on(photos, tmp_path):
             shutil.copy(file, many / file.parent.name / f"{i:02}_{file.name}")
     arguments = [str(many), "--shards", "30", "--resize-shorter", "24"]
     assert main([arguments[0], str(tmp_path / "whole"), *arguments[1:], "--workers", "1"]) == 0
-    command = [sys.executable, "-m", "jaxdali.pack", arguments[0], str(tmp_path / "killed"), *arguments[1:], "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "jaxdali.pack",
+        arguments[0],
+        str(tmp_path / "killed"),
+        *arguments[1:],
+        "--workers",
+        "2",
+    ]
     run = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while len(shards(tmp_path / "killed", "tar")) < 3 and time.monotonic() < deadline and run.poll() is None:
@@ -190,7 +240,8 @@ def test_a_shard_that_was_changed_is_made_again(photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reader", "names"), [("tfrecord", "image/encoded,image/class/label"), ("webdataset", None), ("numpy", "array"), ("parquet", None)]
+    ("reader", "names"),
+    [("tfrecord", "image/encoded,image/class/label"), ("webdataset", None), ("numpy", "array"), ("parquet", None)],
 )
 def test_records_of_other_readers(reader, names, photos, tmp_path):
     source = tmp_path / "source"
@@ -206,7 +257,9 @@ def test_records_of_other_readers(reader, names, photos, tmp_path):
 
         source.mkdir()
         rows = files_of(photos)
-        pyarrow.parquet.write_table(pa.table({"image": [x for x, _ in rows], "label": [y for _, y in rows]}), source / "rows.parquet")
+        pyarrow.parquet.write_table(
+            pa.table({"image": [x for x, _ in rows], "label": [y for _, y in rows]}), source / "rows.parquet"
+        )
         given = ["readers.parquet", f"path={source}/rows.parquet", "columns=image,label"]
     else:
         options = ["--names", names] if names else []
@@ -234,7 +287,10 @@ def test_records_of_other_readers(reader, names, photos, tmp_path):
     ("arguments", "message"),
     [
         (["nowhere", "out"], r"there is no reader 'nowhere'"),
-        (["readers.file", "file_rot=x", "out"], r"readers.file: got an unexpected argument 'file_rot'; did you mean 'file_root'"),
+        (
+            ["readers.file", "file_rot=x", "out"],
+            r"readers.file: got an unexpected argument 'file_rot'; did you mean 'file_root'",
+        ),
         (["readers.file", "x", "out"], "expected key=value, an argument of the reader, got 'x'"),
         (["readers.file", "file_root=/nowhere/at/all", "out"], "/nowhere/at/all"),
         (["readers.file", "file_root=.", "shard_id=1", "out"], "shard_id is determined by the shards"),
@@ -242,7 +298,10 @@ def test_records_of_other_readers(reader, names, photos, tmp_path):
         (["readers.video", "filenames=a.mp4", "out"], "decoded frames"),
         (["PHOTOS", "out", "--image", "picture"], "the outputs are image, label"),
         (["PHOTOS", "out", "--names", "a,b,c"], "gives 2 outputs: name each of them with --names"),
-        (["readers.tfrecord", "path=x", "features=a:text", "out"], "expected NAME:TYPE with one of int64, string, float32, got 'a:text'"),
+        (
+            ["readers.tfrecord", "path=x", "features=a:text", "out"],
+            "expected NAME:TYPE with one of int64, string, float32, got 'a:text'",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, message, photos, tmp_path, monkeypatch, capsys):
@@ -260,7 +319,18 @@ def test_another_run_in_the_same_folder(photos, tmp_path, capsys):
 @pytest.mark.slow
 def test_in_ray(photos, tmp_path):
     pytest.importorskip("ray")
-    command = [sys.executable, "-W", "ignore", "-m", "jaxdali.pack", str(photos), str(tmp_path / "out"), "--shards", "3", "--ray"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "jaxdali.pack",
+        str(photos),
+        str(tmp_path / "out"),
+        "--shards",
+        "3",
+        "--ray",
+    ]
     run = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert "11 records in 3 shards" in run.stdout, run.stderr
     assert main([str(photos), str(tmp_path / "here"), "--shards", "3", "--workers", "1"]) == 0

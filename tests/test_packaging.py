@@ -40,7 +40,9 @@ def test_dependencies_have_lower_bounds():
 
 
 def test_the_cuda_package_is_of_the_same_version():
-    """The extra installs the kernels of this very version, from a package that is built with the same tools and reads the same version."""
+    """The extra installs the kernels of this very version, from a package that is built with the same tools and reads
+    the same version.
+    """
     assert f"jaxdali-cuda13=={jaxdali.__version__}" in PROJECT["project"]["optional-dependencies"]["cuda13"]
     folder = places.ROOT / "ffi" / "cuda13"
     package = tomllib.loads((folder / "pyproject.toml").read_text())
@@ -49,7 +51,9 @@ def test_the_cuda_package_is_of_the_same_version():
     assert package["project"]["requires-python"] == PROJECT["project"]["requires-python"]
     settings, ours = package["tool"]["scikit-build"], PROJECT["tool"]["scikit-build"]
     assert settings["wheel"] == {"py-api": ours["wheel"]["py-api"], "packages": ["jaxdali_cuda13"]}
-    assert (folder / settings["metadata"]["version"]["input"]).resolve() == places.ROOT / ours["metadata"]["version"]["input"]
+    assert (folder / settings["metadata"]["version"]["input"]).resolve() == places.ROOT / ours["metadata"]["version"][
+        "input"
+    ]
     assert (folder / "LICENSE").read_text() == (places.ROOT / "LICENSE").read_text()
 
 
@@ -97,7 +101,9 @@ def test_the_commit_that_instruction_counts_are_compared_with():
 @pytest.mark.parametrize("form", ["bug", "feature"])
 def test_issue_forms_ask_for_the_configuration(form):
     """By a command that works."""
-    (command,) = re.findall(r'`python -c "(.*jaxdali.show_config\(\))"`', (GITHUB / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())
+    (command,) = re.findall(
+        r'`python -c "(.*jaxdali.show_config\(\))"`', (GITHUB / "ISSUE_TEMPLATE" / f"{form}.yml").read_text()
+    )
     exec(command)
 
 
@@ -122,7 +128,10 @@ def test_devices_of_the_configuration():
 def test_the_readmes_table_of_versions_is_the_projects():
     readme = (places.ROOT / "README.md").read_text()
     table = dict(re.findall(r"^\| (Python|jax, jaxlib|NumPy) \| (\d+\.\d+) or newer \|", readme, re.MULTILINE))
-    bounds = {Requirement(d).name: str(Requirement(d).specifier).removeprefix(">=") for d in PROJECT["project"]["dependencies"]}
+    bounds = {
+        Requirement(d).name: str(Requirement(d).specifier).removeprefix(">=")
+        for d in PROJECT["project"]["dependencies"]
+    }
     assert table == {
         "Python": PROJECT["project"]["requires-python"].removeprefix(">="),
         "jax, jaxlib": bounds["jax"],

@@ -48,7 +48,9 @@ def test_channels_first_without_a_layout():
     assert warned(lambda: fn.resize(fn.readers.source(Photos()), size=(8, 8))) == [text]
     assert not warned(lambda: fn.resize(fn.external_source(lambda: CHW, layout="CHW"), size=(8, 8)))
     assert not warned(lambda: fn.resize(fn.readers.source(Photos(), layout="CHW"), size=(8, 8)))
-    assert not warned(lambda: fn.flip(fn.resize(fn.reshape(fn.external_source(lambda: CHW), layout="CHW"), size=(8, 8))))
+    assert not warned(
+        lambda: fn.flip(fn.resize(fn.reshape(fn.external_source(lambda: CHW), layout="CHW"), size=(8, 8)))
+    )
     assert not warned(lambda: fn.resize(fn.external_source(lambda: HWC), size=(8, 8)))
 
 
@@ -71,12 +73,19 @@ def test_outputs_in_one_variable(tmp_path):
     for operator in (fn.decoders.image, lambda x: fn.resize(x, size=(8, 8)), fn.flip):
         with pytest.raises((ValueError, TypeError), match=advice):
             made(lambda operator=operator: tuple(operator(fn.readers.file(files=[str(path)]))))
-    with pytest.raises(RuntimeError, match=r"external_source has 2 outputs, .* a, b = fn\.external_source"):  # when it runs
-        made(lambda: tuple(fn.decoders.image(fn.external_source(lambda: [np.zeros((2, 9), np.uint8)] * 2, num_outputs=2))))
+    # When it runs.
+    with pytest.raises(RuntimeError, match=r"external_source has 2 outputs, .* a, b = fn\.external_source"):
+        made(
+            lambda: tuple(
+                fn.decoders.image(fn.external_source(lambda: [np.zeros((2, 9), np.uint8)] * 2, num_outputs=2))
+            )
+        )
 
 
 def test_outputs_by_name():
-    with pytest.raises(TypeError, match=r"got a dict: return its values, x, y, and name them by output_map=\['x', 'y'\]"):
+    with pytest.raises(
+        TypeError, match=r"got a dict: return its values, x, y, and name them by output_map=\['x', 'y'\]"
+    ):
         made(lambda: {"x": fn.random.uniform(), "y": fn.random.uniform()})
 
 
@@ -109,7 +118,10 @@ def test_keys_are_no_seeds(key):
         lambda: fn.random_resized_crop(fn.external_source(lambda: HWC), size=8, seed=key),
         lambda: fn.readers.file(files=["a"], shuffle_after_epoch_seed=key),
     ):
-        with pytest.raises(TypeError, match=r"got a key of jax\.random; a seed is a number, \w*seed=0 in place of jax\.random\.key\(0\)"):
+        with pytest.raises(
+            TypeError,
+            match=r"got a key of jax\.random; a seed is a number, \w*seed=0 in place of jax\.random\.key\(0\)",
+        ):
             call()
 
 

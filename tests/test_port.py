@@ -77,13 +77,22 @@ def test_lines(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("script", "missing"),
     [
-        ("import nvidia.dali\nx = nvidia.dali.fn.tomorrow(1)\nnvidia.dali.fn.resize(1)\nnvidia.other.x()", ["2: fn.tomorrow"]),
-        ("from nvidia import dali as d\nd.fn.tomorrow(1)\nd.Pipeline(1, foo=2)", ["2: fn.tomorrow", "3: Pipeline(foo=)"]),
+        (
+            "import nvidia.dali\nx = nvidia.dali.fn.tomorrow(1)\nnvidia.dali.fn.resize(1)\nnvidia.other.x()",
+            ["2: fn.tomorrow"],
+        ),
+        (
+            "from nvidia import dali as d\nd.fn.tomorrow(1)\nd.Pipeline(1, foo=2)",
+            ["2: fn.tomorrow", "3: Pipeline(foo=)"],
+        ),
         ("from nvidia.dali.fn import *\nresize(1, sise=2)\nprint(1)", ["2: fn.resize(sise=)"]),
         ("import nvidia.dali.tomorrow.morning as m\nm.f()", ["1: tomorrow.morning", "2: tomorrow.morning.f"]),
         ("from nvidia.dali.fn import resize\ndef f(resize):\n  resize(1, x=2)\nresize(1, x=2)", ["4: fn.resize(x=)"]),
         ("from nvidia.dali import fn\nfn = None\nfn.tomorrow()", []),
-        ("from nvidia.dali import ops\nr = ops.Resize(size=1, sise=2)\no = [ops.Tomorrow]", ["2: ops.Resize(sise=)", "3: ops.Tomorrow"]),
+        (
+            "from nvidia.dali import ops\nr = ops.Resize(size=1, sise=2)\no = [ops.Tomorrow]",
+            ["2: ops.Resize(sise=)", "3: ops.Tomorrow"],
+        ),
         (
             "import nvidia.dali.plugin.pytorch as p\np.DALIGenericIterator, p.LastBatchPolicy.PARTIAL\np.Tomorrow",
             ["3: plugin.pytorch.Tomorrow"],
@@ -91,7 +100,8 @@ def test_lines(tmp_path, capsys):
         (
             "from nvidia.dali.plugin.pytorch import fn, TorchPythonFunction\nimport nvidia.dali.plugin.pytorch.fn as other\n"
             "fn.torch_python_function(1, function=len)\nTorchPythonFunction(len)\nother.torch_python_function\nother.pytorch",
-            ["6: plugin.pytorch.fn.pytorch"] if importlib.util.find_spec("torch") else [],  # without, what it has is not known
+            # Without, what it has is not known.
+            ["6: plugin.pytorch.fn.pytorch"] if importlib.util.find_spec("torch") else [],
         ),
         (
             "from nvidia.dali.plugin.jax import data_iterator as d\n@d(output_map=[], colour=1)\ndef f(a): pass\nf(a=1, b=2, batch_size=3)",
@@ -111,28 +121,55 @@ def test_ways_to_name(script, missing, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("script", "missing"),
     [
-        ("import importlib\nd = importlib.import_module('nvidia.dali')\nd.fn.tomorrow(1)\nd.fn.resize(1, sise=1)", [3, 4]),
+        (
+            "import importlib\nd = importlib.import_module('nvidia.dali')\nd.fn.tomorrow(1)\nd.fn.resize(1, sise=1)",
+            [3, 4],
+        ),
         ("from importlib import import_module as im\nfn = import_module('nvidia.dali.fn')\nfn.tomorrow()", [3]),
-        ("d = __import__('nvidia.dali', fromlist=['fn'])\nd.fn.tomorrow()\nn = __import__('nvidia.dali')\nn.dali.fn.x()", [2]),
+        (
+            "d = __import__('nvidia.dali', fromlist=['fn'])\nd.fn.tomorrow()\nn = __import__('nvidia.dali')\nn.dali.fn.x()",
+            [2],
+        ),
         ("fn = lazy_import('nvidia.dali.fn')\nfn.tomorrow()", [2]),
         ("def get():\n  from nvidia.dali import fn as F\n  return F\nget().tomorrow()\nx = get()\nx.later()", [4, 6]),
-        ("def get():\n  try:\n    import nvidia.dali as d\n  except E:\n    class d:\n      fn = 3\n  return d\nget().fn.tomorrow()", [8]),
+        (
+            "def get():\n  try:\n    import nvidia.dali as d\n  except E:\n    class d:\n      fn = 3\n  return d\nget().fn.tomorrow()",
+            [8],
+        ),
         ("try:\n  from nvidia.dali import fn\nexcept ImportError:\n  fn = None\nfn.tomorrow()", [5]),
         ("if x:\n  from nvidia.dali import fn\nelse:\n  fn = None\nfn.tomorrow()", [5]),
-        ("class A:\n  def f(self):\n    self.fn.tomorrow()\n  def __init__(self):\n    from nvidia.dali import fn\n    self.fn = fn", []),
-        ("class A:\n  def __init__(self):\n    from nvidia.dali import fn\n    self.fn = fn\n  def f(self):\n    self.fn.tomorrow()", [6]),
+        (
+            "class A:\n  def f(self):\n    self.fn.tomorrow()\n  def __init__(self):\n    from nvidia.dali import fn\n    self.fn = fn",
+            [],
+        ),
+        (
+            "class A:\n  def __init__(self):\n    from nvidia.dali import fn\n    self.fn = fn\n  def f(self):\n    self.fn.tomorrow()",
+            [6],
+        ),
         ("from nvidia import dali\nclass A:\n  fn = dali.fn\n  def f(self):\n    self.fn.tomorrow()", [5]),
-        ("from nvidia.dali import fn, types\nm = {'fn': fn, 'types': types}\nm['fn'].tomorrow(m['types'].PURPLE)", [3, 3]),
+        (
+            "from nvidia.dali import fn, types\nm = {'fn': fn, 'types': types}\nm['fn'].tomorrow(m['types'].PURPLE)",
+            [3, 3],
+        ),
         ("from nvidia.dali import fn\nm = {}\nm['fn'] = fn\nc.fn = fn\nm['fn'].tomorrow()\nc.fn.later()", [5, 6]),
-        ("from types import SimpleNamespace as N\nfrom nvidia.dali import fn\nn = N(fn=fn)\nm = dict(f=fn)\nm['f'].later()", [5]),
-        ("from nvidia import dali\nfn, t = dali.fn, dali.types\nfn.resize(1, dtype=t.PURPLE)\nf = getattr(fn, 'tomorrow')\nf()", [3, 5]),
+        (
+            "from types import SimpleNamespace as N\nfrom nvidia.dali import fn\nn = N(fn=fn)\nm = dict(f=fn)\nm['f'].later()",
+            [5],
+        ),
+        (
+            "from nvidia import dali\nfn, t = dali.fn, dali.types\nfn.resize(1, dtype=t.PURPLE)\nf = getattr(fn, 'tomorrow')\nf()",
+            [3, 5],
+        ),
         ("def f():\n  fn.tomorrow()\ndef g():\n  global fn\n  from nvidia.dali import fn\ng()", []),
         ("def g():\n  global fn\n  from nvidia.dali import fn\ndef f():\n  fn.tomorrow()", [5]),
         ("def f():\n  fn.tomorrow()\nfrom nvidia.dali import fn", [2]),
         ("from nvidia.dali import fn\ndef f(of, x):\n  return of.tomorrow(x)\nf(fn, 1)\nf(of=fn, x=2)", [3]),
         ("from nvidia.dali import fn\ndef f(x, of=fn):\n  return of.tomorrow(x)", [3]),
         ("from nvidia.dali import fn\nfn.resize(1, **{'size': 1, 'sise': 2})", [2]),
-        ("from .mine import fn as F, make, own\nF.tomorrow()\nmake().later()\nown.resize()\nown(batch_size=1, bath=2)", [2, 3, 5]),
+        (
+            "from .mine import fn as F, make, own\nF.tomorrow()\nmake().later()\nown.resize()\nown(batch_size=1, bath=2)",
+            [2, 3, 5],
+        ),
         ("import mine\nmine.fn.tomorrow()\nfrom mine import *\nfn.later()", [2, 4]),
     ],
 )
@@ -161,7 +198,8 @@ def test_what_is_not_seen(tmp_path, capsys):
     assert out[0] == "not seen"
     assert [int(line.split()[0]) for line in out[1:8]] == [3, 4, 5, 6, 7, 8, 9]
     for line, words in zip(
-        out[1:8], ("dali_reader of other.tools", "getattr", "import_module", "exec", "helper", "**options", "dictionary")
+        out[1:8],
+        ("dali_reader of other.tools", "getattr", "import_module", "exec", "helper", "**options", "dictionary"),
     ):
         assert words in line
     assert out[8:] == ["", "1 of 1 names work."]
@@ -187,14 +225,21 @@ def test_the_wrong_side(tmp_path, capsys):
     )
     code, out = run(capsys, path)
     assert (code, out[0], out[3]) == (0, "slower than need be", "")
-    assert out[1].startswith("  6  on the host, brightness needs for brightness= what reductions.mean (line 6) makes in the ")
-    assert out[2].startswith("  7  on the host, segmentation.random_object_bbox needs what resize (line 5) makes in the ")
+    assert out[1].startswith(
+        "  6  on the host, brightness needs for brightness= what reductions.mean (line 6) makes in the "
+    )
+    assert out[2].startswith(
+        "  7  on the host, segmentation.random_object_bbox needs what resize (line 5) makes in the "
+    )
     script = {"images": [np.frombuffer(encode(picture(20, 30), "JPEG"), np.uint8)] * 2}
     exec(compile(path.read_text().replace("nvidia.dali", "jaxdali"), path, "exec"), script)
     pipeline = script["define"]()
     pipeline.build()
     plan = parts_of(pipeline).session.executor.plan
-    assert {step.node.op.name for step in plan.steps if plan.fetched(step)} == {"brightness", "segmentation.random_object_bbox"}
+    assert {step.node.op.name for step in plan.steps if plan.fetched(step)} == {
+        "brightness",
+        "segmentation.random_object_bbox",
+    }
     pipeline.close()
 
 
@@ -224,21 +269,34 @@ def test_a_process_for_each_gpu(tmp_path, capsys):
 
 def test_direct_storage(tmp_path, capsys):
     path = tmp_path / "script.py"
-    path.write_text("from nvidia.dali import fn\nfn.readers.numpy(file_root='x')\nfn.readers.numpy(file_root='x', device='gpu')\n")
+    path.write_text(
+        "from nvidia.dali import fn\nfn.readers.numpy(file_root='x')\nfn.readers.numpy(file_root='x', device='gpu')\n"
+    )
     code, out = run(capsys, path)
     assert (code, out[:2]) == (
         0,
-        ["slower than need be", "  3  the files are read by the host, and the arrays copied: GPU Direct Storage is not used"],
+        [
+            "slower than need be",
+            "  3  the files are read by the host, and the arrays copied: GPU Direct Storage is not used",
+        ],
     )
 
 
 def test_one_file(tmp_path, capsys):
     path = tmp_path / "script.py"
-    path.write_text("from nvidia.dali import fn, types\nx = fn.tomorrow(types.RGB)\n\nfn.resize(x, sise=1)\nfn.resize(x)\n")
+    path.write_text(
+        "from nvidia.dali import fn, types\nx = fn.tomorrow(types.RGB)\n\nfn.resize(x, sise=1)\nfn.resize(x)\n"
+    )
     code, out = run(capsys, path)
     assert (code, out) == (
         1,
-        [f"{path}: not here", "  2  fn.tomorrow", "  4  fn.resize(sise=)", "", "2 of 3 names work; 1 argument is unknown."],
+        [
+            f"{path}: not here",
+            "  2  fn.tomorrow",
+            "  4  fn.resize(sise=)",
+            "",
+            "2 of 3 names work; 1 argument is unknown.",
+        ],
     )
     path.write_text("from nvidia.dali import fn\nfn.resize(1)\n")
     assert run(capsys, path) == (0, ["1 of 1 names work."])
@@ -249,7 +307,10 @@ def test_one_file(tmp_path, capsys):
 def test_a_notebook(tmp_path, capsys):
     cells = [
         {"cell_type": "markdown", "source": ["from nvidia.dali import x"]},
-        {"cell_type": "code", "source": ["%matplotlib inline\n", "from nvidia.dali import fn\n", "if True:\n", "    !ls"]},
+        {
+            "cell_type": "code",
+            "source": ["%matplotlib inline\n", "from nvidia.dali import fn\n", "if True:\n", "    !ls"],
+        },
         {"cell_type": "code", "source": ["%%bash\n", "not python"]},
         {"cell_type": "code", "source": ["x = 1\n", "fn.tomorrow(x)"]},
     ]
@@ -283,11 +344,17 @@ def test_a_folder(tmp_path, capsys, monkeypatch):
 
 
 def test_as_a_program(tmp_path):
-    (tmp_path / "x.py").write_text("import nvidia.dali.fn as fn\nfn.tomorrow()\nfrom nvidia.dali.plugin import tf\ntf.DALIDataset()\n")
-    done = subprocess.run([sys.executable, "-m", "jaxdali.port", "x.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (tmp_path / "x.py").write_text(
+        "import nvidia.dali.fn as fn\nfn.tomorrow()\nfrom nvidia.dali.plugin import tf\ntf.DALIDataset()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxdali.port", "x.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines()[:2] == ["x.py: not here", "  2  fn.tomorrow"]
-    for line, start in zip(done.stdout.splitlines()[2:4], ("  3  plugin.tf: use plugin.jax", "  4  plugin.tf.DALIDataset: use plugin.jax")):
+    for line, start in zip(
+        done.stdout.splitlines()[2:4], ("  3  plugin.tf: use plugin.jax", "  4  plugin.tf.DALIDataset: use plugin.jax")
+    ):
         assert line.startswith(start)
         assert "tf.data.Dataset.from_generator" in line
     assert done.stdout.endswith("\n\n0 of 3 names work.\n")

@@ -35,7 +35,9 @@ def tried(path, text, *options):
 
 
 def test_readers(tmp_path):
-    """Whatever is read is made up as the reader wants it; every way to define a pipeline is found; a module is imported once."""
+    """Whatever is read is made up as the reader wants it; every way to define a pipeline is found; a module is imported
+    once.
+    """
     code, found, out = tried(
         tmp_path / "script.py",
         """
@@ -106,7 +108,9 @@ def medical(labels_paths):
     )
     assert code == 3, out  # one is out of reach
     assert {k: v.split()[1] for k, v in found.items()} == {
-        **dict.fromkeys(["ready", "train", "Records", "Inside", "maker", "own", "Model.method", "listed", "medical"], "runs"),
+        **dict.fromkeys(
+            ["ready", "train", "Records", "Inside", "maker", "own", "Model.method", "listed", "medical"], "runs"
+        ),
         "hidden": "not",
     }
     assert found["train"] == "7 runs uint8 (30, 20, 3), int32 (1,)"  # as it is called below
@@ -171,15 +175,21 @@ def round_trip():
     assert found["wrong"].startswith("15 FAILS line 17: resize")
     assert found["own_fault"].startswith("20 not tried line 21: with made-up data: FileNotFoundError")
     assert "made up: data_dir=" in found["own_fault"]
-    assert found["needs"].startswith("24 not tried line 25: it needs not_installed.number(), of a module that is not installed")
-    assert found["of_elements"].startswith("28 not tried line 30: it needs not_installed.MEAN[0], of a module that is not installed")
+    assert found["needs"].startswith(
+        "24 not tried line 25: it needs not_installed.number(), of a module that is not installed"
+    )
+    assert found["of_elements"].startswith(
+        "28 not tried line 30: it needs not_installed.MEAN[0], of a module that is not installed"
+    )
     assert found["Two.wrong"] == "35 runs int32 (2,)"
     assert found["round_trip"].startswith("39 runs uint8 (480, 640, 3) line 41: brightness needs on the host what ")
     assert out.endswith("7 pipeline definitions: 2 run, 2 fail, 3 could not be tried.\n")
 
 
 def test_hangs_and_crashes(tmp_path):
-    """Neither ends the report, nor keeps what comes after it from being tried. Python does not get to stop what hangs in C."""
+    """Neither ends the report, nor keeps what comes after it from being tried. Python does not get to stop what hangs
+    in C.
+    """
     code, found, out = tried(
         tmp_path / "script.py",
         """
@@ -228,7 +238,10 @@ def test_the_file_itself(tmp_path):
         "raises": ("raise KeyError('own')", "line 4: the script's own code, with made-up arguments: KeyError: 'own'"),
         "relative": ("from .beside import size\nassert size == 7", ""),
         "absolute": ("import beside\nassert beside.size == 7", ""),
-        "tries": ("try:\n    import not_there\nexcept ImportError:\n    not_there = None\nassert not_there is None", ""),
+        "tries": (
+            "try:\n    import not_there\nexcept ImportError:\n    not_there = None\nassert not_there is None",
+            "",
+        ),
     }
     (tmp_path / "beside.py").write_text("size = 7")
     definition = "@pipeline_def(batch_size=2, num_threads=1, device_id=None)\ndef f(): return fn.ones(shape=[2])\n"
@@ -244,7 +257,12 @@ def test_the_file_itself(tmp_path):
 
 
 def test_a_notebook(tmp_path):
-    source = [f"{HEAD}%matplotlib inline\n", "@pipeline_def\n", "def f(file_list):\n", "    return fn.readers.file(file_list=file_list)[1]"]
+    source = [
+        f"{HEAD}%matplotlib inline\n",
+        "@pipeline_def\n",
+        "def f(file_list):\n",
+        "    return fn.readers.file(file_list=file_list)[1]",
+    ]
     cells = [{"cell_type": "markdown", "source": "x"}, {"cell_type": "code", "source": source}]
     code, _, out = tried(tmp_path / "book.ipynb", json.dumps({"cells": cells}))
     assert code == 0
@@ -289,4 +307,8 @@ def speech(manifest):
 """,
     )
     assert code == 0, out
-    assert {name: text.split()[1] for name, text in found.items()} == {"files": "runs", "fed": "runs", "speech": "runs"}, out
+    assert {name: text.split()[1] for name, text in found.items()} == {
+        "files": "runs",
+        "fed": "runs",
+        "speech": "runs",
+    }, out

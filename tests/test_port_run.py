@@ -23,8 +23,11 @@ import jaxdali
 
 def run(folder, *arguments, **environment):
     command = [sys.executable, "-m", "jaxdali.port", "--run", *arguments]
-    users = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}  # conftest.py sets it; scripts find what is beside them
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**users, **environment})
+    # Conftest.py sets it; scripts find what is beside them.
+    users = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**users, **environment}
+    )
 
 
 def test_names(tmp_path):
@@ -72,7 +75,12 @@ if __name__ == "__main__":
     script = ["-m", "sub.s"] if module else ["sub/s.py"]
     done = run(tmp_path, *script, "--lines", "--run", "-x")
     assert done.returncode == 7, done.stderr
-    assert done.stdout.splitlines() == ["['--lines', '--run', '-x'] s.py jaxdali.fn", "jaxdali.fn", "jaxdali.fn", "jaxdali.types"]
+    assert done.stdout.splitlines() == [
+        "['--lines', '--run', '-x'] s.py jaxdali.fn",
+        "jaxdali.fn",
+        "jaxdali.fn",
+        "jaxdali.types",
+    ]
     done = run(tmp_path, *script)
     assert done.returncode == 1
     frames = [line.strip() for line in done.stderr.splitlines() if line.startswith("  File") and "runpy" not in line]
@@ -81,7 +89,9 @@ if __name__ == "__main__":
 
 
 def test_what_is_not_here(tmp_path):
-    """Its import fails as one of Python's, so that scripts that can do without do so; the rest of `nvidia` stays where it was."""
+    """Its import fails as one of Python's, so that scripts that can do without do so; the rest of `nvidia` stays where
+    it was.
+    """
     elsewhere = tmp_path / "elsewhere" / "nvidia"
     elsewhere.mkdir(parents=True)
     (elsewhere / "__init__.py").write_text("")
@@ -96,7 +106,11 @@ def test_what_is_not_here(tmp_path):
     done = run(tmp_path, "s.py", PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (0, "")
     first, second, third, fourth = done.stdout.splitlines()
-    assert (first, second, third) == ("3", "No module named 'nvidia.dali.tomorrow'", "No module named 'nvidia.dali.fn.tomorrow'")
+    assert (first, second, third) == (
+        "3",
+        "No module named 'nvidia.dali.tomorrow'",
+        "No module named 'nvidia.dali.fn.tomorrow'",
+    )
     assert fourth.startswith("nvidia.dali.experimental.eager is not in jaxdali: ")
 
 

@@ -1,6 +1,7 @@
 """The guides that port other code bases, against recorded results of these.
 
-Calls of TensorFlow, JAX and Pillow gave those of tests/data/ports.py; torchvision, timm, ADM and clean-fid those of evaluation.py.
+Calls of TensorFlow, JAX and Pillow gave those of tests/data/ports.py; torchvision, timm, ADM and clean-fid those of
+evaluation.py.
 """
 
 import contextlib
@@ -56,7 +57,8 @@ def test_imagenet(guide):
     check(levels(names["big_vision_eval"](PHOTOS, SIZE, batch_size=3)), "big_vision_eval", 1.01, 0.01, 0.03)
     inception = lambda x: normalized(names["inception_crop"](x, SIZE), **names["RANGE"])
     check(levels(in_windows(PHOTOS, inception, batch_size=3)), "big_vision_train", 1.01, 0.01, 0.005)
-    check(next(names["flax_eval"](PHOTOS, SIZE, batch_size=3))["image"], "flax_eval", 0.002, 0.0, 1.0)  # recorded as float16
+    # Recorded as float16.
+    check(next(names["flax_eval"](PHOTOS, SIZE, batch_size=3))["image"], "flax_eval", 0.002, 0.0, 1.0)
     flax = lambda x: normalized(names["flax_resize"](x, SIZE), **names["COLORS"])
     check(next(in_windows(PHOTOS, flax, batch_size=3))["image"], "flax_train", 0.02, 0.002, 0.005)
     assert names["batch"]["image"].shape == (6, 224, 224, 3)
@@ -149,7 +151,9 @@ def test_evaluation_of_bytes_by_pillow(photos):
         fn.resize(x, size=(299, 299), convention="pillow"),
         fn.crop(fn.resize(x, **squashed), crop=(224, 224), rounding="torchvision"),
     )
-    for name, results in zip(("clean-fid bytes", "torchvision squashed"), run(definition, photos, layouts=["HWC"]), strict=True):
+    for name, results in zip(
+        ("clean-fid bytes", "torchvision squashed"), run(definition, photos, layouts=["HWC"]), strict=True
+    ):
         check_sums(name, [results.at(i) for i in range(100)])
 
 

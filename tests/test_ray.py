@@ -59,7 +59,12 @@ def brighter(images):
 
 def definition(photos, num_shards=1, shard_id=0, slow=None, on_error="raise"):
     jpegs, labels = fn.readers.file(
-        file_root=str(photos), random_shuffle=True, name="reader", num_shards=num_shards, shard_id=shard_id, on_error=on_error
+        file_root=str(photos),
+        random_shuffle=True,
+        name="reader",
+        num_shards=num_shards,
+        shard_id=shard_id,
+        on_error=on_error,
     )
     images = fn.rotate(fn.decoders.image(jpegs), angle=fn.random.uniform(range=(-20.0, 20.0)))
     if slow is not None:
@@ -77,7 +82,9 @@ def assert_same(batches, expected):
     for batch, other in zip(batches, expected, strict=True):
         assert batch.keys() == other.keys()
         jax.tree.map(np.testing.assert_array_equal, batch, other)
-        assert jax.tree.map(lambda x: (x.dtype, x.sharding), batch) == jax.tree.map(lambda x: (x.dtype, x.sharding), other)
+        assert jax.tree.map(lambda x: (x.dtype, x.sharding), batch) == jax.tree.map(
+            lambda x: (x.dtype, x.sharding), other
+        )
 
 
 def epochs(iterator, n=3):
@@ -115,7 +122,12 @@ def test_ragged_outputs(cluster, photos):
 
     options = {"reader_name": "reader", "ragged": {"images": (300, 60)}}
     found = [
-        epochs(data_iterator(ragged, ["images", "labels"], **options)(photos, batch_size=4, num_threads=1, workers=workers), 1)
+        epochs(
+            data_iterator(ragged, ["images", "labels"], **options)(
+                photos, batch_size=4, num_threads=1, workers=workers
+            ),
+            1,
+        )
         for workers in (None, Workers(num_workers=1))
     ]
     assert_same(*found)
@@ -124,7 +136,12 @@ def test_ragged_outputs(cluster, photos):
 def test_resume_with_other_numbers_of_workers(cluster, photos):
     expected = epochs(make(photos, enable_checkpointing=True))
     batches, saved = [], None
-    for workers, take in ((Workers(num_workers=1), 4), (Workers(num_workers=3), 7), (None, 5), (Workers(num_workers=2), 100)):
+    for workers, take in (
+        (Workers(num_workers=1), 4),
+        (Workers(num_workers=3), 7),
+        (None, 5),
+        (Workers(num_workers=2), 100),
+    ):
         with make(photos, workers, enable_checkpointing=True, checkpoints=saved) as iterator:
             while take and len(batches) < len(expected):
                 for batch in iterator:
@@ -145,12 +162,16 @@ def runs(process):
 
 
 def test_killed_workers(cluster, photos):
-    """One is killed with SIGKILL in mid-epoch; then a node with all workers is removed, and they start again on the others."""
+    """One is killed with SIGKILL in mid-epoch; then a node with all workers is removed, and they start again on the
+    others.
+    """
     expected = epochs(make(photos))
     node = cluster.add_node(num_cpus=2, resources={"third": 2})
 
     for kill in ("process", "node"):
-        there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=True)} if kill == "node" else {}
+        there = (
+            {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=True)} if kill == "node" else {}
+        )
         with make(photos, Workers(num_workers=2, options=there)) as iterator:
             found = [next(iterator) for _ in range(2)]
             actors = [a for a in ray.util.list_named_actors() if a.startswith("jaxdali-")]
@@ -237,7 +258,9 @@ def test_statistics_of_all_workers(cluster, photos):
 def test_more_workers_than_the_cluster_has_room_for(cluster, photos):
     """Those that can't start get no batches; if none can, that is said."""
     assert_same(epochs(make(photos, Workers(num_workers=7)), 1), epochs(make(photos), 1))
-    with pytest.raises(RuntimeError, match=r"none of Ray's workers has started in 1 s: the cluster may lack 64 free CPUs"):
+    with pytest.raises(
+        RuntimeError, match=r"none of Ray's workers has started in 1 s: the cluster may lack 64 free CPUs"
+    ):
         make(photos, Workers(num_workers=1, num_cpus=64, timeout=1))
 
 
@@ -245,10 +268,14 @@ def test_what_can_not_be_sent_is_named(cluster, photos):
     def fed(photos):
         return fn.external_source(lambda info: np.zeros(3), batch=False)
 
-    with pytest.raises(OperatorError, match=r"external_source \(created at .*test_ray.py:\d+\): .*only this process has its source"):
+    with pytest.raises(
+        OperatorError, match=r"external_source \(created at .*test_ray.py:\d+\): .*only this process has its source"
+    ):
         data_iterator(fed, ["x"])(photos, batch_size=2, num_threads=1, workers=Workers(num_workers=1))
     lock = __import__("threading").Lock()
-    with pytest.raises(TypeError, match=r"python_function \(created at .*test_ray.py:\d+\) holds what can't be sent to Ray's workers"):
+    with pytest.raises(
+        TypeError, match=r"python_function \(created at .*test_ray.py:\d+\) holds what can't be sent to Ray's workers"
+    ):
         make(photos, Workers(num_workers=1), slow=lambda label: label if lock else None)
     with pytest.raises(TypeError, match=r"workers must be a jaxdali\.ray\.Workers, got 3"):
         make(photos, 3)
@@ -289,5 +316,9 @@ def test_pipelines_as_arguments(cluster, photos):
     found = []
     for workers in (None, Workers(num_workers=1)):
         pipe = pipeline_def(definition)(photos, batch_size=3, num_threads=1, seed=2)
-        found.append(epochs(DALIGenericIterator(pipe, ["i", "l", "s"], reader_name="reader", auto_reset=True, workers=workers), 2))
+        found.append(
+            epochs(
+                DALIGenericIterator(pipe, ["i", "l", "s"], reader_name="reader", auto_reset=True, workers=workers), 2
+            )
+        )
     assert_same(*found)

@@ -22,14 +22,23 @@ def _batch():
 
 
 @pytest.mark.parametrize(
-    "source", [lambda i, **kw: _batch(), lambda i, *, a=1: _batch(), lambda *, a=1: _batch(), lambda **kw: _batch(), lambda *a: _batch()]
+    "source",
+    [
+        lambda i, **kw: _batch(),
+        lambda i, *, a=1: _batch(),
+        lambda *, a=1: _batch(),
+        lambda **kw: _batch(),
+        lambda *a: _batch(),
+    ],
 )
 def test_sources_take_no_other_arguments(source):
     with pytest.raises(TypeError, match=r"must take no or one positional argument .* and no others"):
         _run(lambda: fn.external_source(source=source))
 
 
-@pytest.mark.parametrize(("item", "kind"), [(None, TypeError), (3, TypeError), (_batch(), IndexError), ([], IndexError)])
+@pytest.mark.parametrize(
+    ("item", "kind"), [(None, TypeError), (3, TypeError), (_batch(), IndexError), ([], IndexError)]
+)
 def test_sources_of_several_outputs(item, kind):
     with pytest.raises(kind, match="with num_outputs=1 the source must return a tuple of 1 items, got"):
         _run(lambda: fn.external_source(source=lambda: item, num_outputs=1)[0])
@@ -97,11 +106,15 @@ def test_what_is_taken_as_in_dali():
     assert [x.tolist() for x in _run(lambda: fn.random.choice(1, p=1.0))] == [0, 0]
 
 
-@pytest.mark.parametrize("region", [{"roi_start": [], "roi_axes": []}, {"roi_end": [], "roi_axes": [0]}, {"roi_shape": (), "roi_start": 1}])
+@pytest.mark.parametrize(
+    "region", [{"roi_start": [], "roi_axes": []}, {"roi_end": [], "roi_axes": [0]}, {"roi_shape": (), "roi_start": 1}]
+)
 def test_empty_regions_of_numpy_files_are_none(tmp_path, region):
     np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
     got = _run(lambda: fn.readers.numpy(file_root=str(tmp_path), **region))
-    np.testing.assert_array_equal(got[0], np.arange(6).reshape(2, 3)[region.get("roi_start") or 0 :, region.get("roi_start") or 0 :])
+    np.testing.assert_array_equal(
+        got[0], np.arange(6).reshape(2, 3)[region.get("roi_start") or 0 :, region.get("roi_start") or 0 :]
+    )
 
 
 def _shapes_of(operator, **arguments):

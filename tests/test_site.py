@@ -12,7 +12,8 @@ from jaxdali import fn
 from jaxdali._core.declaration import Range
 from jaxdali.fn.__main__ import group
 
-REFERENCE = {*(f"reference/{name}" for name in ("extend", "iterators", "pipeline", "storage")), "glossary"}  # that are not generated
+# That are not generated.
+REFERENCE = {*(f"reference/{name}" for name in ("extend", "iterators", "pipeline", "storage")), "glossary"}
 
 
 @pytest.fixture(scope="module")

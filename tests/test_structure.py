@@ -29,7 +29,11 @@ def imported_by(name: str, path: pathlib.Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            origin = ".".join((*parts[: len(parts) + 1 - node.level], *filter(None, [node.module]))) if node.level else node.module
+            origin = (
+                ".".join((*parts[: len(parts) + 1 - node.level], *filter(None, [node.module])))
+                if node.level
+                else node.module
+            )
             found |= {f"{origin}.{a.name}" if f"{origin}.{a.name}" in MODULES else origin for a in node.names}
     return found & (MODULES.keys() - {name})
 
@@ -68,7 +72,13 @@ def package(module: str) -> str:
 
 @pytest.mark.parametrize("name", BELOW)
 def test_packages_know_those_below(name):
-    above = {(m, i) for m, p in MODULES.items() if package(m) == name for i in imported_by(m, p) if package(i) in BELOW.keys() - {name}}
+    above = {
+        (m, i)
+        for m, p in MODULES.items()
+        if package(m) == name
+        for i in imported_by(m, p)
+        if package(i) in BELOW.keys() - {name}
+    }
     assert above
     assert {(m, i) for m, i in above if package(i) not in BELOW[name]} == set()
 
@@ -78,7 +88,13 @@ FAMILIES = "jaxdali.fn._families"
 
 def test_families_know_no_operator():
     """They and the functions beside them are below all operators, which import them."""
-    above = {(m, i) for m, p in MODULES.items() if m.startswith(FAMILIES) for i in imported_by(m, p) if i.startswith("jaxdali.fn.")}
+    above = {
+        (m, i)
+        for m, p in MODULES.items()
+        if m.startswith(FAMILIES)
+        for i in imported_by(m, p)
+        if i.startswith("jaxdali.fn.")
+    }
     assert {(m, i) for m, i in above if not i.startswith(FAMILIES)} == set()
     assert (f"{FAMILIES}.warp", f"{FAMILIES}.conversion") in above
 
@@ -88,5 +104,7 @@ def test_the_folder_of_an_operator_is_its_public_path():
     aliases = {f"experimental.{name}" for name in vars(experimental)} | {*vars(_deprecated)}
     for name, operator in operators().items():
         if name not in aliases and not (operator.__doc__ or "").startswith("Deprecated name"):
-            public = itertools.takewhile(lambda part: part[0] != "_", operator.__module__.removeprefix("jaxdali.fn.").split("."))
+            public = itertools.takewhile(
+                lambda part: part[0] != "_", operator.__module__.removeprefix("jaxdali.fn.").split(".")
+            )
             assert [*public] == name.split(".")[:-1], (name, operator.__module__)

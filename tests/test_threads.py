@@ -1,4 +1,6 @@
-"""Many threads of Python at once: each gets what it gets alone. Most of this tells more where the interpreter has no lock."""
+"""Many threads of Python at once: each gets what it gets alone. Most of this tells more where the interpreter has no
+lock.
+"""
 
 import os
 import subprocess
@@ -56,7 +58,9 @@ def test_importing_does_not_bring_the_lock_back():
         "print(converted(lambda x: x), sys._is_gil_enabled())\n"
     )
     environment = {n: x for n, x in os.environ.items() if n != "PYTHON_GIL"} | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], env=environment, cwd=places.ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], env=environment, cwd=places.ROOT, capture_output=True, text=True
+    )
     assert done.stdout.endswith(" False\n"), done.stdout + done.stderr
 
 

@@ -27,7 +27,9 @@ def test_mypy(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="pyright is not installed")
 def test_pyright(tmp_path):
     shutil.copy(CASES, tmp_path)
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(places.ROOT)], "include": ["typed.py"]}))
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps({"extraPaths": [str(places.ROOT)], "include": ["typed.py"]})
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "--project", str(tmp_path)],
         capture_output=True, text=True,

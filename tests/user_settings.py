@@ -1,9 +1,10 @@
 """A pytest plugin: JAX has settings that programs give it, among them a mesh, set in the thread of each test.
 
-    PYTHONPATH=tests pytest -p user_settings --jax mesh=explicit --jax jax_debug_nans=1 -m "not one_device" tests/dynamic ...
+    PYTHONPATH=tests pytest -p user_settings --jax mesh=explicit --jax jax_debug_nans=1 -m "not one_device"
+    tests/dynamic ...
 
-``mesh`` has one axis over all devices, ``explicit`` or ``auto``. Other names are those of `jax.config`. Tests with the mark `one_device`
-compute with arrays that lie elsewhere, which JAX refuses while a mesh is set.
+``mesh`` has one axis over all devices, ``explicit`` or ``auto``. Other names are those of `jax.config`. Tests with the
+mark `one_device` compute with arrays that lie elsewhere, which JAX refuses while a mesh is set.
 """
 
 import contextlib
@@ -15,7 +16,9 @@ AXES = {"explicit": jax.sharding.AxisType.Explicit, "auto": jax.sharding.AxisTyp
 
 
 def pytest_addoption(parser):
-    parser.addoption("--jax", action="append", default=[], metavar="NAME=VALUE", help="a setting of JAX, or mesh=explicit, mesh=auto")
+    parser.addoption(
+        "--jax", action="append", default=[], metavar="NAME=VALUE", help="a setting of JAX, or mesh=explicit, mesh=auto"
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -96,15 +96,21 @@ def upright(frames: np.ndarray, turn: str) -> np.ndarray:
     return shown
 
 
-WEIGHTS = {1: (0.2126, 0.0722), 2: (0.299, 0.114), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}  # red and blue in luma
+# Red and blue in luma.
+WEIGHTS = {1: (0.2126, 0.0722), 2: (0.299, 0.114), 5: (0.299, 0.114), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}
 
 
 def exact(y: np.ndarray, u: np.ndarray, v: np.ndarray, matrix: int, full: bool, bits: int) -> np.ndarray:
-    """Planes as RGB in floats, by the definition of the matrix with this number; with chroma interpolated as in `converted`."""
+    """Planes as RGB in floats, by the definition of the matrix with this number; with chroma interpolated as in
+    `converted`.
+    """
     red, blue = WEIGHTS[matrix]
     for axis in range(2):
         extent = y.shape[axis]
-        u, v = (between(c.astype(float), axis).take(range(extent), axis) / 4 if c.shape[axis] != extent else c for c in (u, v))
+        u, v = (
+            between(c.astype(float), axis).take(range(extent), axis) / 4 if c.shape[axis] != extent else c
+            for c in (u, v)
+        )
     largest, scale = (1 << bits) - 1, 1 << (bits - 8)
     luma = y / largest if full else (y - 16.0 * scale) / (219 * scale)
     u, v = ((c - 128.0 * scale) / (largest if full else 224 * scale) for c in (u, v))
@@ -129,7 +135,9 @@ def exact_rgb(path: str) -> np.ndarray:
 def planes(frame: Any) -> bytes:
     """What the decoder gives, before any conversion."""
     wide = 2 if "10" in frame.format.name else 1
-    return b"".join(np.frombuffer(p, np.uint8).reshape(-1, p.line_size)[:, : p.width * wide].tobytes() for p in frame.planes)
+    return b"".join(
+        np.frombuffer(p, np.uint8).reshape(-1, p.line_size)[:, : p.width * wide].tobytes() for p in frame.planes
+    )
 
 
 def decoded(path: str) -> Iterator[Any]:
@@ -141,7 +149,8 @@ def decoded(path: str) -> Iterator[Any]:
         yield from container.decode(stream)
 
 
-RANGES = {False: (9539, 16, 13075, 16525, -3209, -6660), True: (8192, 0, 11485, 14516, -2819, -5850)}  # in units of 2^-13
+# In units of 2^-13.
+RANGES = {False: (9539, 16, 13075, 16525, -3209, -6660), True: (8192, 0, 11485, 14516, -2819, -5850)}
 
 
 def between(x: np.ndarray, axis: int) -> np.ndarray:
@@ -153,13 +162,17 @@ def between(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def converted(y: np.ndarray, u: np.ndarray, v: np.ndarray, full: bool) -> np.ndarray:
-    """Planes as RGB, as DALI converts them: by BT.601, in its range, with chroma interpolated linearly between the samples of luma."""
+    """Planes as RGB, as DALI converts them: by BT.601, in its range, with chroma interpolated linearly between the
+    samples of luma.
+    """
     luma, black, red_v, blue_u, green_u, green_v = RANGES[full]
     for axis in range(2):
         halved = y.shape[axis] != u.shape[axis]
         u, v = (between(x.astype(int), axis) if halved else 4 * x.astype(int) for x in (u, v))
     u, v, grey = u - 2048, v - 2048, 16 * (y.astype(int) - black) * luma + (1 << 16)
-    return np.clip(np.stack([grey + v * red_v, grey + u * green_u + v * green_v, grey + u * blue_u], -1) >> 17, 0, 255).astype(np.uint8)
+    return np.clip(
+        np.stack([grey + v * red_v, grey + u * green_u + v * green_v, grey + u * blue_u], -1) >> 17, 0, 255
+    ).astype(np.uint8)
 
 
 def rgb(path: str) -> np.ndarray:

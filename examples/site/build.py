@@ -1,4 +1,5 @@
-"""Builds the site into build/site/html. Guides are run, operators' pages and pictures are made, and warnings are errors.
+"""Builds the site into build/site/html. Guides are run, operators' pages and pictures are made, and warnings are
+errors.
 
     python examples/site/build.py [--jobs 2]
 
@@ -36,9 +37,22 @@ def main(arguments: list[str] | None = None) -> int:
 
     operator_pages.write(sources / "operators")
     architecture(sources)
-    sphinx = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--jobs", jobs, "--builder", "html"]
+    sphinx = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        "--jobs",
+        jobs,
+        "--builder",
+        "html",
+    ]
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # guides call python
-    code = subprocess.run([*sphinx, str(sources), str(TARGET / "html")], cwd=ROOT, env={**os.environ, "PATH": path}).returncode
+    code = subprocess.run(
+        [*sphinx, str(sources), str(TARGET / "html")], cwd=ROOT, env={**os.environ, "PATH": path}
+    ).returncode
     if code == 0:
         (TARGET / "html" / "llms.txt").write_text(index_of(sources))
         print(f"built {TARGET / 'html' / 'index.html'}")
@@ -48,7 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
 def recipes(folder: pathlib.Path) -> None:
     """Writes the files that CONTRIBUTING.md shows: an operator, a kernel, a reader."""
     folder.mkdir()
-    for name, code in re.findall(r"This is `(.+?)`:\n\n```\w+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
+    for name, code in re.findall(
+        r"This is `(.+?)`:\n\n```\w+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+    ):
         (folder / name).write_text(code)
 
 
@@ -57,7 +73,10 @@ def architecture(sources: pathlib.Path) -> None:
     text = (ROOT / "jaxdali" / "README.md").read_text()
     text = re.sub(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)", r"\1", text)  # links to files of the repository
     (sources / "reference" / "architecture.md").write_text(text)
-    lines = ["# Notes in the code\n", "Reasons that concern several places stand once, at one of them, and are cited by their title.\n"]
+    lines = [
+        "# Notes in the code\n",
+        "Reasons that concern several places stand once, at one of them, and are cited by their title.\n",
+    ]
     for path in sorted((ROOT / "jaxdali").rglob("*.py")):
         for title, body in re.findall(r"^# Note \[(.+?)\]\n((?:#.*\n)+)", path.read_text(), re.MULTILINE):
             lines += [f"## {title}\n", f"`{path.relative_to(ROOT)}`\n", re.sub(r"^# ?", "", body, flags=re.MULTILINE)]

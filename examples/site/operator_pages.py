@@ -24,7 +24,14 @@ from jaxdali._core.operator import EagerOperator, HostOperator, NativeOperator, 
 from jaxdali._pipeline.pipeline import parts_of
 from jaxdali.fn.__main__ import group, operators, placements
 
-GROUPS = {"audio": "Audio", "box": "Boxes", "decode": "Decoding", "image": "Images", "source": "Sources", "tensor": "Tensors"}
+GROUPS = {
+    "audio": "Audio",
+    "box": "Boxes",
+    "decode": "Decoding",
+    "image": "Images",
+    "source": "Sources",
+    "tensor": "Tensors",
+}
 
 
 def documented() -> dict[str, Callable[..., Any]]:
@@ -69,7 +76,10 @@ def page(name: str, function: Callable[..., Any], folder: pathlib.Path) -> str:
     parts += ["## Arguments\n", arguments(name, function, helps(arguments_text))]
     for heading, content in sections.items():
         code = heading == "Example"
-        parts += [f"## {heading}\n", f"```python\n{inspect.cleandoc(content)}\n```\n" if code else f"{blocks(content)}\n"]
+        parts += [
+            f"## {heading}\n",
+            f"```python\n{inspect.cleandoc(content)}\n```\n" if code else f"{blocks(content)}\n",
+        ]
     parts += ["## What differs from DALI\n", differences(name, differs, helps(arguments_text))]
     parts += ["## Where it runs\n", where(name, function, example), "\n"]
     parts += ["## Compared with DALI\n", tolerance(name), "\n"]
@@ -103,10 +113,13 @@ def markup(text: str) -> str:
         lead, _, code = text.partition("::")
         return f"{markup(lead)}:\n\n```python\n{inspect.cleandoc(code)}\n```"
     if text.startswith("* "):
-        return "\n".join(f"* {markup(' '.join(item.split()))}" for item in re.split(r"^\* ", text, flags=re.MULTILINE)[1:])
+        return "\n".join(
+            f"* {markup(' '.join(item.split()))}" for item in re.split(r"^\* ", text, flags=re.MULTILINE)[1:]
+        )
     pieces = re.split(r"(``.+?``|`[^`]+?`)", text, flags=re.DOTALL)
     return "".join(
-        f"`{' '.join(p.strip('`').split())}`" if i % 2 else re.sub(r"([\\*_\[\]<>{}$])", r"\\\1", p) for i, p in enumerate(pieces)
+        f"`{' '.join(p.strip('`').split())}`" if i % 2 else re.sub(r"([\\*_\[\]<>{}$])", r"\\\1", p)
+        for i, p in enumerate(pieces)
     )
 
 
@@ -118,7 +131,9 @@ def blocks(text: str) -> str:
 def inline(text: str) -> str:
     """A paragraph as HTML, for tables."""
     pieces = re.split(r"(``.+?``|`[^`]+?`)", " ".join(text.split()))
-    return "".join(f"<code>{html.escape(p.strip('`'))}</code>" if i % 2 else html.escape(p) for i, p in enumerate(pieces))
+    return "".join(
+        f"<code>{html.escape(p.strip('`'))}</code>" if i % 2 else html.escape(p) for i, p in enumerate(pieces)
+    )
 
 
 def helps(text: str) -> dict[str, str]:
@@ -140,8 +155,12 @@ def signature(name: str, function: Callable[..., Any]) -> str:
         if p.kind is p.KEYWORD_ONLY and not named:
             named = True
             words += [] if words and words[-1].startswith("*") else ["*"]
-        words.append(("*" if p.kind is p.VAR_POSITIONAL else "") + p.name + ("" if p.default is p.empty else f"={default(p)}"))
-    return textwrap.fill(f"fn.{name}({', '.join(words)})", 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        words.append(
+            ("*" if p.kind is p.VAR_POSITIONAL else "") + p.name + ("" if p.default is p.empty else f"={default(p)}")
+        )
+    return textwrap.fill(
+        f"fn.{name}({', '.join(words)})", 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) -> str:
@@ -153,8 +172,12 @@ def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) 
         if a is not None and a.is_input:
             expected, marks = "a DataNode, or an array that is the same for all samples", "input"
         else:
-            expected = (a.expected if a is not None else "").replace(", or a batch with a value per sample", "") or "any object"
-            marks = "per frame" if a is not None and a.per_frame else "per sample" if a is not None and a.per_sample else ""
+            expected = (a.expected if a is not None else "").replace(
+                ", or a batch with a value per sample", ""
+            ) or "any object"
+            marks = (
+                "per frame" if a is not None and a.per_frame else "per sample" if a is not None and a.per_sample else ""
+            )
         given = "required" if p.default is p.empty else f"= <code>{html.escape(default(p))}</code>"
         values = html.escape(expected) + (f"<br><em>{marks}</em>" if marks else "")
         cells = [f"<code>{p.name}</code><br>{given}", values, inline(help_of.get(p.name, ""))]
@@ -198,10 +221,16 @@ def where(name: str, function: Callable[..., Any], example: str | None) -> str:
         op: Any = node.op
         if isinstance(op, NativeOperator):
             cuda = op.kernel in cuda_kernels()
-            portable = type(op).portable is not NativeOperator.portable or type(op).divided is not NativeOperator.divided
+            portable = (
+                type(op).portable is not NativeOperator.portable or type(op).divided is not NativeOperator.divided
+            )
             lines[f"CPU: native kernel `{op.kernel}`."] = None
-            lines[f"CUDA: {f'kernel `{op.kernel}`' if cuda else 'no kernel, so it runs on the CPU and its result is moved'}."] = None
-            other = "in XLA's operations, where its arguments allow that" if portable else "on the CPU; its result is moved"
+            lines[
+                f"CUDA: {f'kernel `{op.kernel}`' if cuda else 'no kernel, so it runs on the CPU and its result is moved'}."
+            ] = None
+            other = (
+                "in XLA's operations, where its arguments allow that" if portable else "on the CPU; its result is moved"
+            )
             lines[f"Any other accelerator: {other}."] = None
         elif isinstance(op, ProgramOperator):
             host = "On the host in NumPy where its inputs are there. " if isinstance(op, HostOperator) else ""
@@ -237,13 +266,17 @@ def recorded() -> list[dict[str, Any]]:
 
 def tolerance(name: str) -> str:
     """How near results are to DALI's recorded ones."""
-    of_it = [c for c in recorded() if c.get("fn") == name or re.search(rf"\bfn\.{re.escape(name)}\(", c.get("expr") or "")]
+    of_it = [
+        c for c in recorded() if c.get("fn") == name or re.search(rf"\bfn\.{re.escape(name)}\(", c.get("expr") or "")
+    ]
     values = [c for c in of_it if c["check"] == "values"]
     if not values:
         return "Values are compared with a definition in NumPy, or with DALI in tests of their own; there are no golden data of values."
     by_type: dict[str, list[dict[str, float]]] = {}
     for case in values:
-        by_type.setdefault(case["outputs"][0]["dtype"], []).append({k: v for k, v in (case.get("tol") or {}).items() if v})
+        by_type.setdefault(case["outputs"][0]["dtype"], []).append(
+            {k: v for k, v in (case.get("tol") or {}).items() if v}
+        )
     texts = {
         "max_abs": "absolute {:g}",
         "max_rel": "relative {:g}",
@@ -271,9 +304,13 @@ def also(name: str, function: Callable[..., Any]) -> str:
         lines.append(f"* `jaxdali.ops.{cls}`, a class")
     values = next((n for n in (name, cls) if found(jaxdali.dynamic, n)), None)
     lines.append(
-        f"* `jaxdali.dynamic.{values}`, of values" if values else "* no function of `jaxdali.dynamic`: its data come from the pipeline"
+        f"* `jaxdali.dynamic.{values}`, of values"
+        if values
+        else "* no function of `jaxdali.dynamic`: its data come from the pipeline"
     )
-    source = pathlib.Path(inspect.getfile(inspect.unwrap(function))).relative_to(pathlib.Path(jaxdali.__file__).parents[1])
+    source = pathlib.Path(inspect.getfile(inspect.unwrap(function))).relative_to(
+        pathlib.Path(jaxdali.__file__).parents[1]
+    )
     return "\n".join([*lines, f"* source: `{source}`"])
 
 

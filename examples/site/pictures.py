@@ -106,7 +106,10 @@ EXAMPLES = {
     "random.key": "fn.random.key()",
     "random.normal": "fn.random.normal(mean=1.0, stddev=0.5, shape=[10000])",
     "random.uniform": "fn.random.uniform(range=(-1.0, 1.0), shape=[10000])",
-    **{f"reductions.{x}": f"fn.reductions.{x}(photo, axes=[2])" for x in ("max", "mean", "mean_square", "min", "rms", "sum")},
+    **{
+        f"reductions.{x}": f"fn.reductions.{x}(photo, axes=[2])"
+        for x in ("max", "mean", "mean_square", "min", "rms", "sum")
+    },
     "reductions.std_dev": "fn.reductions.std_dev(photo, fn.reductions.mean(photo, axes=[2], keep_dims=True), axes=[2])",
     "reductions.variance": "fn.reductions.variance(photo, fn.reductions.mean(photo, axes=[2], keep_dims=True), axes=[2])",
     "segmentation.random_mask_pixel": "fn.segmentation.random_mask_pixel(mask, foreground=1)",
@@ -181,7 +184,11 @@ def inputs() -> dict[str, tuple[Any, str]]:
     np.save(npy, photo)
     scipy.io.wavfile.write(wav, RATE, (sound * 32767).astype(np.int16))
     bayer = photo.copy()[..., 2]
-    bayer[0::2, 1::2], bayer[1::2, 0::2], bayer[1::2, 1::2] = photo[0::2, 1::2, 1], photo[1::2, 0::2, 1], photo[1::2, 1::2, 0]
+    bayer[0::2, 1::2], bayer[1::2, 0::2], bayer[1::2, 1::2] = (
+        photo[0::2, 1::2, 1],
+        photo[1::2, 0::2, 1],
+        photo[1::2, 1::2, 0],
+    )
     disc = ((x - 100) ** 2 + (y - 120) ** 2 < 60**2).astype(np.int32)
     encoded = lambda b: (np.frombuffer(b, np.uint8), "")
     return {
@@ -212,7 +219,10 @@ def inputs() -> dict[str, tuple[Any, str]]:
         "shape": (np.array([256, 256], np.int64), ""),
         "mask_ids": (np.array([1], np.int32), ""),
         "polygons": (np.array([[0, 0, 3], [1, 3, 7]], np.int32), ""),
-        "vertices": (np.array([[0.1, 0.1], [0.4, 0.1], [0.2, 0.5], [0.5, 0.5], [0.9, 0.5], [0.9, 0.9], [0.5, 0.9]], np.float32), ""),
+        "vertices": (
+            np.array([[0.1, 0.1], [0.4, 0.1], [0.2, 0.5], [0.5, 0.5], [0.9, 0.5], [0.9, 0.9], [0.5, 0.9]], np.float32),
+            "",
+        ),
     }
 
 
@@ -231,7 +241,9 @@ def pipeline_of(example: str, gpu: bool = False) -> jaxdali.Pipeline:
         known: dict[str, Any] = {"fn": fn, "types": types}
         for name in uses(example):
             value, layout = inputs()[name]
-            node: Any = fn.external_source(source=functools.partial(lambda v: [v] * SAMPLES, value), batch=True, layout=layout or None)
+            node: Any = fn.external_source(
+                source=functools.partial(lambda v: [v] * SAMPLES, value), batch=True, layout=layout or None
+            )
             known[name] = node.gpu() if gpu else node
         made = eval(example, known)
         return tuple(made) if isinstance(made, (list, tuple)) else made
@@ -246,12 +258,16 @@ def run(example: str) -> list[tuple[list[np.ndarray], str]]:
         pipeline = pipeline_of(example)
         outputs = [([np.asarray(s) for s in x.as_cpu()], x.layout()) for x in pipeline.run()]
         pipeline.close()
-    alike = all(s.shape == samples[0].shape and np.array_equal(s, samples[0]) for samples, _ in outputs for s in samples)
+    alike = all(
+        s.shape == samples[0].shape and np.array_equal(s, samples[0]) for samples, _ in outputs for s in samples
+    )
     return [(samples[:1] if alike else samples, layout) for samples, layout in outputs]
 
 
 def draw(name: str, example: str, file: pathlib.Path) -> str:
-    """Draws the example's inputs and outputs into `file`; returns a description, which is the picture's alternative text."""
+    """Draws the example's inputs and outputs into `file`; returns a description, which is the picture's alternative
+    text.
+    """
     before = [(n, [inputs()[n][0]], inputs()[n][1]) for n in uses(example)]
     after = [(f"output {i}" if i else "after", samples, layout) for i, (samples, layout) in enumerate(run(example))]
     cells = [(title, s, layout) for title, samples, layout in (*before, *after) for s in samples]
@@ -276,12 +292,25 @@ def _draw(axes: Any, x: np.ndarray, layout: str, title: str, operator: str):
         power = x if x.min() < 0 else 10 * np.log10(np.maximum(x, 1e-8))
         axes.imshow(power, origin="lower", aspect="auto", interpolation="nearest")
     elif x.ndim >= 2 and sorted(x.shape)[-2] > 8 and (images := as_images([x], layout)):
-        axes.imshow(pixels_of(images[0], (0, max(1, x.max())) if layout == "HW" else scale_of(images)), cmap="gray", vmin=0, vmax=1)
+        axes.imshow(
+            pixels_of(images[0], (0, max(1, x.max())) if layout == "HW" else scale_of(images)),
+            cmap="gray",
+            vmin=0,
+            vmax=1,
+        )
         axes.set_axis_off()
     elif operator.startswith("random.") and x.size > 64:
         axes.hist(x.ravel(), bins=40)
     elif x.dtype == np.uint8 and x.ndim == 1 and x.size > 64:
-        axes.text(0.5, 0.5, f"{x.size} bytes\n{x[:6].tobytes().hex(' ')} ...", ha="center", va="center", fontsize=7, family="monospace")
+        axes.text(
+            0.5,
+            0.5,
+            f"{x.size} bytes\n{x[:6].tobytes().hex(' ')} ...",
+            ha="center",
+            va="center",
+            fontsize=7,
+            family="monospace",
+        )
         axes.set_axis_off()
     elif x.size > 2000 and max(x.shape) == x.size and (operator != "power_spectrum" or title == "sound"):
         rate = RATE // 2 if (operator, title) == ("audio_resample", "after") else RATE
@@ -298,7 +327,15 @@ def _draw(axes: Any, x: np.ndarray, layout: str, title: str, operator: str):
         axes.plot(*(corners @ x[:, :2].T + x[:, 2]).T)
         axes.set_aspect("equal")
     else:
-        axes.text(0.5, 0.5, np.array2string(x, precision=3, threshold=40), ha="center", va="center", fontsize=7, family="monospace")
+        axes.text(
+            0.5,
+            0.5,
+            np.array2string(x, precision=3, threshold=40),
+            ha="center",
+            va="center",
+            fontsize=7,
+            family="monospace",
+        )
         axes.set_axis_off()
 
 

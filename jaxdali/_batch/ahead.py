@@ -14,17 +14,20 @@ from .phases import Phases
 Compilers = Callable[[Mapping[int, Sizes]], Sequence[Callable[[], None]]]
 
 
-FIRST = 4  # the batch after which compilation ahead begins: whoever takes one batch has up to three made, and needs no other programs
+# The batch after which compilation ahead begins: whoever takes one batch has up to three made, and needs no other
+# programs.
+FIRST = 4
 
 
 # Note [Compiled ahead]
-# A batch that fits none of the capacities waits for a compilation: a tenth of a second, in which training has no data. So after a few
-# batches the next larger capacities are compiled in another thread, and again when a batch has used those. Which capacities a batch gets
-# then depends on time, but its results do not. A program that is not ready is compiled where it is needed, so a compilation ahead that
-# fails or is cancelled costs time only.
+# A batch that fits none of the capacities waits for a compilation: a tenth of a second, in which training has no data.
+# So after a few batches the next larger capacities are compiled in another thread, and again when a batch has used
+# those. Which capacities a batch gets then depends on time, but its results do not. A program that is not ready is
+# compiled where it is needed, so a compilation ahead that fails or is cancelled costs time only.
 #
-# An accelerator gets a part of the capacities. The program for all of them serves every batch that fits them, so it is compiled first, and
-# then the one for the part that the last batch needs. Until that is compiled, batches get a larger part, which costs transfers and memory.
+# An accelerator gets a part of the capacities. The program for all of them serves every batch that fits them, so it is
+# compiled first, and then the one for the part that the last batch needs. Until that is compiled, batches get a larger
+# part, which costs transfers and memory.
 class Ahead:
     """Chooses the sizes of batches, and has programs compiled for others.
 
@@ -37,7 +40,8 @@ class Ahead:
         self._ready: set[Any] = set()
         self._compiling: dict[Any, Compilation] = {}
         self._batches: collections.Counter[int] = collections.Counter()
-        self._settled: dict[int, tuple[frozenset[int], Mapping[int, Sizes]]] = {}  # what phases had when nothing was left to compile
+        # What phases had when nothing was left to compile.
+        self._settled: dict[int, tuple[frozenset[int], Mapping[int, Sizes]]] = {}
 
     def fit(self, number: int, needs: Mapping[int, int], before: Mapping[int, Sizes]) -> Sizes:
         """Sizes for a phase of a batch. Afterwards none of its programs is being compiled.
@@ -46,7 +50,11 @@ class Ahead:
           number: of the phase; needs: see `PhaseMemory`; before: the sizes of earlier phases.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
-        same = settled is not None and settled[0] == needs.keys() and all(settled[1][n] == sizes for n, sizes in before.items())
+        same = (
+            settled is not None
+            and settled[0] == needs.keys()
+            and all(settled[1][n] == sizes for n, sizes in before.items())
+        )
 
         def is_ready(sizes: Sizes) -> bool:
             if same and settled is not None and settled[1][number] == sizes:  # the usual case
@@ -97,7 +105,9 @@ class Ahead:
         for compiling in list(self._compiling.values()):  # a thread that could not be waited for may still make a batch
             compiling.cancel()
 
-    def _others(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Iterator[Mapping[int, Sizes]]:
+    def _others(
+        self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]
+    ) -> Iterator[Mapping[int, Sizes]]:
         """The sizes of a phase that later batches may need, each with those of the earlier phases from which it reads."""
         phase = self._phases.of(number)
         for capacities in phase.capacities.ahead():

@@ -45,8 +45,8 @@ class PhaseMemory:
 
     Attributes:
       offsets: where the samples of each ragged value begin.
-      needs, sizes: elements of its buffer, and bytes of each native step's working memory: as needed, and as available. Indexed by the
-        places in `Phase`.
+      needs, sizes: elements of its buffer, and bytes of each native step's working memory: as needed, and as available.
+        Indexed by the places in `Phase`.
     """
 
     offsets: Mapping[Ref, np.ndarray]
@@ -78,18 +78,24 @@ class InFlightBatch:
       read: the values of the sources.
       values: the shapes of all values, and the data of host values.
       setups: the setups of steps in programs, by the steps' ids.
-      origins: what the sources returned about their samples, by node; names: where the samples of values came from, see `origins.py`.
+      origins: what the sources returned about their samples, by node; names: where the samples of values came from, see
+        `origins.py`.
       ids: epoch and position of each sample; drawn: in their place, the keys of the random numbers, by step.
       results: the results of programs and eager functions: arrays, `Ragged` or `EagerArrays`.
-      status: for each program with native steps: (the program, these steps, codes ``i32[S*B, steps]``, their times or None).
-      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of samples that were replaced.
+      status: for each program with native steps: (the program, these steps, codes ``i32[S*B, steps]``, their times or
+        None).
+      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of samples
+        that were replaced.
       unread: the same for samples that sources could not read. It is kept when the batch is made again.
       bad: after a launch, the samples that failed and their codes, by native step; see `HostContext.bad`.
       memory: the memory of each phase's programs, by the phase's number.
-      repaired: ``bool[N]``, the samples that are made again while the rest of the batch is kept; None: the whole batch is made.
-      called: what eager functions returned, by step, for another executor that makes the batch again; None: it is not kept.
+      repaired: ``bool[N]``, the samples that are made again while the rest of the batch is kept; None: the whole batch
+        is made.
+      called: what eager functions returned, by step, for another executor that makes the batch again; None: it is not
+        kept.
       tickets: for a batch that workers make, what stands for each local shard until it arrives.
-      error: the exception of a source; ended: whether a source has ended. Both stop the batch after the other sources have been read.
+      error: the exception of a source; ended: whether a source has ended. Both stop the batch after the other sources
+        have been read.
     """
 
     before: dict
@@ -131,12 +137,16 @@ class InFlightBatch:
         self._present_in.clear()
 
     def present_in(self, presence: Presence | None) -> np.ndarray | None:
-        """``bool[N]``, the samples that a step with this presence works on; None: all. Its predicates must have been made."""
+        """``bool[N]``, the samples that a step with this presence works on; None: all. Its predicates must have been
+        made.
+        """
         if presence in self._present_in:
             return self._present_in[presence]
         if presence is None:
             present = self.present if self.short else None
-            present = self.repaired if present is None else present if self.repaired is None else present & self.repaired
+            present = (
+                self.repaired if present is None else present if self.repaired is None else present & self.repaired
+            )
         else:
             asked = self.values[presence.predicate].data
             assert isinstance(asked, np.ndarray), presence
@@ -157,7 +167,8 @@ class Batch:
     """A finished batch.
 
     Attributes:
-      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made from it), otherwise a `Value`.
+      outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made from it), otherwise a
+        `Value`.
       state: the state after this batch.
       ids: epoch, position and presence of each sample.
       names: where the samples of each output came from (not with `as_arrays`).

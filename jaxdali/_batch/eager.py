@@ -34,7 +34,9 @@ class EagerCalls:
         self._outputs = outputs
         self._buffer = buffer
 
-    def call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
+    def call(
+        self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
+    ) -> tuple[Spec, ...]:
         """Calls the function of a step; returns the specs of its outputs."""
         self._resources.calls(step.node)
         try:
@@ -44,14 +46,20 @@ class EagerCalls:
         finally:
             self._resources.calls(None)
 
-    def _call(self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
-        """Calls a function with each shard's arrays. Its results are arrays; later steps can also use them as host values."""
+    def _call(
+        self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
+    ) -> tuple[Spec, ...]:
+        """Calls a function with each shard's arrays. Its results are arrays; later steps can also use them as host
+        values.
+        """
         resources = self._resources
         inputs = []
         present = batch.present_in(step.presence)
         for i, r in enumerate(step.inputs):
             try:
-                inputs.append(self._outputs.parts(r, plan.maker(r), batch, present, narrowed=not resources.settings.x64))
+                inputs.append(
+                    self._outputs.parts(r, plan.maker(r), batch, present, narrowed=not resources.settings.x64)
+                )
             except DifferentShapes as e:
                 raise step.node.error(op.not_uniform(i, e.shapes)) from e
         beside = resources.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
@@ -82,7 +90,9 @@ class EagerCalls:
                     value.data = pack(rows, resources.S, functools.partial(self._buffer, ref))
         return specs
 
-    def _call_samples(self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> tuple[Spec, ...]:
+    def _call_samples(
+        self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext
+    ) -> tuple[Spec, ...]:
         """Calls a function with samples. Its results are host values."""
         if ctx.present.any():
             found = self._returned(
@@ -108,7 +118,9 @@ class EagerCalls:
             batch.values[ref] = Value(spec, shapes, data, batch.present_in(step.presence))
         return specs
 
-    def _results_of_samples(self, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext) -> Sequence[Any]:
+    def _results_of_samples(
+        self, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext
+    ) -> Sequence[Any]:
         try:
             return op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
         except OperatorError:
@@ -118,7 +130,11 @@ class EagerCalls:
 
     @staticmethod
     def _returned(
-        step: Step, op: EagerOperator, batch: InFlightBatch, call: Callable[[], Sequence[Any]], spec_of: Callable[[int, Any], Spec]
+        step: Step,
+        op: EagerOperator,
+        batch: InFlightBatch,
+        call: Callable[[], Sequence[Any]],
+        spec_of: Callable[[int, Any], Spec],
     ) -> EagerResults:
         """The results of a function for a batch; the earlier ones, if this batch is made again.
 
@@ -144,8 +160,9 @@ class EagerCalls:
 
 
 def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
-    """The specs of a function's outputs in a branch that no sample takes. If it was never called, these are the specs that the `if` has for
-    its other side."""
+    """The specs of a function's outputs in a branch that no sample takes. If it was never called, these are the specs
+    that the `if` has for its other side.
+    """
     if step.known:
         return step.specs
     found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]

@@ -88,7 +88,8 @@ class Executor:
         self._bad: dict[tuple[str, str], int] = {}
         self.sources: dict[int, Source] = {}
         self._built = False
-        self._launching = threading.Lock()  # guards the host pass, the programs and the capacities of phases: one batch at a time
+        # Guards the host pass, the programs and the capacities of phases: one batch at a time.
+        self._launching = threading.Lock()
         self.resources = RunResources(shards, options, delivery)
         try:
             self._open(graphs, sources or {}, options.num_workers)
@@ -110,7 +111,9 @@ class Executor:
         phases = Phases(self._bound, self.resources, any(s is not None for s in self._shardings))
         self._host = HostPass(self._bound, self.resources, phases.capacity, self._outputs)
         self._launcher = Launcher(self._bound, self._host, phases, self.resources, self._shardings, delivery.stacked)
-        self.reader = self.reader_type(self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups)
+        self.reader = self.reader_type(
+            self.graph, self.sources, self.resources, self._bound, self._host, delivery.reader, setups
+        )
 
     @classmethod
     def of_values(
@@ -129,7 +132,9 @@ class Executor:
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node.op, SourceOperator):
                 try:
-                    source = opened.get(node.id) or node.op.make_source([g.nodes[i].op for g in graphs], self.resources.seed)
+                    source = opened.get(node.id) or node.op.make_source(
+                        [g.nodes[i].op for g in graphs], self.resources.seed
+                    )
                     source.workers = max(1, num_workers)
                     source.use(self.graph.used(node))
                     self.sources[node.id] = source
@@ -138,7 +143,8 @@ class Executor:
                 except OperatorError:
                     raise
                 except (ValueError, RuntimeError, OSError) as e:
-                    # The error about a missing file of one of our readers says everything, so the traceback is left out, but not the cause.
+                    # The error about a missing file of one of our readers says everything, so the traceback is left
+                    # out, but not the cause.
                     ours = type(node.op).__module__.startswith("jaxdali.")
                     said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
                     raise node.error(_said(e)) from shown_error(e.__cause__ if said else e)
@@ -146,7 +152,9 @@ class Executor:
     # --- build ------------------------------------------------------------------------------------------------
 
     def build(self):
-        """Binds the operators, as far as possible before eager functions run. It reads first batches if they determine the types."""
+        """Binds the operators, as far as possible before eager functions run. It reads first batches if they determine
+        the types.
+        """
         if not self._built:
             self.reader.set_up_first()
             self._bound.bind_sources()  # may call a user function, under the settings in the user's thread
@@ -174,7 +182,11 @@ class Executor:
 
     def tuner(self, depth: int) -> Tuner | None:
         """The tuner of the number of threads and of batches made ahead, with the initial `depth`; None: both are fixed."""
-        return Tuner(self.resources.meter, self._tuned, self.resources.num_threads, depth, available_cpus()) if self._tuned else None
+        return (
+            Tuner(self.resources.meter, self._tuned, self.resources.num_threads, depth, available_cpus())
+            if self._tuned
+            else None
+        )
 
     def reseed(self, seed: int):
         """Continues with another seed, that of a checkpoint. Call it only while nothing runs."""
@@ -188,16 +200,17 @@ class Executor:
     def must_run_in_callers_thread(self) -> bool:
         """Whether batches must be made in the thread that takes them.
 
-        A function on devices of several processes has collectives, and so may the user's own steps. If processes begin collectives in
-        different orders, they wait for each other forever; in the user's thread there is only one order.
+        A function on devices of several processes has collectives, and so may the user's own steps. If processes begin
+        collectives in different orders, they wait for each other forever; in the user's thread there is only one order.
         """
         shardings = (n.op.sharding for n in self.graph.nodes if isinstance(n.op, EagerOperator))
         return any(s is not None and not s.is_fully_addressable for s in shardings)
 
     @property
     def reads_aside(self) -> bool:
-        """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only for an accelerator
-        or many threads: few are busy anyway, and it takes the memory of one more batch."""
+        """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only
+        for an accelerator or many threads: few are busy anyway, and it takes the memory of one more batch.
+        """
         lists = bool(self.sources) and not self.reader.asks and all(s.movable for s in self.sources.values())
         return lists and (self.shards.accelerator or self.resources.num_threads >= MANY_THREADS)
 
@@ -205,8 +218,9 @@ class Executor:
     def launches(self) -> int:
         """Batches that may be dispatched and not yet finished.
 
-        While an accelerator computes one, the next is packed and dispatched, so the accelerator never waits for the host. On the CPU
-        the threads that have nothing left of one begin the next, instead of waiting for its slowest image.
+        While an accelerator computes one, the next is packed and dispatched, so the accelerator never waits for the
+        host. On the CPU the threads that have nothing left of one begin the next, instead of waiting for its slowest
+        image.
         """
         return 2 if self.shards.accelerator else launches_on_cpu(self.resources.num_threads)
 
@@ -220,8 +234,8 @@ class Executor:
         """A batch whose sources are not read, as the caller has their values.
 
         Args:
-          values: the outputs of each source, by its node: each dense ``[N, ...]``, `Packed` or a list of samples. Those that nothing needs
-            are ignored.
+          values: the outputs of each source, by its node: each dense ``[N, ...]``, `Packed` or a list of samples. Those
+            that nothing needs are ignored.
           ids: which samples the batch has.
           drawn, called: see `InFlightBatch`.
         """
@@ -234,7 +248,9 @@ class Executor:
         return batch
 
     def asked(self, batch: InFlightBatch) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
-        """The shapes and samples of a first batch by which operators are bound, as far as this batch has them, see `HostPass.asked`."""
+        """The shapes and samples of a first batch by which operators are bound, as far as this batch has them, see
+        `HostPass.asked`.
+        """
         return self._host.asked(batch)
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:
@@ -259,7 +275,11 @@ class Executor:
                 batch = self._launcher.repair(batch, bad)
         assert batch.ids is not None
         # Note [Output reuse] says why users do not get the results themselves.
-        batch.results |= {r: self.resources.output_reuse.lend(r, batch.results[r]) for r in set(self.plan.outputs) if r in batch.results}
+        batch.results |= {
+            r: self.resources.output_reuse.lend(r, batch.results[r])
+            for r in set(self.plan.outputs)
+            if r in batch.results
+        }
         with self.resources.meter.stage("output", "", "outputs"):
             return self._finished(batch, batch.ids)
 
@@ -267,10 +287,18 @@ class Executor:
         """The outputs in their final form."""
         plan = self.plan
         if self.resources.as_arrays:
-            arrays = tuple(self._array(i, r, s, batch) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True)))
+            arrays = tuple(
+                self._array(i, r, s, batch) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True))
+            )
             self._count(arrays)
             finish = self._delivery.finish
-            return Batch(arrays if finish is None else finish(plan, arrays), batch.after, ids, (), [*batch.unread, *batch.replaced])
+            return Batch(
+                arrays if finish is None else finish(plan, arrays),
+                batch.after,
+                ids,
+                (),
+                [*batch.unread, *batch.replaced],
+            )
         found = [source_info(batch, x, self.B) for x in self.graph.outputs]
         names = tuple([""] * self.B if names is None else [*names] for names in found)
         values = tuple(self._outputs.value(r, batch) for r in plan.outputs)
@@ -296,13 +324,17 @@ class Executor:
             self.resources.meter.count("output", "outputs", self.resources.N, sum(map(_nbytes, outputs)))
 
     def note_taken(self, batch: Batch):
-        """Counts the samples of a batch that were replaced or left out. It is called when the user takes the batch, not when it is made."""
+        """Counts the samples of a batch that were replaced or left out. It is called when the user takes the batch, not
+        when it is made.
+        """
         for report in batch.replaced:
             self._bad[report] = self._bad.get(report, 0) + 1
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that were replaced or left out in the batches taken so far."""
-        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.copy().items()]
+        return [
+            BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.copy().items()
+        ]
 
     def statistics(self) -> Statistics:
         """The costs of the stages so far. Raises RuntimeError if they are not measured."""
@@ -317,7 +349,8 @@ class Executor:
 
         Args:
           epoch: its number.
-          empty: whether the epoch had no batch: the warning is then about exhausted sources, else about samples that do not fill a batch.
+          empty: whether the epoch had no batch: the warning is then about exhausted sources, else about samples that do
+            not fill a batch.
           instead: how to get those samples.
         """
         for node in self.graph.nodes:
@@ -343,7 +376,9 @@ class Executor:
         """JAX's own `Lowered` of the program that ran last."""
         ran = self._launcher.ran
         if not ran:
-            raise RuntimeError("no program has run yet: take a batch first (and a pipeline without lowered operators has none)")
+            raise RuntimeError(
+                "no program has run yet: take a batch first (and a pipeline without lowered operators has none)"
+            )
         if segment not in ran:
             raise ValueError(f"segment={segment}: this pipeline has {len(ran)} program(s), numbered from 0")
         program, operands = ran[segment]

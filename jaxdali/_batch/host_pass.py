@@ -54,7 +54,8 @@ class _SingleStep:
 class _Pointwise:
     """Consecutive steps of the host pass that need only their inputs' data: see `HostOperator.compute`."""
 
-    steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]  # with the function that computes it, and the shapes of its output
+    # With the function that computes it, and the shapes of its output.
+    steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]
     fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_SingleStep`
 
     @property
@@ -132,8 +133,8 @@ class HostPass:
         self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
     def run(self, number: int, batch: InFlightBatch) -> dict[int, dict[int, int]]:
-        """Runs the host steps of a phase, see Note [Phases], and the setup of its other steps. If samples have failed, it stops before a
-        step that needs programs.
+        """Runs the host steps of a phase, see Note [Phases], and the setup of its other steps. If samples have failed,
+        it stops before a step that needs programs.
 
         Returns:
           Those samples: by native step, with their codes.
@@ -200,7 +201,9 @@ class HostPass:
         return tuple(shape.tolist()), [] if value.data is None else [value.sample(i) for i in there]
 
     def asked(self, batch: InFlightBatch) -> tuple[dict[Ref, tuple[int, ...]], dict[Ref, Sequence[np.ndarray]]]:
-        """First shapes and samples of a batch by which steps are bound, see `BoundPlan.asked`; not of values that it has none of."""
+        """First shapes and samples of a batch by which steps are bound, see `BoundPlan.asked`; not of values that it
+        has none of.
+        """
 
         def there(ref: Ref) -> bool:
             present = batch.present_in(self._bound.plan.maker(ref).presence) if ref in batch.values else None
@@ -241,12 +244,16 @@ class HostPass:
                     continue  # made by a source or an earlier program
                 ctx = self.context(maker, batch, samples)
                 with self._resources.meter.stage("host", maker.op.name, maker.name):
-                    self.store(maker, batch, maker.op.run(ctx, *(batch.values[r].of(ctx.present) for r in maker.inputs)))
+                    self.store(
+                        maker, batch, maker.op.run(ctx, *(batch.values[r].of(ctx.present) for r in maker.inputs))
+                    )
             if batch.failures or batch.replaced:
                 return False
             assert isinstance(step.op, ProgramOperator)
             with self._resources.meter.stage("setup", step.op.name, step.name):
-                batch.setups[id] = step.op.setup(self.context(step, batch, samples), *(batch.values[r] for r in step.inputs))
+                batch.setups[id] = step.op.setup(
+                    self.context(step, batch, samples), *(batch.values[r] for r in step.inputs)
+                )
         return True
 
     def _prepared(self, number: int) -> list[_SingleStep | _Pointwise]:
@@ -285,7 +292,9 @@ class HostPass:
             if not step.known:
                 self._bound.learn_results(step, specs, _common_shapes(step, batch))
         elif step.stage != "host":
-            for ref, spec, static, shapes in zip(step.outputs, step.specs, alone.shapes, batch.setups[step.id].shapes, strict=True):
+            for ref, spec, static, shapes in zip(
+                step.outputs, step.specs, alone.shapes, batch.setups[step.id].shapes, strict=True
+            ):
                 batch.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
     def context(self, step: Step, batch: InFlightBatch, bad: Mapping[int, int]) -> HostContext:
@@ -345,11 +354,20 @@ class HostPass:
         for ref, spec, data in zip(step.outputs, step.specs, outputs, strict=True):
             shapes = static_shapes(spec, N)
             if shapes is not None:
-                assert data.shape == (N, *(spec.shape or ())) and data.dtype == spec.dtype, (step.op.name, data.shape, data.dtype, spec)
+                assert data.shape == (N, *(spec.shape or ())) and data.dtype == spec.dtype, (
+                    step.op.name,
+                    data.shape,
+                    data.dtype,
+                    spec,
+                )
             else:
                 if isinstance(data, list):
                     data = pack(data, self._resources.S, functools.partial(self._buffer, ref))
-                assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (step.op.name, data.shapes.shape, spec)
+                assert data.data.dtype == spec.dtype and data.shapes.shape == (N, spec.ndim), (
+                    step.op.name,
+                    data.shapes.shape,
+                    spec,
+                )
                 shapes = data.shapes
                 for r in step.inputs:
                     if batch.values[r].data is data:
@@ -358,11 +376,14 @@ class HostPass:
             batch.values[ref] = Value(spec, shapes, data, present)
             if self._resources.meter.enabled:
                 stage = "read" if isinstance(step.op, SourceOperator) else "host"
-                self._resources.meter.count(stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), data.nbytes)
+                self._resources.meter.count(
+                    stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), data.nbytes
+                )
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
-        """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if that is large
-        enough."""
+        """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if
+        that is large enough.
+        """
         while ref in self._passed_on:
             ref = self._passed_on[ref]
         return self._resources.pool.empty((self._resources.S, max(rounded_up(elements), 1, self._capacity(ref))), dtype)
@@ -374,7 +395,9 @@ _log_lock = threading.Lock()  # guards `_logged`
 
 
 def _tell(reader: Step, maker: Step):
-    """Logs once that each batch makes a round trip between two lines of a definition. Predicates of branches are not logged."""
+    """Logs once that each batch makes a round trip between two lines of a definition. Predicates of branches are not
+    logged.
+    """
     lines = reader.node.where, maker.node.where
     if reader.op.name in ("if", "and", "or", "not"):
         return

@@ -29,10 +29,11 @@ from .resources import RunResources
 
 
 # Note [Repair alone]
-# A GPU's decoder leaves some files to the host, but only its status, after the batch, says which. Making the batch again would read, decode
-# and transfer everything twice. Instead the host decodes only those samples, and the programs that have run do so once more with a mask of
-# these samples (see Note [Presence]); their rows overwrite those of the first run. The operands have the same shapes, so nothing is
-# compiled. If other samples depend on one that failed (`ProgramOperator.mixes`), the whole batch is made again.
+# A GPU's decoder leaves some files to the host, but only its status, after the batch, says which. Making the batch
+# again would read, decode and transfer everything twice. Instead the host decodes only those samples, and the programs
+# that have run do so once more with a mask of these samples (see Note [Presence]); their rows overwrite those of the
+# first run. The operands have the same shapes, so nothing is compiled. If other samples depend on one that failed
+# (`ProgramOperator.mixes`), the whole batch is made again.
 class Launcher:
     """Launches the batches of an executor.
 
@@ -113,8 +114,8 @@ class Launcher:
     def _repair_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
         """Makes samples again that the kernels of an accelerator left to the host, and writes them into the batch.
 
-        The host decodes them, and the programs that have run do so once more, with only these samples: nothing is compiled, and nothing
-        else of the batch is read, decoded or changed.
+        The host decodes them, and the programs that have run do so once more, with only these samples: nothing is
+        compiled, and nothing else of the batch is read, decoded or changed.
 
         Returns:
           False: they can't be made alone.
@@ -125,14 +126,20 @@ class Launcher:
         repaired = np.zeros(self._resources.N, bool)
         repaired[[i for samples in bad.values() for i in samples]] = True
         copies = {"values": dict(batch.values), "setups": dict(batch.setups), "results": dict(batch.results)}
-        part = dataclasses.replace(batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={})
+        part = dataclasses.replace(
+            batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={}
+        )
         if not self._host.run_alone(part, bad):
             return False
         for number, memory in batch.memory.items():
             phase = self._phases.of(number)
             again = [s for s in phase.segments if any(step.id in steps for step in s.steps)]
             for segment in again:
-                remade = {r: v for r in segment.operands if isinstance(v := part.values[r].data, Packed) and v is not batch.values[r].data}
+                remade = {
+                    r: v
+                    for r in segment.operands
+                    if isinstance(v := part.values[r].data, Packed) and v is not batch.values[r].data
+                }
                 needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in remade.items()}
                 needs = {**memory.needs, **needs}
                 sizes = max(memory.sizes, phase.sizes(memory.sizes.capacities, needs), key=lambda s: s.sixths)
@@ -140,7 +147,9 @@ class Launcher:
                 self._run_program(phase, segment, PhaseMemory(offsets, needs, sizes), part)
             for ref in (r for s in again for r in s.exports if r.step in steps):
                 new, shapes = part.results[ref], batch.values[ref].shapes
-                batch.results[ref] = repair.written_over(batch.results[ref], new, repaired, memory.offsets.get(ref), shapes)
+                batch.results[ref] = repair.written_over(
+                    batch.results[ref], new, repaired, memory.offsets.get(ref), shapes
+                )
         batch.bad, batch.status = repair.known_after(batch, bad), part.status
         return True
 
@@ -178,7 +187,8 @@ class Launcher:
     def _compiler(
         self, number: int, phase: Phase, segment: Segment, memory: Mapping[int, PhaseMemory], batch: InFlightBatch
     ) -> Callable[[], None]:
-        """Returns a function that compiles a program for other sizes than those that a batch has. It does not refer to the batch.
+        """Returns a function that compiles a program for other sizes than those that a batch has. It does not refer to
+        the batch.
 
         Args:
           memory: of this phase and the earlier ones.
@@ -189,8 +199,14 @@ class Launcher:
         def carried(ref: Ref) -> Any:
             result = batch.results[ref]
             if isinstance(result, Ragged):
-                capacity = next(m.sizes.capacities[p.ragged[ref]] for n, m in memory.items() if ref in (p := self._phases.of(n)).ragged)
-                result = dataclasses.replace(result, data=jax.ShapeDtypeStruct((self._resources.S * capacity,), result.dtype))
+                capacity = next(
+                    m.sizes.capacities[p.ragged[ref]]
+                    for n, m in memory.items()
+                    if ref in (p := self._phases.of(n)).ragged
+                )
+                result = dataclasses.replace(
+                    result, data=jax.ShapeDtypeStruct((self._resources.S * capacity,), result.dtype)
+                )
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=shards.local), result)
 
         # On several devices the sharding is a part of an argument's type.
@@ -249,14 +265,21 @@ class Launcher:
             resources.meter.count("launch", label, samples, operands.nbytes + self._crossing(segment, batch))
 
     def _crossing(self, segment: Segment, batch: InFlightBatch) -> int:
-        """Bytes of what a program reads that an earlier one has made on the other side of the link between host and accelerator."""
-        made_on_device = {r: s.on_device for number in batch.memory for s in self._phases.of(number).segments for r in s.exports}
+        """Bytes of what a program reads that an earlier one has made on the other side of the link between host and
+        accelerator.
+        """
+        made_on_device = {
+            r: s.on_device for number in batch.memory for s in self._phases.of(number).segments for r in s.exports
+        }
         crossing = [r for r in segment.carried if made_on_device.get(r, segment.on_device) != segment.on_device]
         return sum(x.nbytes for r in crossing for x in jax.tree.leaves(batch.results[r]))
 
-    def _made(self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch) -> tuple[int, np.ndarray, np.ndarray] | None:
-        """Capacity, offsets and shapes of a ragged value that a program makes. A value that is passed inside a native call only has
-        shapes."""
+    def _made(
+        self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch
+    ) -> tuple[int, np.ndarray, np.ndarray] | None:
+        """Capacity, offsets and shapes of a ragged value that a program makes. A value that is passed inside a native
+        call only has shapes.
+        """
         if self._bound.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
@@ -264,8 +287,9 @@ class Launcher:
         return 0, self._resources.no_offsets, batch.values[ref].shapes
 
     def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
-        """Elements of the buffer for a host value. In a branch it is sized as if all samples took the branch, so that predicates don't
-        change what is compiled."""
+        """Elements of the buffer for a host value. In a branch it is sized as if all samples took the branch, so that
+        predicates don't change what is compiled.
+        """
         presence = self._bound.plan.maker(ref).presence
         if presence is None:
             return data.used
@@ -286,7 +310,8 @@ class Launcher:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
             if self._over_processes:
                 arguments = jax.device_put(arguments, shards.local)
-            placed = jax.device_put(arguments, shards.local) if shards.accelerator else arguments  # see Note [Pinned memory]
+            # See Note [Pinned memory].
+            placed = jax.device_put(arguments, shards.local) if shards.accelerator else arguments
             with contextlib.nullcontext() if program in self._compiled else stored():
                 exports, codes, times = program.run(*placed)
             self._compiled.add(program)
@@ -317,13 +342,23 @@ class Launcher:
             # If an output is needed on several shardings, the program writes the first one.
             wanted = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if last else {}
             direct = {r: s for r, s in wanted.items() if s is not None and shards.direct(s)}
-            placed = tuple(shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports)
+            placed = tuple(
+                shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports
+            )
             # Results that a later program reads must keep their types. After the last program there is none.
             narrowed = last and not resources.x64
             # A status is needed to know whether a result is finished.
-            reuse = phase.last and segment is phase.segments[-1] and bool(segment.native) and resources.S == 1 and not resources.accelerator
+            reuse = (
+                phase.last
+                and segment is phase.segments[-1]
+                and bool(segment.native)
+                and resources.S == 1
+                and not resources.accelerator
+            )
             timed = resources.meter.enabled and bool(segment.native) and shards.primaries[0].platform == "cpu"
-            program = program_for(segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse, timed)
+            program = program_for(
+                segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse, timed
+            )
             found = self._programs[key] = layout, program, shards
         return found
 

@@ -19,18 +19,20 @@ class Measured:
     """The cost of one step in one stage.
 
     Attributes:
-      stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs), "launch" (operands,
-        and dispatch of programs), "check" (waiting for programs), "program" (native operators inside programs on the CPU, see
-          `Pipeline.statistics`), "to host" (copying a program's result to the host for a later step), "output" (final form of the outputs)
-          or "wait" (step "user": the user waited for a batch; step "queue": all batches that fit, or all of an epoch, were made, so one had
-          to be taken or the next epoch begun first). For readers of URLs also "fetch" (requests in their own threads, without seconds),
-          "retry" (requests that had failed before) and "cache" (reads from the cache on disk); for decoders with a cache "cache" (images
-          from the cache, and its present size in bytes) and "miss" (images that were decoded to be cached).
+      stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs),
+        "launch" (operands, and dispatch of programs), "check" (waiting for programs), "program" (native operators
+        inside programs on the CPU, see
+          `Pipeline.statistics`), "to host" (copying a program's result to the host for a later step), "output" (final
+          form of the outputs) or "wait" (step "user": the user waited for a batch; step "queue": all batches that fit,
+          or all of an epoch, were made, so one had to be taken or the next epoch begun first). For readers of URLs also
+          "fetch" (requests in their own threads, without seconds), "retry" (requests that had failed before) and
+          "cache" (reads from the cache on disk); for decoders with a cache "cache" (images from the cache, and its
+          present size in bytes) and "miss" (images that were decoded to be cached).
       step: name of the operator's node, or the program.
       seconds: of the thread that did it, waiting included.
       calls: how many times it ran: once per batch, more often if batches were repaired; or the number of requests.
-      samples: in these batches; bytes: of the output of a source or operator, of a program's operands (with what a program on the other
-        side of the link between host and accelerator has made), or of the outputs.
+      samples: in these batches; bytes: of the output of a source or operator, of a program's operands (with what a
+        program on the other side of the link between host and accelerator has made), or of the outputs.
     """
 
     stage: str
@@ -65,7 +67,17 @@ class Statistics(tuple[Measured, ...]):
         rows = [("stage", "step", "seconds", "ms / call", "calls", "samples", "MB")]
         for m in self:
             each = 1e3 * m.seconds / max(m.calls, 1)
-            rows.append((m.stage, m.step, f"{m.seconds:.3f}", f"{each:.3f}", str(m.calls), str(m.samples), f"{m.bytes / 1e6:.3f}"))
+            rows.append(
+                (
+                    m.stage,
+                    m.step,
+                    f"{m.seconds:.3f}",
+                    f"{each:.3f}",
+                    str(m.calls),
+                    str(m.samples),
+                    f"{m.bytes / 1e6:.3f}",
+                )
+            )
         return rows
 
     def _repr_html_(self) -> str:
@@ -81,7 +93,10 @@ class Statistics(tuple[Measured, ...]):
     def __repr__(self) -> str:
         rows = self._table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(x.ljust(w) if i < 2 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
+        lines = [
+            "  ".join(x.ljust(w) if i < 2 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
+            for row in rows
+        ]
         return "\n".join(line.rstrip() for line in lines)
 
 
@@ -99,7 +114,10 @@ def storage_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
 
 def cache_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
     """The rows for a decoder's cache, from `CacheUse.counts`."""
-    return [Measured("cache", step, samples=counts["hits"], bytes=counts["bytes"]), Measured("miss", step, samples=counts["misses"])]
+    return [
+        Measured("cache", step, samples=counts["hits"], bytes=counts["bytes"]),
+        Measured("miss", step, samples=counts["misses"]),
+    ]
 
 
 _OF_ONE = ("read", "host", "setup", "to host")  # stages of single operators

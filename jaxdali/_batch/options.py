@@ -30,7 +30,8 @@ class RaggedForm:
     """The form in which an iterator gives an output whose samples differ in shape.
 
     Attributes:
-      limits: the extents to which the leading axes of samples are padded; None: no padding, the output is a list of arrays.
+      limits: the extents to which the leading axes of samples are padded; None: no padding, the output is a list of
+        arrays.
       fill: the value of the padding.
       lengths: the sharding of the lengths; None: as for an output without one.
     """
@@ -45,17 +46,18 @@ class Delivery:
     """The form in which batches are delivered.
 
     Attributes:
-      as_arrays: whether outputs are global jax.Arrays (for an iterator); otherwise values of the single shard (for Pipeline.run).
+      as_arrays: whether outputs are global jax.Arrays (for an iterator); otherwise values of the single shard (for
+        Pipeline.run).
       shardings: of the outputs, in their order; further outputs have the first one's. None: all on the one device.
       stacked: whether outputs get a leading axis of the shards, ``(shards, B, ...)``, which the sharding shards.
       apart: whether arrays are given as `Parts`, before they become global arrays.
       padded: whether batches keep their size if samples are missing.
       reader: name of the source that determines the epoch and position of samples; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as set in JAX by the user.
-      finish: with `as_arrays`, converts a batch's arrays to another framework, in the thread that checks the batch. Its exceptions are the
-        batch's errors.
-      as_sample_lists: numbers of the outputs that are given as lists of samples, which may differ in shape; for one graph without a
-        sharding.
+      finish: with `as_arrays`, converts a batch's arrays to another framework, in the thread that checks the batch. Its
+        exceptions are the batch's errors.
+      as_sample_lists: numbers of the outputs that are given as lists of samples, which may differ in shape; for one
+        graph without a sharding.
       names: the iterator's names of the outputs, for messages.
       ragged: the form of outputs whose samples may differ in shape, by number.
     """
@@ -74,7 +76,9 @@ class Delivery:
 
     def __post_init__(self):
         check_fields("iterator", self)
-        if not self.as_arrays and (self.shardings or self.stacked or self.apart or self.finish or self.as_sample_lists or self.ragged):
+        if not self.as_arrays and (
+            self.shardings or self.stacked or self.apart or self.finish or self.as_sample_lists or self.ragged
+        ):
             raise ValueError("only arrays have a sharding, a leading axis of shards, or another form")
         if twice := [i for i in self.as_sample_lists if self.ragged_form(i) is not None]:
             raise ValueError(f"outputs {twice} can't have two forms")

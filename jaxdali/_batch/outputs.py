@@ -64,7 +64,9 @@ class Outputs:
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 
     def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> Any:
-        """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device), or `Parts`."""
+        """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device), or
+        `Parts`.
+        """
         result: Any = batch.results.get(ref)
         short = batch.short
         whole = (
@@ -73,7 +75,8 @@ class Outputs:
             and (self._padded or not short)
             and (self._x64 or narrow(result.dtype) == result.dtype)
         )
-        if whole and sharding is None and step.stage == "device":  # native operators may have made it on the CPU beside the device
+        # Native operators may have made it on the CPU beside the device.
+        if whole and sharding is None and step.stage == "device":
             there = len(self._shards.devices) > 1 or result.sharding == self._shards.local
             return result if there else jax.device_put(result, self._shards.primaries[0])
         if whole and (sharding is None or result.sharding == sharding):
@@ -82,14 +85,18 @@ class Outputs:
         if short and self._padded:
             assert batch.present is not None
             if batch.values[ref].spec.shape is None and ref not in self._shapes:
-                raise step.node.error("no sample of the first batch could be read, so the shape of this output is not known yet")
+                raise step.node.error(
+                    "no sample of the first batch could be read, so the shape of this output is not known yet"
+                )
             parts = [_filled(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
         return self._placed(parts, step, sharding)
 
     def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
         """One array, or `Parts`, from the local shards' ``[samples, ...]``."""
         if len({p.shape[0] for p in parts}) > 1:
-            raise step.node.error(f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}")
+            raise step.node.error(
+                f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}"
+            )
         if self._apart:
             return Parts(jax.device_put(p, device) for p, device in zip(parts, self._shards.primaries, strict=True))
         if self.stacked:
@@ -98,14 +105,17 @@ class Outputs:
             try:
                 return assemble(parts, self._shards, sharding)
             except ValueError as e:
-                raise step.node.error(f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}") from e
+                raise step.node.error(
+                    f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}"
+                ) from e
         # Without a sharding, results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
     def metadata(self, ref: Ref, batch: InFlightBatch) -> list[Any]:
-        """The objects of an output that is metadata, one for each row of this process's part of the batch; None for samples that are
-        missing in a padded batch."""
+        """The objects of an output that is metadata, one for each row of this process's part of the batch; None for
+        samples that are missing in a padded batch.
+        """
         found = list(typing.cast(np.ndarray, batch.values[ref].data))
         if not batch.short or batch.present is None:
             return found
@@ -127,12 +137,16 @@ class Outputs:
         there = range(len(value)) if batch.present is None else np.flatnonzero(batch.present).tolist()
         return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
 
-    def ragged(self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, batch: InFlightBatch) -> Any:
-        """An output for an iterator whose samples may differ in shape, in the form `form`. `name` of the output is for messages.
+    def ragged(
+        self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, batch: InFlightBatch
+    ) -> Any:
+        """An output for an iterator whose samples may differ in shape, in the form `form`. `name` of the output is for
+        messages.
 
         Returns:
-          Without limits a list of the samples of all local shards, each on its shard's device. With limits: the samples, padded
-          ``[N, *limits, ...]``, and their lengths, i32 ``[N]``, or ``[N, limits]`` of several limits. Compiles nothing.
+          Without limits a list of the samples of all local shards, each on its shard's device. With limits: the
+          samples, padded ``[N, *limits, ...]``, and their lengths, i32 ``[N]``, or ``[N, limits]`` of several limits.
+          Compiles nothing.
 
         Raises:
           SampleError: a sample is longer than its limit.
@@ -152,7 +166,9 @@ class Outputs:
             ]
         k = len(form.limits)
         if k > spec.ndim:
-            raise step.node.error(f"ragged[{name!r}] has {k} limits, but the samples of this output have {spec.ndim} axes")
+            raise step.node.error(
+                f"ragged[{name!r}] has {k} limits, but the samples of this output have {spec.ndim} axes"
+            )
         for s, found in enumerate(rows):
             for b, x in found.items():
                 self._check_limits(x.shape, form.limits, name, step, batch, s * self._B + b)
@@ -194,7 +210,9 @@ class Outputs:
         host = self.host_value(ref, batch)
         return [{b: host.sample(s * self._B + b) for b in at} for s, at in enumerate(places)]
 
-    def _check_limits(self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, batch: InFlightBatch, i: int):
+    def _check_limits(
+        self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, batch: InFlightBatch, i: int
+    ):
         for axis, (n, limit) in enumerate(zip(shape, limits)):
             if n > limit:
                 source = batch.path_of(step.node, i)
@@ -217,8 +235,11 @@ class Outputs:
             raise step.node.error(f"the output {name!r}, of type {dtype}, can't be padded with {fill}, its ragged_fill")
         return np.asarray(fill).astype(dtype)
 
-    def parts(self, ref: Ref, step: Step, batch: InFlightBatch, present: np.ndarray | None, *, narrowed: bool) -> list[Any]:
-        """A value that `step` makes, for some samples: dense ``[samples, ...]`` for each local shard, as NumPy or on its device.
+    def parts(
+        self, ref: Ref, step: Step, batch: InFlightBatch, present: np.ndarray | None, *, narrowed: bool
+    ) -> list[Any]:
+        """A value that `step` makes, for some samples: dense ``[samples, ...]`` for each local shard, as NumPy or on
+        its device.
 
         Args:
           present: ``bool[N]``, the samples; None: all.
@@ -233,21 +254,28 @@ class Outputs:
         places = None if present is None else [np.flatnonzero(p) for p in present.reshape(S, B)]
         if isinstance(result, (EagerArrays, jax.Array)):
             made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
-            if isinstance(result, EagerArrays) and result.present is not None:  # contains only these samples, perhaps more than needed
+            # Contains only these samples, perhaps more than needed.
+            if isinstance(result, EagerArrays) and result.present is not None:
                 assert present is not None
                 has = result.present.reshape(S, B)
                 places = (
-                    None if (has == present.reshape(S, B)).all() else [np.flatnonzero(a[h]) for a, h in zip(present.reshape(S, B), has)]
+                    None
+                    if (has == present.reshape(S, B)).all()
+                    else [np.flatnonzero(a[h]) for a, h in zip(present.reshape(S, B), has)]
                 )
             if places is None and all(p.dtype == dtype for p in made):
                 return made
-            return [np.asarray(p)[slice(None) if places is None else places[s]].astype(dtype) for s, p in enumerate(made)]
+            return [
+                np.asarray(p)[slice(None) if places is None else places[s]].astype(dtype) for s, p in enumerate(made)
+            ]
         rows = [range(s * B, (s + 1) * B) if places is None else (s * B + places[s]).tolist() for s in range(S)]
         there = value.shapes[[i for r in rows for i in r]]
         if (there != there[:1]).any():
             raise DifferentShapes(step.op.name, step.node.where, _describe(there))
         if isinstance(value.data, np.ndarray):
-            return [self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows]
+            return [
+                self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows
+            ]
         if len(there):
             self._shapes[ref] = tuple(there[0].tolist())
         shape = self._shapes.get(ref, (0,) * value.spec.ndim)  # no sample: the shape of earlier ones
@@ -269,7 +297,8 @@ class Outputs:
         size = math.prod(shape)
         dense = self._pool.empty((len(offsets), *shape), dtype)
         rows = dense.reshape(len(offsets), size)
-        if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):  # contiguous
+        # Contiguous.
+        if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):
             rows[...] = flat[: rows.size].reshape(rows.shape)
         else:
             for row, offset in zip(rows, offsets.tolist()):
@@ -278,7 +307,9 @@ class Outputs:
 
 
 def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
-    """The parts of a program's result, one per local shard: as jax arrays, or as NumPy if it was made on one CPU device."""
+    """The parts of a program's result, one per local shard: as jax arrays, or as NumPy if it was made on one CPU
+    device.
+    """
     at = {s.device: s.data for s in x.addressable_shards}
     distinct = list(dict.fromkeys(shards.primaries))
     if len(distinct) == len(shards.primaries) and all(d in at for d in distinct):

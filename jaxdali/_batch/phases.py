@@ -72,9 +72,15 @@ class Phases:
             read_or_made = [r for s in found for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
             ragged = dict.fromkeys(r for r in read_or_made if plan.spec(r).shape is None and not plan.maker(r).fused)
             scratch = [step.id for s in found for step in s.native]
-            at_ragged = (step for s in found for step in s.steps if any(plan.spec(r).shape is None for r in (*step.inputs, *step.outputs)))
+            at_ragged = (
+                step
+                for s in found
+                for step in s.steps
+                if any(plan.spec(r).shape is None for r in (*step.inputs, *step.outputs))
+            )
             only_kernels = all(isinstance(step.op, NativeOperator) and step.op.only_kernels for step in at_ragged)
-            as_made = all(narrow(plan.spec(r).dtype) == plan.spec(r).dtype for r in ragged)  # otherwise XLA converts whole buffers
+            # Otherwise XLA converts whole buffers.
+            as_made = all(narrow(plan.spec(r).dtype) == plan.spec(r).dtype for r in ragged)
             roomy = not resources.accelerator and only_kernels and as_made
             capacities = capacities_for((tuple(s.key for s in found), resources.shards.devices), resources.B, roomy)
             carried = {r for s in found for r in s.carried}

@@ -98,7 +98,8 @@ class BatchReader:
             self._is_set_up = True
 
     def ask(self, state: dict) -> InFlightBatch:
-        """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that belong there.
+        """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that
+        belong there.
 
         Returns:
           A batch that `read` completes. In its `after`, only the cursors of these sources have advanced.
@@ -170,9 +171,11 @@ class BatchReader:
                 batch.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
                 batch.identify(joined_ids(node, ids, batch.ids, node is self.primary))
             except StopIteration:
-                batch.ended = True  # the others are still read, so that iterators which restart by themselves stay in step
+                # The others are still read, so that iterators which restart by themselves stay in step.
+                batch.ended = True
             except BaseException as e:
-                if source.in_caller and not isinstance(e, Exception):  # such as KeyboardInterrupt, which this thread must raise now
+                # Such as KeyboardInterrupt, which this thread must raise now.
+                if source.in_caller and not isinstance(e, Exception):
                     for n in nodes[: k + 1]:
                         self._sources[n.id].undo()
                     raise
@@ -193,7 +196,8 @@ def _following(state: dict) -> dict:
 
 
 def joined_ids(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
-    """The ids of a batch, joined with the `others` of earlier sources: a sample that one source could not read is absent in all.
+    """The ids of a batch, joined with the `others` of earlier sources: a sample that one source could not read is
+    absent in all.
 
     If a repeated batch has more samples than other sources, its last samples are left out.
 
@@ -213,5 +217,7 @@ def joined_ids(node: Node, ids: SampleIds, others: SampleIds | None, primary: bo
     different = (here & ~there & (not ids.repeated)) | (there & ~here & (not others.repeated))
     different[list(unread)] = False
     if different.any():
-        raise node.error(f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree")
+        raise node.error(
+            f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree"
+        )
     return dataclasses.replace(joined, present=here & there, unread=unread)

@@ -27,10 +27,10 @@ from .reading import BatchReader
 
 
 # Note [Batches by position]
-# A batch is a function of the pipeline, its seed and the cursors of its readers. So batches can be made anywhere, in any order, and again
-# after a failure. This process only advances the cursors, which reads nothing; a worker that has the same pipeline gets the state before a
-# batch and returns what the pipeline's outputs are. Order, shards, epochs and checkpoints are therefore those of an iterator without
-# workers.
+# A batch is a function of the pipeline, its seed and the cursors of its readers. So batches can be made anywhere, in
+# any order, and again after a failure. This process only advances the cursors, which reads nothing; a worker that has
+# the same pipeline gets the state before a batch and returns what the pipeline's outputs are. Order, shards, epochs and
+# checkpoints are therefore those of an iterator without workers.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Definition:
     """What a worker needs in order to make the batches of an executor. It can be pickled by cloudpickle.
@@ -270,7 +270,9 @@ def _check_movable(executor: Executor, setups: Sequence[Callable[[], None]]):
         if isinstance(node.op, EagerOperator) and node.op.sharding is not None:
             raise node.error("a function with a sharding can't run in workers, which do not have these devices")
     if setups:
-        raise ValueError("a pipeline with iter_setup can't be run by workers, because iter_setup is called in this process")
+        raise ValueError(
+            "a pipeline with iter_setup can't be run by workers, because iter_setup is called in this process"
+        )
 
 
 def _on_host(data: Any) -> np.ndarray | Packed:

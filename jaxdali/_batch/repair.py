@@ -37,7 +37,8 @@ def _any_set(codes: Any) -> bool:
 
 
 def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
-    """Waits for the programs launched so far. Returns the samples that failed and can be repaired, by native step, with their codes.
+    """Waits for the programs launched so far. Returns the samples that failed and can be repaired, by native step, with
+    their codes.
 
     Raises:
       SampleError: a sample can't be repaired.
@@ -67,7 +68,9 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
 
 
 def again(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
-    """The same batch, in which samples that failed are replaced or processed on the host. They are added to those found before."""
+    """The same batch, in which samples that failed are replaced or processed on the host. They are added to those found
+    before.
+    """
     values, known = dict(batch.read), known_after(batch, bad)
     return InFlightBatch(
         batch.before,
@@ -134,7 +137,13 @@ def _rows_over(old: jax.Array, new: jax.Array, chosen: np.ndarray) -> jax.Array:
     parts = []
     for shard in old.addressable_shards:
         start, stop, _ = shard.index[0].indices(len(old))
-        parts.append(_over(shard.data, there[shard.device], chosen[start * len(chosen) // len(old) : stop * len(chosen) // len(old)]))
+        parts.append(
+            _over(
+                shard.data,
+                there[shard.device],
+                chosen[start * len(chosen) // len(old) : stop * len(chosen) // len(old)],
+            )
+        )
     return jax.make_array_from_single_device_arrays(old.shape, old.sharding, parts)
 
 
@@ -149,4 +158,6 @@ def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: st
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ") or text
     advice = all_outputs(step.node)
-    return SampleError(step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {advice}" if advice else reason, code, index=i)
+    return SampleError(
+        step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {advice}" if advice else reason, code, index=i
+    )

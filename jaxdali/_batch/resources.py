@@ -37,8 +37,8 @@ class RunResources:
       settings: JAX's settings in the user's thread.
       meter: of all stages.
       of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.
-      pool: of the buffers of operands; output_pool: of those of outputs on the host; output_reuse: of the memory of outputs; num_threads,
-        pool_id: of the native threads.
+      pool: of the buffers of operands; output_pool: of those of outputs on the host; output_reuse: of the memory of
+        outputs; num_threads, pool_id: of the native threads.
     """
 
     def __init__(self, shards: Shards, options: RunOptions, delivery: Delivery):
@@ -51,7 +51,9 @@ class RunResources:
         self.settings = UserSettings()
         self.x64 = self.settings.x64 if delivery.x64 is None else delivery.x64
         self.accelerator = shards.accelerator
-        self.cpu_shards = Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
+        self.cpu_shards = (
+            Shards(shards.num, shards.ids, tuple((cpu_device(),) for _ in shards.ids)) if self.accelerator else shards
+        )
         self.kernels = frozenset[str]()
         if self.accelerator:
             self.kernels = frozenset.intersection(*map(_ffi.kernels_on, set(shards.primaries)))

@@ -21,8 +21,9 @@ _log = logging.getLogger("jaxdali")
 class Tuner:
     """Decides, batch by batch, the number of threads and of batches made ahead. Neither changes what is compiled.
 
-    While the user waits for batches, the number of threads is doubled, as long as that makes batches faster. If batches are fast enough on
-    average, and the user waits for some anyway, one more is made ahead. Threads without effect are released.
+    While the user waits for batches, the number of threads is doubled, as long as that makes batches faster. If batches
+    are fast enough on average, and the user waits for some anyway, one more is made ahead. Threads without effect are
+    released.
 
     Args:
       meter: an enabled meter.
@@ -35,7 +36,13 @@ class Tuner:
     """
 
     def __init__(
-        self, meter: Meter, tuned: Collection[str], threads: int, depth: int, cores: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        meter: Meter,
+        tuned: Collection[str],
+        threads: int,
+        depth: int,
+        cores: int,
+        clock: Callable[[], float] = time.perf_counter,
     ):
         self.threads, self.depth = threads, depth
         self._meter, self._clock = meter, clock
@@ -43,7 +50,8 @@ class Tuner:
         self._farthest = MOST_AHEAD if "prefetch_queue_depth" in tuned else depth
         self._taken = 0
         self._window: tuple[float, float, float] | None = None  # its begin, and the waiting times up to then
-        self._before: tuple[int, float] | None = None  # the threads and the time of a batch, before another number was tried
+        # The threads and the time of a batch, before another number was tried.
+        self._before: tuple[int, float] | None = None
 
     def note_taken(self) -> bool:
         """Called when the user has taken a batch. Returns whether `threads` or `depth` changed."""
@@ -62,7 +70,9 @@ class Tuner:
         return changed
 
     def _decide(self, seconds: float, user: float, queue: float):
-        """Decides after `seconds`, of which the user waited `user` for batches, and the queue waited `queue` for the user."""
+        """Decides after `seconds`, of which the user waited `user` for batches, and the queue waited `queue` for the
+        user.
+        """
         batch, starved, tried = seconds - queue, user > _WAITS * seconds, self._before
         self._before = None
         if tried is not None and tried[0] < self.threads and batch > (1 - _GAIN) * tried[1]:

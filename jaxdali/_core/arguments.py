@@ -1,5 +1,6 @@
-"""The arguments of one operator call that may come per sample: what is known about them when the pipeline is built, and their values for a
-batch."""
+"""The arguments of one operator call that may come per sample: what is known about them when the pipeline is built, and
+their values for a batch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from .declaration import Argument
 from .errors import ArgumentError
 from .values import Spec, Value
 
-# Maps an operator's name to a function that returns the arguments in its signature. It is called on demand, because it takes time.
+# Maps an operator's name to a function that returns the arguments in its signature. It is called on demand, because it
+# takes time.
 declared: dict[str, Callable[[], Mapping[str, Argument]]] = {}
 D = TypeVar("D")
 
@@ -26,8 +28,9 @@ D = TypeVar("D")
 class Arguments:
     """Which arguments of one operator call are the same for all samples, and which are inputs of its node.
 
-    Fields of an `Operator` must be hashable and the same for all samples; a DataNode among the arguments becomes an additional input, after
-    the inputs that the user gave. This object, which is itself such a field, records which argument is which input.
+    Fields of an `Operator` must be hashable and the same for all samples; a DataNode among the arguments becomes an
+    additional input, after the inputs that the user gave. This object, which is itself such a field, records which
+    argument is which input.
 
     Attributes:
       static: (name, value) pairs; numbers, or tuples of numbers.
@@ -85,13 +88,21 @@ class Arguments:
 
         Samples with another number of them are refused when their batch is made.
         """
-        unknown = {n: self.inputs.index(n) - len(self.inputs) for n in names if n in self.inputs and self.width(n, specs) is None}
+        unknown = {
+            n: self.inputs.index(n) - len(self.inputs)
+            for n in names
+            if n in self.inputs and self.width(n, specs) is None
+        }
         first = {n: ctx.first_shape(len(specs) + i) for n, i in unknown.items()}
         found = tuple((n, math.prod(shape)) for n, shape in first.items() if shape is not None)
         return dataclasses.replace(self, measured=found) if found else self
 
-    def check_width(self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False, why: str = "") -> None:
-        """ArgumentError when a given argument is known already not to be what `Values.vector` takes. `why`: how its message ends."""
+    def check_width(
+        self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False, why: str = ""
+    ) -> None:
+        """ArgumentError when a given argument is known already not to be what `Values.vector` takes. `why`: how its
+        message ends.
+        """
         got = self.width(name, specs) if name in self else None
         if got not in (None, width) and not (one_for_all and got == 1):
             raise ArgumentError(_wrong_width(name, width, one_for_all, got) + why)
@@ -103,14 +114,17 @@ NO_ARGUMENTS = Arguments()
 class Values:
     """The arguments' values for a batch, as attributes: ``a.angle``.
 
-    An argument with one value per sample is ``[N]``, with a list per sample ``[N, length]``, of type float64, int64 or bool as declared.
-    Values per sample are checked here: a sample with a value outside the declared range fails, and gets a value of the range.
+    An argument with one value per sample is ``[N]``, with a list per sample ``[N, length]``, of type float64, int64 or
+    bool as declared. Values per sample are checked here: a sample with a value outside the declared range fails, and
+    gets a value of the range.
 
     Attributes:
       samples: N, how many the batch has.
     """
 
-    def __init__(self, operator: str, arguments: Arguments, N: int, ctx: HostContext | None = None, inputs: Sequence[Value] = ()):
+    def __init__(
+        self, operator: str, arguments: Arguments, N: int, ctx: HostContext | None = None, inputs: Sequence[Value] = ()
+    ):
         """`ctx` None: only static arguments will be read. The last of `inputs` are the arguments'."""
         self.samples = N
         self._declared = declared[operator]()
@@ -145,7 +159,8 @@ class Values:
         return self._found[name]
 
     def vector(self, name: str, width: int, *, one_for_all: bool = False) -> np.ndarray | None:
-        """The values of an argument as ``[N, width]``; None: it is not given. Raises ArgumentError for another number of them.
+        """The values of an argument as ``[N, width]``; None: it is not given. Raises ArgumentError for another number
+        of them.
 
         Args:
           one_for_all: one number stands for all `width`.
@@ -195,22 +210,27 @@ class Values:
         if not a.many and x.shape[1] != 1:
             raise ArgumentError(f"argument {name} must be one number per sample, got {x.shape[1]}")
         if a.many and a.lengths and x.shape[1] not in a.lengths:
-            raise ArgumentError(f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}")
+            raise ArgumentError(
+                f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}"
+            )
         kind = a.kinds[0]
         if kind.members or not a.range.holds_all(x):
             good = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else a.range.holds(x)
             expected = kind.one if kind.members else str(a.range) or "finite"
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
-                ctx.fail(int(i), Status.ARGUMENT, f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}")
+                ctx.fail(
+                    int(i),
+                    Status.ARGUMENT,
+                    f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}",
+                )
             x = np.where(good, x, kind.members[0] if kind.members else a.range.inside)
         x = x.astype(kind.dtype or np.float64, copy=False)
         return x if a.many else x[:, 0]
 
 
 def _wrong_width(name: str, width: int, one_for_all: bool, got: int | None) -> str:
-    return (
-        f"argument {name} must have {'1 or ' if one_for_all and width > 1 else ''}{width} number{'s' * (width > 1)} per sample, got {got}"
-    )
+    expected = f"{'1 or ' if one_for_all and width > 1 else ''}{width} number{'s' * (width > 1)}"
+    return f"argument {name} must have {expected} per sample, got {got}"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -86,8 +86,11 @@ def current_branch() -> Branch | None:
 
 
 def _is_of_jax(e: Exception) -> bool:
-    by_frames = any(f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__))
-    return by_frames or any("JAX" in text for text in (str(e), *getattr(e, "__notes__", ())))  # JAX may have removed its frames
+    by_frames = any(
+        f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__)
+    )
+    # JAX may have removed its frames.
+    return by_frames or any("JAX" in text for text in (str(e), *getattr(e, "__notes__", ())))
 
 
 def _add_line(e: Exception):
@@ -109,7 +112,8 @@ def _add_line(e: Exception):
         return
     name = ""
     if called is not None:
-        place = called.f_globals["__name__"].partition(".fn.")[2]  # public folders, then private names: "readers._file", "_tensor.cast"
+        # Public folders, then private names: "readers._file", "_tensor.cast".
+        place = called.f_globals["__name__"].partition(".fn.")[2]
         public = itertools.takewhile(lambda part: part[:1] != "_", place.split("."))
         name = ".".join((*public, called.f_code.co_name)) if place else ""
     e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
@@ -123,7 +127,9 @@ def current_scope() -> Scope | None:
 
 @contextlib.contextmanager
 def drawing_as(first: list[int]):
-    """While active in this thread, random operators draw the numbers of the nodes in `first`, in this order. Further nodes are appended."""
+    """While active in this thread, random operators draw the numbers of the nodes in `first`, in this order. Further
+    nodes are appended.
+    """
     before = _local.__dict__.get("draws")
     _local.draws = (first, itertools.count())
     try:
@@ -133,7 +139,9 @@ def drawing_as(first: list[int]):
 
 
 def _draws_as(number: int) -> int:
-    """The number of the node whose random numbers the random node `number` gets: its own, unless `drawing_as` is active."""
+    """The number of the node whose random numbers the random node `number` gets: its own, unless `drawing_as` is
+    active.
+    """
     draws = _local.__dict__.get("draws")
     if draws is None:
         return number
@@ -177,7 +185,9 @@ def _clean() -> Any:
 
 
 def refuse_tracing(what: str):
-    """Raises RuntimeError while JAX traces a function: `what` would run once, and its batch would become a constant of the program."""
+    """Raises RuntimeError while JAX traces a function: `what` would run once, and its batch would become a constant of
+    the program.
+    """
     if _trace_state() != _clean():
         raise RuntimeError(
             f"{what} at {user_line()} is called while JAX traces a function (under jit, vmap, grad, scan, ...): that happens once, and "
@@ -186,7 +196,8 @@ def refuse_tracing(what: str):
 
 
 def warn(text: str, category: type[Warning] = UserWarning, where: str | None = None):
-    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns once.
+    """Warns at the user's line and in the user's module, as `warnings.warn` does: filters apply, and each line warns
+    once.
 
     Args:
       where: the line; None: the one that calls.
@@ -196,7 +207,9 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
     module = (_users_frame() or sys._getframe()).f_globals
     file, _, line = (where or user_line()).rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry)
+    warnings.warn_explicit(
+        redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +252,8 @@ class Doubts:
             self.found, self.line = doubts, user_line()
 
     def warn(self, first_shape: Callable[[Any], tuple[int, ...] | None] = lambda value: None):
-        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the present call.
+        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the
+        present call.
 
         Args:
           first_shape: of the value of an operator, in this batch.
@@ -329,7 +343,9 @@ def as_node(x: Any, name: str) -> DataNode:
     try:
         return language().constant_node(x)
     except TypeError as e:
-        raise TypeError(f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}{unread(x)}") from e
+        raise TypeError(
+            f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}{unread(x)}"
+        ) from e
 
 
 def is_node(x: Any) -> bool:

@@ -1,6 +1,7 @@
 """The values that an argument may have, read from the annotation of its parameter: one checker for all arguments.
 
-Annotations are ordinary types, which an editor and a type checker understand. `Annotated` adds what types can't express::
+Annotations are ordinary types, which an editor and a type checker understand. `Annotated` adds what types can't
+express::
 
     mode: Literal["default", "stretch"] | None = None
     num_shards: Annotated[int, Range(1)] = 1
@@ -30,7 +31,20 @@ import numpy as np
 from ..types import ScalarConstant
 from .errors import ArgumentError, ArgumentTypeError
 from .kinds import EXTENTS as EXTENTS
-from .kinds import FLOAT, KINDS, MARKED, Kind, Mark, by_name, choice_kind, class_kind, dict_kind, dtype_kind, member_kind, member_named
+from .kinds import (
+    FLOAT,
+    KINDS,
+    MARKED,
+    Kind,
+    Mark,
+    by_name,
+    choice_kind,
+    class_kind,
+    dict_kind,
+    dtype_kind,
+    member_kind,
+    member_named,
+)
 from .kinds import INPUT as INPUT
 from .kinds import PER_FRAME as PER_FRAME
 from .kinds import PER_SAMPLE as PER_SAMPLE
@@ -52,7 +66,8 @@ class Argument:
       kinds: types of a value, or of the elements of a list; empty: anything.
       single, many: whether one value, and whether a list of values is accepted.
       required: whether it must be given.
-      default: what None stands for; if the annotation has None and the default is another value, None stands for itself.
+      default: what None stands for; if the annotation has None and the default is another value, None stands for
+        itself.
       is_input: whether it is an input of the operator instead of an argument.
       per_sample: whether a DataNode with a value for each sample is accepted.
       per_frame: whether it may be a sequence, with a value for each frame of a sample.
@@ -84,11 +99,15 @@ class Argument:
         finite = "" if limits or self.range.infinite or FLOAT not in self.kinds else "finite "
         forms = []
         if self.single:
-            forms.append(" or ".join(dict.fromkeys(k.one for k in self.kinds)).replace("a number", f"a {finite}number") + limits)
+            forms.append(
+                " or ".join(dict.fromkeys(k.one for k in self.kinds)).replace("a number", f"a {finite}number") + limits
+            )
         if self.many:
             count = f"{Len(*self.lengths)} " if self.lengths else ""
             gaps = " or None" if self.gaps else ""
-            forms.append(f"a list of {count}{finite}{' or '.join(dict.fromkeys(k.many for k in self.kinds))}{limits}{gaps}")
+            forms.append(
+                f"a list of {count}{finite}{' or '.join(dict.fromkeys(k.many for k in self.kinds))}{limits}{gaps}"
+            )
         if self.nested:
             forms.append("a list of such lists")
         if self.per_sample:
@@ -97,18 +116,29 @@ class Argument:
 
     def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:
         """The error if `x` is given."""
-        got = reprlib.repr(x) if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum)) else _short(x)
+        got = (
+            reprlib.repr(x)
+            if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum))
+            else _short(x)
+        )
         gpu = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
         how = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if gpu else ""
         if is_key(x) and "seed" in self.name:
             how = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
         if kind_of_enum := next((k.enum for k in self.kinds if k.enum is not None), None):
             named = member_named(x, kind_of_enum)
-            how = f"; it is {named} here" if named else "; numbers of other enums mean something else" if isinstance(x, enum.Enum) else how
+            how = (
+                f"; it is {named} here"
+                if named
+                else "; numbers of other enums mean something else"
+                if isinstance(x, enum.Enum)
+                else how
+            )
         return kind(f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {got}{how}")
 
     def check(self, owner: str, x: Any) -> Any:
-        """The value in the form that the function gets: None becomes the default, a list a tuple, and a type a `np.dtype`.
+        """The value in the form that the function gets: None becomes the default, a list a tuple, and a type a
+        `np.dtype`.
 
         Raises:
           ArgumentTypeError: the value has another type, or is None although it is required.
@@ -116,7 +146,9 @@ class Argument:
         """
         if x is None:
             if self.required:
-                raise ArgumentTypeError(f"{owner}: argument {self.name} is required: {self.expected or 'it must not be None'}")
+                raise ArgumentTypeError(
+                    f"{owner}: argument {self.name} is required: {self.expected or 'it must not be None'}"
+                )
             return self.default
         if not self.kinds:
             return x
@@ -137,7 +169,11 @@ class Argument:
                 if self.per_sample and not self.nested and hasattr(x, "__array__"):
                     x = np.ravel(x)  # a matrix, say: as one that comes per sample
                     x = np.maximum(1, np.trunc(x)) if self.extents else x
-                each = dataclasses.replace(self, nested=False).convert if self.nested and any(map(_is_list, x)) else self.element
+                each = (
+                    dataclasses.replace(self, nested=False).convert
+                    if self.nested and any(map(_is_list, x))
+                    else self.element
+                )
                 values = tuple(None if e is None and self.gaps else each(e) for e in x)
                 if self.lengths and len(values) not in self.lengths:
                     raise ValueError
@@ -159,14 +195,20 @@ class Argument:
             except ValueError:
                 no_such_value = True
                 continue
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not self.range.holds(np.asarray(float(value))):
+            if (
+                isinstance(value, (int, float))
+                and not isinstance(value, bool)
+                and not self.range.holds(np.asarray(float(value)))
+            ):
                 raise ValueError
             return value
         raise ValueError if no_such_value else TypeError
 
 
 def _is_list(x: Any) -> bool:
-    return isinstance(x, (list, tuple, range)) or (hasattr(x, "__array__") and not isinstance(x, ScalarConstant) and np.ndim(x) > 0)
+    return isinstance(x, (list, tuple, range)) or (
+        hasattr(x, "__array__") and not isinstance(x, ScalarConstant) and np.ndim(x) > 0
+    )
 
 
 def is_key(x: Any) -> bool:
@@ -180,7 +222,9 @@ def _short(x: Any) -> str:
     if isinstance(x, jax.Array) and is_key(x):
         return "a key of jax.random"
     if isinstance(x, (np.ndarray, np.generic, jax.Array)):
-        return f"an array of shape {x.shape} and type {x.dtype}" if x.size > 4 else f"the array {np.asarray(x).tolist()}"
+        return (
+            f"an array of shape {x.shape} and type {x.dtype}" if x.size > 4 else f"the array {np.asarray(x).tolist()}"
+        )
     if isinstance(x, ScalarConstant):
         return str(x)
     return f"a {type(x).__name__}" if not isinstance(x, type) else f"the class {x.__name__}"
@@ -312,7 +356,9 @@ def check_fields(owner: str, settings: Any, names: Collection[str] | None = None
             object.__setattr__(settings, field.name, argument.check(owner, x))
 
 
-def arguments_of(signature: inspect.Signature, hints: Mapping[str, Any], skipped: tuple[type, ...] = ()) -> dict[str, Argument]:
+def arguments_of(
+    signature: inspect.Signature, hints: Mapping[str, Any], skipped: tuple[type, ...] = ()
+) -> dict[str, Argument]:
     """The arguments of a function, by name.
 
     Args:

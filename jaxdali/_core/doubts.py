@@ -13,7 +13,9 @@ _LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 
 
 def about_flat_image(image: Spec) -> str:
-    """A warning about samples of two axes in an array that a function of values is called with: they may be rows of one image."""
+    """A warning about samples of two axes in an array that a function of values is called with: they may be rows of one
+    image.
+    """
     if image.ndim != 2 or image.shape is None or image.layout or image.shape[1] not in _CHANNELS or image.shape[0] <= 4:
         return ""
     return (
@@ -60,8 +62,11 @@ def about_bytes(mean: Any, stddev: Any) -> str:
     Args:
       mean, stddev: numbers; None: not given.
     """
-    numbers = {name: np.atleast_1d(np.asarray(x, np.float64)) for name, x in (("mean", mean), ("std", stddev)) if x is not None}
-    numbers = {name: x for name, x in numbers.items() if (x != (name == "std")).any()}  # without those that change nothing
+    numbers = {
+        name: np.atleast_1d(np.asarray(x, np.float64)) for name, x in (("mean", mean), ("std", stddev)) if x is not None
+    }
+    # Without those that change nothing.
+    numbers = {name: x for name, x in numbers.items() if (x != (name == "std")).any()}
     if not numbers or any((np.abs(x) >= 1).any() for x in numbers.values()):
         return ""
     shown = " and ".join(numbers)

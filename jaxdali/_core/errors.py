@@ -73,7 +73,8 @@ class SampleError(OperatorError):
     """A failure that was caused by one sample of a batch.
 
     Attributes:
-      source: where the sample came from: a file as it can be opened, file and place in it, or the sample's number in its batch.
+      source: where the sample came from: a file as it can be opened, file and place in it, or the sample's number in
+        its batch.
       code: the status code of ``ffi/common/status.h``.
       index: the sample's number in its batch; for an iterator over several devices, in the batch of this process.
     """
@@ -117,8 +118,8 @@ class DifferentShapes(OperatorError):
 class ArgumentError(ValueError, RuntimeError):
     """An argument or a combination of arguments is invalid for an operator.
 
-    It is a ValueError, as is usual in Python, and also a RuntimeError, which DALI raises for most of these when the pipeline is built, so
-    that existing code that catches it keeps working.
+    It is a ValueError, as is usual in Python, and also a RuntimeError, which DALI raises for most of these when the
+    pipeline is built, so that existing code that catches it keeps working.
     """
 
     __module__ = "jaxdali"
@@ -144,7 +145,9 @@ class UnexpectedArgumentError(ArgumentTypeError, KeyError):
 
 
 class OutputsError(ArgumentTypeError, IndexError):
-    """A source does not return what its outputs need. In DALI, this is a TypeError or an IndexError, depending on what it returns."""
+    """A source does not return what its outputs need. In DALI, this is a TypeError or an IndexError, depending on what
+    it returns.
+    """
 
     __module__ = "jaxdali"
 

@@ -19,7 +19,9 @@ def evaluated(function: str, *operands: Any) -> Any:
 
 
 def python_number(x: Any) -> Any:
-    """The operand on the left of an operator. As in DALI, a NumPy scalar there is Python's number, without a type of its own."""
+    """The operand on the left of an operator. As in DALI, a NumPy scalar there is Python's number, without a type of
+    its own.
+    """
     return x.item() if isinstance(x, (np.ndarray, np.generic)) and not x.ndim else x
 
 

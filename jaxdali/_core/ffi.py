@@ -33,11 +33,13 @@ for _name, _capsule in _cpu.targets().items():
 
 
 _OURS = "jaxdali"  # the CUDA module, among the libraries with CUDA kernels
-_loaders: dict[str, Callable[[int], str]] = {}  # by library: loads its CUDA kernels into a GPU, returns an error message
+# By library: loads its CUDA kernels into a GPU, returns an error message.
+_loaders: dict[str, Callable[[int], str]] = {}
 _oldest = 0.0  # compute capability of the oldest GPU that the CUDA module is compiled for
 _pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
 _loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
-# Guards `_loaders`, `_loaded`, `_kernels` and `_libraries` while they are changed, and lets one thread at a time load kernels into GPUs.
+# Guards `_loaders`, `_loaded`, `_kernels` and `_libraries` while they are changed, and lets one thread at a time load
+# kernels into GPUs.
 _loading = threading.Lock()
 
 
@@ -57,7 +59,8 @@ def _may_use_gpus(platforms: str | None) -> bool:
     return any(name in ("", "cuda", "gpu") for name in (platforms or "").split(","))
 
 
-_CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")  # built with this package; of the package that ffi/cuda13 makes
+# Built with this package; of the package that ffi/cuda13 makes.
+_CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")
 
 
 def _load_cuda() -> tuple[str, frozenset[str]]:
@@ -80,7 +83,11 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         return description, frozenset()
     info = cuda.build_info()
     if (version := info.get("version", "unknown")) != __version__:
-        remedy = f'pip install "jaxdali-cuda13=={__version__}"' if module != _CUDA_MODULES[0] else "install jaxdali again, which builds it"
+        remedy = (
+            f'pip install "jaxdali-cuda13=={__version__}"'
+            if module != _CUDA_MODULES[0]
+            else "install jaxdali again, which builds it"
+        )
         problem = f"{module} is of version {version}, and jaxdali of {__version__}: {remedy}"
         warnings.warn(f"jaxdali does not use its CUDA kernels: {problem}", RuntimeWarning, stacklevel=2)
         return f"not used: {problem}", frozenset()
@@ -143,8 +150,8 @@ def why_no_kernels(device: jax.Device | TargetDevice) -> str:
 def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
     """Loads all kernels into NVIDIA GPUs, the first time, into all of them at once.
 
-    Otherwise CUDA would load each kernel at its first launch, after everything that runs on the GPU. An NCCL kernel may be waiting there
-    for another GPU, which in turn waits for our launch: a deadlock.
+    Otherwise CUDA would load each kernel at its first launch, after everything that runs on the GPU. An NCCL kernel may
+    be waiting there for another GPU, which in turn waits for our launch: a deadlock.
 
     Args:
       devices: those that are no NVIDIA GPUs, or too old for our kernels, are left out.
@@ -167,7 +174,9 @@ def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
 
 
 def pinned_memory(device: jax.Device | TargetDevice, size: int) -> np.ndarray | None:
-    """Page-locked memory ``u8[size]`` for a device. None: the device is no NVIDIA GPU with kernels, or there is no more."""
+    """Page-locked memory ``u8[size]`` for a device. None: the device is no NVIDIA GPU with kernels, or there is no
+    more.
+    """
     if not _pinned or isinstance(device, TargetDevice) or not is_cuda(device) or why_no_kernels(device):
         return None
     return _pinned[0](size, device.local_hardware_id)
@@ -176,7 +185,8 @@ def pinned_memory(device: jax.Device | TargetDevice, size: int) -> np.ndarray | 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:
     """Registers a kernel from a user's library, for `NativeOperator.kernel` and `call`.
 
-    The library stays loaded until the process ends, and must not be overwritten until then. Registering it again has no effect.
+    The library stays loaded until the process ends, and must not be overwritten until then. Registering it again has no
+    effect.
 
     Args:
       name: of the kernel, in ``JAXDALI_DEFINE_KERNEL(name, ...)``.
@@ -184,7 +194,8 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
       platform: what it was compiled for: "cpu", or with ``-DJAXDALI_CUDA`` "CUDA". Every kernel needs one for the CPU.
 
     Raises:
-      ValueError: another library has a kernel of this name; or this one has none, or was compiled with the headers of another version.
+      ValueError: another library has a kernel of this name; or this one has none, or was compiled with the headers of
+        another version.
       OSError: the library can't be loaded.
     """
     if platform not in _kernels:
@@ -202,10 +213,14 @@ def _register(name: str, path: str, platform: str):
     try:
         handler, connect = loaded[f"jaxdali_{name}"], loaded.jaxdali_connect
     except AttributeError as e:
-        raise ValueError(f"{path} is not a library with the kernel {name!r}, compiled with ffi/common/extension.h: {e}") from None
+        raise ValueError(
+            f"{path} is not a library with the kernel {name!r}, compiled with ffi/common/extension.h: {e}"
+        ) from None
     version = connect(ctypes.c_void_p(_cpu.run_on_pool()))
     if version != _cpu.EXTENSION_VERSION:
-        raise ValueError(f"{path} was compiled with headers of version {version}, these are {_cpu.EXTENSION_VERSION}: compile again")
+        raise ValueError(
+            f"{path} was compiled with headers of version {version}, these are {_cpu.EXTENSION_VERSION}: compile again"
+        )
     jax.ffi.register_ffi_target(f"jaxdali_{name}", jax.ffi.pycapsule(handler), platform=platform)
     if platform == "CUDA":
         _loaders[path] = _loader(loaded)
@@ -214,7 +229,9 @@ def _register(name: str, path: str, platform: str):
 
 
 def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
-    """The function that `ffi/common/launch.h` defines in a library with CUDA kernels; for other libraries one that does nothing."""
+    """The function that `ffi/common/launch.h` defines in a library with CUDA kernels; for other libraries one that does
+    nothing.
+    """
     try:
         load = library.jaxdali_load_kernels
     except AttributeError:
@@ -278,12 +295,16 @@ def call(
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), status
 
 
-def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]], kernel: str = "chain") -> tuple[Any, list[Any]]:
-    """Calls several native kernels as one. Sample by sample, each gets the result of the one before (ffi/chain/chain.h).
+def call_chain(
+    image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]], kernel: str = "chain"
+) -> tuple[Any, list[Any]]:
+    """Calls several native kernels as one. Sample by sample, each gets the result of the one before
+    (ffi/chain/chain.h).
 
     Args:
       image: the batch of the first kernel, as in `call`.
-      stages: kernel, context and operands of each stage. Intermediate values have no memory; only their shapes are operands.
+      stages: kernel, context and operands of each stage. Intermediate values have no memory; only their shapes are
+        operands.
       kernel: the target is ``jaxdali_<kernel>``.
 
     Returns:
@@ -311,7 +332,13 @@ def call_chain(image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]
 
 
 def _native(
-    kernel: str, B: int, result: Any, operands: Sequence[Any], attrs: Mapping[str, Any], scratch: int = 0, aliases: Any = None
+    kernel: str,
+    B: int,
+    result: Any,
+    operands: Sequence[Any],
+    attrs: Mapping[str, Any],
+    scratch: int = 0,
+    aliases: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The custom call of a kernel: its output, the status, and the working memory that it had."""
     memory = jax.ShapeDtypeStruct((B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)

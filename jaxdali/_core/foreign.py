@@ -15,10 +15,12 @@ class Foreign:
     """A name of another library.
 
     Attributes:
-      name: as that library writes it. With the module of ours where it is looked for, if the answer depends on that: "random.gaussian".
+      name: as that library writes it. With the module of ours where it is looked for, if the answer depends on that:
+        "random.gaussian".
       library: whose name it is.
       answer: what to write instead, a part of a sentence. Operators are written as those of `jaxdali.fn`.
-      use: how users write it: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch" or a "Tensor".
+      use: how users write it: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch" or a
+        "Tensor".
       takes: for an argument: the functions that the answer is for, by an argument that they take; "": any function.
     """
 
@@ -29,7 +31,14 @@ class Foreign:
     takes: str = ""
 
 
-_ALBUMENTATIONS, _AUDIO, _CV, _GRAIN, _JAX, _LOADER = "albumentations", "torchaudio, librosa", "OpenCV", "Grain", "JAX", "torch DataLoader"
+_ALBUMENTATIONS, _AUDIO, _CV, _GRAIN, _JAX, _LOADER = (
+    "albumentations",
+    "torchaudio, librosa",
+    "OpenCV",
+    "Grain",
+    "JAX",
+    "torch DataLoader",
+)
 _NUMPY, _PILLOW, _TF, _TF_DATA, _TF_IMAGE = "NumPy", "Pillow", "TensorFlow", "tf.data", "tf.image"
 _TORCH, _VISION = "PyTorch", "torchvision"
 
@@ -334,19 +343,35 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "num_threads": _DROP,
             "num_shards": _DROP,
         },
-        "shuffle": {"num_threads": "random_shuffle=True of the reader", "output_map": "random_shuffle=True of the reader"},
+        "shuffle": {
+            "num_threads": "random_shuffle=True of the reader",
+            "output_map": "random_shuffle=True of the reader",
+        },
         "sampler": dict.fromkeys(
-            ("num_shards", "num_threads", "output_map"), 'fn.readers.file(shuffle="global", num_shards=..., shard_id=...)'
+            ("num_shards", "num_threads", "output_map"),
+            'fn.readers.file(shuffle="global", num_shards=..., shard_id=...)',
         ),
         "batch_sampler": dict.fromkeys(("num_shards", "num_threads", "output_map"), "batch_size= of the pipeline"),
         "collate_fn": dict.fromkeys(
-            ("num_threads", "output_map"), "pipelines make batches themselves; fn.pad(x, axes=[0]) gives samples one shape: leave it out"
+            ("num_threads", "output_map"),
+            "pipelines make batches themselves; fn.pad(x, axes=[0]) gives samples one shape: leave it out",
         ),
-        "pin_memory": dict.fromkeys(("num_threads", "output_map"), "leave it out: batches are moved while the next ones are made"),
-        "prefetch_factor": {"num_threads": "prefetch_queue_depth", "output_map": "prefetch_queue_depth= of the pipeline"},
-        "persistent_workers": dict.fromkeys(("num_threads", "output_map"), "leave it out: threads live as long as the pipeline"),
-        "worker_init_fn": dict.fromkeys(("num_threads", "output_map"), "leave it out: workers are threads of this process"),
-        "multiprocessing_context": dict.fromkeys(("num_threads", "output_map"), "leave it out: workers are threads of this process"),
+        "pin_memory": dict.fromkeys(
+            ("num_threads", "output_map"), "leave it out: batches are moved while the next ones are made"
+        ),
+        "prefetch_factor": {
+            "num_threads": "prefetch_queue_depth",
+            "output_map": "prefetch_queue_depth= of the pipeline",
+        },
+        "persistent_workers": dict.fromkeys(
+            ("num_threads", "output_map"), "leave it out: threads live as long as the pipeline"
+        ),
+        "worker_init_fn": dict.fromkeys(
+            ("num_threads", "output_map"), "leave it out: workers are threads of this process"
+        ),
+        "multiprocessing_context": dict.fromkeys(
+            ("num_threads", "output_map"), "leave it out: workers are threads of this process"
+        ),
         "generator": {"seed": "seed, a number"},
     },
     _TF_DATA: {
@@ -364,10 +389,19 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "filenames": {"files": "files", "path": "path"},
     },
     _GRAIN: {
-        "worker_count": {"num_threads": "num_threads, as workers are threads", "output_map": _THREADS, "num_shards": _THREADS},
-        "worker_buffer_size": {"num_threads": "prefetch_queue_depth", "output_map": "prefetch_queue_depth= of the pipeline"},
+        "worker_count": {
+            "num_threads": "num_threads, as workers are threads",
+            "output_map": _THREADS,
+            "num_shards": _THREADS,
+        },
+        "worker_buffer_size": {
+            "num_threads": "prefetch_queue_depth",
+            "output_map": "prefetch_queue_depth= of the pipeline",
+        },
         "shard_options": dict.fromkeys(("num_shards", "num_threads", "output_map"), _SHARDS),
-        "num_epochs": dict.fromkeys(("num_threads", "output_map"), "leave it out: each `for` over the iterator is an epoch"),
+        "num_epochs": dict.fromkeys(
+            ("num_threads", "output_map"), "leave it out: each `for` over the iterator is an epoch"
+        ),
         "read_options": dict.fromkeys(("num_threads", "output_map", "num_shards"), _THREADS),
         "shard_count": {"num_shards": "num_shards"},
         "shard_index": {"num_shards": "shard_id"},
@@ -423,8 +457,15 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "value": {"fill_value": "fill_value", "fill_values": "fill_values"},
         "border_mode": {"border": "border", "fill_value": "fill_value, the value outside of the image"},
     },
-    _PILLOW: {"resample": {"interp_type": f"interp_type={_LINEAR}, {_CUBIC}, ..."}, "fillcolor": {"fill_value": "fill_value"}},
-    _CV: {"dsize": {"size": "size=[height, width]"}, "ksize": {"window_size": "window_size"}, "borderValue": {"fill_value": "fill_value"}},
+    _PILLOW: {
+        "resample": {"interp_type": f"interp_type={_LINEAR}, {_CUBIC}, ..."},
+        "fillcolor": {"fill_value": "fill_value"},
+    },
+    _CV: {
+        "dsize": {"size": "size=[height, width]"},
+        "ksize": {"window_size": "window_size"},
+        "borderValue": {"fill_value": "fill_value"},
+    },
     _TORCH: {
         "dim": {"axes": "axes", "axis": "axis"},
         "dims": {"perm": "perm", "axes": "axes"},
@@ -518,7 +559,10 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "item": _NO_VALUE,
             "tolist": _NO_VALUE,
         },
-        _JAX: {"block_until_ready": _NO_VALUE, "at": "values don't change: fn.erase, fn.multi_paste and fn.cat make others"},
+        _JAX: {
+            "block_until_ready": _NO_VALUE,
+            "at": "values don't change: fn.erase, fn.multi_paste and fn.cat make others",
+        },
         _TF_DATA: {
             "map": _FUNCTION,
             "batch": "batch_size= of the pipeline",
@@ -566,7 +610,11 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
 def _rows() -> list[Foreign]:
     rows = [Foreign(name, library, answer) for library, names in _NAMES.items() for name, answer in names.items()]
     for library, names in _ARGUMENTS.items():
-        rows += [Foreign(name, library, answer, "argument", takes) for name, each in names.items() for takes, answer in each.items()]
+        rows += [
+            Foreign(name, library, answer, "argument", takes)
+            for name, each in names.items()
+            for takes, answer in each.items()
+        ]
     for use, libraries in _ATTRIBUTES.items():
         for library, names in libraries.items():
             rows += [Foreign(name, library, answer, use) for name, answer in names.items()]

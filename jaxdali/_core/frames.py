@@ -23,7 +23,8 @@ _WITHOUT_LAYOUT = {4: "FHWC", 5: "FDHWC"}  # images and volumes by number of dim
 
 
 def per_frame(op: Operator, *specs: Spec) -> Operator:
-    """The operator for inputs with these specs: on frames, if an argument or input that may come per frame is a sequence.
+    """The operator for inputs with these specs: on frames, if an argument or input that may come per frame is a
+    sequence.
 
     Raises:
       ArgumentError: an argument is a sequence but may not be, or the inputs it applies to are not sequences.
@@ -36,11 +37,20 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
     for i in found:
         name, layout = described[i].name, specs[i].layout
         if not described[i].per_frame:
-            raise ArgumentError(f"argument {name} is a sequence, of layout {layout!r}: it may come per sample, but not per frame")
+            raise ArgumentError(
+                f"argument {name} is a sequence, of layout {layout!r}: it may come per sample, but not per frame"
+            )
         for a, s in zip(described, specs, strict=True):
-            if a.is_input and not a.per_frame and not op.repeats_input and not (_layout(s, a).startswith("F") and s.ndim > 1):
+            if (
+                a.is_input
+                and not a.per_frame
+                and not op.repeats_input
+                and not (_layout(s, a).startswith("F") and s.ndim > 1)
+            ):
                 got = f"is of layout {s.layout!r}" if s.layout else f"has {s.ndim} dimensions and no layout"
-                raise ArgumentError(f"{_what(described[i])} is a sequence, of layout {layout!r}, but {_what(a)} is not: it {got}")
+                raise ArgumentError(
+                    f"{_what(described[i])} is a sequence, of layout {layout!r}, but {_what(a)} is not: it {got}"
+                )
     return Frames(inner=op, sequences=sequences) if found else op
 
 
@@ -48,7 +58,10 @@ def _described(op: Operator, inputs: int) -> list[Argument]:
     """The arguments that a function declares, for each input of its operator."""
     known = declared[op.name]()
     own = [a for a in known.values() if a.is_input]  # perhaps *inputs
-    return [*(own[min(i, len(own) - 1)] for i in range(inputs - len(op.args.inputs))), *(known[n] for n in op.args.inputs)]
+    return [
+        *(own[min(i, len(own) - 1)] for i in range(inputs - len(op.args.inputs))),
+        *(known[n] for n in op.args.inputs),
+    ]
 
 
 def _layout(spec: Spec, a: Argument) -> str:
@@ -63,7 +76,8 @@ def _what(a: Argument) -> str:
 class Frames(Operator):
     """Runs `inner` on frames. For each sample its batch has K samples, the frames, of which some may be missing.
 
-    If all samples have the same number of frames, K is that number. Otherwise K is rounded up, so that few programs are compiled.
+    If all samples have the same number of frames, K is that number. Otherwise K is rounded up, so that few programs are
+    compiled.
 
     Attributes:
       sequences: whether each input is a sequence. All frames share the other inputs.
@@ -108,7 +122,10 @@ class Frames(Operator):
 
     def frames(self, specs: Sequence[Spec]) -> list[Spec]:
         """Specs of the inputs that `inner` gets."""
-        return [self._frame(i, s, a) if self.sequences[i] else s for i, (s, a) in enumerate(zip(specs, _described(self.inner, len(specs))))]
+        return [
+            self._frame(i, s, a) if self.sequences[i] else s
+            for i, (s, a) in enumerate(zip(specs, _described(self.inner, len(specs))))
+        ]
 
     def _frame(self, i: int, spec: Spec, a: Argument) -> Spec:
         extents = tuple(spec.extent(d) for d in range(1, spec.ndim))
@@ -120,7 +137,9 @@ class Frames(Operator):
     def _reads_on_host(self, i: int) -> bool:
         return self.on_host or not isinstance(self.inner, ProgramOperator) or self.inner.setup_reads(i)
 
-    def _unfolded(self, ctx: HostContext, values: Sequence[Value], out: Spec) -> tuple[HostContext, list[Value], np.ndarray]:
+    def _unfolded(
+        self, ctx: HostContext, values: Sequence[Value], out: Spec
+    ) -> tuple[HostContext, list[Value], np.ndarray]:
         """The context and the inputs of `inner`, and the number of frames in each sample, ``i64[N]``."""
         described = _described(self.inner, len(values))
         first = self.sequences.index(True)
@@ -133,7 +152,8 @@ class Frames(Operator):
                     ctx.fail(int(k), Status.INPUT, reason)
         known = values[first].spec.extent(0)
         most = int(counts[ctx.present].max(initial=1))
-        K = (1 << (most - 1).bit_length() if known is None else known) or 1  # rounded up, so that few programs are compiled
+        # Rounded up, so that few programs are compiled.
+        K = (1 << (most - 1).bit_length() if known is None else known) or 1
         present = ctx.present[:, None] & (np.arange(K) < counts[:, None])
 
         def fail(i: int, code: int, reason: str = ""):
@@ -198,8 +218,9 @@ class _OnHost(Frames, HostOperator):
 
 
 class _InProgram(Frames, NativeOperator):
-    """Copies the frames of ragged sequences to aligned places before `inner`, and joins them after it, because samples must be aligned. The
-    frames of dense sequences are already in place."""
+    """Copies the frames of ragged sequences to aligned places before `inner`, and joins them after it, because samples
+    must be aligned. The frames of dense sequences are already in place.
+    """
 
     @property
     def kernel(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -290,7 +311,9 @@ class _InProgram(Frames, NativeOperator):
 
 
 def _unfolded(ctx: LowerContext, x: Ragged, at: Out) -> tuple[Ragged, Any]:
-    """Splits sequences into ragged frames at separate places. It copies them as rows of elements, padded to the alignment."""
+    """Splits sequences into ragged frames at separate places. It copies them as rows of elements, padded to the
+    alignment.
+    """
     size = at.shapes[:, 0].prod(axis=1, dtype=np.int32)
     rows = -(-size // ALIGNMENT) * ALIGNMENT
     count = x.shapes[:, 0]

@@ -27,8 +27,8 @@ class Branch:
       side: True: the branch is for samples whose predicate is true; False: for the others.
       outer: the branch that contains the `if`; None: there is none.
       where: the user's line.
-      by_inputs: whether the branch is not a place in the user's code; values that are made from values in it are also in it
-        (`fn._conditional.split`).
+      by_inputs: whether the branch is not a place in the user's code; values that are made from values in it are also
+        in it (`fn._conditional.split`).
     """
 
     predicate: DataNode
@@ -73,14 +73,15 @@ class Node:
       device: the device that the user asked for: "cpu", "mixed", "gpu" or "" (follow the inputs).
       where: the user's line.
       named: whether the name is the user's.
-      random_index: its number among the random operators of its graph; for an original node, the number of a node that draws the same; -1:
-        it is not random.
+      random_index: its number among the random operators of its graph; for an original node, the number of a node that
+        draws the same; -1: it is not random.
       call: the call of a public function that made it; None: it was made in another way.
       branch: the branch whose samples it works on; None: all samples.
-      pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline may use it.
+      pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline
+        may use it.
       splits: for `fn._conditional.split`, both branches of one of its outputs, by output and enclosing branch.
-      evaluator: has its values, in a pipeline with ``debug=True``; None: it has no values yet. It is not held, since cached
-        programs hold nodes.
+      evaluator: has its values, in a pipeline with ``debug=True``; None: it has no values yet. It is not held, since
+        cached programs hold nodes.
       stage: where it runs: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
       source: the first source upstream of it, or itself.
@@ -182,11 +183,14 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         """
         if self.node.evaluator is None:
             raise RuntimeError(
-                no_value("get()", self.node) + "; pipeline_def(debug=True) calls the definition once for each batch, with values"
+                no_value("get()", self.node)
+                + "; pipeline_def(debug=True) calls the definition once for each batch, with values"
             )
         evaluator = self.node.evaluator()
         if evaluator is None:
-            raise RuntimeError("get() of a DataNode: its batch is over, and its values are gone: call get() before the next run()")
+            raise RuntimeError(
+                "get() of a DataNode: its batch is over, and its values are gone: call get() before the next run()"
+            )
         return evaluator.value(self)
 
     def __repr__(self) -> str:
@@ -208,10 +212,11 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
             refuse_jax(self.node, sys._getframe(1))
         if name in DataNode.__slots__:  # of a copy that is being made
             raise AttributeError(name)
-        raise AttributeError(no_attribute(name, self.node, dir(type(self))), name=name)  # without an object Python adds no suggestion
+        # Without an object Python adds no suggestion.
+        raise AttributeError(no_attribute(name, self.node, dir(type(self))), name=name)
 
-    # For NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and other functions raise unclear
-    # errors.
+    # For NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and other
+    # functions raise unclear errors.
 
     def __array_function__(self, function: Callable[..., object], *_: object):
         raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes", self.node))
@@ -219,7 +224,14 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Python operators on an array and a node make a node; other functions are refused."""
         reflected = _REFLECTED.get(ufunc.__name__)
-        if method == "__call__" and reflected and not options and len(inputs) == 2 and inputs[1] is self and inputs[0] is not self:
+        if (
+            method == "__call__"
+            and reflected
+            and not options
+            and len(inputs) == 2
+            and inputs[1] is self
+            and inputs[0] is not self
+        ):
             found = getattr(self, reflected)(inputs[0])
             if found is not NotImplemented:
                 return found
@@ -243,11 +255,13 @@ class Graph:
 
     @staticmethod
     def collect(made: Sequence[Node], outputs: Sequence[DataNode], sinks: Sequence[DataNode] = ()) -> Graph:
-        """The graph of a definition, in the order of making: the nodes that it made, and nodes made elsewhere that its outputs need.
+        """The graph of a definition, in the order of making: the nodes that it made, and nodes made elsewhere that its
+        outputs need.
 
-        The nodes are copies, so that each may be used in several pipelines. They get numbers here, and unnamed nodes from outside the
-        definition get names. Seeds, checkpoints and files depend on both, so nodes of other pipelines must not affect them. Nodes that no
-        output and no sink depends on are left out, except readers, which have a state and a size, and preserved operators.
+        The nodes are copies, so that each may be used in several pipelines. They get numbers here, and unnamed nodes
+        from outside the definition get names. Seeds, checkpoints and files depend on both, so nodes of other pipelines
+        must not affect them. Nodes that no output and no sink depends on are left out, except readers, which have a
+        state and a size, and preserved operators.
 
         Raises:
           OperatorError: two nodes have the same name, or a node was made in another pipeline.
@@ -263,7 +277,9 @@ class Graph:
             todo += [x.node for x in read_by(node) if x.node.id not in found]
         for number in found.keys() - own:
             if found[number].pipeline:
-                raise found[number].error("it is made in the definition of another pipeline: call the operator in this definition, too")
+                raise found[number].error(
+                    "it is made in the definition of another pipeline: call the operator in this definition, too"
+                )
         graph, draws = Graph(), dict[int, int]()
         branches: dict[Branch | None, Branch | None] = {None: None}  # the graph has copies of branches, too
         for number in sorted(found):
@@ -287,7 +303,9 @@ class Graph:
         for node in graph.nodes:
             if taken.setdefault(node.name, node) is not node:
                 where = taken[node.name].where
-                raise node.error(f"the name {node.name!r} is taken by another operator of this pipeline, created at {where}")
+                raise node.error(
+                    f"the name {node.name!r} is taken by another operator of this pipeline, created at {where}"
+                )
         return graph
 
     def find(self, handle: DataNode | str) -> Node | None:
@@ -297,14 +315,18 @@ class Graph:
             return node if node in self.nodes else None
         return next((n for n in self.nodes if n.name == handle), None)
 
-    def add(self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str, where: str, random_index: int) -> Node:
+    def add(
+        self, op: Operator, inputs: tuple[DataNode, ...], device: str, name: str, where: str, random_index: int
+    ) -> Node:
         """Appends a node, whose inputs are in this graph."""
         node = Node(len(self.nodes), op, inputs, device, where, name, random_index=random_index)
         self.nodes.append(node)
         return node
 
     def with_values(self, ops: Mapping[int, Operator]):
-        """Replaces nodes by sources of their values, by the numbers of the nodes, and leaves out what only those depend on."""
+        """Replaces nodes by sources of their values, by the numbers of the nodes, and leaves out what only those depend
+        on.
+        """
         for node in self.nodes:
             if node.id in ops:
                 node.op, node.inputs, node.device = ops[node.id], (), ""
@@ -336,7 +358,9 @@ class Graph:
 
 
 def all_outputs(node: Node) -> str:
-    """The end of a message if the call was repeated for each output of another operator, which were not taken apart; else ""."""
+    """The end of a message if the call was repeated for each output of another operator, which were not taken apart;
+    else "".
+    """
     for x in node.call.inputs if node.call is not None else ():
         several = isinstance(x, list) and len(x) > 1 and all(isinstance(e, DataNode) and e.node is x[0].node for e in x)
         if several and len(x) == x[0].node.op.num_outputs:
@@ -404,16 +428,21 @@ def check_same_structure(graphs: Sequence[Graph]):
 def _differences(a: Node, b: Node) -> str:
     """For a message: the arguments that differ between the calls that made two corresponding nodes."""
     if a.call is None or b.call is None or a.call.function != b.call.function:
-        return f"{a.op.name} there is {b.op.name} here" if a.op.name != b.op.name else "their inputs or arguments differ"
+        return (
+            f"{a.op.name} there is {b.op.name} here" if a.op.name != b.op.name else "their inputs or arguments differ"
+        )
     there, here = a.call.arguments, b.call.arguments
     plain = [n for n in here if not any(isinstance(arguments.get(n), DataNode) for arguments in (there, here))]
-    found = [f"{n} is {there.get(n)!r:.80} there, {here[n]!r:.80} here" for n in plain if repr(there.get(n)) != repr(here[n])]
+    found = [
+        f"{n} is {there.get(n)!r:.80} there, {here[n]!r:.80} here" for n in plain if repr(there.get(n)) != repr(here[n])
+    ]
     return "; ".join(found) or "their inputs or arguments differ"
 
 
 def _stage(node: Node) -> str:
-    """Where a node runs: "host", or in a program on the "cpu" or the "device". A node that is bound to a host operator moves to the
-    host."""
+    """Where a node runs: "host", or in a program on the "cpu" or the "device". A node that is bound to a host operator
+    moves to the host.
+    """
     op, stages = node.op, [x.node.stage for x in node.inputs]
     if not isinstance(op, ProgramOperator) or (can_be_on_host(node) and all(s == "host" for s in stages)):
         return "host"

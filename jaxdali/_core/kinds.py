@@ -111,8 +111,8 @@ class Kind:
 
     Attributes:
       one, many: what users call one value, and several.
-      convert: converts the value to the form that the operator gets. Raises TypeError if it has another type, ValueError if it is not one
-        of the allowed values.
+      convert: converts the value to the form that the operator gets. Raises TypeError if it has another type,
+        ValueError if it is not one of the allowed values.
       dtype: the type of an array of such values; None: there is none.
       members: the only numbers allowed; empty: any.
       enum: whose members these are.
@@ -172,7 +172,8 @@ def _float(x: Any) -> float:
         number = float(_number(x))
     except OverflowError:
         raise ValueError from None
-    return math.nan if math.isnan(number) else number  # always the same object, as NaN is not equal to NaN, and calls are compared
+    # Always the same object, as NaN is not equal to NaN, and calls are compared.
+    return math.nan if math.isnan(number) else number
 
 
 def _tensor(x: Any) -> np.ndarray:
@@ -257,7 +258,9 @@ def member_named(x: Any, kind: type[enum.IntEnum]) -> str:
 
 
 def device_named(name: Any) -> Any:
-    """A device by DALI's name: "tpu" is another name of "gpu", the accelerator that JAX has. Anything else is returned unchanged."""
+    """A device by DALI's name: "tpu" is another name of "gpu", the accelerator that JAX has. Anything else is returned
+    unchanged.
+    """
     return "gpu" if isinstance(name, str) and name == "tpu" else name
 
 
@@ -319,7 +322,13 @@ MARKED = {
     Mark.WHOLE: Kind("a whole number", "whole numbers", _whole, int),
     Mark.AUTO: Kind("'auto'", "'auto'", _auto),
 }
-KINDS = {bool: _BOOL, int: _INT, float: FLOAT, str: Kind("a string", "strings", _str), os.PathLike: Kind("a path", "paths", _path)}
+KINDS = {
+    bool: _BOOL,
+    int: _INT,
+    float: FLOAT,
+    str: Kind("a string", "strings", _str),
+    os.PathLike: Kind("a path", "paths", _path),
+}
 KINDS |= {collections.abc.Callable: Kind("a function", "functions", _function)}
 
 

@@ -1,6 +1,7 @@
 """The functions that implement the operators of `DataNode`.
 
-These functions make operators, which take `DataNode`s. `jaxdali.fn` registers them here, so that neither module imports the other.
+These functions make operators, which take `DataNode`s. `jaxdali.fn` registers them here, so that neither module imports
+the other.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Language(Protocol):
         """A number, list or array with the type that it has as a constant. Raises TypeError for other values."""
         ...
 
-    def array_node(self, array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None) -> Any:
+    def array_node(
+        self, array: np.ndarray, *, layout: str = "", device: str | None = None, name: str | None = None
+    ) -> Any:
         """An array as a node, unchanged."""
         ...
 

@@ -19,7 +19,8 @@ from .tracebacks import boundary
 if TYPE_CHECKING:
     from .foreign import Use
 
-ONLY_IN_PIPELINES = ("external_source", "inputs", "readers", "_conditional")  # in `fn`; functions of values have no equivalent
+# In `fn`; functions of values have no equivalent.
+ONLY_IN_PIPELINES = ("external_source", "inputs", "readers", "_conditional")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,28 +93,46 @@ _INSTEAD = {
     **dict.fromkeys(("backend.LoadDirectory", "backend.LoadLibrary", "ops.Reload"), _EXTENSIONS),
     **dict.fromkeys(("ops.python_op_factory", "ops.register_cpu_op", "ops.register_gpu_op"), _EXTENSIONS),
     **dict.fromkeys(("ops.cpu_ops", "ops.gpu_ops", "ops.mixed_ops"), _LISTS),
-    **{f"backend.{name}": _LISTS for name in ("GetSchema", "RegisteredCPUOps", "RegisteredGPUOps", "RegisteredMixedOps", "TryGetSchema")},
+    **{
+        f"backend.{name}": _LISTS
+        for name in ("GetSchema", "RegisteredCPUOps", "RegisteredGPUOps", "RegisteredMixedOps", "TryGetSchema")
+    },
     **{f"backend.Preallocate{kind}Memory": _MEMORY for kind in ("Device", "Pinned")},
     **{f"backend.{name}": _MEMORY for name in ("ReleaseUnusedMemory", "RestrictPinnedMemUsage")},
     **{f"backend.SetHostBuffer{what}": _MEMORY for what in ("GrowthFactor", "ShrinkThreshold")},
     **{f"backend.{name}": _MEMORY for name in ("SetBufferGrowthFactor", "SetDeviceBufferGrowthFactor")},
-    **{f"backend.Get{what}": _MEMORY for what in ("DeviceBufferGrowthFactor", "HostBufferGrowthFactor", "HostBufferShrinkThreshold")},
+    **{
+        f"backend.Get{what}": _MEMORY
+        for what in ("DeviceBufferGrowthFactor", "HostBufferGrowthFactor", "HostBufferShrinkThreshold")
+    },
     **{f"backend.Get{what}Version": _VERSIONS for what in ("Cuda", "Cufft", "Npp", "Nvimgcodec", "Nvjpeg", "OpenCV")},
-    **dict.fromkeys(("backend.GetCUDACurrentDevice", "backend.SetCUDACurrentDevice", "backend.GetCUDADeviceCount"), _DEVICES),
+    **dict.fromkeys(
+        ("backend.GetCUDACurrentDevice", "backend.SetCUDACurrentDevice", "backend.GetCUDADeviceCount"), _DEVICES
+    ),
     **dict.fromkeys(("backend.GetCUDAStreamDevice", "backend.DLDeviceType", "backend.IsDriverInitialized"), _DEVICES),
     **dict.fromkeys(("backend.check_cuda_runtime", "backend.cuda_checked"), _DEVICES),
-    **dict.fromkeys(("backend.CUDAStreamSynchronize", "backend.Stream", "python_function_plugin.current_dali_stream"), _STREAMS),
+    **dict.fromkeys(
+        ("backend.CUDAStreamSynchronize", "backend.Stream", "python_function_plugin.current_dali_stream"), _STREAMS
+    ),
     **dict.fromkeys(("backend.GetSchemaAndTarget", "backend.OpSchema", "backend.OpSpec"), _LISTS),
-    **dict.fromkeys(("backend.Init", "backend.initialized", "backend.LoadDefaultPlugins"), "nothing has to be initialized: leave it out"),
+    **dict.fromkeys(
+        ("backend.Init", "backend.initialized", "backend.LoadDefaultPlugins"),
+        "nothing has to be initialized: leave it out",
+    ),
     **dict.fromkeys(("backend.Pipeline", "backend.PipelineDebug"), "use jaxdali.Pipeline"),
     **dict.fromkeys(("backend.GetCxx11AbiFlag", "sysconfig"), _EXTENSIONS),
-    **dict.fromkeys(("backend.CheckDLPackCapsule", "python_function_plugin"), "use from_dlpack of the framework that takes the array"),
+    **dict.fromkeys(
+        ("backend.CheckDLPackCapsule", "python_function_plugin"),
+        "use from_dlpack of the framework that takes the array",
+    ),
     **dict.fromkeys(("backend.SharedMem", "pipeline.WorkerPool", "reducers"), _WORKERS),
     **dict.fromkeys(("backend.ExternalContextCheckpoint",), "use Pipeline.checkpoint, or checkpoints() of an iterator"),
     "backend.deprecation_warning": "use warnings.warn",
     **{f"tensors.{name}": "use repr or str of a tensor" for name in _FORMATTING},
     "data_node.not_iterable": "an internal function of DALI: leave it out",
-    **dict.fromkeys(("external_source", "external_source.ExternalSource"), "use fn.external_source, or ops.ExternalSource"),
+    **dict.fromkeys(
+        ("external_source", "external_source.ExternalSource"), "use fn.external_source, or ops.ExternalSource"
+    ),
     "ops.OpticalFlow": "it needs NVIDIA's hardware engine; use OpenCV in ops.PythonFunction, or a network in plugin.jax.fn.jax_function",
     "ops.VideoReaderResize": "use ops.readers.VideoResize",
     "types.dali_type_converters": "use types.to_numpy_type",
@@ -132,7 +151,9 @@ _INSTEAD = {
 
 # Names that users look for in `jaxdali` or `jaxdali.fn` but are in another public module, and that module.
 _ELSEWHERE = {
-    **dict.fromkeys("DALIGenericIterator DALIGenericPeekableIterator data_iterator peekable_data_iterator".split(), "plugin.jax"),
+    **dict.fromkeys(
+        "DALIGenericIterator DALIGenericPeekableIterator data_iterator peekable_data_iterator".split(), "plugin.jax"
+    ),
     "jax_function": "plugin.jax.fn",
     "LastBatchPolicy": "plugin.base_iterator",
     **dict.fromkeys(
@@ -149,16 +170,19 @@ _ELSEWHERE = {
 def index(
     module: str, contents: Mapping[str, Any], names: str = ""
 ) -> tuple[list[str], Callable[[], list[str]], Callable[[str], ModuleType]]:
-    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. The last one imports a public submodule when it is first used.
+    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. The last one imports a public submodule when it
+    is first used.
 
     Args:
       module: its name.
       contents: its globals, at the end of the module.
-      names: public names, separated by blanks. Default: all names without a leading underscore, for a module that is an index.
+      names: public names, separated by blanks. Default: all names without a leading underscore, for a module that is an
+        index.
     """
 
     def show() -> list[str]:
-        return sorted(names.split() or (name for name in contents if not name.startswith("_")))  # submodules are imported later, too
+        # Submodules are imported later, too.
+        return sorted(names.split() or (name for name in contents if not name.startswith("_")))
 
     def missing(name: str) -> ModuleType:
         if name.startswith("_"):
@@ -175,8 +199,11 @@ def index(
     return show(), show, missing
 
 
-def lazy_index(module: str, contents: dict[str, Any]) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
-    """`index` for a package whose names are in the stub `__init__.pyi`. What a name stands for is imported when it is first used.
+def lazy_index(
+    module: str, contents: dict[str, Any]
+) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
+    """`index` for a package whose names are in the stub `__init__.pyi`. What a name stands for is imported when it is
+    first used.
 
     Each line of the stub is ``from .module import name as name``; type checkers and editors read the same file.
     """
@@ -185,7 +212,8 @@ def lazy_index(module: str, contents: dict[str, Any]) -> tuple[list[str], Callab
     _, _, missing = index(module, contents)
 
     def show() -> list[str]:
-        return sorted(name for name in {*places, *contents} if not name.startswith("_"))  # submodules are imported later, too
+        # Submodules are imported later, too.
+        return sorted(name for name in {*places, *contents} if not name.startswith("_"))
 
     def get(name: str) -> Any:
         if name not in places or places[name] == ".":
@@ -220,7 +248,8 @@ def _respelled(name: str, operators: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], use: Use | None = "name") -> str:
-    """The end of a message about an unknown name: what to write instead of a name of another library, or else a similar known name.
+    """The end of a message about an unknown name: what to write instead of a name of another library, or else a similar
+    known name.
 
     Args:
       name: with the modules that it is looked for in: "random.gaussian".
@@ -229,7 +258,9 @@ def did_you_mean(name: str, known: Iterable[str], use: Use | None = "name") -> s
     known, leaf = list(known), name.rpartition(".")[2]
     if use is not None and (answer := foreign().answer(name, use, known)):
         is_code = re.match(r"[\w.]+[(.]", answer) is not None  # else a sentence
-        return f"; instead: {answer}" if use in ("name", "argument") else f": use {answer}" if is_code else f": {answer}"
+        return (
+            f"; instead: {answer}" if use in ("name", "argument") else f": use {answer}" if is_code else f": {answer}"
+        )
     close = [n for n in known if _is_same(n, leaf)] or difflib.get_close_matches(leaf, known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -294,7 +325,9 @@ def _missing(module: str, name: str) -> str:
 
 
 def _words(name: str) -> str:
-    """A normal form in which names that differ in word order or plural are equal: ``image_decoder`` and ``decoders.image``."""
+    """A normal form in which names that differ in word order or plural are equal: ``image_decoder`` and
+    ``decoders.image``.
+    """
     return " ".join(sorted(word.removesuffix("s") for word in re.split(r"[._]", name)))
 
 

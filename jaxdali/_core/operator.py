@@ -23,37 +23,49 @@ from .values import Spec, Value
 _lock = threading.RLock()  # guards which classes have been made dataclasses; making one makes its bases
 K = typing.TypeVar("K", bound="Operator")
 
-Names = Sequence[str] | None  # where the samples of a value came from, "" if it is not known; None: it is not known for any sample
+# Where the samples of a value came from, "" if it is not known; None: it is not known for any sample.
+Names = Sequence[str] | None
 
 
 def joined(names: Sequence[Names]) -> Names:
     """Where a value made from several values came from: all their places."""
     known = [n for n in names if n is not None]
-    return [";".join(n for n in each if n) for each in zip(*known, strict=True)] if len(known) > 1 else known[0] if known else None
+    return (
+        [";".join(n for n in each if n) for each in zip(*known, strict=True)]
+        if len(known) > 1
+        else known[0]
+        if known
+        else None
+    )
 
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One call of a function of `jaxdali.fn`. Its fields are static attributes: they are part of the key of compiled programs.
+    """One call of a function of `jaxdali.fn`. Its fields are static attributes: they are part of the key of compiled
+    programs.
 
-    What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both), `SourceOperator`,
-    `EagerOperator`, `SampleOperator`. `bind` and `infer` are called when the pipeline is built.
+    What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both),
+    `SourceOperator`, `EagerOperator`, `SampleOperator`. `bind` and `infer` are called when the pipeline is built.
 
-    Do not decorate operator classes: they are turned into frozen, keyword-only dataclasses on first use. That takes a millisecond each, and
-    most programs use few of the operators that they import.
+    Do not decorate operator classes: they are turned into frozen, keyword-only dataclasses on first use. That takes a
+    millisecond each, and most programs use few of the operators that they import.
     """
 
     name: ClassVar[str]  # the name that users know: "decoders.image"
-    random: ClassVar[bool] = False  # whether it draws random numbers: it is then numbered among the random operators of its pipeline
+    # Whether it draws random numbers: it is then numbered among the random operators of its pipeline.
+    random: ClassVar[bool] = False
 
-    of_batch: ClassVar[bool] = False  # whether, without inputs, it depends on which samples are present: in a branch, on those that take it
+    # Whether, without inputs, it depends on which samples are present: in a branch, on those that take it.
+    of_batch: ClassVar[bool] = False
 
-    repeats_input: ClassVar[bool] = False  # with arguments per frame, an input that is not a sequence is the same in all frames
+    # With arguments per frame, an input that is not a sequence is the same in all frames.
+    repeats_input: ClassVar[bool] = False
 
     of_values: ClassVar[bool] = False  # whether it is an array that a function of values is called with
 
-    takes_metadata: ClassVar[bool] = False  # whether inputs may be metadata, the Python objects that a source gives for its samples
+    # Whether inputs may be metadata, the Python objects that a source gives for its samples.
+    takes_metadata: ClassVar[bool] = False
 
     args: Arguments = NO_ARGUMENTS  # the arguments that may come per sample
 
@@ -69,7 +81,9 @@ class Operator:
         with _lock:
             if "_is_made" not in vars(cls):
                 if "__dataclass_fields__" in vars(cls):
-                    raise TypeError(f"{cls.__name__} must not be decorated as a dataclass: an operator becomes one when it is first used")
+                    raise TypeError(
+                        f"{cls.__name__} must not be decorated as a dataclass: an operator becomes one when it is first used"
+                    )
                 for base in cls.__bases__:
                     if issubclass(base, Operator):
                         base.fields()  # first: `cls` inherits them
@@ -133,15 +147,19 @@ class Operator:
         """Whether the user gets a list even for a single output."""
         return False
 
-    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+    def origins(
+        self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
+    ) -> Names:
         """Where the samples of its outputs came from, for source_info.
 
-        By default, they came from where the samples of its inputs (except arguments) came from; "" for a sample with several such places.
+        By default, they came from where the samples of its inputs (except arguments) came from; "" for a sample with
+        several such places.
 
         Args:
           names: where the samples of each input came from.
           data: ``data(i)``: input `i`, if the host has it.
-          present: for each shard, the numbers (among all samples of the batch) of the samples that the operator works on.
+          present: for each shard, the numbers (among all samples of the batch) of the samples that the operator works
+            on.
         """
         known = [n for n in names[: len(names) - len(self.args.inputs)] if n is not None]
         if all(n is known[0] for n in known):
@@ -150,7 +168,9 @@ class Operator:
 
     @property
     def joins(self) -> Sequence[int]:
-        """The inputs that were made in the branches of an `if`; each sample takes one of them, and all must have one type."""
+        """The inputs that were made in the branches of an `if`; each sample takes one of them, and all must have one
+        type.
+        """
         return ()
 
     @property
@@ -178,8 +198,9 @@ class Operator:
         return follows or asked in ("mixed", "gpu")
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        """The operator that really runs, for operators that decide this when the specs of their inputs are known. It may be of another
-        kind."""
+        """The operator that really runs, for operators that decide this when the specs of their inputs are known. It
+        may be of another kind.
+        """
         return self
 
     def is_identity(self, *specs: Spec) -> bool:
@@ -187,8 +208,10 @@ class Operator:
         return False
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
-        """An operator that does the work of both, if `inner` makes this one's input `i` and nothing else reads that. Its inputs are this
-        one's, with the inputs of `inner` in place of input `i`. None: there is no such operator. See Note [Absorbing merges]."""
+        """An operator that does the work of both, if `inner` makes this one's input `i` and nothing else reads that.
+        Its inputs are this one's, with the inputs of `inner` in place of input `i`. None: there is no such operator.
+        See Note [Absorbing merges].
+        """
         return None
 
     def ahead_of(self, readers: Sequence[Operator]) -> Operator:
@@ -210,8 +233,8 @@ class HostOperator(Operator):
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
         """A function from the inputs' data, dense ``[N, *shape]``, to the only output, also dense; None: `run` does it.
 
-        It is requested once, and then called instead of `run`, which is cheaper: without a context, and with NumPy's warnings about numeric
-        errors off.
+        It is requested once, and then called instead of `run`, which is cheaper: without a context, and with NumPy's
+        warnings about numeric errors off.
         """
         return None
 
@@ -240,7 +263,9 @@ class ProgramOperator(Operator):
 
     @property
     def mixes(self) -> bool:
-        """Whether samples of its outputs depend on other samples of the batch. A sample can then not be made again alone."""
+        """Whether samples of its outputs depend on other samples of the batch. A sample can then not be made again
+        alone.
+        """
         return False
 
     def setup_reads(self, i: int) -> bool:
@@ -257,17 +282,21 @@ class ProgramOperator(Operator):
 
 
 class NativeOperator(ProgramOperator):
-    """An operator that lowers to a native call: `lower` returns ``(outputs, status i32[B])``. It runs on the CPU if the accelerator has no
-    such kernel."""
+    """An operator that lowers to a native call: `lower` returns ``(outputs, status i32[B])``. It runs on the CPU if the
+    accelerator has no such kernel.
+    """
 
     kernel: ClassVar[str]  # the kernel that lower() calls
-    only_kernels: ClassVar[bool] = False  # whether lower() does nothing else with ragged values; kernels touch samples only
+    # Whether lower() does nothing else with ragged values; kernels touch samples only.
+    only_kernels: ClassVar[bool] = False
 
     def setup_reads(self, i: int) -> bool:
         return i > 0
 
     def repairs(self, code: int) -> bool:
-        """Whether a sample that failed with this status can be made again, alone or with its batch. It is then in `HostContext.bad`."""
+        """Whether a sample that failed with this status can be made again, alone or with its batch. It is then in
+        `HostContext.bad`.
+        """
         return False
 
     def reason(self, setup: Setup, i: int, code: int) -> str:
@@ -275,7 +304,8 @@ class NativeOperator(ProgramOperator):
         return ""
 
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
-        """An operator in JAX's own operations that does the same, for an accelerator without the kernel; None: there is none.
+        """An operator in JAX's own operations that does the same, for an accelerator without the kernel; None: there is
+        none.
 
         Args:
           spec: of the first input; out: of the output.
@@ -283,9 +313,9 @@ class NativeOperator(ProgramOperator):
         return None
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
-        """Two operators that do the same one after the other, for an accelerator without the kernel: the second one has JAX's own
-        operations, and runs there, see Note [The cut]. Both have this one's inputs, the second with the result of the first in place of
-        the first input. None: there are none.
+        """Two operators that do the same one after the other, for an accelerator without the kernel: the second one has
+        JAX's own operations, and runs there, see Note [The cut]. Both have this one's inputs, the second with the
+        result of the first in place of the first input. None: there are none.
 
         Args:
           spec: of the first input; out: of the output.
@@ -294,7 +324,8 @@ class NativeOperator(ProgramOperator):
 
 
 class StageOperator(NativeOperator):
-    """A call of its kernel makes an image from an image. It can be a stage of a call that does the work of several operators.
+    """A call of its kernel makes an image from an image. It can be a stage of a call that does the work of several
+    operators.
 
     The kernel must be one that ffi/chain supports. See Note [The chain].
     """
@@ -317,12 +348,15 @@ class StageOperator(NativeOperator):
         """
         return False
 
-    def narrowed(self, maker: Operator, reader: Operator, image: Spec, out: Spec) -> tuple[Operator, Operator, Operator] | None:
-        """Three operators in place of `maker`, which makes all of this one's inputs, this one and `reader`, which alone reads the image:
-        they do the same, but make only the part of the image that is read. None: there are none. See Note [Parts of images].
+    def narrowed(
+        self, maker: Operator, reader: Operator, image: Spec, out: Spec
+    ) -> tuple[Operator, Operator, Operator] | None:
+        """Three operators in place of `maker`, which makes all of this one's inputs, this one and `reader`, which alone
+        reads the image: they do the same, but make only the part of the image that is read. None: there are none. See
+        Note [Parts of images].
 
-        The first one gets the further inputs of `reader` behind its own. The last one gets the image, the last output of the first one,
-        and the further inputs of `reader`.
+        The first one gets the further inputs of `reader` behind its own. The last one gets the image, the last output
+        of the first one, and the further inputs of `reader`.
 
         Args:
           image: the image that this one makes; out: what `reader` makes of it.
@@ -376,7 +410,9 @@ class SourceOperator(Operator):
 
 
 class EagerOperator(Operator):
-    """An operator that runs between programs, on arrays of each shard. The specs of its outputs are those of its results."""
+    """An operator that runs between programs, on arrays of each shard. The specs of its outputs are those of its
+    results.
+    """
 
     sharding: Sharding | None
 
@@ -412,7 +448,9 @@ class EagerOperator(Operator):
 
 
 class SampleOperator(EagerOperator):
-    """An operator that runs between programs, on the host, on samples of any shapes. Its outputs are always host values."""
+    """An operator that runs between programs, on the host, on samples of any shapes. Its outputs are always host
+    values.
+    """
 
     sharding: Sharding | None = None
 

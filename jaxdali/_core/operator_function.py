@@ -41,14 +41,14 @@ A complete operator::
         \"\"\"
         ...
 
-The signature is the declaration; the body is never run. Arguments that may come per sample are read with `Operator.arguments`; every other
-argument is a field of the operator with the same name, already checked and converted. Arguments that many functions share are declared
-once, in a `TypedDict` (``**arguments: Unpack[Hints]``); an argument with a `Default` has this default and its line of help in each of these
-functions.
+The signature is the declaration; the body is never run. Arguments that may come per sample are read with
+`Operator.arguments`; every other argument is a field of the operator with the same name, already checked and converted.
+Arguments that many functions share are declared once, in a `TypedDict` (``**arguments: Unpack[Hints]``); an argument
+with a `Default` has this default and its line of help in each of these functions.
 
 A function that adds several operators, or whose arguments don't match the fields of one, is decorated with
-``@operator_function("its.name")`` instead. Its body then runs and gets checked values, in which a list with DataNodes has become one
-DataNode.
+``@operator_function("its.name")`` instead. Its body then runs and gets checked values, in which a list with DataNodes
+has become one DataNode.
 
 A call with a list of DataNodes as an input is repeated for each of them ("multiple input sets").
 """
@@ -162,12 +162,12 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
     """Makes an operator from a signature; see the module's docstring.
 
     Args:
-      what: the operator that the function adds, whose arguments are its fields or come per sample; or only the public name, if the
-        function's body adds operators itself.
+      what: the operator that the function adds, whose arguments are its fields or come per sample; or only the public
+        name, if the function's body adds operators itself.
 
     Returns:
-      A decorator that keeps name and types, adds the hints to the docstring, and shows them in `inspect.signature` one by one. The
-      function has an attribute `draws`, see `Declaration`.
+      A decorator that keeps name and types, adds the hints to the docstring, and shows them in `inspect.signature` one
+      by one. The function has an attribute `draws`, see `Declaration`.
     """
 
     def decorate(f: F) -> F:
@@ -194,7 +194,9 @@ class Declaration:
         self.name = what if isinstance(what, str) else what.name
         self._kind = None if isinstance(what, str) else what
         if self.name in functions and (other := functions[self.name].__module__) != f.__module__:
-            raise ValueError(f"there is already an operator {self.name!r}, of {other}: names of operators must be unique")
+            raise ValueError(
+                f"there is already an operator {self.name!r}, of {other}: names of operators must be unique"
+            )
         self._hints, self._defaults, self.signature = _expanded(f)
         own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         shared = () if self._hints is None else self._hints.__annotations__
@@ -220,7 +222,11 @@ class Declaration:
         """The arguments that are fields of the operator."""
         assert self._kind is not None
         fields = {f.name: f.default for f in self._kind.fields() if f.name != "args"}
-        given = {n for n, a in self.arguments.items() if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints}
+        given = {
+            n
+            for n, a in self.arguments.items()
+            if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints
+        }
         needed = {n for n, default in fields.items() if default is dataclasses.MISSING}
         assert needed <= given <= {*fields}, (
             f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(given)}"
@@ -240,7 +246,8 @@ class Declaration:
         shared = [n for n in self.signature.parameters if (n in own or n in _COMMON) and n not in documented]
         lines = [f"  {n}: {own.get(n) or self._help(n)}" for n in shared]
         lines += [f"  {old}: the deprecated name of `{new}`." for old, new in _RENAMED.items() if old in self.hints]
-        given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}  # most operators accept `seed`
+        # Most operators accept `seed`
+        given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}
         lines += [f"  {n}: deprecated, without effect: {why}." for n, why in given_up.items()]
         hints = self.hints - documented - given_up.keys() - _RENAMED.keys()
         if hints:
@@ -289,19 +296,25 @@ class Declaration:
         for n in named:
             if n not in self.signature.parameters:
                 raise UnexpectedArgumentError(
-                    unexpected(self.name, n, (p.name for p in self.signature.parameters.values() if p.kind is p.KEYWORD_ONLY))
+                    unexpected(
+                        self.name, n, (p.name for p in self.signature.parameters.values() if p.kind is p.KEYWORD_ONLY)
+                    )
                 )
         try:
             bound = self.signature.bind_partial(*positional, **named)
         except TypeError as e:
             parameters = self.signature.parameters.values()
             inputs_by_place = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
-            by_name = next((p.name for p in parameters if p.kind is p.KEYWORD_ONLY and self.arguments[p.name].required), "")
+            by_name = next(
+                (p.name for p in parameters if p.kind is p.KEYWORD_ONLY and self.arguments[p.name].required), ""
+            )
             by_name = by_name or next((n for n in _BY_POSITION if n in self.signature.parameters), "")
             if len(positional) <= len(inputs_by_place) or not by_name:
                 raise
             takes = f"takes {', '.join(inputs_by_place)} by position" if inputs_by_place else "has no inputs"
-            raise ArgumentTypeError(f"{self.name}: {e}: it {takes}; arguments are passed by name, such as {by_name}=") from None
+            raise ArgumentTypeError(
+                f"{self.name}: {e}: it {takes}; arguments are passed by name, such as {by_name}="
+            ) from None
         inputs: list[Any] = []
         values: dict[str, Any] = {}
         for name, a in self.arguments.items():
@@ -325,7 +338,9 @@ class Declaration:
             if old in self.hints and values.get(old) is not None:
                 warn(f"{self.name}: the argument {old} is deprecated: it is {new} now", DeprecationWarning)
                 if new in named:
-                    raise ArgumentTypeError(f"{self.name}: {old} is the deprecated name of {new}: give only one of them")
+                    raise ArgumentTypeError(
+                        f"{self.name}: {old} is the deprecated name of {new}: give only one of them"
+                    )
                 values[new] = self.arguments[new].check(self.name, values[old])
         return tuple(inputs), values
 
@@ -333,12 +348,16 @@ class Declaration:
         """A checked value, or a DataNode of values."""
         if a.kinds and is_node(x):
             if not a.per_sample:
-                raise ArgumentTypeError(f"{self.name}: argument {a.name} must be {a.expected}, the same for all samples, got a DataNode")
+                raise ArgumentTypeError(
+                    f"{self.name}: argument {a.name} must be {a.expected}, the same for all samples, got a DataNode"
+                )
             return x
         if a.per_sample and isinstance(x, (list, tuple)) and any(map(is_node, x)):
             if a.many and a.lengths and len(x) not in a.lengths:
                 raise a.error(self.name, x)
-            return language().stack_nodes([e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x])
+            return language().stack_nodes(
+                [e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x]
+            )
         checked = a.check(self.name, x)
         if type(x) is int and x and isinstance(checked, DALIInterpType):  # 0 is the nearest pixel in all libraries
             others = "Pillow" if x < 3 else "Pillow and OpenCV"  # OpenCV has the same numbers up to INTER_CUBIC, 2
@@ -364,8 +383,13 @@ class Declaration:
         if not lengths:
             return [tuple(inputs)]
         if len(lengths) > 1:
-            raise ArgumentError(f"{self.name}: lists of inputs must be equally long, got lengths {', '.join(map(str, sorted(lengths)))}")
-        return [tuple(x[i] if isinstance(x, list) and x and is_node(x[0]) else x for x in inputs) for i in range(lengths.pop())]
+            raise ArgumentError(
+                f"{self.name}: lists of inputs must be equally long, got lengths {', '.join(map(str, sorted(lengths)))}"
+            )
+        return [
+            tuple(x[i] if isinstance(x, list) and x and is_node(x[0]) else x for x in inputs)
+            for i in range(lengths.pop())
+        ]
 
     def _add(self, inputs: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
         if self._kind is None:
@@ -391,7 +415,9 @@ def _holds_nodes(x: Any) -> bool:
 
 
 def _expanded(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.Signature]:
-    """For ``**arguments: Unpack[Hints]``: the class, the defaults of its arguments that have one, and the signature with each by name."""
+    """For ``**arguments: Unpack[Hints]``: the class, the defaults of its arguments that have one, and the signature
+    with each by name.
+    """
     signature = inspect.signature(f)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
@@ -409,7 +435,9 @@ def _expanded(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.S
         if "Default(" in str(text):
             defaults[name] = next(m for m in _shared(hints)[name].__metadata__ if isinstance(m, Default))
             value = defaults[name].value
-            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=_shown(text)))
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=_shown(text))
+            )
         else:
             without.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text))
     common = [p for p in parameters if p.name in _COMMON and p.kind is p.KEYWORD_ONLY]
@@ -428,7 +456,9 @@ def _shown(annotation: Any) -> Any:
     """An annotation as a signature shows it: without its `Default`."""
     if isinstance(annotation, str):
         parts = typing.cast(Any, ast.parse(annotation, mode="eval").body).slice.elts
-        rest = [ast.unparse(p) for p in parts if not (isinstance(p, ast.Call) and ast.unparse(p.func).endswith("Default"))]
+        rest = [
+            ast.unparse(p) for p in parts if not (isinstance(p, ast.Call) and ast.unparse(p.func).endswith("Default"))
+        ]
         return f"Annotated[{', '.join(rest)}]" if len(rest) > 1 else rest[0]
     rest = tuple(m for m in annotation.__metadata__ if not isinstance(m, Default))
     return Annotated[(annotation.__origin__, *rest)] if rest else annotation.__origin__  # pyright: ignore[reportInvalidTypeForm]

@@ -1,8 +1,8 @@
 """The ragged batch: samples of different shapes in one flat, packed buffer.
 
-Samples start at multiples of `ALIGNMENT` *elements*, so the layout of a batch depends on its shapes only. Two ragged values of equal shapes
-have equal offsets for all dtypes, and a pointwise operation on them is a pointwise operation on the flat buffers. (For every dtype the
-alignment is at least 64 bytes.)
+Samples start at multiples of `ALIGNMENT` *elements*, so the layout of a batch depends on its shapes only. Two ragged
+values of equal shapes have equal offsets for all dtypes, and a pointwise operation on them is a pointwise operation on
+the flat buffers. (For every dtype the alignment is at least 64 bytes.)
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Packed:
         """``i64[S*B]``, the first element of each sample in the rows one after another."""
         rows, capacity = self.data.shape
         starts = self.offsets * np.int64(ALIGNMENT)
-        return starts if rows == 1 else starts + np.repeat(np.arange(rows, dtype=np.int64) * capacity, len(self) // rows)
+        return (
+            starts if rows == 1 else starts + np.repeat(np.arange(rows, dtype=np.int64) * capacity, len(self) // rows)
+        )
 
     def __getitem__(self, i: int) -> np.ndarray:
         """Sample ``i`` as a view."""
@@ -108,8 +110,8 @@ class _Sample:
 
 
 class DeviceSamples(Sequence[jax.Array]):
-    """The samples of a ragged batch in one array. Each is copied on demand, as a part of the array's memory and not by a program, which
-    would be compiled for each shape.
+    """The samples of a ragged batch in one array. Each is copied on demand, as a part of the array's memory and not by
+    a program, which would be compiled for each shape.
 
     data: ``[capacity]``; offsets, shapes: as in `Packed`.
 
@@ -167,8 +169,9 @@ _MOST_BLOCKS = np.iinfo(np.int32).max
 
 
 def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
-    """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the number of elements that the fullest shard
-    needs."""
+    """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the number of elements that the
+    fullest shard needs.
+    """
     offsets = np.empty(len(shapes), np.int32)
     most = _cpu.plan_offsets(np.ascontiguousarray(shapes, np.int64), num_shards, offsets)
     if most > _MOST_BLOCKS:
@@ -208,8 +211,12 @@ class Sizes:
 
     @staticmethod
     def least(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> Sizes:
-        """The smallest part of capacities that holds a batch. `needs`: of the buffers that an accelerator gets; none: all of them."""
-        return Sizes(capacities, max([1, *(-(-SIXTHS * n // capacities[k]) for k, n in needs.items())]) if needs else SIXTHS)
+        """The smallest part of capacities that holds a batch. `needs`: of the buffers that an accelerator gets; none:
+        all of them.
+        """
+        return Sizes(
+            capacities, max([1, *(-(-SIXTHS * n // capacities[k]) for k, n in needs.items())]) if needs else SIXTHS
+        )
 
     def cut(self, keys: Iterable[Any]) -> dict[Any, int]:
         """The elements that an accelerator gets, for some of the buffers."""
@@ -217,35 +224,40 @@ class Sizes:
 
 
 def roomy(elements: int) -> int:
-    """Elements of a buffer that is as large as a roomy program's buffer for such a batch, so that the program reads it in place."""
+    """Elements of a buffer that is as large as a roomy program's buffer for such a batch, so that the program reads it
+    in place.
+    """
     return max(int(MOST_ROOM * elements), LEAST_ROOMY) + ALIGNMENT
 
 
 # Note [Shared capacities]
-# A compiled program has fixed buffer sizes, but each batch of photos needs other sizes. If each buffer grew separately, every combination
-# of sizes would need a program: 243 programs for five buffers of three sizes. So the buffers of all programs of a phase grow together, as
-# one set of capacities. Sets are kept by computation (`capacities_for`), not by pipeline: a second iterator starts with the sets of the
-# first and compiles nothing. Unused parts of buffers cost no time, because kernels depend on shapes, not on capacities.
+# A compiled program has fixed buffer sizes, but each batch of photos needs other sizes. If each buffer grew separately,
+# every combination of sizes would need a program: 243 programs for five buffers of three sizes. So the buffers of all
+# programs of a phase grow together, as one set of capacities. Sets are kept by computation (`capacities_for`), not by
+# pipeline: a second iterator starts with the sets of the first and compiles nothing. Unused parts of buffers cost no
+# time, because kernels depend on shapes, not on capacities.
 #
-# An accelerator's transfers do depend on sizes, and its memory is scarce. So what it gets, and its working memory, are a part of the
-# capacities, the same number of sixths for all of them (`Sizes`), so a set of capacities has at most six programs. If each size was rounded
-# up by itself, a thousand batches of eight photos would need two hundred.
+# An accelerator's transfers do depend on sizes, and its memory is scarce. So what it gets, and its working memory, are
+# a part of the capacities, the same number of sixths for all of them (`Sizes`), so a set of capacities has at most six
+# programs. If each size was rounded up by itself, a thousand batches of eight photos would need two hundred.
 class Capacities:
     """Sizes of the ragged buffers of one program, in elements.
 
-    A new set of sizes is made when a batch fits none of the existing ones: all sizes together, each a multiple of its largest need so far.
-    So few programs are compiled. Sums over many samples vary little, so the first set has room for 1 + 3 / sqrt(samples) times the need
-    (four standard deviations, if a sample's size varies by three quarters of its mean), later ones have room for `ROOM` times. Each batch
-    gets the smallest set that it fits, so that one huge sample costs the other batches nothing. If batches get four times what they need,
-    as after a huge sample in the very first batch, a smaller set is made after `PATIENCE` of them.
+    A new set of sizes is made when a batch fits none of the existing ones: all sizes together, each a multiple of its
+    largest need so far. So few programs are compiled. Sums over many samples vary little, so the first set has room for
+    1 + 3 / sqrt(samples) times the need (four standard deviations, if a sample's size varies by three quarters of its
+    mean), later ones have room for `ROOM` times. Each batch gets the smallest set that it fits, so that one huge sample
+    costs the other batches nothing. If batches get four times what they need, as after a huge sample in the very first
+    batch, a smaller set is made after `PATIENCE` of them.
 
     The next larger set is made before it is needed (`ahead`), see Note [Compiled ahead].
 
     Args:
       samples: in a batch of one shard.
-      roomy: whether unused parts of buffers cost neither time nor memory, because no page of them is touched. The first set then has so
-        much room that batches do not exceed it before the next one is compiled: 1 + 12 / sqrt(samples) times the need, and at least
-        `LEAST_ROOMY` elements, because the few samples of a small batch may have a twentieth of what a later one has.
+      roomy: whether unused parts of buffers cost neither time nor memory, because no page of them is touched. The first
+        set then has so much room that batches do not exceed it before the next one is compiled: 1 + 12 / sqrt(samples)
+        times the need, and at least `LEAST_ROOMY` elements, because the few samples of a small batch may have a
+        twentieth of what a later one has.
     """
 
     def __init__(self, samples: int, roomy: bool = False):
@@ -255,7 +267,8 @@ class Capacities:
         self._sets: list[dict[Any, int]] = []  # in increasing order
         self._present: dict[Any, int] = {}  # that of the last batch
         self._wanted: dict[Any, int] = {}  # that which the last batch would have got if all were ready
-        self._wasted: list[Mapping[Any, int]] = []  # the needs of the last batches, if they were far smaller than their sets
+        # The needs of the last batches, if they were far smaller than their sets.
+        self._wasted: list[Mapping[Any, int]] = []
         self._lock = threading.Lock()  # guards changes; a set that was made never changes
 
     def get(self, key: Any) -> int:
@@ -266,11 +279,14 @@ class Capacities:
         """Capacities of all buffers for a batch that needs `needs`.
 
         Args:
-          ready: whether the programs of a set are compiled. A set that is not ready is chosen only if no other one is large enough.
+          ready: whether the programs of a set are compiled. A set that is not ready is chosen only if no other one is
+            large enough.
         """
         with self._lock:
             self._largest = _largest(self._largest, needs)
-            enough = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [self._made(self._largest)]
+            enough = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [
+                self._made(self._largest)
+            ]
             self._wasted = [*self._wasted, needs] if sum(enough[0].values()) > WASTE * sum(needs.values()) else []
             if len(self._wasted) == PATIENCE:
                 enough.insert(0, self._made(functools.reduce(_largest, self._wasted)))
@@ -285,18 +301,25 @@ class Capacities:
         return self._wanted is self._present or self._wanted == self._present
 
     def ahead(self) -> list[dict[Any, int]]:
-        """The sets that later batches may need: that of the last batch and the next larger one, which is made if it does not exist and a
-        ragged batch can address it, and a smaller one that was not ready."""
+        """The sets that later batches may need: that of the last batch and the next larger one, which is made if it
+        does not exist and a ragged batch can address it, and a smaller one that was not ready.
+        """
         with self._lock:
             at = self._sets.index(self._present)
-            if at + 1 == len(self._sets) and any(self._present.values()) and ROOM * max(self._present.values()) <= _MOST_BLOCKS:
+            if (
+                at + 1 == len(self._sets)
+                and any(self._present.values())
+                and ROOM * max(self._present.values()) <= _MOST_BLOCKS
+            ):
                 self._made({k: max(n, self._largest.get(k, 0)) for k, n in self._present.items()})
             found = self._sets[at : at + 2]
             return found if self._wanted in found else [self._wanted, *found]
 
     def _made(self, largest: Mapping[Any, int]) -> dict[Any, int]:
         """Makes a new set."""
-        made = {k: max(int(self._room * n), self._least) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()}
+        made = {
+            k: max(int(self._room * n), self._least) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()
+        }
         self._room = ROOM
         if made not in self._sets:
             self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))
@@ -310,8 +333,8 @@ def _largest(a: Mapping[Any, int], b: Mapping[Any, int]) -> dict[Any, int]:
 class _Memory:
     """Owns pooled memory as long as any array made from it exists, then gives it back.
 
-    NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread, even inside another call of the
-    pool, so it takes no lock: `deque.append` is atomic.
+    NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread, even inside
+    another call of the pool, so it takes no lock: `deque.append` is atomic.
     """
 
     __slots__ = ("__array_interface__", "_free", "_owner")
@@ -326,15 +349,23 @@ class _Memory:
 
 
 def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
-    """An array that uses the memory at an address. When nothing refers to it any more, the owner of the memory is appended to `free`."""
+    """An array that uses the memory at an address. When nothing refers to it any more, the owner of the memory is
+    appended to `free`.
+    """
     if dtype.kind != "V":
         return np.asarray(_Memory(owner, address, shape, dtype.str, free))
     # The interface does not know types that NumPy does not have itself, such as bfloat16.
-    return np.asarray(_Memory(owner, address, (math.prod(shape) * dtype.itemsize,), "|u1", free)).view(dtype).reshape(shape)
+    return (
+        np.asarray(_Memory(owner, address, (math.prod(shape) * dtype.itemsize,), "|u1", free))
+        .view(dtype)
+        .reshape(shape)
+    )
 
 
 def is_lent(x: np.ndarray) -> bool:
-    """Whether an array is all of what `lent` has made, or its beginning: its memory is nobody else's, and JAX can use it without a copy."""
+    """Whether an array is all of what `lent` has made, or its beginning: its memory is nobody else's, and JAX can use
+    it without a copy.
+    """
     base: Any = x
     while isinstance(base, np.ndarray):
         base = base.base
@@ -345,17 +376,18 @@ LEAST_PINNED = 1 << 16  # bytes; XLA copies smaller arrays as fast
 
 
 # Note [Pinned memory]
-# A GPU copies from page-locked memory only. XLA copies other memory into its own page-locked one first, and a program that reads it is not
-# dispatched until that is done: 4.3 ms for 27 MB of JPEG files on a machine with an H100. From page-locked memory the GPU has copied them
-# after 1.0 ms. So on NVIDIA GPUs the buffers of operands are page-locked, among them those that files are read into, and
-# `jax.device_put` gets them.
+# A GPU copies from page-locked memory only. XLA copies other memory into its own page-locked one first, and a program
+# that reads it is not dispatched until that is done: 4.3 ms for 27 MB of JPEG files on a machine with an H100. From
+# page-locked memory the GPU has copied them after 1.0 ms. So on NVIDIA GPUs the buffers of operands are page-locked,
+# among them those that files are read into, and `jax.device_put` gets them.
 class BufferPool:
     """Recycles large host buffers, 64-byte aligned, so that JAX on the CPU uses them without a copy.
 
     It keeps a few buffers per size, and none of a size that was not requested among the last `FORGOTTEN` buffers.
 
     Args:
-      pinned: allocates page-locked memory ``u8[size]`` for large buffers, see Note [Pinned memory]; None: there is no more.
+      pinned: allocates page-locked memory ``u8[size]`` for large buffers, see Note [Pinned memory]; None: there is no
+        more.
     """
 
     FORGOTTEN, MOST_FREE = 256, 16

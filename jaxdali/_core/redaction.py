@@ -1,8 +1,8 @@
 """Removes credentials from all text that leaves the library.
 
-Errors, warnings, log lines, `bad_samples`, statistics and `repr` name files, and a URL may contain a password or a signature. An error of
-an HTTP library may contain the headers of its request. Only `redacted` removes these. It recognizes them by their form, and the options of
-a `Storage` (`keep_secret`) also by their value.
+Errors, warnings, log lines, `bad_samples`, statistics and `repr` name files, and a URL may contain a password or a
+signature. An error of an HTTP library may contain the headers of its request. Only `redacted` removes these. It
+recognizes them by their form, and the options of a `Storage` (`keep_secret`) also by their value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _SHORTEST_OF_URL = 4  # the same for values from a URL, which are searched for i
 
 # Names of options, headers and query parameters whose values are secret.
 _SECRET_NAME = re.compile(
-    r"auth|token|secret|passw|pwd|key|cookie|cred|sig|sas|connection_string|session|bearer|assertion|policy|jwt", re.IGNORECASE
+    r"auth|token|secret|passw|pwd|key|cookie|cred|sig|sas|connection_string|session|bearer|assertion|policy|jwt",
+    re.IGNORECASE,
 )
 _OPEN_HEADER = re.compile(r"accept|user-agent|content-|range|referer|origin|host|connection", re.IGNORECASE)
 _OPEN_VALUES = {"Bearer", "Basic", "Digest", "Token", "google_default", "browser"}
@@ -52,7 +53,9 @@ def keep_secret(options: Mapping[str, Any]) -> None:
                 look(value, secret)
         elif secret and isinstance(x, (str, bytes)):
             text = x.decode("utf-8", "replace") if isinstance(x, bytes) else x
-            _secrets.update(part for part in {text, *text.split()} if len(part) >= _SHORTEST and part not in _OPEN_VALUES)
+            _secrets.update(
+                part for part in {text, *text.split()} if len(part) >= _SHORTEST and part not in _OPEN_VALUES
+            )
         else:  # an object such as aiohttp.BasicAuth
             for name in ("login", "password", "token", "key") if secret else ():
                 if isinstance(value := getattr(x, name, None), str):
@@ -77,7 +80,9 @@ def redacted_beside(text: str, url: str) -> str:
     """The same for a text about a URL, in which a library may show credentials without the rest of the URL."""
     found = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
     found += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
-    for secret in sorted({y for x in found for y in (x, unquote(x)) if len(y) >= _SHORTEST_OF_URL}, key=len, reverse=True):
+    for secret in sorted(
+        {y for x in found for y in (x, unquote(x)) if len(y) >= _SHORTEST_OF_URL}, key=len, reverse=True
+    ):
         text = text.replace(secret, HIDDEN)
     return redacted(text)
 
@@ -88,7 +93,9 @@ def has_credentials(text: str) -> bool:
 
 
 def shown_error(e: BaseException | None) -> BaseException | None:
-    """An exception that may be shown as the cause of another one. None if its text, or that of its causes, contains credentials."""
+    """An exception that may be shown as the cause of another one. None if its text, or that of its causes, contains
+    credentials.
+    """
     x = e
     while x is not None:
         text = f"{x} {x.args!r}"

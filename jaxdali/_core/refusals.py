@@ -1,4 +1,6 @@
-"""Refusals of a `DataNode`, which has no value: conversions, iteration, functions of NumPy and JAX. Messages say what to do instead."""
+"""Refusals of a `DataNode`, which has no value: conversions, iteration, functions of NumPy and JAX. Messages say what
+to do instead.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from .errors import ArgumentError
 from .names import ONLY_IN_PIPELINES, did_you_mean
 from .tracebacks import boundaries
 
-_OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")  # attributes by which libraries get at an array
+# Attributes by which libraries get at an array.
+_OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
 
 
 class _Node(Protocol):
@@ -34,7 +37,9 @@ def has_values(name: str) -> bool:
 def lack(node: _Node | None) -> str:
     """Says that a node has no value, and what to do instead. None: it is not known which node."""
     batch = "stands for a batch that does not exist yet"
-    operators = "use operators (fn.cast, fn.stack, fn.reductions.mean, jaxdali.math.clamp, ...), or do it in a jax_function"
+    operators = (
+        "use operators (fn.cast, fn.stack, fn.reductions.mean, jaxdali.math.clamp, ...), or do it in a jax_function"
+    )
     if node is None or node.pipeline:
         return f"{batch}: {operators}"
     name = node.call.function if node.call is not None else ""
@@ -65,16 +70,30 @@ def no_attribute(name: str, node: _Node, known: Iterable[str]) -> str:
     return f"{text}{' ' if advice.endswith('?') else '. '}It {lack(node)}"
 
 
-# Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a TypeError by their
-# own. Operators of JAX arrays check their other operand, too: they refuse a node, and Python then calls the node's operator.
+# Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a
+# TypeError by their own. Operators of JAX arrays check their other operand, too: they refuse a node, and Python then
+# calls the node's operator.
 _ASKING = frozenset(
-    ("_arraylike", "_convert", "array", "asarray", "bind", "full_like", "ones_like", "shaped_abstractify", "typeof", "zeros_like")
+    (
+        "_arraylike",
+        "_convert",
+        "array",
+        "asarray",
+        "bind",
+        "full_like",
+        "ones_like",
+        "shaped_abstractify",
+        "typeof",
+        "zeros_like",
+    )
 )
 _REPLACING = frozenset(("bind", "shaped_abstractify", "typeof"))
 
 
 def refuse_jax(node: _Node, caller: types.FrameType):
-    """Raises an error if a function of JAX checks whether a node can be an array. JAX's own messages differ from function to function."""
+    """Raises an error if a function of JAX checks whether a node can be an array. JAX's own messages differ from
+    function to function.
+    """
     name = caller.f_code.co_name
     if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
         return
@@ -119,7 +138,8 @@ class Unreadable:
 class NodeType(type):
     """The type of `DataNode`: `collections.abc` does not see `Unreadable`.
 
-    Users tell one output from several by `collections.abc.Iterable`, which every class with a method `__iter__` is otherwise.
+    Users tell one output from several by `collections.abc.Iterable`, which every class with a method `__iter__` is
+    otherwise.
     """
 
     @property
@@ -128,7 +148,9 @@ class NodeType(type):
 
 
 class Method:
-    """A method of nodes with the name of an attribute of arrays. Where it is read as that attribute, it says that it is a method."""
+    """A method of nodes with the name of an attribute of arrays. Where it is read as that attribute, it says that it is
+    a method.
+    """
 
     def __init__(self, function: Callable[..., Any]):
         self._function = function
@@ -155,6 +177,8 @@ class _BoundMethod:
 
     def __iter__(self, *_: Any, **__: Any) -> NoReturn:
         name, node = self._method.__name__, self._method.__self__.node  # pyright: ignore[reportAttributeAccessIssue]
-        raise TypeError(f"{name} of a DataNode is a method, and x.{name}() a value of the pipeline: the node {lack(node)}")
+        raise TypeError(
+            f"{name} of a DataNode is a method, and x.{name}() a value of the pipeline: the node {lack(node)}"
+        )
 
     __array__ = __eq__ = __ge__ = __getitem__ = __gt__ = __le__ = __len__ = __lt__ = __ne__ = __iter__

@@ -22,7 +22,8 @@ def devices_are_open() -> bool:
 
 
 class UserSettings:
-    """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls them.
+    """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls
+    them.
 
     Attributes:
       mesh: the mesh that is set; None: there is none, or JAX traces a function, whose mesh is not known.
@@ -46,7 +47,9 @@ class UserSettings:
         """The mesh for a function of one shard: its axes alone if it has devices of other processes."""
         if self.mesh is None or NamedSharding(self.mesh, PartitionSpec()).is_fully_addressable:
             return self.mesh
-        return AbstractMesh(self.mesh.axis_sizes, self.mesh.axis_names, axis_types=(AxisType.Auto,) * len(self.mesh.axis_names))
+        return AbstractMesh(
+            self.mesh.axis_sizes, self.mesh.axis_names, axis_types=(AxisType.Auto,) * len(self.mesh.axis_names)
+        )
 
     def contexts(self, mesh: Mesh | AbstractMesh | None) -> contextlib.ExitStack:
         """Enters these settings again, and sets a mesh; None: none."""
@@ -64,7 +67,8 @@ class UserSettings:
         return stack
 
 
-# The settings for making batches. To enter one takes about a microsecond, and to look whether it is there already a tenth of that.
+# The settings for making batches. To enter one takes about a microsecond, and to look whether it is there already a
+# tenth of that.
 _OWN: dict[str, tuple[Any, Any]] = {
     "jax_enable_x64": (jax.enable_x64, True),
     "jax_disable_jit": (jax.disable_jit, False),
@@ -82,7 +86,8 @@ def own_settings() -> contextlib.ExitStack:
     for name, (context, value) in _OWN.items():
         if getattr(jax.config, name) != value:
             stack.enter_context(context(value))
-    stack.enter_context(jax.transfer_guard_host_to_device("allow"))  # three calls: `jax.transfer_guard` is more expensive
+    # Three calls: `jax.transfer_guard` is more expensive.
+    stack.enter_context(jax.transfer_guard_host_to_device("allow"))
     stack.enter_context(jax.transfer_guard_device_to_device("allow"))
     stack.enter_context(jax.transfer_guard_device_to_host("allow"))
     stack.enter_context(without_mesh())
@@ -90,7 +95,9 @@ def own_settings() -> contextlib.ExitStack:
 
 
 def without_mesh() -> contextlib.AbstractContextManager[Any]:
-    """Leaves the mesh that is set, which would decide where our programs run. While JAX traces a function its mesh can't be left."""
+    """Leaves the mesh that is set, which would decide where our programs run. While JAX traces a function its mesh
+    can't be left.
+    """
     if jax.sharding.get_abstract_mesh().empty:
         return contextlib.nullcontext()
     try:

@@ -1,7 +1,7 @@
 """What depends on the operating system: the CPUs and GPUs that a process may use and names of threads.
 
-Linux has all of it; macOS has neither affinity nor control groups, nor ``/proc``. Files in memory, which it does not have either, are in
-``_data/source_worker.py``, which imports nothing from the package.
+Linux has all of it; macOS has neither affinity nor control groups, nor ``/proc``. Files in memory, which it does not
+have either, are in ``_data/source_worker.py``, which imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _CONTROL = Path("/sys/fs/cgroup")
 
 
 def available_cpus() -> int:
-    """The number of CPUs that this process may use: those of its affinity, limited by the CPU time of its control groups."""
+    """The number of CPUs that this process may use: those of its affinity, limited by the CPU time of its control
+    groups.
+    """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(affinity, cpu_quota())))
 
@@ -68,38 +70,46 @@ def names_of_threads() -> list[str]:
     names = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(_THREADS):
-            with contextlib.suppress(OSError), open(_THREADS / thread / "comm") as file:  # a thread may have ended meanwhile
+            # A thread may have ended meanwhile.
+            with contextlib.suppress(OSError), open(_THREADS / thread / "comm") as file:
                 names.append(file.read().rstrip("\n"))
     return names
 
 
 # Note [Shared by threads]
-# A free-threaded Python runs the threads of a process at the same time. This is everything that they share, by what keeps it whole:
+# A free-threaded Python runs the threads of a process at the same time. This is everything that they share, by what
+# keeps it whole:
 #
 # 1. A lock, which stands beside the state with a comment that names what it guards.
-#    * Of the process: kernels and GPUs (`_core/ffi.py`); which operators are dataclasses (`_core/operator.py`); programs and capacities
-#      (`_program/program.py`, Note [Shared capacities]); compilations and JAX's setting for its cache (`_program/ahead.py`); rewritten
-#      functions (`_pipeline/conditionals.py`); what was logged once (`_batch/host_pass.py`); files that kernels refuse
-#      (`fn/_decode/decode.py`); caches of images (`fn/_decode/cache.py`); registered decoders (`fn/_decode/registered.py`); indices of
-#      videos (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); compiled functions of
-#      values, generators of keys and the shared pool (`dynamic/_functions.py`, `_keys.py`, `_threads.py`); tracers that refuse to become
-#      text (`plugin/jax/_tracing/snapshot.py`).
-#    * Of an executor, whose batches several threads make: batches (`_launching`) and resources of operators (`_batch/resources.py`);
-#      statistics (`_batch/meter.py`); buffers (`_core/ragged.py`); requests (`_data/storage.py`); groups of rows and chunks
-#      (`fn/readers/_parquet.py`, `_array_record.py`); open videos (`fn/_video/files.py`); fed batches (`FedSource`); workers (`ray.py`).
-# 2. One thread at a time, which `ExclusiveUse` (`_runner/fork_guard.py`) admits: iterators, schedules, pipelines with debug=True. The
-#    readers of `jaxdali.dynamic`, batches and checkpoints are their user's, who gives them to one thread at a time.
-# 3. Queues and semaphores: what one thread of a runner hands to the next (`_runner/prefetch.py`). A batch and all that it holds belongs to
-#    the thread that has it. So do sources, which one thread reads.
-# 4. One operation of a dictionary, set, deque or counter, which Python makes whole: registries that grow while modules are imported
-#    (functions, arguments, operators), numbers of nodes and calls, secrets, `WeakSet`s of live runners and threads, memory that returns to
-#    a pool, executors of a function that wait for a call. Who iterates over a dictionary or set copies it first by an operation that is
-#    whole, too: by `list` or `copy`, and not by `tuple` or a comprehension.
-# 5. Nothing: a value that is stored once, or stored twice if two threads compute it at the same time. Then both are alike, and each thread
-#    goes on with the one that it has: `functools.cache` and `lru_cache`, `cached_property`, lazily imported names.
+#    * Of the process: kernels and GPUs (`_core/ffi.py`); which operators are dataclasses (`_core/operator.py`);
+#      programs and capacities (`_program/program.py`, Note [Shared capacities]); compilations and JAX's setting for its
+#      cache (`_program/ahead.py`); rewritten functions (`_pipeline/conditionals.py`); what was logged once
+#      (`_batch/host_pass.py`); files that kernels refuse (`fn/_decode/decode.py`); caches of images
+#      (`fn/_decode/cache.py`); registered decoders (`fn/_decode/registered.py`); indices of videos
+#      (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); compiled
+#      functions of values, generators of keys and the shared pool (`dynamic/_functions.py`, `_keys.py`, `_threads.py`);
+#      tracers that refuse to become text (`plugin/jax/_tracing/snapshot.py`).
+#    * Of an executor, whose batches several threads make: batches (`_launching`) and resources of operators
+#      (`_batch/resources.py`); statistics (`_batch/meter.py`); buffers (`_core/ragged.py`); requests
+#      (`_data/storage.py`); groups of rows and chunks (`fn/readers/_parquet.py`, `_array_record.py`); open videos
+#      (`fn/_video/files.py`); fed batches (`FedSource`); workers (`ray.py`).
+# 2. One thread at a time, which `ExclusiveUse` (`_runner/fork_guard.py`) admits: iterators, schedules, pipelines with
+#    debug=True. The readers of `jaxdali.dynamic`, batches and checkpoints are their user's, who gives them to one
+#    thread at a time.
+# 3. Queues and semaphores: what one thread of a runner hands to the next (`_runner/prefetch.py`). A batch and all that
+#    it holds belongs to the thread that has it. So do sources, which one thread reads.
+# 4. One operation of a dictionary, set, deque or counter, which Python makes whole: registries that grow while modules
+#    are imported (functions, arguments, operators), numbers of nodes and calls, secrets, `WeakSet`s of live runners and
+#    threads, memory that returns to a pool, executors of a function that wait for a call. Who iterates over a
+#    dictionary or set copies it first by an operation that is whole, too: by `list` or `copy`, and not by `tuple` or a
+#    comprehension.
+# 5. Nothing: a value that is stored once, or stored twice if two threads compute it at the same time. Then both are
+#    alike, and each thread goes on with the one that it has: `functools.cache` and `lru_cache`, `cached_property`,
+#    lazily imported names.
 #
-# A user's functions are called in threads of ours, and those that are traced have the state that they name put back (Note [Snapshot of
-# Python state]). What they share with other threads is theirs to lock. The native modules have a list of their own (ffi/README.md).
+# A user's functions are called in threads of ours, and those that are traced have the state that they name put back
+# (Note [Snapshot of Python state]). What they share with other threads is theirs to lock. The native modules have a
+# list of their own (ffi/README.md).
 class Thread(threading.Thread):
     """A thread that shows its name. What threads share: Note [Shared by threads]."""
 

@@ -30,7 +30,8 @@ def is_ours(frame: types.FrameType) -> bool:
 def boundary(f: F) -> F:
     """Decorator of a public function: exceptions that it raises have no frames inside this package.
 
-    It has no effect on calls from inside this package, which may use the traceback. If nothing is raised, it costs one more call.
+    It has no effect on calls from inside this package, which may use the traceback. If nothing is raised, it costs one
+    more call.
     """
 
     @functools.wraps(f)

@@ -41,7 +41,9 @@ class Spec:
 
     @property
     def is_metadata(self) -> bool:
-        """Whether the samples are Python objects, which accompany the other outputs of a source and are part of no program."""
+        """Whether the samples are Python objects, which accompany the other outputs of a source and are part of no
+        program.
+        """
         return self.dtype.hasobject
 
     def extent(self, axis: int) -> int | None:
@@ -51,7 +53,8 @@ class Spec:
         return self.dims[axis] if self.dims is not None else None
 
 
-METADATA = Spec(np.dtype(object), 0, ())  # one Python object for each sample: `Value.data` is an array ``[N]`` of objects
+# One Python object for each sample: `Value.data` is an array ``[N]`` of objects.
+METADATA = Spec(np.dtype(object), 0, ())
 
 
 def metadata_of(objects: Sequence[Any]) -> np.ndarray:
@@ -90,7 +93,8 @@ class Value:
         """A host value as one array ``[N, ...]``. Raises ValueError if the samples differ in shape.
 
         Args:
-          present: the samples that matter; others that the value lacks, or that have another shape, get the value of the first one.
+          present: the samples that matter; others that the value lacks, or that have another shape, get the value of
+            the first one.
         """
         assert self.data is not None
         if isinstance(self.data, np.ndarray) and self.spec.shape is not None:
@@ -100,13 +104,17 @@ class Value:
         here = np.arange(len(self))
         if present is not None and present.any():
             first = present.argmax()
-            lacking = (self.shapes != self.shapes[first]).any(axis=1) | (False if self.present is None else ~self.present)
+            lacking = (self.shapes != self.shapes[first]).any(axis=1) | (
+                False if self.present is None else ~self.present
+            )
             here[lacking & ~present] = first
         elif present is not None:  # no sample is present, so any value will do
             here[:] = here[:1]
         shapes = self.shapes[here]
         if len(shapes) and (shapes != shapes[0]).any():
-            raise ValueError(f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}")
+            raise ValueError(
+                f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}"
+            )
         return self.data[here] if isinstance(self.data, np.ndarray) else np.stack([self.data[i] for i in here.tolist()])
 
     def indices(self, present: np.ndarray | None) -> list[int]:
@@ -128,4 +136,7 @@ def narrow(dtype: np.dtype) -> np.dtype:
     return _NARROW.get(dtype, dtype)
 
 
-_NARROW = {np.dtype(wide): np.dtype(narrow) for wide, narrow in (("int64", "int32"), ("uint64", "uint32"), ("float64", "float32"))}
+_NARROW = {
+    np.dtype(wide): np.dtype(narrow)
+    for wide, narrow in (("int64", "int32"), ("uint64", "uint32"), ("float64", "float32"))
+}

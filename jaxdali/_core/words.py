@@ -1,4 +1,6 @@
-"""Messages in the words of values: operators speak of nodes and pipelines, also where functions of values (`jaxdali.dynamic`) call them."""
+"""Messages in the words of values: operators speak of nodes and pipelines, also where functions of values
+(`jaxdali.dynamic`) call them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 READING = "fn.readers.file(files=...) reads files"
 _FILES = "read files first: [pathlib.Path(p).read_bytes() for p in paths], or jd.io.file.read([os.fsencode(p) for p in paths])"
-_SAMPLES = "the first axis of an array counts samples: for one image pass [x], or x[None]; for gray images pass x[..., None]"
+_SAMPLES = (
+    "the first axis of an array counts samples: for one image pass [x], or x[None]; for gray images pass x[..., None]"
+)
 _TRACED = "while a function of jaxdali.dynamic.jit is traced"
 _FLAT = (
     r"(got [12]-D (?:data|samples) without a layout)(?!: the first)"
@@ -58,7 +62,11 @@ def of_values(text: str) -> str:
 
 def _speak(e: BaseException):
     """Puts the message of an exception into the words of values, if this package made it, or Python about a node."""
-    if e.args and isinstance(text := e.args[0], str) and (raised_here(e) or (type(e) is TypeError and "'DataNode'" in text)):
+    if (
+        e.args
+        and isinstance(text := e.args[0], str)
+        and (raised_here(e) or (type(e) is TypeError and "'DataNode'" in text))
+    ):
         e.args = (of_values(text), *e.args[1:])
         if isinstance(e, OperatorError):
             e.reason = of_values(e.reason)

@@ -25,7 +25,8 @@ _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
 class Members(Extents):
     """Members of archives.
 
-    For a remote archive, the bytes before a member are fetched with it: they may mark it as a sparse file, which an index need not do.
+    For a remote archive, the bytes before a member are fetched with it: they may mark it as a sparse file, which an
+    index need not do.
     """
 
     def _before(self, i: int) -> int:
@@ -69,7 +70,14 @@ class ArchiveSamples:
       RuntimeError: an archive or an index can't be read, or a sample lacks a member (with `Missing.ERROR`).
     """
 
-    def __init__(self, files: Files, indices: Sequence[Path] | None, extensions: list[list[str]], fold_case: bool, missing: Missing):
+    def __init__(
+        self,
+        files: Files,
+        indices: Sequence[Path] | None,
+        extensions: list[list[str]],
+        fold_case: bool,
+        missing: Missing,
+    ):
         self._files, self._indices = files, indices
         self._selected = extensions, fold_case, missing
         self._found = _cpu.TarSamples(*self._selected, keep_names=indices is None)
@@ -87,7 +95,9 @@ class ArchiveSamples:
         return len(self._found)
 
     def table(self, output: int) -> np.ndarray:
-        """``i64[samples, 2]``: offset and size of an output's members, including headers of `HEADER` bytes; zeros for missing members."""
+        """``i64[samples, 2]``: offset and size of an output's members, including headers of `HEADER` bytes; zeros for
+        missing members.
+        """
         return self._found.column(output)
 
     def other_case(self, output: int) -> int:
@@ -101,7 +111,9 @@ class ArchiveSamples:
         else:
             _, _, lines = next(chunks(self._indices[0], self._files.store)).partition(b"\n")
             width = self._widths[0]
-        return sorted({word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]})
+        return sorted(
+            {word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]}
+        )
 
     def _hint(self, wrong: str) -> str:
         """The end of an error about a member that a sample has in upper or lower case only; "" of other errors."""
@@ -114,8 +126,8 @@ class ArchiveSamples:
         """The name of a sample's first member; empty if the index does not have it, or is gone."""
         if self._indices is None:
             return self._found.name(i).decode("utf-8", "surrogateescape")
-        # Ten million names are 200 MB, so they are not kept. A few lines of the index are read again instead, from the block with the
-        # sample.
+        # Ten million names are 200 MB, so they are not kept. A few lines of the index are read again instead, from the
+        # block with the sample.
         blocks, k = self._found.blocks(), int(np.searchsorted(self.bounds, i, "right")) - 1
         b = int(np.searchsorted(blocks[:, 0], i, "right")) - 1
         first, start = blocks[b].tolist()

@@ -1,8 +1,9 @@
-"""ArrayRecord files: Riegeli's chunks, with a table of them at the end. They are read by position, local or remote, without the package.
+"""ArrayRecord files: Riegeli's chunks, with a table of them at the end. They are read by position, local or remote,
+without the package.
 
-A file is cut into blocks of 64 KB that begin with a header of 24 bytes, independently of the chunks; *logical* positions do not count these
-headers. A chunk consists of a header of 40 bytes, then the sizes and the values of its records, which are compressed separately. The header
-has checksums of itself and of what follows.
+A file is cut into blocks of 64 KB that begin with a header of 24 bytes, independently of the chunks; *logical*
+positions do not count these headers. A chunk consists of a header of 40 bytes, then the sizes and the values of its
+records, which are compressed separately. The header has checksums of itself and of what follows.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def record_begin(size: np.ndarray) -> np.ndarray:
 
 
 class PlainRecords(BlockedRanges):
-    """Uncompressed records of local files, each alone in its chunk. The checksums of a chunk are checked when it is first read.
+    """Uncompressed records of local files, each alone in its chunk. The checksums of a chunk are checked when it is
+    first read.
 
     Args:
       files, file: as above.
@@ -100,7 +102,9 @@ class PlainRecords(BlockedRanges):
         at, places = self.start[chunks].astype(np.int64) - head, np.arange(len(new)) * heads.shape[1]
         file = self.file[chunks].astype(np.int64)
         error = np.full(len(new), ChunkError.NONE, np.int32)
-        for k, _ in _cpu.read_blocked(self.files.table, file, at, heads.reshape(-1), places, head, self._file_sizes, pool):
+        for k, _ in _cpu.read_blocked(
+            self.files.table, file, at, heads.reshape(-1), places, head, self._file_sizes, pool
+        ):
             error[k] = ChunkError.HEADER_UNREAD
         starts, sizes = packed.starts[samples], packed.shapes[samples, 0]
         _cpu.check_chunks(heads, head, packed.data.reshape(-1), starts, sizes, error, pool)
@@ -178,7 +182,9 @@ def _sizes_and_values(chunk: bytes, settings: Storage) -> tuple[np.ndarray, memo
     sizes = _varints(_plain(data[0], data[at : at + length], settings))
     values = _plain(data[0], data[at + length :], settings)
     if len(sizes) != number or int(sizes.sum()) != len(values) or len(values) != decoded:
-        raise ValueError(f"a chunk of {number} records and {decoded} bytes has {len(sizes)} records and {len(values)} bytes")
+        raise ValueError(
+            f"a chunk of {number} records and {decoded} bytes has {len(sizes)} records and {len(values)} bytes"
+        )
     return sizes, values
 
 
@@ -187,7 +193,8 @@ class ChunkTable:
     """The chunks of a file.
 
     Attributes:
-      start: ``i64[n]``, logical position of each; size: total size of its records in bytes; records: number of its records.
+      start: ``i64[n]``, logical position of each; size: total size of its records in bytes; records: number of its
+        records.
       end: logical position of the end of the last one.
       plain: whether the records are uncompressed.
     """
@@ -211,7 +218,9 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     assert files.sizes is not None
     size = files.sizes[i]
     if size < BLOCK or size % BLOCK:
-        raise ValueError(f"it has {size} bytes: it is not an ArrayRecord file, or it is cut off (these are multiples of {BLOCK} bytes)")
+        raise ValueError(
+            f"it has {size} bytes: it is not an ArrayRecord file, or it is cut off (these are multiples of {BLOCK} bytes)"
+        )
     (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _INSIDE), files.store.settings)
     fields = dict(_fields(postscript))
     if fields.get(2) != _MAGIC:
@@ -255,7 +264,9 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     if n != len(start) or part or (n and start[-1] >= footer):
         _damaged()
     empty = [np.zeros(0, np.uint8)]
-    return ChunkTable(start, np.concatenate(bytes or empty), np.concatenate(records or empty), footer, "uncompressed" in options)
+    return ChunkTable(
+        start, np.concatenate(bytes or empty), np.concatenate(records or empty), footer, "uncompressed" in options
+    )
 
 
 def _damaged() -> NoReturn:
@@ -270,8 +281,8 @@ def _logical_bytes(files: Files, i: int, start: int, size: int) -> bytes:
 
 
 def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.ndarray, Iterator[bytes]]:
-    """Sizes in bytes of the records of the chunk at `start`, and their values in parts. `end` is the end of the file. Positions are
-    logical.
+    """Sizes in bytes of the records of the chunk at `start`, and their values in parts. `end` is the end of the file.
+    Positions are logical.
 
     Before the last part the checksum has been checked.
     """
@@ -296,7 +307,9 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
     packed = _logical_bytes(files, i, begin + at, length)
     sizes = _varints(_plain(head[0], memoryview(packed), files.store.settings))
     if len(sizes) != kind >> 8 or int(sizes.sum()) != decoded:
-        raise ValueError(f"a chunk of {kind >> 8} records and {decoded} bytes has {len(sizes)} records of {int(sizes.sum())} bytes")
+        raise ValueError(
+            f"a chunk of {kind >> 8} records and {decoded} bytes has {len(sizes)} records of {int(sizes.sum())} bytes"
+        )
     hash = _cpu.HighwayHash()
     for data in (head[:at], packed):
         hash.append(np.frombuffer(data, np.uint8))

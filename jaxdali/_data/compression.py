@@ -1,4 +1,6 @@
-"""Containers that are compressed as a whole. Records can't be read at their places in them, so they are refused by name."""
+"""Containers that are compressed as a whole. Records can't be read at their places in them, so they are refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _COMPRESSED = {  # by the first bytes: the name, and the program that decompress
     b"\x04\x22\x4d\x18": ("LZ4", "unlz4"),
     **{bytes([0x78, level]): ("ZLIB", "") for level in (0x01, 0x5E, 0x9C, 0xDA)},
 }
-_WINDOW = {"GZIP": 31, "ZLIB": 15}  # of zlib, which checks these: the magic numbers may also be the size of a TFRecord's record
+# Of zlib, which checks these: the magic numbers may also be the size of a TFRecord's record.
+_WINDOW = {"GZIP": 31, "ZLIB": 15}
 SUFFIXES = (".gz", ".tgz", ".z", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".zlib")  # of names
 
 

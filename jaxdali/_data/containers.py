@@ -40,10 +40,10 @@ class RecordField:
     Attributes:
       name: for messages, e.g. ``feature 'image/encoded'``.
       number: of the field, in the native code.
-      spec: the output's. If it has a shape, every record must have as many values. With `dims` (None, ...) a record must have a multiple of
-        their product.
-      default: the value for records without the field. For an output with a shape, the value of all elements (None: the field is required);
-        for a vector of any length, its bytes. Other outputs are empty then.
+      spec: the output's. If it has a shape, every record must have as many values. With `dims` (None, ...) a record
+        must have a multiple of their product.
+      default: the value for records without the field. For an output with a shape, the value of all elements (None: the
+        field is required); for a vector of any length, its bytes. Other outputs are empty then.
       raw: whether the field holds the bytes of the elements.
     """
 
@@ -62,7 +62,11 @@ class RecordField:
             shape, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
         elif spec.ndim == 3:
             shape = RecordShape.STATED
-        missing = self.default or b"" if not isinstance(self.default, (int, float)) else np.array(self.default, spec.dtype).tobytes()
+        missing = (
+            self.default or b""
+            if not isinstance(self.default, (int, float))
+            else np.array(self.default, spec.dtype).tobytes()
+        )
         kind = ValueType.BYTES if self.raw else _TYPES[spec.dtype]
         layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape, dims, missing)
 
@@ -93,7 +97,9 @@ class ContainerRecords(Records):
         return layout
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        """Finds the records of a batch. Resources that are needed until they have been copied are released with `stack`."""
+        """Finds the records of a batch. Resources that are needed until they have been copied are released with
+        `stack`.
+        """
         raise NotImplementedError(type(self).__name__)
 
     @classmethod
@@ -130,7 +136,9 @@ class ContainerRecords(Records):
 
 
 def described(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(types ``i32[n, fields]``, number of values ``i64[n, fields]``, shapes ``i64[n, fields, 3]``) of the records that were scanned."""
+    """(types ``i32[n, fields]``, number of values ``i64[n, fields]``, shapes ``i64[n, fields, 3]``) of the records that
+    were scanned.
+    """
     x = np.empty((n, fields), np.int32), np.empty((n, fields), np.int64), np.empty((n, fields, 3), np.int64)
     batch.describe(*x)
     return x
@@ -140,8 +148,10 @@ class Extents:
     """Records that are parts of files.
 
     Attributes:
-      table: ``i64[n, 2]``, offset and size of each; bounds: ``i64[files + 1]``, the first record of each file, and the number of records.
-      stamps: ``i64[2 * files]``, size and modification time of each file; checked: ``u8[n]``, 1 if the record's checksum was verified.
+      table: ``i64[n, 2]``, offset and size of each; bounds: ``i64[files + 1]``, the first record of each file, and the
+        number of records.
+      stamps: ``i64[2 * files]``, size and modification time of each file; checked: ``u8[n]``, 1 if the record's
+        checksum was verified.
       digest: a digest of all this.
 
     Args:
@@ -206,7 +216,9 @@ class Extents:
         return ByteRange(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
     def content(self, i: int) -> bytes:
-        """A record, for Python. Raises OSError if it can't be read, and ValueError if it is larger than the settings allow."""
+        """A record, for Python. Raises OSError if it can't be read, and ValueError if it is larger than the settings
+        allow.
+        """
         if why := self.store.settings.too_large(int(self.table[i, 1])):
             raise ValueError(f"{self.name(i)}: {why}")
         return self.fetched(i)
@@ -235,10 +247,13 @@ class RecordParts:
         self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        """Finds records in their files. If a file has changed since the list was made, each of its records gets an error."""
+        """Finds records in their files. If a file has changed since the list was made, each of its records gets an
+        error.
+        """
         large = dict[int, str]()
         _, stamps, bounds = self._files
-        in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]  # a record outside its file gets another error
+        # A record outside its file gets another error.
+        in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]
         for table in self._tables:
             sizes = table[index, 1]
             over = np.flatnonzero((sizes > self._settings.max_record_bytes) & (sizes <= in_file)).tolist()
@@ -297,7 +312,8 @@ class ExtentRecords(ContainerRecords):
 
 
 def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.ndarray]:
-    """Reads index files with two integers per line. Returns all lines ``i64[n, 2]``, and where each file begins in them ``i64[files + 1]``.
+    """Reads index files with two integers per line. Returns all lines ``i64[n, 2]``, and where each file begins in them
+    ``i64[files + 1]``.
 
     Raises:
       RuntimeError: a file can't be read, is empty, or has a line of another form.
@@ -313,24 +329,34 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
             found, bad = _cpu.parse_integers(chunk, table[n:])
             if bad >= 0:
                 number = lines + chunk[:bad].count(b"\n") + 1
-                raise RuntimeError(f"{os.fspath(path)}, line {number}: expected two whole numbers, got {chunk[bad : bad + 20]!r}")
+                raise RuntimeError(
+                    f"{os.fspath(path)}, line {number}: expected two whole numbers, got {chunk[bad : bad + 20]!r}"
+                )
             n += found
             lines += chunk.count(b"\n")
         if n == 2 * bounds[k] or n % 2:
-            raise RuntimeError(f"{os.fspath(path)} is not an index: it has {n - 2 * bounds[k]} numbers, expected two for each record")
+            raise RuntimeError(
+                f"{os.fspath(path)} is not an index: it has {n - 2 * bounds[k]} numbers, expected two for each record"
+            )
     bounds[len(paths)] = n // 2
     return table[:n].reshape(-1, 2), bounds
 
 
 def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
-    """Warns that the containers `lacking` have no index. Raises RuntimeError if they are remote, where none can be made."""
+    """Warns that the containers `lacking` have no index. Raises RuntimeError if they are remote, where none can be
+    made.
+    """
     if files.remote:
         raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it from a local copy")
     text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
-    warn(f"{reader}: there is no index of {text}: it is made in memory each time; python -m jaxdali.index writes it to a file")
+    warn(
+        f"{reader}: there is no index of {text}: it is made in memory each time; python -m jaxdali.index writes it to a file"
+    )
 
 
-def indexed(reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def indexed(
+    reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """Like `read_indices`. If an index is not given or does not exist, it is made from its container, with a warning."""
     known = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
     lacking = [files.path(k) for k, i in enumerate(known) if i is None]

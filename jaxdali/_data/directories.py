@@ -39,7 +39,8 @@ class Listing:
       folders: number and name of each sub-directory that is hidden, or made by the system.
       system_files: how many files of this kind are listed; "._*" counts those of `is_apple_double`.
       beside: how many samples are in the root, beside the sub-directories, where it is not itself listed.
-      deeper: how many samples are one level deeper or more, in folders such as `example`; complete: whether all were counted.
+      deeper: how many samples are one level deeper or more, in folders such as `example`; complete: whether all were
+        counted.
     """
 
     root: str
@@ -67,14 +68,16 @@ class Listing:
         """One text about what the listing leaves out or has too much, for `Records.doubts`; none if there is nothing.
 
         Args:
-          remedies: what changes each of `left_out`, `folders`, `system_files` and `deeper`, which also changes `beside`.
+          remedies: what changes each of `left_out`, `folders`, `system_files` and `deeper`, which also changes
+            `beside`.
           labels: whether the sub-directories are classes, so that an empty one counts, too.
         """
         folders = [(number, name) for number, name in self.folders if labels or self.names[number]]
         texts = {
             "left_out": f"files in the sub-directories are not listed: {counted(self.left_out)}" * bool(self.left_out),
             "folders": _about_folders(folders, labels) * bool(folders),
-            "system_files": f"files that hold no samples are listed: {counted(self.system_files)}" * bool(self.system_files),
+            "system_files": f"files that hold no samples are listed: {counted(self.system_files)}"
+            * bool(self.system_files),
             "deeper": " and ".join(
                 [f"files beside the sub-directories are not listed: {self.beside}"] * bool(self.beside)
                 + [f"files in deeper folders, such as {self.example}, are not listed: {self.more}"] * bool(self.deeper)
@@ -96,7 +99,12 @@ def _about_folders(folders: Sequence[tuple[int, str]], labels: bool) -> str:
 
 
 def in_directories(
-    root: Path, store: Store, keep_file: Test, keep_dir: Test = lambda name: True, own: bool = False, is_sample: Test | None = None
+    root: Path,
+    store: Store,
+    keep_file: Test,
+    keep_dir: Test = lambda name: True,
+    own: bool = False,
+    is_sample: Test | None = None,
 ) -> Listing:
     """The files in each sub-directory of `root`, both in byte order. Deeper levels are not listed.
 
@@ -126,7 +134,9 @@ def in_directories(
 def _list_directories(
     listing: Listing, store: Store, keep_file: Test, keep_dir: Test, own: bool, is_sample: Test
 ) -> tuple[list[bytes], list[bytes]]:
-    """Fills in the names of local files, and counts those that are left out. Returns the sub-directories, and the directories in them."""
+    """Fills in the names of local files, and counts those that are left out. Returns the sub-directories, and the
+    directories in them.
+    """
     directory, deeper = os.fsencode(listing.root), list[bytes]()
     try:
         with os.scandir(directory) as entries:
@@ -143,7 +153,8 @@ def _list_directories(
             with os.scandir(os.path.join(directory, folder)) as entries:
                 for e in entries:
                     if keep_file(e.name):
-                        # A broken link is listed, so that reading it fails with its name. Otherwise the sample would be missing silently.
+                        # A broken link is listed, so that reading it fails with its name. Otherwise the sample would be
+                        # missing silently.
                         if e.is_file() or (e.is_symlink() and not e.is_dir()):
                             names.append(folder + b"/" + e.name)
                             continue
@@ -154,7 +165,9 @@ def _list_directories(
                         deeper.append(folder + b"/" + e.name)
             listing.names.append(sorted(names))
     except OSError as e:
-        raise RuntimeError(f"can't list file_root {_within(listing.root, os.fsdecode(e.filename or listing.root))}: {e.strerror}") from None
+        raise RuntimeError(
+            f"can't list file_root {_within(listing.root, os.fsdecode(e.filename or listing.root))}: {e.strerror}"
+        ) from None
     return folders, deeper
 
 
@@ -205,7 +218,9 @@ def _count_deeper(listing: Listing, store: Store, folders: list[bytes], is_sampl
 
 
 def _look(listing: Listing, store: Store, folders: Sequence[bytes]) -> list[list[tuple[bytes, bool]]]:
-    """Names of the first entries of each folder, and whether they are directories. A folder that can't be listed has none."""
+    """Names of the first entries of each folder, and whether they are directories. A folder that can't be listed has
+    none.
+    """
     if is_url(listing.root):
         with contextlib.suppress(OSError):
             contents = store.entries([join(listing.root, os.fsdecode(folder)) for folder in folders])

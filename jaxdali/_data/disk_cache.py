@@ -28,8 +28,9 @@ _HEADER = struct.Struct("<8s32sqI")  # magic, digest of the key, size, CRC-32C
 class DiskCache:
     """Bytes by key, one file for each. The least recently used files are removed when the limit would be exceeded.
 
-    A file gets its name only when it is complete, so readers need no lock. Writers lock the file ``.total``, which holds the total size.
-    The header of a file has its key, length and checksum. A damaged file is removed, and treated as missing.
+    A file gets its name only when it is complete, so readers need no lock. Writers lock the file ``.total``, which
+    holds the total size. The header of a file has its key, length and checksum. A damaged file is removed, and treated
+    as missing.
 
     Args:
       directory: the cache makes its own folder in it, and removes only its own files there.
@@ -47,10 +48,14 @@ class DiskCache:
         if not self.folder.exists():
             self._make()
         if self.folder.exists() and not (self.folder / _TAG).is_file():
-            raise ArgumentError(f"Storage: cache_dir={directory!r} has a folder {_FOLDER} that jaxdali did not make: it has no file {_TAG}")
+            raise ArgumentError(
+                f"Storage: cache_dir={directory!r} has a folder {_FOLDER} that jaxdali did not make: it has no file {_TAG}"
+            )
 
     def _make(self):
-        """Makes the folder together with its tag, since another process may look at any time. A disk that can't be written has no cache."""
+        """Makes the folder together with its tag, since another process may look at any time. A disk that can't be
+        written has no cache.
+        """
         made = self.folder.with_name(f".{_FOLDER}-{os.urandom(8).hex()}")
         with contextlib.suppress(OSError):
             made.mkdir()
@@ -62,7 +67,9 @@ class DiskCache:
             made.rmdir()
 
     def get(self, key: Any, size: int | None = None) -> bytes | None:
-        """The data of a key. None if there are none, or if they were damaged or do not have `size` bytes, and were removed."""
+        """The data of a key. None if there are none, or if they were damaged or do not have `size` bytes, and were
+        removed.
+        """
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -96,7 +103,8 @@ class DiskCache:
             total.seek(0)
             total.truncate()
             total.write(b"%d" % (have + size))
-            total.flush()  # before the file: a process that is killed here leaves a total that is too high, never too low
+            # Before the file: a process that is killed here leaves a total that is too high, never too low.
+            total.flush()
             path.parent.mkdir(exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix=_NEW, delete=False) as f:
                 try:
@@ -122,8 +130,8 @@ class DiskCache:
     def _shrink(self, limit: int) -> int:
         """Removes the least recently used files until at most `limit` bytes are left. Returns how many are left.
 
-        It also removes partial files of processes that were killed: while the lock is held no one writes. Files with other names are not
-        the cache's, and are kept.
+        It also removes partial files of processes that were killed: while the lock is held no one writes. Files with
+        other names are not the cache's, and are kept.
         """
         for path in self.folder.glob(f"{_NEW}*"):
             path.unlink(missing_ok=True)
@@ -131,7 +139,12 @@ class DiskCache:
         for folder in os.scandir(self.folder):
             if re.fullmatch("[0-9a-f]{2}", folder.name) and folder.is_dir(follow_symlinks=False):
                 own = (e for e in os.scandir(folder.path) if re.fullmatch(r"[0-9a-f]{38}\.record", e.name))
-                files += [(s.st_mtime_ns, s.st_size, e.path) for e in own if e.is_file(follow_symlinks=False) for s in [e.stat()]]
+                files += [
+                    (s.st_mtime_ns, s.st_size, e.path)
+                    for e in own
+                    if e.is_file(follow_symlinks=False)
+                    for s in [e.stat()]
+                ]
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if total <= limit:

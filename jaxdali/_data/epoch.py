@@ -16,10 +16,12 @@ class EpochPlan:
     """The numbers that determine the lengths of an iterator's epochs. Make one with `of_readers` or `of_size`.
 
     Attributes:
-      sizes: number of samples in each shard, of all shards, not only this iterator's. A `size` given by the user counts as one shard.
+      sizes: number of samples in each shard, of all shards, not only this iterator's. A `size` given by the user counts
+        as one shard.
       shard_ids: the shard that each pipeline of this iterator begins with.
       batch_size: that of one pipeline.
-      unit: samples that one step of the iterator takes from a shard: `batch_size`, or with `of_size` that of all pipelines together.
+      unit: samples that one step of the iterator takes from a shard: `batch_size`, or with `of_size` that of all
+        pipelines together.
       policy: "FILL", "DROP" or "PARTIAL": what happens to the last batch if the samples don't fill it.
       padded: whether the last sample is repeated to fill it; otherwise samples of the next epoch fill it.
       stick: whether each pipeline keeps its shard; otherwise it moves to the next one in the next epoch.
@@ -45,20 +47,25 @@ class EpochPlan:
 
     @property
     def moves_away(self) -> bool:
-        """Whether epochs of several shards leave the readers' rounds, so that after the first one the rest of an epoch can't be divided
-        among another number of shards."""
+        """Whether epochs of several shards leave the readers' rounds, so that after the first one the rest of an epoch
+        can't be divided among another number of shards.
+        """
         full = len(set(self.sizes)) == 1 and self.sizes[0] % self.unit == 0
         return self.size is None and self.policy != "FILL" and not self.padded and len(self.sizes) > 1 and not full
 
     @staticmethod
     def of_readers(metas: Sequence[Mapping[str, int]], batch_size: int, policy: str) -> EpochPlan:
-        """From the metadata (`Walk.meta`) of the reader in each pipeline. Raises ValueError if they don't belong together."""
+        """From the metadata (`Walk.meta`) of the reader in each pipeline. Raises ValueError if they don't belong
+        together.
+        """
         for key in ("epoch_size", "number_of_shards", "pad_last_batch", "stick_to_shard"):
             values = [m[key] for m in metas]
             if any(v != values[0] for v in values):
                 raise ValueError(f"the readers of all pipelines must have the same {key}, got {values}")
         meta = metas[0]
-        bounds = [shard_bounds(meta["epoch_size"], meta["number_of_shards"], i) for i in range(meta["number_of_shards"])]
+        bounds = [
+            shard_bounds(meta["epoch_size"], meta["number_of_shards"], i) for i in range(meta["number_of_shards"])
+        ]
         return EpochPlan(
             sizes=tuple(behind - first for first, behind in bounds),
             shard_ids=tuple(m["shard_id"] for m in metas),
@@ -88,15 +95,17 @@ class EpochPlan:
 class EpochCounter:
     """Counts the batches of an iterator: when an epoch is over, and which samples of a batch belong to it.
 
-    Pipelines give batches without end; this class decides after which one an epoch ends. With "FILL" and no padding, samples of the next
-    epoch that fill a batch count for that epoch, per shard. An epoch ends when every shard has been read.
+    Pipelines give batches without end; this class decides after which one an epoch ends. With "FILL" and no padding,
+    samples of the next epoch that fill a batch count for that epoch, per shard. An epoch ends when every shard has been
+    read.
     """
 
     def __init__(self, plan: EpochPlan):
         self.plan = plan
         self._round = 0
         self._given = 0
-        self._before = 0  # samples of this epoch that were taken with another batch size, before the batches that are counted
+        # Samples of this epoch that were taken with another batch size, before the batches that are counted.
+        self._before = 0
         self._lacking = 0  # empty places in this epoch's batches, after the sources of some shards ended
         self._ended = False  # the epoch before ended under another number of shards, and `reset` has not been called
         self._ahead = np.zeros(len(plan.sizes), np.int64)  # samples read ahead of the epoch, by first shard
@@ -122,7 +131,9 @@ class EpochCounter:
 
     @property
     def size(self) -> int:
-        """Number of samples in an epoch: as given, else those of one shard; without padding rounded up to full batches, for this epoch."""
+        """Number of samples in an epoch: as given, else those of one shard; without padding rounded up to full batches,
+        for this epoch.
+        """
         plan = self.plan
         if plan.size is not None:
             return plan.size
@@ -182,7 +193,8 @@ class EpochCounter:
             self._ahead += self._taken - self._sizes()
         self._round += 1
         self._given = self._before = self._lacking = 0
-        while self._ahead.any() and (self._sizes() <= self._ahead).all():  # shards smaller than a batch: a whole epoch was read ahead
+        # Shards smaller than a batch: a whole epoch was read ahead.
+        while self._ahead.any() and (self._sizes() <= self._ahead).all():
             self._ahead -= self._sizes()
             self._round += 1
         self._start()
@@ -227,7 +239,9 @@ class EpochCounter:
         """Ends an epoch that has no batches left, as `reset` does."""
         return self.reset() if self.is_over else 0
 
-    def redistribute(self, old: EpochCounter, walk: Walk, cursor: dict[str, Any], before: tuple[Walk, dict[str, Any]], ended: bool) -> None:
+    def redistribute(
+        self, old: EpochCounter, walk: Walk, cursor: dict[str, Any], before: tuple[Walk, dict[str, Any]], ended: bool
+    ) -> None:
         """Continues an epoch that was begun with another number of shards. See Note [Redistribution].
 
         Args:

@@ -47,7 +47,9 @@ class Files:
       digest: a digest of the names; remote: whether some are URLs; table: the same list for native code, if none is.
     """
 
-    def __init__(self, root: Path, names: Sequence[bytes], store: Store | None = None, sizes: Sequence[int] | None = None):
+    def __init__(
+        self, root: Path, names: Sequence[bytes], store: Store | None = None, sizes: Sequence[int] | None = None
+    ):
         self.store = store or Store()
         self.root = self.store.named(root)
         self.names = names = [os.fsencode(plain(os.fsdecode(n))) if b"://" in n else n for n in names]
@@ -85,7 +87,8 @@ class Files:
 
     @staticmethod
     def read_batch(ctx: HostContext, parts: Sequence[tuple[Files, np.ndarray]]) -> Packed:
-        """A batch of whole local files as one packed value ``uint8``. Native threads read each file directly to its place.
+        """A batch of whole local files as one packed value ``uint8``. Native threads read each file directly to its
+        place.
 
         Args:
           parts: (files, which of them), one list after another, as in `Records.read_batch`.
@@ -128,7 +131,8 @@ class Files:
             names = store.expand(paths)
             files = Files("", [os.fsencode(name) for name in names], store, store.sizes(names))
         except OSError as e:
-            raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__  # remote files have a cause
+            # Remote files have a cause.
+            raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__
         for name, size in zip(names, files.sizes or (), strict=True):
             if is_url(name) and not name.lower().endswith(SUFFIXES):  # each of the others takes a request
                 continue
@@ -185,7 +189,9 @@ def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
 
 
 def names_in_list(file_list: Path, names: Sequence[bytes], root: Path, store: Store) -> list[bytes]:
-    """Checks the names in a file list: they must be relative to `root`, or absolute if it is local. Raises RuntimeError for other names."""
+    """Checks the names in a file list: they must be relative to `root`, or absolute if it is local. Raises RuntimeError
+    for other names.
+    """
     texts = [os.fsdecode(n) for n in names]
     try:
         check_names(texts, plain(root), store.settings, absolute=True)
@@ -210,5 +216,7 @@ def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], 
     suffixes = tuple(p[1:] for p in encoded if p.startswith(b"*") and not re.search(rb"[*?\[]", p[1:]))
     if len(suffixes) == len(encoded):  # the usual case, and 10 times as fast as a regular expression
         return lambda name: fold(name).endswith(suffixes)
-    expression = re.compile(b"|".join(b"(?:%s)" % fnmatch.translate(p.decode("latin-1")).encode("latin-1") for p in encoded))
+    expression = re.compile(
+        b"|".join(b"(?:%s)" % fnmatch.translate(p.decode("latin-1")).encode("latin-1") for p in encoded)
+    )
     return lambda name: expression.match(fold(name)) is not None

@@ -41,7 +41,9 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
 
 
 def write_index(path: Path, index: Path, progress: Progress = lambda n: None) -> int:
-    """Writes the index of a TFRecord file or a tar archive like DALI's tfrecord2idx and wds2idx (v1.2). Returns the number of records."""
+    """Writes the index of a TFRecord file or a tar archive like DALI's tfrecord2idx and wds2idx (v1.2). Returns the
+    number of records.
+    """
     with open(path, "rb") as f:
         head = f.read(HEAD)
     if reason := refusal(head):

@@ -49,14 +49,15 @@ class Records:
     Attributes:
       specs: specs of what `read` returns.
       digest: a digest of the list. A checkpoint made with another list is refused.
-      bounds: ``i64[containers + 1]``, the first record of each container, and the record after the last; empty if there are no containers:
-        `weights` are then refused.
+      bounds: ``i64[containers + 1]``, the first record of each container, and the record after the last; empty if there
+        are no containers: `weights` are then refused.
       lengths: the length of each record, for `group_by_length`; `digest` must depend on them.
-      stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by itself.
+      stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by
+        itself.
       ends_reads: whether `close` may be called while another thread reads, which it ends.
       seen_shapes: the shapes of what `read` returns for one of the records, as far as they are known; for messages.
-      doubts: for `Source.doubts`: texts of what the list leaves out, or reads in another way than most users expect, with counts and the
-        argument that changes it.
+      doubts: for `Source.doubts`: texts of what the list leaves out, or reads in another way than most users expect,
+        with counts and the argument that changes it.
     """
 
     specs: tuple[Spec, ...]
@@ -72,8 +73,9 @@ class Records:
         raise NotImplementedError(type(self).__name__)
 
     def groups(self) -> Groups | None:
-        """The groups of records that are read as a whole, if a random order of all records would read them again and again. It is called
-        only for a list that is shuffled."""
+        """The groups of records that are read as a whole, if a random order of all records would read them again and
+        again. It is called only for a list that is shuffled.
+        """
         return None
 
     def read_by(self, shards: int) -> None:
@@ -92,8 +94,8 @@ class Records:
         return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
-        """What the argument `metadata` can ask of each record under this name: a function of the record's number, which may raise the
-        errors of `read`. None: there is nothing of this name.
+        """What the argument `metadata` can ask of each record under this name: a function of the record's number, which
+        may raise the errors of `read`. None: there is nothing of this name.
 
         It is called once for each name, before anything is read, so that a list can prepare what it needs.
         """
@@ -107,8 +109,9 @@ class Records:
         return found
 
     def read(self, i: int) -> Sequence[np.ndarray]:
-        """One record, as an array for each output. It is called in any thread, and raises OSError or ValueError if the record can't be
-        read."""
+        """One record, as an array for each output. It is called in any thread, and raises OSError or ValueError if the
+        record can't be read.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def compact(self) -> tuple[Spec, ProgramOperator] | None:
@@ -121,8 +124,9 @@ class Records:
         return 0 if self.stored is None else self.stored.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        """Announces the records that are read next, in this order, the first `now` of them immediately, so that remote ones can be fetched.
-        It replaces what was announced before."""
+        """Announces the records that are read next, in this order, the first `now` of them immediately, so that remote
+        ones can be fetched. It replaces what was announced before.
+        """
         if self.stored is not None:
             self.stored.ahead(index, now)
 
@@ -136,7 +140,9 @@ class Records:
             self.stored.store.close()
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
         """The records of one batch, as `HostOperator.run` returns outputs: here each by `read`, in `threads`.
 
         Args:
@@ -156,7 +162,8 @@ class Records:
             return [read(sample) for sample in samples]
 
         samples = [(records, i) for records, index in parts for i in index.tolist()]
-        each = -(-len(samples) // (4 * ctx.num_threads))  # handing over samples one by one takes as long as reading small records
+        # Handing over samples one by one takes as long as reading small records.
+        each = -(-len(samples) // (4 * ctx.num_threads))
         together = [samples[k : k + each] for k in range(0, len(samples), each)]
         rows = [row for found in (map if ctx.num_threads == 1 else threads.map)(read_all, together) for row in found]
         specs = parts[0][0].specs
@@ -164,13 +171,17 @@ class Records:
             if isinstance(row, str):
                 ctx.fail(k, Status.RECORD, row)
                 rows[k] = [np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs]
-        return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
+        return tuple(
+            np.stack(column) if s.shape is not None else list(column)
+            for s, column in zip(specs, zip(*rows), strict=True)
+        )
 
 
 class Mixed(Records):
     """A list in which the records of containers come in given proportions, evenly mixed.
 
-    Each record comes at least once. Records of a container that is too small for its weight are repeated, in their order.
+    Each record comes at least once. Records of a container that is too small for its weight are repeated, in their
+    order.
 
     Args:
       records: with `bounds`; weights: of the containers, above 0.
@@ -180,7 +191,9 @@ class Mixed(Records):
         bounds = records.bounds
         sizes = np.diff(bounds)
         if len(weights) != len(sizes):
-            raise ArgumentError(f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}")
+            raise ArgumentError(
+                f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}"
+            )
         share = np.array(weights) / sum(weights)
         counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
         # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
@@ -189,7 +202,12 @@ class Mixed(Records):
         order = np.argsort((k + 0.5) / counts[which], kind="stable")
         self._records = records
         self._index = (bounds[:-1][which] + k % sizes[which])[order]
-        self.specs, self.stored, self.seen_shapes, self.doubts = records.specs, records.stored, records.seen_shapes, records.doubts
+        self.specs, self.stored, self.seen_shapes, self.doubts = (
+            records.specs,
+            records.stored,
+            records.seen_shapes,
+            records.doubts,
+        )
         self.lengths = None if records.lengths is None else records.lengths[self._index]
         self.digest = f"{records.digest}, weights {share.tolist()}"
 
@@ -248,7 +266,9 @@ class Mixed(Records):
         self._records.close()
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Mixed, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[Mixed, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
         return parts[0][0]._records.read_batch(ctx, [(m._records, m._index[index]) for m, index in parts], threads)
 
 
@@ -266,7 +286,10 @@ class ReaderArguments(ReaderHints, total=False):
     """The arguments of every reader."""
 
     random_shuffle: Annotated[
-        bool, Default(False, "whether to shuffle the list before it is split into shards, and each shard anew in each epoch.")
+        bool,
+        Default(
+            False, "whether to shuffle the list before it is split into shards, and each shard anew in each epoch."
+        ),
     ]
     initial_fill: Annotated[
         int,
@@ -279,9 +302,14 @@ class ReaderArguments(ReaderHints, total=False):
     ]
     shuffle_after_epoch: Annotated[
         bool,
-        Default(False, "whether to shuffle the whole list anew in each epoch, alike for all shards, each of which reads the same part."),
+        Default(
+            False,
+            "whether to shuffle the whole list anew in each epoch, alike for all shards, each of which reads the same part.",
+        ),
     ]
-    shuffle_after_epoch_seed: Annotated[int | None, Default(None, "a seed for `shuffle_after_epoch`. Default: a fixed seed, as in DALI.")]
+    shuffle_after_epoch_seed: Annotated[
+        int | None, Default(None, "a seed for `shuffle_after_epoch`. Default: a fixed seed, as in DALI.")
+    ]
     shuffle: Annotated[
         Literal["global"] | None,
         Default(
@@ -290,13 +318,23 @@ class ReaderArguments(ReaderHints, total=False):
             "    all shards. Not in DALI.",
         ),
     ]
-    num_shards: Annotated[int, Range(1), Default(1, "number of parts of the list; part i of S begins at entry ``floor(i*N/S)``.")]
-    shard_id: Annotated[int, Range(0), Default(0, "the part to read, ``0 .. num_shards - 1``.")]
-    stick_to_shard: Annotated[bool, Default(False, "whether to read the same part in every epoch, instead of moving on to the next part.")]
-    pad_last_batch: Annotated[
-        bool, Default(False, "whether to repeat a shard's last sample until all shards are equally long and the last batch is full.")
+    num_shards: Annotated[
+        int, Range(1), Default(1, "number of parts of the list; part i of S begins at entry ``floor(i*N/S)``.")
     ]
-    seed: Annotated[int, Default(-1, "the seed of `random_shuffle` and `shuffle`; a negative one means the pipeline's.")]
+    shard_id: Annotated[int, Range(0), Default(0, "the part to read, ``0 .. num_shards - 1``.")]
+    stick_to_shard: Annotated[
+        bool, Default(False, "whether to read the same part in every epoch, instead of moving on to the next part.")
+    ]
+    pad_last_batch: Annotated[
+        bool,
+        Default(
+            False,
+            "whether to repeat a shard's last sample until all shards are equally long and the last batch is full.",
+        ),
+    ]
+    seed: Annotated[
+        int, Default(-1, "the seed of `random_shuffle` and `shuffle`; a negative one means the pipeline's.")
+    ]
     on_error: Annotated[
         OnError,
         Default(
@@ -321,7 +359,9 @@ class ReaderArguments(ReaderHints, total=False):
 class StoredArguments(ReaderArguments, total=False):
     """The arguments of readers whose paths may be URLs."""
 
-    storage: Annotated[Storage | None, Default(None, "how URLs are read, a `jaxdali.Storage` (not in DALI). All paths may be URLs.")]
+    storage: Annotated[
+        Storage | None, Default(None, "how URLs are read, a `jaxdali.Storage` (not in DALI). All paths may be URLs.")
+    ]
 
 
 class MixedArguments(ReaderArguments, total=False):
@@ -360,12 +400,13 @@ class ContainerArguments(MixedArguments, StoredArguments, total=False):
 
 
 class Reader(SourceOperator, Order):
-    """An operator that reads a list. Its fields besides those of `Order` define the list, and what is read of its records.
+    """An operator that reads a list. Its fields besides those of `Order` define the list, and what is read of its
+    records.
 
     Attributes:
-      on_error: what happens when a record can't be read. "raise": its batch is a `SampleError`; "replace": a later record of the list
-        replaces it; "skip": its batch is made without it, and nothing else changes: positions, epochs, shards and checkpoints are the same.
-        `bad_samples` reports the last two.
+      on_error: what happens when a record can't be read. "raise": its batch is a `SampleError`; "replace": a later
+        record of the list replaces it; "skip": its batch is made without it, and nothing else changes: positions,
+        epochs, shards and checkpoints are the same. `bad_samples` reports the last two.
       weights: the weights by which containers are mixed, see `Mixed`; for lists with `bounds`.
       storage: how paths that are URLs are read; `open` passes it to its `Files`.
     """
@@ -384,7 +425,9 @@ class Reader(SourceOperator, Order):
 
     @classmethod
     def shared(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of `Reader` from a function's `ReaderArguments`, for a function that makes its operator in its body."""
+        """The fields of `Reader` from a function's `ReaderArguments`, for a function that makes its operator in its
+        body.
+        """
         names = {f.name for f in cls.fields()}
         return {n: x for n, x in arguments.items() if n in names}
 
@@ -470,7 +513,8 @@ class ListSource(Source):
             r.read_by(sum(x is r for x in records))
         groups = {id(r): r.groups() for r, order in zip(records, orders) if order.shuffles(len(r.bounds) > 0)}
         self.walks = [
-            order.walk(len(r), seed, r.bounds.tolist(), r.lengths, groups.get(id(r))) for r, order in zip(records, orders, strict=True)
+            order.walk(len(r), seed, r.bounds.tolist(), r.lengths, groups.get(id(r)))
+            for r, order in zip(records, orders, strict=True)
         ]
         self.metas = tuple(w.meta() for w in self.walks)
         self.ends_reads = any(r.ends_reads for r in records)
@@ -513,17 +557,26 @@ class ListSource(Source):
         return [_cursor(walk, saved) for walk in self.walks]
 
     def check_restart(self, saved: Sequence[Saved]) -> None:
-        check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id", "pad_last_batch", "stick_to_shard", "group_by_length"))
+        check_fingerprints(
+            self.fingerprint(),
+            saved,
+            but=("num_shards", "shard_id", "pad_last_batch", "stick_to_shard", "group_by_length"),
+        )
 
     def advance(self, batch_size: int, cursors: Sequence[Any]) -> tuple[list[Any], SampleIds]:
         _, after, ids = self._next(batch_size, cursors)
         return after, ids
 
     def _next(self, B: int, cursors: Sequence[Any]) -> tuple[np.ndarray, list[Any], SampleIds]:
-        """The numbers of the next records, the cursors behind them, and what is known of the samples before they are read."""
+        """The numbers of the next records, the cursors behind them, and what is known of the samples before they are
+        read.
+        """
         taken = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
         index, epoch, position = taken[0][:3] if len(taken) == 1 else map(np.concatenate, list(zip(*taken))[:3])
-        names, paths = _Texts([r.name for r in self._records], index), _Texts([r.full_name for r in self._records], index)
+        names, paths = (
+            _Texts([r.name for r in self._records], index),
+            _Texts([r.full_name for r in self._records], index),
+        )
 
         def of_output(k: int) -> Sequence[str]:
             return _Texts([functools.partial(r.name_of_output, output=k) for r in self._records], index)
@@ -571,9 +624,14 @@ class ListSource(Source):
             failed.add(i)
             ctx.fail(i, code, reason)
 
-        return (*first.read_batch(dataclasses.replace(ctx, fail=fail), parts, self._threads), *self._described(ctx, parts, failed))
+        return (
+            *first.read_batch(dataclasses.replace(ctx, fail=fail), parts, self._threads),
+            *self._described(ctx, parts, failed),
+        )
 
-    def _described(self, ctx: HostContext, parts: Sequence[tuple[Records, np.ndarray]], failed: set[int]) -> list[np.ndarray]:
+    def _described(
+        self, ctx: HostContext, parts: Sequence[tuple[Records, np.ndarray]], failed: set[int]
+    ) -> list[np.ndarray]:
         """The metadata of a batch of records; of those that failed there is none."""
         rows: list[list[Any]] = []
         for records, index in parts:
@@ -591,8 +649,8 @@ class ListSource(Source):
         return [metadata_of(column) for column in zip(*rows, strict=True)]
 
     def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
-        """Reads the batch again, with each failed record replaced by the one 1, 3, 7, ... positions later in the list, so that few attempts
-        are needed.
+        """Reads the batch again, with each failed record replaced by the one 1, 3, 7, ... positions later in the list,
+        so that few attempts are needed.
 
         Returns:
           (outputs, records without a replacement, why the others were replaced).
@@ -644,8 +702,9 @@ def _metadata(records: Records, name: str) -> Callable[[int], Any]:
 
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
-    """Where a shard resumes: at its own state, at that derived from another shard of the same number of shards, or with its part of what is
-    left of another number of shards. See Note [Redistribution]."""
+    """Where a shard resumes: at its own state, at that derived from another shard of the same number of shards, or with
+    its part of what is left of another number of shards. See Note [Redistribution].
+    """
     alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
     for s in alike:
         if s.fingerprint["shard_id"] == walk.shard_id:

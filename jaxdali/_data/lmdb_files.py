@@ -36,10 +36,14 @@ class Lmdb:
         self._file = self.path if os.path.isfile(self.path) else os.path.join(self.path, "data.mdb")
         try:
             self._stamp = _stamp(self._file)
-            self._env = lmdb.open(self.path, subdir=self._file != self.path, readonly=True, lock=False, max_readers=1 << 10)
+            self._env = lmdb.open(
+                self.path, subdir=self._file != self.path, readonly=True, lock=False, max_readers=1 << 10
+            )
             used = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
             if self._stamp[0] < used:
-                raise RuntimeError(f"{self._file} is truncated: it has {self._stamp[0]} bytes, of which {used} are in use")
+                raise RuntimeError(
+                    f"{self._file} is truncated: it has {self._stamp[0]} bytes, of which {used} are in use"
+                )
             with self._env.begin() as txn, txn.cursor() as cursor:
                 keys = list(cursor.iternext(keys=True, values=False))
         except lmdb.Error as e:
@@ -84,7 +88,9 @@ def open_lmdb(path: Path) -> Lmdb:
     """The database at a path. Raises RuntimeError if there is none, or it is truncated."""
     path = plain(path)
     if is_url(path):
-        raise RuntimeError(f"LMDB databases are mapped files: {path} must be copied here first, or its records to another container")
+        raise RuntimeError(
+            f"LMDB databases are mapped files: {path} must be copied here first, or its records to another container"
+        )
     place = os.path.realpath(path)
     with _lock:
         found = _open.get(place)

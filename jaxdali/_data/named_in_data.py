@@ -1,8 +1,8 @@
 """Names of files that occur in data: in a table's cells, a list of files, annotations, a manifest.
 
-The author of the data chose these names, so they may only mean files below the data's own root. A name that leads elsewhere could read a
-private file of this machine, or send the credentials in `Storage.options` to another host. `Storage(allow_outside=True)` permits such
-names.
+The author of the data chose these names, so they may only mean files below the data's own root. A name that leads
+elsewhere could read a private file of this machine, or send the credentials in `Storage.options` to another host.
+`Storage(allow_outside=True)` permits such names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def check_name(name: str, root: str, storage: Storage, *, absolute: bool) -> Non
         raise ValueError(f"the name {name!r} is a URL; names in data must be relative to {_shown(root)}. {_PERMIT}")
     remote = is_url(root)
     if os.path.isabs(name) and not (absolute and not remote):
-        raise ValueError(f"the name {name!r} is an absolute path; names in data must be relative to {_shown(root)}. {_PERMIT}")
+        raise ValueError(
+            f"the name {name!r} is an absolute path; names in data must be relative to {_shown(root)}. {_PERMIT}"
+        )
     if not os.path.isabs(name) and _leads_out(name, remote):
         raise ValueError(f"the name {name!r} leads out of {_shown(root)}. {_PERMIT}")
 
@@ -52,7 +54,9 @@ def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool
 
 
 def normal(name: str) -> str:
-    """A name without ``..``, because after a symbolic link to a directory ``..`` would lead to another place than the name says."""
+    """A name without ``..``, because after a symbolic link to a directory ``..`` would lead to another place than the
+    name says.
+    """
     parts = name.split("/")
     if ".." not in parts or ".." == parts[0] or is_url(name):  # other names may lead outside
         return name
@@ -60,7 +64,9 @@ def normal(name: str) -> str:
 
 
 def _leads_out(name: str, remote: bool) -> bool:
-    """Whether ``..`` leads above the root. Servers may decode percent signs repeatedly, and take backslashes for slashes."""
+    """Whether ``..`` leads above the root. Servers may decode percent signs repeatedly, and take backslashes for
+    slashes.
+    """
     if remote:
         while (decoded := unquote(name)) != name:
             name = decoded

@@ -26,7 +26,8 @@ def header_size(head: bytes) -> int:
 def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     """(shape, whether in Fortran order, dtype) from the beginning of a file, for all versions of the format.
 
-    NumPy's own reader compiles the text, which is not thread-safe in CPython 3.11 ("AST constructor recursion depth mismatch").
+    NumPy's own reader compiles the text, which is not thread-safe in CPython 3.11 ("AST constructor recursion depth
+    mismatch").
     """
     start = f.read(8)
     _check(start)
@@ -35,13 +36,16 @@ def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 @functools.lru_cache(maxsize=256)
 def parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """(shape, whether in Fortran order, dtype, minimum size of the file in bytes) from the first `header_size` bytes of a file."""
+    """(shape, whether in Fortran order, dtype, minimum size of the file in bytes) from the first `header_size` bytes of
+    a file.
+    """
     with io.BytesIO(header) as f:
         shape, fortran, dtype = read_header(f)
     return shape, fortran, dtype, len(header) + math.prod(shape) * dtype.itemsize
 
 
-@functools.lru_cache(maxsize=256)  # the files of a data set have few different headers, and parsing one takes longer than reading the file
+# The files of a data set have few different headers, and parsing one takes longer than reading the file.
+@functools.lru_cache(maxsize=256)
 def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
     order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)

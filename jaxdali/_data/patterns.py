@@ -57,7 +57,8 @@ def _literal(path: str, exists: Callable[[str], bool]) -> str:
 
 
 def braces(text: str) -> list[str]:
-    """The texts that ``{a,b}``, ``{000..127}``, ``{0..8..2}`` and ``{a..e}`` stand for, as in bash; other braces are literal.
+    """The texts that ``{a,b}``, ``{000..127}``, ``{0..8..2}`` and ``{a..e}`` stand for, as in bash; other braces are
+    literal.
 
     Raises:
       RuntimeError: they are more than a million.
@@ -78,7 +79,9 @@ def braces(text: str) -> list[str]:
 
 
 def _closing(text: str, begin: int) -> tuple[int, list[int]]:
-    """Where the brace that was opened before `begin` is closed, or -1; and where the commas are that stand in no other braces."""
+    """Where the brace that was opened before `begin` is closed, or -1; and where the commas are that stand in no other
+    braces.
+    """
     depth, commas = 1, list[int]()
     for mark in re.compile("[{},]").finditer(text, begin):
         depth += {"{": 1, "}": -1, ",": 0}[mark[0]]

@@ -46,11 +46,12 @@ class Processes:
 
     An item is (number of the data set, index in it).
 
-    The first request starts the processes by `spawn`, because threads and JAX forbid `fork`. Arrays are returned in unnamed shared memory,
-    which is freed however the processes end. Only one thread may use the pool at a time; `close` may be called from any thread.
+    The first request starts the processes by `spawn`, because threads and JAX forbid `fork`. Arrays are returned in
+    unnamed shared memory, which is freed however the processes end. Only one thread may use the pool at a time; `close`
+    may be called from any thread.
 
-    Processes import modules and the script that runs. What they can't import, such as classes typed into a notebook or defined in a
-    function, cloudpickle sends by value, if it is installed.
+    Processes import modules and the script that runs. What they can't import, such as classes typed into a notebook or
+    defined in a function, cloudpickle sends by value, if it is installed.
 
     Args:
       datasets: pickled once.
@@ -71,7 +72,9 @@ class Processes:
         self._finalizer: weakref.finalize | None = None
 
     def ahead(self, items: Iterable[Item], each: int):
-        """Requests items that are taken soon, in this order, `each` at a time. Drops items that were read and are not among them."""
+        """Requests items that are taken soon, in this order, `each` at a time. Drops items that were read and are not
+        among them.
+        """
         self._reopen()
         wanted = dict.fromkeys(items)
         self._waiting.clear()
@@ -201,20 +204,24 @@ class Processes:
                 self._ended(worker)
                 raise AssertionError from None
             if kind == "failed":
-                of_main = "main__" in rows  # "__main__", or "__mp_main__", which is the script's name in other processes
+                # "__main__", or "__mp_main__", which is the script's name in other processes.
+                of_main = "main__" in rows
                 if of_main and not self._by_value and _cloudpickle() is not None:
                     self._load_by_value()
                     return
                 advice = f" ({_IN_A_MODULE})" if of_main and not self._by_value else ""
                 self._fail(
-                    f"{self._what} can't be loaded in another process, for num_workers={self._number}{advice}:\n{rows}", lasting=True
+                    f"{self._what} can't be loaded in another process, for num_workers={self._number}{advice}:\n{rows}",
+                    lasting=True,
                 )
             elif kind == "ready":
                 worker.ready = True
             else:
                 items = worker.requests.popleft()
                 self._asked.difference_update(items)
-                self._rows.update(zip(items, (Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in rows), strict=True))
+                self._rows.update(
+                    zip(items, (Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in rows), strict=True)
+                )
 
     def _ended(self, worker: _Worker):
         """Raises for a process that ended by itself."""
@@ -279,7 +286,8 @@ class _Worker:
 
     def request(self, items: list[Item]):
         self.requests.append(items)
-        # Not by `send`, whose view of a BytesIO the traceback of an error keeps: Python 3.12.1 crashes where it collects a cycle with one.
+        # Not by `send`, whose view of a BytesIO the traceback of an error keeps: Python 3.12.1 crashes where it
+        # collects a cycle with one.
         self.connection.send_bytes(pickle.dumps(items))
 
     def descriptor(self) -> int:
@@ -291,13 +299,17 @@ class _Worker:
         return found[0]
 
     def hang_up(self):
-        """Closes the connection, so that the process sees the end of its requests. It also wakes a thread that waits for an answer."""
+        """Closes the connection, so that the process sees the end of its requests. It also wakes a thread that waits
+        for an answer.
+        """
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def _main_is_a_file() -> bool:
-    """Whether another process can import what runs here: a script or a module, and no notebook, interactive interpreter, or input."""
+    """Whether another process can import what runs here: a script or a module, and no notebook, interactive
+    interpreter, or input.
+    """
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is not None or os.path.exists(getattr(main, "__file__", None) or "")
 
@@ -336,7 +348,9 @@ def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
 
 
 def _end(workers: list[_Worker]):
-    """Ends processes. Those that are ready get some time to end by themselves, so that their modules can release resources."""
+    """Ends processes. Those that are ready get some time to end by themselves, so that their modules can release
+    resources.
+    """
     for worker in workers:
         worker.hang_up()
         if not worker.ready:

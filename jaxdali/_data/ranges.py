@@ -42,7 +42,9 @@ class Ranges:
             if wrong.any():
                 i = int(wrong.argmax())
                 path, most = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
-                raise RuntimeError(f"{path}: {n[i]} bytes from {a[i]} on exceed its size of {most}; does the index belong to another file?")
+                raise RuntimeError(
+                    f"{path}: {n[i]} bytes from {a[i]} on exceed its size of {most}; does the index belong to another file?"
+                )
         # As few bytes as possible, since ten million records are common.
         self.file, self.start, self.size = narrowed(file), narrowed(start), narrowed(size)
 
@@ -74,11 +76,15 @@ class Ranges:
         return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._place(i)[0]} on"
 
     def oversized(self, index: np.ndarray) -> bool:
-        """Whether one of these is larger than a record may be. Then `read` refuses it, and `read_batch` must not be called."""
+        """Whether one of these is larger than a record may be. Then `read` refuses it, and `read_batch` must not be
+        called.
+        """
         return bool((self.size[index] > self.store.settings.max_record_bytes).any())
 
     def read(self, i: int) -> bytes:
-        """One range. Raises OSError, whose `filename` is the file's path, and ValueError if the range is larger than a record may be."""
+        """One range. Raises OSError, whose `filename` is the file's path, and ValueError if the range is larger than a
+        record may be.
+        """
         if why := self.store.settings.too_large(int(self.size[i])):
             raise ValueError(f"{self.name(i)}: {why}")
         return self.store.read(*self._range(i))

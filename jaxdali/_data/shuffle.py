@@ -25,8 +25,9 @@ class Draw(enum.IntEnum):
     MOVES = 6
 
 
-# The shuffled list must be the same for all shards, even in pipelines with different seeds (DALI's examples pass ``seed=12 + device_id``).
-# Otherwise shards would overlap, and samples would be lost. So its seed is a constant, as in DALI.
+# The shuffled list must be the same for all shards, even in pipelines with different seeds (DALI's examples pass
+# ``seed=12 + device_id``). Otherwise shards would overlap, and samples would be lost. So its seed is a constant, as in
+# DALI.
 LIST_SEED = 0x6A61_7864_616C_69
 
 EPOCHS_SEED = 524287  # seed of `shuffle_after_epoch`, as in DALI
@@ -53,7 +54,9 @@ def list_order(n: int, seed: int, what: Draw, epoch: int) -> np.ndarray:
 
 
 class _Reshuffled:
-    """The orders of a list that is shuffled again before each epoch, starting from the order before, as DALI shuffles file names."""
+    """The orders of a list that is shuffled again before each epoch, starting from the order before, as DALI shuffles
+    file names.
+    """
 
     def __init__(self, n: int, seed: int):
         self._n, self._seed = n, seed % 2**64
@@ -80,8 +83,8 @@ def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ())
     """The list's order with `shuffle_after_epoch`, as in DALI. It is the same for all shards.
 
     Args:
-      containers: for a list of records in containers: the first record of each container, and the number of records. Then only the order of
-        the containers changes, and does not depend on earlier epochs.
+      containers: for a list of records in containers: the first record of each container, and the number of records.
+        Then only the order of the containers changes, and does not depend on earlier epochs.
     """
     if not containers:
         order = _reshuffled(n, seed).at(epoch)
@@ -97,16 +100,17 @@ def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ())
 def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.ndarray:
     """The order in which n entries leave a shuffle buffer of `fill` places.
 
-    The buffer holds the first `fill` entries. Each step returns the entry at a random place and puts the next entry there. The entries that
-    are left at the end come in random order.
+    The buffer holds the first `fill` entries. Each step returns the entry at a random place and puts the next entry
+    there. The entries that are left at the end come in random order.
     """
     fill = min(fill, n)
     steps = n - fill
     place = (raw(seed, Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
-    # Step t puts entry t + fill at its place. So the entry that a step returns was put there by the last step with the same place. The
-    # initial entries count as put there by the steps -fill .. -1.
+    # Step t puts entry t + fill at its place. So the entry that a step returns was put there by the last step with the
+    # same place. The initial entries count as put there by the steps -fill .. -1.
     all_places = np.concatenate([np.arange(fill), place])
-    by_place = np.argsort(all_places, kind="stable")  # groups the entries of each place, in the order in which they were put there
+    # Groups the entries of each place, in the order in which they were put there.
+    by_place = np.argsort(all_places, kind="stable")
     same = all_places[by_place[1:]] == all_places[by_place[:-1]]
     order = np.empty(n, np.int64)
     order[by_place[1:][same] - fill] = by_place[:-1][same]
@@ -117,15 +121,17 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
 
 
 # Note [Shuffled groups]
-# A row group of a Parquet file is decoded as a whole, so in a random order of all rows each row costs a group. Lists with such groups have
-# another random order, in which few groups are in memory at a time, and each is decoded once:
-# 1. The groups come in random order, and the list as shuffled has their entries one group after another. Shards divide that list, so a
-#    shard shares at most the first and the last of its groups with other shards.
-# 2. In each shard a buffer holds consecutive groups, as many as its bytes allow. When a group has been read, the next ones enter. The
-#    entries of a group come at random times while it is in the buffer, so those of all groups in the buffer are mixed.
-# 3. `random_shuffle` does both once for all epochs, and then moves entries as `initial_fill` says, each within the time of its group.
-# All of this is computed from the sizes of the groups, before anything is read. MosaicML's `py1e` shuffles in a similar way, in shards of
-# equal sizes.
+# A row group of a Parquet file is decoded as a whole, so in a random order of all rows each row costs a group. Lists
+# with such groups have another random order, in which few groups are in memory at a time, and each is decoded once:
+# 1. The groups come in random order, and the list as shuffled has their entries one group after another. Shards divide
+#    that list, so a shard shares at most the first and the last of its groups with other shards.
+# 2. In each shard a buffer holds consecutive groups, as many as its bytes allow. When a group has been read, the next
+#    ones enter. The entries of a group come at random times while it is in the buffer, so those of all groups in the
+#    buffer are mixed.
+# 3. `random_shuffle` does both once for all epochs, and then moves entries as `initial_fill` says, each within the time
+#    of its group.
+# All of this is computed from the sizes of the groups, before anything is read. MosaicML's `py1e` shuffles in a similar
+# way, in shards of equal sizes.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,7 +144,8 @@ class Groups:
       sizes: ``i64[G]``, the number of entries of each; nbytes: ``i64[G]``, the memory that each takes.
       buffer: bytes of the groups that a shard holds at a time. A larger group is alone there.
       entries: ``i64[N]``, the entries of the list, one group after another; None: they are in order.
-      containers: ``i64[G]``, the container of each group; random orders mix containers evenly. None: groups come in any order.
+      containers: ``i64[G]``, the container of each group; random orders mix containers evenly. None: groups come in any
+        order.
     """
 
     sizes: np.ndarray
@@ -158,7 +165,9 @@ class Groups:
 
 @functools.lru_cache(maxsize=8)
 def grouped_order(groups: Groups, seed: int, what: Draw, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """(groups ``i64[G]`` in random order, entries ``i64[N]`` of the list in the order of their groups), before it is split into shards."""
+    """(groups ``i64[G]`` in random order, entries ``i64[N]`` of the list in the order of their groups), before it is
+    split into shards.
+    """
     order = permutation(seed, what, epoch, 0, len(groups.sizes))
     if groups.containers is not None:
         # The middle of a group is at some part of its container, and at the same part of the list.
@@ -184,7 +193,12 @@ def fractions(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarr
 
 
 def spread(
-    sizes: np.ndarray, nbytes: np.ndarray, buffer: int, times: np.ndarray, moves: np.ndarray | None = None, fill: int = 1
+    sizes: np.ndarray,
+    nbytes: np.ndarray,
+    buffer: int,
+    times: np.ndarray,
+    moves: np.ndarray | None = None,
+    fill: int = 1,
 ) -> np.ndarray:
     """An order of the entries of consecutive groups, in which a buffer holds all groups that are begun and not ended.
 
@@ -192,15 +206,17 @@ def spread(
       sizes: ``i64[G]``, the number of entries of each group; nbytes: ``i64[G]``, the memory that each takes.
       buffer: bytes of the groups that the buffer holds; a larger group is alone there.
       times: ``f64[entries]`` in [0, 1), when each entry comes while its group is in the buffer.
-      moves: ``f64[entries]`` in [0, 1), if entries then move by up to ``(fill - 1) / 2`` places, but stay in the time of their groups.
+      moves: ``f64[entries]`` in [0, 1), if entries then move by up to ``(fill - 1) / 2`` places, but stay in the time
+        of their groups.
     """
     last = len(sizes) - 1
     until = np.cumsum(nbytes)
-    # The first group that can still be in the buffer when a group enters, and the last group that can enter while a group is there.
+    # The first group that can still be in the buffer when a group enters, and the last group that can enter while a
+    # group is there.
     earliest = np.minimum(np.searchsorted(until - nbytes, until - buffer), np.arange(len(sizes)))
     latest = np.searchsorted(earliest, np.arange(len(sizes)), "right") - 1
-    # Time is the number of entries read. When a group has ended, half of the entries behind it in the buffer have been read on average.
-    # Groups that are in the buffer at the end stay there.
+    # Time is the number of entries read. When a group has ended, half of the entries behind it in the buffer have been
+    # read on average. Groups that are in the buffer at the end stay there.
     end = np.cumsum(sizes)
     leaves = np.where(latest == last, end[last], (end + end[latest]) / 2)
     enters = np.where(earliest > 0, leaves[earliest - 1], 0)
@@ -215,20 +231,25 @@ def spread(
     return np.argsort(time, kind="stable")
 
 
-WINDOW = 50  # runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the previous order
+# Runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the previous order.
+WINDOW = 50
 
 
 def by_length(lengths: np.ndarray, run: int, seed: int | None, epoch: int, shard: int) -> np.ndarray:
     """An order in which each `run` consecutive samples have similar lengths.
 
-    Each `WINDOW` runs of the previous order are sorted by length and cut into runs. These come in random order, or without `seed` in the
-    order of their first samples. A run that is not full comes last.
+    Each `WINDOW` runs of the previous order are sorted by length and cut into runs. These come in random order, or
+    without `seed` in the order of their first samples. A run that is not full comes last.
     """
     order = []
     for number, begin in enumerate(range(0, len(lengths), WINDOW * run)):
         window = begin + np.argsort(lengths[begin : begin + WINDOW * run], kind="stable")
         full = len(window) // run
         runs = window[: full * run].reshape(full, run)
-        places = runs.min(axis=1, initial=len(lengths)) if seed is None else raw(seed + number, Draw.RUNS, epoch, shard, full)
+        places = (
+            runs.min(axis=1, initial=len(lengths))
+            if seed is None
+            else raw(seed + number, Draw.RUNS, epoch, shard, full)
+        )
         order += [runs[np.argsort(places, kind="stable")].reshape(-1), window[full * run :]]
     return np.concatenate(order) if order else np.zeros(0, np.int64)

@@ -24,7 +24,8 @@ class SampleIds:
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
       names: N strings for source_info; ``""`` for a sample without a name.
       paths: the same for messages, with files as paths that can be opened.
-      repeated: the samples were given before. If another source has fewer samples, the last ones of this source are dropped.
+      repeated: the samples were given before. If another source has fewer samples, the last ones of this source are
+        dropped.
       of_output: ``of_output(k)``: the names for output `k`, if outputs come from different places.
       present: ``bool[N]``, False for the empty places of a smaller batch. None: all are present.
       unread: the samples that could not be read, with the reason. Others replace them, or they are not present.
@@ -51,8 +52,8 @@ class Saved:
 class Source:
     """Gives data to one source operator of a pipeline, for all S local shards.
 
-    As far as its data allow, a source is a function of its cursors: `read` takes cursors and returns the new ones. So a checkpoint is a
-    list of cursors, and prefetching never has to be undone.
+    As far as its data allow, a source is a function of its cursors: `read` takes cursors and returns the new ones. So a
+    checkpoint is a list of cursors, and prefetching never has to be undone.
 
     Attributes:
       metas: for readers, one dict per local shard, as `Pipeline.reader_meta` returns it; empty for other sources.
@@ -62,7 +63,8 @@ class Source:
       workers: number of threads in which it may call a user's function at the same time, if the user allows that.
       movable: whether other processes can read the same data, so that `advance` works.
       walks: for readers, the walk of each local shard through the list.
-      dropped: samples at the end of the data that no batch contains, because they do not fill one, or because another shard has ended.
+      dropped: samples at the end of the data that no batch contains, because they do not fill one, or because another
+        shard has ended.
       drops_more: whether there may be more of these than were counted.
     """
 
@@ -84,7 +86,8 @@ class Source:
         raise NotImplementedError(type(self).__name__)
 
     def compact(self) -> tuple[Spec, Any] | None:
-        """A form of the first output that has fewer bytes, and the `ProgramOperator` that makes the output of it; None: there is none.
+        """A form of the first output that has fewer bytes, and the `ProgramOperator` that makes the output of it; None:
+        there is none.
 
         It is for accelerators, see Note [The cut]. `read` gives the form that `HostContext.spec` has.
         """
@@ -99,7 +102,9 @@ class Source:
         return self.first_shape(output)
 
     def doubts(self) -> Sequence[str]:
-        """Texts about its data that most users who pass them do not expect. A pipeline warns once of each, after the operator's name."""
+        """Texts about its data that most users who pass them do not expect. A pipeline warns once of each, after the
+        operator's name.
+        """
         return ()
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -136,7 +141,9 @@ class Source:
         return list(cursors)
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        """The cursors from which to continue after `read` raised an exception other than StopIteration. Its batch is lost."""
+        """The cursors from which to continue after `read` raised an exception other than StopIteration. Its batch is
+        lost.
+        """
         return list(cursors)
 
     def commit(self) -> None:
@@ -169,7 +176,9 @@ class Source:
         raise ValueError("only a reader can begin an epoch anew")
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
-        """Gives a fed source its next batch for local shard `shard`. Raises RuntimeError if the source has its own data."""
+        """Gives a fed source its next batch for local shard `shard`. Raises RuntimeError if the source has its own
+        data.
+        """
         raise RuntimeError("this source has its own data; only an external_source without a source can be fed")
 
     @property
@@ -178,11 +187,15 @@ class Source:
         return 0
 
     def pad_rounds(self) -> None:
-        """Pads every round of a reader to full batches, as with ``pad_last_batch=True``. Call it before anything is read."""
+        """Pads every round of a reader to full batches, as with ``pad_last_batch=True``. Call it before anything is
+        read.
+        """
         raise RuntimeError("mask_name needs a reader that can pad its rounds; pass size instead of reader_name")
 
     def give_rest(self) -> None:
-        """Returns samples that do not fill a batch at the end of the data as a short batch. Call it before anything is read."""
+        """Returns samples that do not fill a batch at the end of the data as a short batch. Call it before anything is
+        read.
+        """
 
     @property
     def why_empty(self) -> str:
@@ -194,7 +207,9 @@ class Source:
         return {}
 
     def close(self) -> None:
-        """Releases data, and ends threads that wait for data. The source is not used afterwards, unless `reopen` is called."""
+        """Releases data, and ends threads that wait for data. The source is not used afterwards, unless `reopen` is
+        called.
+        """
 
     def reopen(self) -> None:
         """Prepares a closed source for further use. Batches that were read and not committed are undone."""

@@ -1,6 +1,7 @@
 """The process that reads items of a user's data set, and the form in which it sends them.
 
-This file imports nothing from the package: a process that runs it by path (see `processes.py`) needs only NumPy, not JAX.
+This file imports nothing from the package: a process that runs it by path (see `processes.py`) needs only NumPy, not
+JAX.
 """
 
 import collections.abc
@@ -21,7 +22,8 @@ ALIGNMENT = 64
 
 
 def leaves(item, metadata=()):
-    """An item as (keys, arrays, objects). The keys are those of a dictionary, the length of a tuple, or None for a single value.
+    """An item as (keys, arrays, objects). The keys are those of a dictionary, the length of a tuple, or None for a
+    single value.
 
     Args:
       item: the item.
@@ -32,7 +34,9 @@ def leaves(item, metadata=()):
       KeyError: a key of `metadata` is missing.
     """
     if metadata and not isinstance(item, collections.abc.Mapping):
-        raise TypeError(f"there is no metadata {metadata[0]!r}: an item is a dictionary if it has keys, got {type(item).__name__}")
+        raise TypeError(
+            f"there is no metadata {metadata[0]!r}: an item is a dictionary if it has keys, got {type(item).__name__}"
+        )
     if isinstance(item, collections.abc.Mapping):
         rest = {k: x for k, x in item.items() if k not in metadata}
         return tuple(rest), [_array(x, f"key {k!r}") for k, x in rest.items()], tuple(item[k] for k in metadata)
@@ -82,7 +86,9 @@ def _of_tensor(x, torch, what):
 
 
 def _refusal(x, what, dtype=None):
-    """Says why a value is no array, and what to do about it. `dtype`: that of NumPy's array of it; None: NumPy makes none."""
+    """Says why a value is no array, and what to do about it. `dtype`: that of NumPy's array of it; None: NumPy makes
+    none.
+    """
     if x is None:
         form, remedy = "None", "leave it out, or give a number or an empty string"
     elif isinstance(x, collections.abc.Mapping):
@@ -92,7 +98,10 @@ def _refusal(x, what, dtype=None):
     elif isinstance(x, list) and what == "it":
         form, remedy = "a list of different things", "return a tuple for several values"
     elif isinstance(x, (list, tuple)) and dtype is None:
-        form, remedy = f"a {type(x).__name__} whose entries differ in length", "give all entries one length, or give several values"
+        form, remedy = (
+            f"a {type(x).__name__} whose entries differ in length",
+            "give all entries one length, or give several values",
+        )
     elif dtype is not None and (dtype.kind in "Mm" or hasattr(x, "isoformat")):
         form, remedy = f"a date or time ({type(x).__name__})", "convert it to a number or a string"
     elif dtype is not None and dtype.kind in "SU":
@@ -105,8 +114,9 @@ def _refusal(x, what, dtype=None):
 
 
 def read(datasets, item, metadata=()):
-    """What `leaves` returns of an item, which is (number of the data set, index in it). If reading it raises, the text of the exception and
-    of its traceback in user code."""
+    """What `leaves` returns of an item, which is (number of the data set, index in it). If reading it raises, the text
+    of the exception and of its traceback in user code.
+    """
     try:
         which, i = item
         return leaves(datasets[which][i], metadata)
@@ -121,8 +131,9 @@ def read(datasets, item, metadata=()):
 def main(connection):
     """Reads the requested lists of items until the connection ends. It answers with (how, what was read of each item).
 
-    Large arrays are sent in an unnamed file, whose descriptor follows the answer. The file vanishes however the processes end. (It is sent
-    without multiprocessing's functions: from Python 3.14 on these wait for an acknowledgement, where the next request may come.)
+    Large arrays are sent in an unnamed file, whose descriptor follows the answer. The file vanishes however the
+    processes end. (It is sent without multiprocessing's functions: from Python 3.14 on these wait for an
+    acknowledgement, where the next request may come.)
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     try:
@@ -149,7 +160,9 @@ def main(connection):
 
 
 def _send(connection, kind, rows):
-    """Answers with rows, or with what is wrong with objects among them that can't be pickled. Returns whether it was the rows."""
+    """Answers with rows, or with what is wrong with objects among them that can't be pickled. Returns whether it was
+    the rows.
+    """
     try:
         try:
             answer = reduction.ForkingPickler.dumps((kind, rows))
@@ -158,7 +171,9 @@ def _send(connection, kind, rows):
                 raise
             answer = sys.modules["cloudpickle"].dumps((kind, rows))  # objects of the classes that came by value
     except Exception as e:
-        connection.send(("rows", [f"its metadata can't be sent by the process that read it: {type(e).__name__}: {e}"] * len(rows)))
+        connection.send(
+            ("rows", [f"its metadata can't be sent by the process that read it: {type(e).__name__}: {e}"] * len(rows))
+        )
         return False
     connection.send_bytes(answer)
     return True

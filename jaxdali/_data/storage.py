@@ -1,15 +1,17 @@
 """Storage: access to the bytes of files that are named by paths or by fsspec URLs.
 
-A reader's argument ``storage=`` is a `Storage`, which holds the user's settings. The reader's list opens it as a `Store`, which lists
-files, tells sizes, and reads whole files or ranges: local ones directly, others with retries, a cache on disk, and read-ahead. Records
-consist of:
+A reader's argument ``storage=`` is a `Storage`, which holds the user's settings. The reader's list opens it as a
+`Store`, which lists files, tells sizes, and reads whole files or ranges: local ones directly, others with retries, a
+cache on disk, and read-ahead. Records consist of:
 
 * whole files: `Files` in ``files.py``;
-* ranges of a few files (containers): `Ranges` in ``ranges.py``; native threads read a local batch directly to its place;
+* ranges of a few files (containers): `Ranges` in ``ranges.py``; native threads read a local batch directly to its
+  place;
 * anything else: `Records.read` calls `Store.read`.
 
-A list need only define `Records.ahead` to have its records fetched ahead. That is called with the records that come next, and passes their
-ranges to `Files.ahead`, `Ranges.ahead` or `Store.ahead`. A range that was not announced is fetched when it is read.
+A list need only define `Records.ahead` to have its records fetched ahead. That is called with the records that come
+next, and passes their ranges to `Files.ahead`, `Ranges.ahead` or `Store.ahead`. A range that was not announced is
+fetched when it is read.
 """
 
 from __future__ import annotations
@@ -58,30 +60,35 @@ _PERMANENT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """How readers access files that are given as fsspec URLs (``s3://``, ``gs://``, ``hf://``, ``memory://``, ...). Not in DALI.
+    """How readers access files that are given as fsspec URLs (``s3://``, ``gs://``, ``hf://``, ``memory://``, ...). Not
+    in DALI.
 
-    As the order of records is known, the next ones are fetched while a batch is made, many at a time. Requests that fail for a temporary
-    reason are repeated, after 0.1 s and then after increasing delays; `Pipeline.statistics` counts them.
+    As the order of records is known, the next ones are fetched while a batch is made, many at a time. Requests that
+    fail for a temporary reason are repeated, after 0.1 s and then after increasing delays; `Pipeline.statistics` counts
+    them.
 
-    The library never shows the values of `options`, or passwords and signatures in a URL, in errors, `repr`, log lines or reports.
+    The library never shows the values of `options`, or passwords and signatures in a URL, in errors, `repr`, log lines
+    or reports.
 
     Args:
-      read_ahead: how many records are fetched ahead of the current batch (at least one batch, unless this is 0), and how many requests may
-        run at the same time. 128 more than hide a latency of 50 ms at 1000 records per second.
-      cache_dir: a local directory, in which fetched data are kept in a new folder ``jaxdali-cache``. Several processes may share it. Files
-        are assumed not to change: if they do, empty the cache or use another one. A damaged entry is removed and fetched again.
+      read_ahead: how many records are fetched ahead of the current batch (at least one batch, unless this is 0), and
+        how many requests may run at the same time. 128 more than hide a latency of 50 ms at 1000 records per second.
+      cache_dir: a local directory, in which fetched data are kept in a new folder ``jaxdali-cache``. Several processes
+        may share it. Files are assumed not to change: if they do, empty the cache or use another one. A damaged entry
+        is removed and fetched again.
       cache_size: largest size of that folder in bytes; the least recently used entries are removed.
       retries: how often a request is repeated before the sample fails.
       timeout: how many seconds one request may take.
       options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ...
-      allow_outside: whether names in data (cells of tables, lists of files, annotations, manifests) may be URLs, or lead outside the
-        directory of the data. Use it only for data that you trust. `options` are never sent to hosts that only data name, but only to those
-        of URLs in arguments, such as ``file_root="s3://bucket"``.
-      allow_chained: whether URLs may chain file systems (``simplecache::s3://...``), or name one that opens other URLs (``reference://``,
-        ``zip://``, ``filecache://``, ...). Use it only for URLs that you trust, as some of these execute what they find.
-      max_record_bytes: the largest size of a record in a container, and of what is decompressed to read it: a chunk of an ArrayRecord file,
-        a row group or record batch of a table, a member of an archive, a value of a database, and the output of `decoders.inflate` for a
-        sample. A larger one is an error of its record.
+      allow_outside: whether names in data (cells of tables, lists of files, annotations, manifests) may be URLs, or
+        lead outside the directory of the data. Use it only for data that you trust. `options` are never sent to hosts
+        that only data name, but only to those of URLs in arguments, such as ``file_root="s3://bucket"``.
+      allow_chained: whether URLs may chain file systems (``simplecache::s3://...``), or name one that opens other URLs
+        (``reference://``, ``zip://``, ``filecache://``, ...). Use it only for URLs that you trust, as some of these
+        execute what they find.
+      max_record_bytes: the largest size of a record in a container, and of what is decompressed to read it: a chunk of
+        an ArrayRecord file, a row group or record batch of a table, a member of an archive, a value of a database, and
+        the output of `decoders.inflate` for a sample. A larger one is an error of its record.
 
     Example:
       >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})
@@ -172,12 +179,12 @@ def origin(url: str) -> tuple[str, str]:
 
 
 class Store:
-    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them; it may be used again
-    afterwards.
+    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them; it may be
+    used again afterwards.
 
     Attributes:
-      counts: what it has done with URLs so far: "requests", "bytes", "retries", "cached" (reads served from the cache on disk), "damaged"
-        (damaged entries of the cache, which were fetched again).
+      counts: what it has done with URLs so far: "requests", "bytes", "retries", "cached" (reads served from the cache
+        on disk), "damaged" (damaged entries of the cache, which were fetched again).
     """
 
     def __init__(self, settings: Storage | None = None):
@@ -189,7 +196,9 @@ class Store:
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
         self._cache = None
         if self.settings.cache_dir is not None:
-            self._cache = DiskCache(plain(self.settings.cache_dir), self.settings.cache_size, lambda: self._count(damaged=1))
+            self._cache = DiskCache(
+                plain(self.settings.cache_dir), self.settings.cache_size, lambda: self._count(damaged=1)
+            )
         self._own, self._strangers = set[tuple[str, str]](), set[tuple[str, str]]()
 
     # --- whose names they are -----------------------------------------------------------------------------------
@@ -212,7 +221,8 @@ class Store:
         if not is_url(path):
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file", path)  # a pipe has no size, and reading it may never end
+                # A pipe has no size, and reading it may never end.
+                raise OSError(errno.EINVAL, "it is no regular file", path)
             return status.st_size
         return self.sizes([path])[0]
 
@@ -231,24 +241,31 @@ class Store:
 
         def ls(fs: Any, name: str, **kw: Any) -> list[DirectoryEntry]:
             fs.invalidate_cache(name)
-            found = [(i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)]
+            found = [
+                (i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)
+            ]
             inside = [x for x in found if x[0] != name.rstrip("/")]  # some stores list the directory itself
-            entries = [DirectoryEntry(x.rpartition("/")[2], is_dir, -1 if size is None else size) for x, is_dir, size in inside]
+            entries = [
+                DirectoryEntry(x.rpartition("/")[2], is_dir, -1 if size is None else size) for x, is_dir, size in inside
+            ]
             return sorted(entries, key=lambda e: os.fsencode(e.name))
 
         return self._ask(directories, ls)
 
     def expand(self, paths: Paths) -> list[str]:
-        """Expands one path or several: ``*``, ``?`` and ``[`` match files, in byte order, and ``{a,b}`` and ``{000..127}`` stand for names.
-        A path that exists is literal.
+        """Expands one path or several: ``*``, ``?`` and ``[`` match files, in byte order, and ``{a,b}`` and
+        ``{000..127}`` stand for names. A path that exists is literal.
 
         Raises:
           RuntimeError: nothing matches.
           OSError: a server can't be asked.
         """
         every = list(map(self.named, (paths,) if isinstance(paths, (str, os.PathLike)) else paths))
-        # All at once, because signed URLs have "?". Servers are not asked for names with "*" alone, which files seldom have.
-        urls = [path for path in dict.fromkeys(every) if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])]
+        # All at once, because signed URLs have "?". Servers are not asked for names with "*" alone, which files seldom
+        # have.
+        urls = [
+            path for path in dict.fromkeys(every) if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])
+        ]
         existing = dict(zip(urls, self._exist(urls)))
 
         def exists(path: str) -> bool:
@@ -269,7 +286,9 @@ class Store:
         def exists(fs: Any, name: str, **kw: Any) -> bool:
             try:
                 return fs.exists(name, **kw)
-            except PermissionError:  # S3's answer about an object that is not there, if the user may not list the bucket
+            except (
+                PermissionError
+            ):  # S3's answer about an object that is not there, if the user may not list the bucket
                 return False
 
         return self._ask(paths, exists)
@@ -280,7 +299,8 @@ class Store:
         """Bytes of a file: `size` from `start` on. None: up to its end.
 
         Raises:
-          OSError: `filename` is the path or URL, `strerror` the reason, for example that the file ends before the range does.
+          OSError: `filename` is the path or URL, `strerror` the reason, for example that the file ends before the range
+            does.
         """
         if not is_url(path):
             with open(path, "rb") as f:
@@ -293,7 +313,9 @@ class Store:
         return self._wait(path, self._held.get(range) or self._submit(range))
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
-        """What ``make()`` returns for a key, which takes long to compute from a file. The cache on disk keeps it, if there is one."""
+        """What ``make()`` returns for a key, which takes long to compute from a file. The cache on disk keeps it, if
+        there is one.
+        """
         if self._cache is None:
             return make()
         data = self._cache.get(key)
@@ -306,7 +328,8 @@ class Store:
         """Starts fetching ranges, in this order, and drops all others that were fetched.
 
         Args:
-          now: how many of them are needed immediately. Of the others only as many are fetched as the memory limit allows.
+          now: how many of them are needed immediately. Of the others only as many are fetched as the memory limit
+            allows.
         """
         held: dict[ByteRange, Future[bytes]] = {}
         guess = self.counts["bytes"] // max(self.counts["requests"], 1)
@@ -338,11 +361,15 @@ class Store:
         return threads.submit(self._fetch, range)
 
     def _ask(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
-        """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries. Its threads end with the call."""
+        """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries. Its threads end with
+        the call.
+        """
         if not paths:
             return []
         with _Threads(min(32, len(paths))) as threads:
-            futures = [(path, threads.submit(lambda path, ended: self._repeated(path, f, ended), path)) for path in paths]
+            futures = [
+                (path, threads.submit(lambda path, ended: self._repeated(path, f, ended), path)) for path in paths
+            ]
             return [self._wait(path, future) for path, future in futures]
 
     def _wait(self, path: str, future: Future[Any]) -> Any:
@@ -377,7 +404,9 @@ class Store:
     def _repeated(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
         settings = self.settings
         if not settings.allow_chained and (why := _chained(path, settings.options)):
-            raise OSError(errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it if the URL is trusted", redacted(path))
+            raise OSError(
+                errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it if the URL is trusted", redacted(path)
+            )
         wait = _FIRST_WAIT
         for attempt in range(settings.retries + 1):
             try:
@@ -390,7 +419,8 @@ class Store:
                 if attempt == settings.retries:
                     raise _named(e, path, f" (after {attempt + 1} attempts)") from None
             self._count(retries=1)
-            if ended.wait(wait * random.uniform(0.5, 1)):  # random, so that requests that failed together are not repeated together
+            # Random, so that requests that failed together are not repeated together.
+            if ended.wait(wait * random.uniform(0.5, 1)):
                 break
             wait = min(2 * wait, _LONGEST_WAIT)
         raise OSError(errno.ECANCELED, "the reader was closed", redacted(path))
@@ -407,7 +437,10 @@ class Store:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
         options = dict(self.settings.options) if origin(url) in self._own or origin(url) not in self._strangers else {}
         if url.startswith(("s3://", "s3a://")):  # the default limit is 10 connections
-            options["config_kwargs"] = {"max_pool_connections": max(self.settings.read_ahead, 10), **options.get("config_kwargs", {})}
+            options["config_kwargs"] = {
+                "max_pool_connections": max(self.settings.read_ahead, 10),
+                **options.get("config_kwargs", {}),
+            }
         return fsspec.core.url_to_fs(url, **options)
 
 
@@ -491,7 +524,9 @@ def _short(got: int, size: int, start: int) -> str:
 
 
 def _named(e: Exception, path: str, more: str = "") -> Exception:
-    """The error of a request, with the path. It does not contain the `repr`, which may show the request with all headers."""
+    """The error of a request, with the path. It does not contain the `repr`, which may show the request with all
+    headers.
+    """
     if isinstance(e, ImportError):
         return e
     kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
@@ -525,7 +560,10 @@ class _Threads:
                 try:
                     thread.start()
                     self._threads.append(thread)
-                except (RuntimeError, MemoryError):  # not enough memory for another thread: the existing ones do the work
+                except (
+                    RuntimeError,
+                    MemoryError,
+                ):  # not enough memory for another thread: the existing ones do the work
                     if not self._threads:
                         raise
             self._open += 1
@@ -558,7 +596,9 @@ class _Threads:
                     return None
 
     def close(self):
-        """Ends the threads. Idle ones end at once, and the others after their request, for which this waits a limited time."""
+        """Ends the threads. Idle ones end at once, and the others after their request, for which this waits a limited
+        time.
+        """
         self._ended.set()
         with self._lock:
             threads = list(self._threads)

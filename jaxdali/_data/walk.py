@@ -26,7 +26,8 @@ from .shuffle import (
 )
 
 
-@functools.lru_cache(maxsize=32)  # every batch needs the round of each shard, and computing a round takes time proportional to the list
+# Every batch needs the round of each shard, and computing a round takes time proportional to the list.
+@functools.lru_cache(maxsize=32)
 def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     """(index in the list as given, position in the list as shuffled) for a round that one walk reads from its start."""
     index, position = _ungrouped(walk, number)
@@ -64,7 +65,8 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     elif walk.shuffle_after_epoch:
         seed = walk.shuffle_after_epoch_seed
     order, entries = grouped_order(groups, seed, purpose, epoch)
-    sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))  # of the parts of the groups that the shard reads
+    # Of the parts of the groups that the shard reads.
+    sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))
     order, sizes = order[sizes > 0], sizes[sizes > 0]
     times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
     if walk.random_shuffle and walk.initial_fill > 1:
@@ -75,7 +77,9 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
 
 @functools.lru_cache(maxsize=8)
 def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """(index, position) of the samples of a round that no shard has read when the first one is at `cursor` (JSON). None: all of them."""
+    """(index, position) of the samples of a round that no shard has read when the first one is at `cursor` (JSON).
+    None: all of them.
+    """
     index, position = [], []
     for shard in range(walk.num_shards):
         other = dataclasses.replace(walk, shard_id=shard)
@@ -101,16 +105,18 @@ class Order:
       num_shards: S, the number of shards that the list is split into.
       shard_id: the shard of the first round.
       stick_to_shard: every round reads that shard.
-      pad_last_batch: repeats the last sample of each shard until the shard has ``ceil(N/S)`` samples, and then until the batch is full.
+      pad_last_batch: repeats the last sample of each shard until the shard has ``ceil(N/S)`` samples, and then until
+        the batch is full.
       random_shuffle: shuffles the list once before it is split (in the same way for all seeds), and each round of a
           shard by a shuffle buffer with `initial_fill` places.
       initial_fill: places of the shuffle buffer. With 1 every epoch has the order of the shuffled list.
-      shuffle_after_epoch: instead of moving on to the next shard, every round takes the same part of a newly shuffled list. Of containers
-        only the order is shuffled. The orders are DALI's.
+      shuffle_after_epoch: instead of moving on to the next shard, every round takes the same part of a newly shuffled
+        list. Of containers only the order is shuffled. The orders are DALI's.
       shuffle_after_epoch_seed: the seed for that, the same for all shards; None: DALI's.
       shuffle: "global": shuffles the whole list, by `seed`. Not in DALI.
       seed: for the shuffle buffer or "global"; negative: the pipeline's.
-      group_by_length: this many consecutive samples have similar lengths, if the list knows lengths; 0: they are not grouped.
+      group_by_length: this many consecutive samples have similar lengths, if the list knows lengths; 0: they are not
+        grouped.
     """
 
     num_shards: int = 1
@@ -149,7 +155,12 @@ class Order:
         return self.random_shuffle or self.shuffle == "global" or (self.shuffle_after_epoch and not containers)
 
     def walk(
-        self, size: int, seed: int, bounds: Sequence[int] = (), lengths: np.ndarray | None = None, groups: Groups | None = None
+        self,
+        size: int,
+        seed: int,
+        bounds: Sequence[int] = (),
+        lengths: np.ndarray | None = None,
+        groups: Groups | None = None,
     ) -> Walk:
         """The walk through a list of `size` records, in a pipeline with that seed.
 
@@ -164,7 +175,13 @@ class Order:
         fields["shuffle_after_epoch_seed"] = (EPOCHS_SEED if own is None else own) if self.shuffle_after_epoch else 0
         of = Lengths(lengths) if self.group_by_length and lengths is not None else None
         containers = tuple(bounds) if self.shuffle_after_epoch else ()
-        return Walk(size=size, containers=containers, lengths=of, groups=groups if self.shuffles(bool(containers)) else None, **fields)
+        return Walk(
+            size=size,
+            containers=containers,
+            lengths=of,
+            groups=groups if self.shuffles(bool(containers)) else None,
+            **fields,
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -175,25 +192,27 @@ class Lengths:
 
 
 # Note [Redistribution]
-# T shards can continue from a checkpoint of S shards. The order of a round is a function of the seed and the round alone. So one cursor
-# determines what the S shards had read, and what they had not read is a list that every new shard can compute without the others. This list
-# is split into T parts. Samples keep their epoch and position, and with them their random numbers. From the next round on the T shards
-# split the whole list as if they had been there from the start.
+# T shards can continue from a checkpoint of S shards. The order of a round is a function of the seed and the round
+# alone. So one cursor determines what the S shards had read, and what they had not read is a list that every new shard
+# can compute without the others. This list is split into T parts. Samples keep their epoch and position, and with them
+# their random numbers. From the next round on the T shards split the whole list as if they had been there from the
+# start.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walk(Order):
     """How one reader goes through a list of samples, in its `Order`.
 
-    Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard. Unless the reader sticks to
-    its shard, the next round is that of the next shard. A *cursor* ``{"round": r, "offset": o}`` is the position of the next sample to
-    read. Everything else is a function of it.
+    Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard. Unless
+    the reader sticks to its shard, the next round is that of the next shard. A *cursor* ``{"round": r, "offset": o}``
+    is the position of the next sample to read. Everything else is a function of it.
 
-    All shards advance in lockstep, so one cursor determines those of all shards (`beside`). After a change of the number of shards
-    (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor": c}``. Then rounds r and r + 1 consist
-    of what the S shards had not read of them when their first one was at c.
+    All shards advance in lockstep, so one cursor determines those of all shards (`beside`). After a change of the
+    number of shards (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor":
+    c}``. Then rounds r and r + 1 consist of what the S shards had not read of them when their first one was at c.
 
     Attributes:
       size: N, entries of the list.
-      containers: parts that `shuffle_after_epoch` keeps together: the first entry of each container, and the number of entries.
+      containers: parts that `shuffle_after_epoch` keeps together: the first entry of each container, and the number of
+        entries.
       lengths: of the entries; None: they are not grouped by length.
       groups: of the entries, for random orders; None: entries are read one by one, or in order.
       seed: for the shuffle buffer, or for ``shuffle="global"``.
@@ -209,7 +228,9 @@ class Walk(Order):
     def __post_init__(self):
         super().__post_init__()
         if self.size < self.num_shards:
-            raise ArgumentError(f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one")
+            raise ArgumentError(
+                f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one"
+            )
 
     def initial(self, number: int = 0) -> dict[str, int]:
         """The cursor of the start of a round."""
@@ -219,7 +240,9 @@ class Walk(Order):
         """The metadata that `Pipeline.reader_meta` returns."""
         return {
             "epoch_size": self.size,
-            "epoch_size_padded": -(-self.size // self.num_shards) * self.num_shards if self.pad_last_batch else self.size,
+            "epoch_size_padded": -(-self.size // self.num_shards) * self.num_shards
+            if self.pad_last_batch
+            else self.size,
             "number_of_shards": self.num_shards,
             "shard_id": self.shard_id,
             "pad_last_batch": int(self.pad_last_batch),
@@ -231,19 +254,26 @@ class Walk(Order):
         return self.shard_id if stays else (self.shard_id + number) % self.num_shards
 
     def _left(self, number: int, rest: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
-        """(index, position) of what all shards together read in a round that other shards began. None: it is a whole round."""
+        """(index, position) of what all shards together read in a round that other shards began. None: it is a whole
+        round.
+        """
         if rest is None or not rest["start"] <= number <= rest["start"] + 1:
             return None
         before = dataclasses.replace(self, num_shards=rest["num_shards"], shard_id=0)
         return _unread(before, json.dumps(rest["cursor"]), number)
 
     def parts(self, number: int, cursor: dict[str, Any]) -> list[int] | None:
-        """Number of samples that each shard, by `shard_id`, reads in a round that other shards began. None: it is a whole round."""
+        """Number of samples that each shard, by `shard_id`, reads in a round that other shards began. None: it is a
+        whole round.
+        """
         left = self._left(number, cursor.get("rest"))
         if left is None:
             return None
         walks = [dataclasses.replace(self, shard_id=i) for i in range(self.num_shards)]
-        return [behind - first for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)]
+        return [
+            behind - first
+            for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)
+        ]
 
     def round_size(self, cursor: dict[str, Any]) -> int:
         """Number of samples that this shard reads in the whole round of a cursor, including padding."""
@@ -260,12 +290,15 @@ class Walk(Order):
             return left[0][first:behind], left[1][first:behind]
         return _whole_round(self, number)
 
-    def take(self, cursor: dict[str, Any], n: int, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def take(
+        self, cursor: dict[str, Any], n: int, batch_size: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """The next n samples, in batches of `batch_size`.
 
         Returns:
-          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round, position ``i64[n]``: place in the list as shuffled
-          before the split, the new cursor). Samples that pad a shard repeat its last one, with its epoch and position.
+          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round, position ``i64[n]``: place in
+          the list as shuffled before the split, the new cursor). Samples that pad a shard repeat its last one, with its
+          epoch and position.
         """
         number, offset, rest = cursor["round"], cursor["offset"], cursor.get("rest")
         entries, places = self._round(number, rest)
@@ -281,7 +314,8 @@ class Walk(Order):
             count = len(entries)
             if self.pad_last_batch:
                 left = self._left(number, rest)
-                if left is not None and not count:  # this shard has nothing left: another shard's last sample fills its batches
+                # This shard has nothing left: another shard's last sample fills its batches.
+                if left is not None and not count:
                     entries, places, count = left[0][-1:], left[1][-1:], 1
                 padded = -(-(self.size if left is None else len(left[0])) // self.num_shards)
                 # The last sample fills up a batch that reaches the end of the padded shard.
@@ -297,8 +331,9 @@ class Walk(Order):
                 index[done:until], position[done:until] = entries[offset:behind], places[offset:behind]
                 offset = behind
                 ended = offset >= count
-            # The epoch is the number of the round, not the number of passes of this walk. Otherwise a sample that one shard read in its
-            # first round would get the same random numbers again when the previous shard reads it in its second round.
+            # The epoch is the number of the round, not the number of passes of this walk. Otherwise a sample that one
+            # shard read in its first round would get the same random numbers again when the previous shard reads it in
+            # its second round.
             epoch[done:until] = number
             done = until
             if ended:
@@ -345,8 +380,8 @@ class Walk(Order):
     def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
         """The cursor from which to continue when shard `shard_id` of another number of shards was at `cursor`.
 
-        What those shards together had not read of their round, and of the next one, is split again, so that each sample is still read once.
-        Samples keep their epoch and position.
+        What those shards together had not read of their round, and of the next one, is split again, so that each sample
+        is still read once. Samples keep their epoch and position.
 
         Raises:
           ValueError: the shards are more than one round apart.
@@ -365,7 +400,8 @@ class Walk(Order):
     def fingerprint(self) -> dict[str, Any]:
         """The fields that determine the meaning of a cursor."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        del fields["seed"], fields["containers"], fields["lengths"]  # stored elsewhere in the checkpoint, or in the digest
+        # Stored elsewhere in the checkpoint, or in the digest.
+        del fields["seed"], fields["containers"], fields["lengths"]
         if self.groups is None:  # as in checkpoints of versions without them
             del fields["groups"]
         else:

@@ -52,12 +52,16 @@ class BaseIterator:
         taken = f"{stream.given} batches{of} taken, {self.batch_size} samples of each of {pipelines}"
         lines = [f"{type(self).__name__}: epoch {stream.epoch}, {taken}"]
         for executor in stream.executors[:1]:  # a process that loads nothing has none
-            for i, (name, x, spec) in enumerate(zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)):
+            for i, (name, x, spec) in enumerate(
+                zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)
+            ):
                 lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the text of `repr`, and the graph with the names of the outputs; None if the iterator is closed."""
+        """What a notebook shows: the text of `repr`, and the graph with the names of the outputs; None if the iterator
+        is closed.
+        """
         if self._stream.closed:
             return None
         executor = self._stream.executors[0]
@@ -92,7 +96,9 @@ class BaseIterator:
         return next(self)
 
     def reset(self):
-        """Begins the next epoch. This is only possible at the end of an epoch; earlier calls are ignored, with a warning in the log."""
+        """Begins the next epoch. This is only possible at the end of an epoch; earlier calls are ignored, with a
+        warning in the log.
+        """
         self._stream.reset()
 
     def __len__(self) -> int:
@@ -105,7 +111,9 @@ class BaseIterator:
 
     @property
     def size(self) -> int:
-        """The number of samples in an epoch (per shard if a reader determines it); -1 if only the end of the data shows it."""
+        """The number of samples in an epoch (per shard if a reader determines it); -1 if only the end of the data shows
+        it.
+        """
         size = self._stream.size
         return -1 if size is None else size
 
@@ -121,8 +129,8 @@ class BaseIterator:
     def get_state(self) -> dict[str, Any]:
         """Returns the state after the batch that was taken last, regardless of batches made ahead; for `set_state`.
 
-        The state is small and JSON-serializable. It includes the positions of the shards of other processes. The first call warns if such
-        states can't be continued with another number of shards, see `set_state`.
+        The state is small and JSON-serializable. It includes the positions of the shards of other processes. The first
+        call warns if such states can't be continued with another number of shards, see `set_state`.
 
         Raises:
           TypeError: a user's source returned a state that JSON can't hold.
@@ -134,32 +142,35 @@ class BaseIterator:
         return state
 
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
-        """Resumes from the state of a `get_state`, with its seed: exactly as the original iterator; with another batch size from the same
-        sample on; and with another number of shards so that each sample is still read once in the epoch.
+        """Resumes from the state of a `get_state`, with its seed: exactly as the original iterator; with another batch
+        size from the same sample on; and with another number of shards so that each sample is still read once in the
+        epoch.
 
-        With ``last_batch_policy=DROP``, or PARTIAL of a PyTorch iterator, and no padding, batches read on across the ends of epochs, unless
-        they fill every shard exactly. The rest of an epoch after the first one is then no part of the data set, and can't be divided among
-        another number of shards: use ``pad_last_batch=True`` in the reader, or `restart_epoch`.
+        With ``last_batch_policy=DROP``, or PARTIAL of a PyTorch iterator, and no padding, batches read on across the
+        ends of epochs, unless they fill every shard exactly. The rest of an epoch after the first one is then no part
+        of the data set, and can't be divided among another number of shards: use ``pad_last_batch=True`` in the reader,
+        or `restart_epoch`.
 
         Fed data (`Pipeline.feed_input`) from which batches were made ahead must be fed again.
 
         Args:
           state: the result of `get_state` or `checkpoints`.
-          restart_epoch: whether the epoch of the state begins anew, with all its samples in the order of its number; if the state was taken
-            at the end of an epoch, the next one begins. Only the number and the seed come from the state, so shards, batch size,
-            `last_batch_policy`, `mask_name`, and the reader's `pad_last_batch`, `stick_to_shard` and `group_by_length` may differ from
-            those of the state; the data and all that shuffles them must agree. It needs `reader_name`, and all sources must be readers; one
-            of another size than this reader begins the epoch that it was in anew.
+          restart_epoch: whether the epoch of the state begins anew, with all its samples in the order of its number; if
+            the state was taken at the end of an epoch, the next one begins. Only the number and the seed come from the
+            state, so shards, batch size, `last_batch_policy`, `mask_name`, and the reader's `pad_last_batch`,
+            `stick_to_shard` and `group_by_length` may differ from those of the state; the data and all that shuffles
+            them must agree. It needs `reader_name`, and all sources must be readers; one of another size than this
+            reader begins the epoch that it was in anew.
 
         Raises:
-          RuntimeError: the state belongs to another pipeline or iterator (the message says what differs), or the rest of its epoch can't be
-            divided among this number of shards. The iterator then stays where it is.
+          RuntimeError: the state belongs to another pipeline or iterator (the message says what differs), or the rest
+            of its epoch can't be divided among this number of shards. The iterator then stays where it is.
         """
         self._stream.set_state(state, restart_epoch=checked("set_state", "restart_epoch", bool, restart_epoch))
 
     def checkpoints(self) -> list[bytes]:
-        """Returns `get_state` as bytes, one for each pipeline, for ``checkpoints=`` of a data_iterator function or ``checkpoint=`` of a
-        `Pipeline`.
+        """Returns `get_state` as bytes, one for each pipeline, for ``checkpoints=`` of a data_iterator function or
+        ``checkpoint=`` of a `Pipeline`.
 
         Raises:
           ValueError: the pipelines were made without ``enable_checkpointing=True``.
@@ -198,7 +209,9 @@ class BaseIterator:
         return self._stream.executors[0].lower(segment)
 
     def statistics(self) -> Statistics:
-        """Returns seconds, calls, samples and bytes of each stage and step so far; see `Pipeline.statistics`. Not in DALI."""
+        """Returns seconds, calls, samples and bytes of each stage and step so far; see `Pipeline.statistics`. Not in
+        DALI.
+        """
         return Statistics.merged(e.statistics() for e in self._stream.executors)
 
     def bad_samples(self) -> list[BadSample]:

@@ -17,9 +17,10 @@ from .._runner.runner import Runner
 
 
 # Note [Lockstep]
-# An iterator over several pipelines gives the n-th batch of each together, even if one of them fails. If the others did not take their n-th
-# batch then, their samples would be shifted from there on. So each runner takes a batch before an error is raised. A `StopIteration` of one
-# ends the epoch of all, or, with a mask, is followed by batches without samples until all have ended.
+# An iterator over several pipelines gives the n-th batch of each together, even if one of them fails. If the others did
+# not take their n-th batch then, their samples would be shifted from there on. So each runner takes a batch before an
+# error is raised. A `StopIteration` of one ends the epoch of all, or, with a mask, is followed by batches without
+# samples until all have ended.
 class Lockstep:
     """Runners whose batches are taken together: the n-th of one with the n-th of all others, even after errors.
 
@@ -37,12 +38,16 @@ class Lockstep:
         self._executors = executors
 
     def ask(self):
-        """Reads the sources that belong to the caller's thread for all runners first, so that their pipelines work at the same time."""
+        """Reads the sources that belong to the caller's thread for all runners first, so that their pipelines work at
+        the same time.
+        """
         for r in self._runners:
             r.ask()
 
     def wait(self) -> bool:
-        """Waits until every runner has its next batch, or its error. Returns False if the data have ended. Takes nothing."""
+        """Waits until every runner has its next batch, or its error. Returns False if the data have ended. Takes
+        nothing.
+        """
         ready = [r.wait() for r in self._runners]
         return any(ready) if self.apart else all(ready)
 
@@ -70,10 +75,14 @@ class Lockstep:
         return [False] * len(ended) if all(ended) else ended
 
     def _filled(self, batches: Sequence[Batch | None]) -> list[Batch]:
-        """Replaces None by batches without samples, which are copies of another runner's batch whose samples are absent."""
+        """Replaces None by batches without samples, which are copies of another runner's batch whose samples are
+        absent.
+        """
         found = [b for b in batches if b is not None]
         if len(found) < len(batches):
-            found = [b or _without_samples(found[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)]
+            found = [
+                b or _without_samples(found[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)
+            ]
         return found
 
     def drop(self):

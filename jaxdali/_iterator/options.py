@@ -13,14 +13,16 @@ from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
 
-_CHECKED = ("size", "reader_name", "last_batch_padded", "last_batch_policy", "prepare_first_batch", "repeat")  # by their annotations
+# By their annotations.
+_CHECKED = ("size", "reader_name", "last_batch_padded", "last_batch_policy", "prepare_first_batch", "repeat")
 
 
 class LastBatchPolicy(enum.Enum):
     """What an iterator does if the samples of an epoch don't fill its last batch.
 
     Attributes:
-      FILL: the batch is filled with repetitions of the last sample (if padded), or with the first samples of the next epoch.
+      FILL: the batch is filled with repetitions of the last sample (if padded), or with the first samples of the next
+        epoch.
       DROP: an incomplete batch is left out.
       PARTIAL: the batch is shorter. Not for JAX iterators, as JAX needs static shapes.
     """
@@ -68,7 +70,9 @@ class IteratorOptions:
                 f"size={self.size} and reader_name={self.reader_name!r} can't be given together: the reader determines the size"
             )
         if self.last_batch_padded and self.reader_name is not None:
-            raise ValueError("last_batch_padded=True and reader_name can't be given together: the reader's pad_last_batch applies")
+            raise ValueError(
+                "last_batch_padded=True and reader_name can't be given together: the reader's pad_last_batch applies"
+            )
 
     def _names(self) -> list[str]:
         try:

@@ -32,7 +32,8 @@ class Facts:
     """What is known once the loading processes have built their pipelines.
 
     Attributes:
-      batch_size: of a shard; metadata: the names of the outputs that are metadata; enable_checkpointing: of the pipelines.
+      batch_size: of a shard; metadata: the names of the outputs that are metadata; enable_checkpointing: of the
+        pipelines.
       doubt: as of `BatchStream`, once the stream has begun.
     """
 
@@ -60,7 +61,8 @@ class _Message:
 
     Attributes:
       error: the exception of the step; ended: whether it raised StopIteration.
-      outputs: of a batch: for each output, the shape and type of its arrays (one, or samples and lengths), or its lists by shard.
+      outputs: of a batch: for each output, the shape and type of its arrays (one, or samples and lengths), or its lists
+        by shard.
       rows: ``bool[B]`` by shard, the samples that belong to the epoch.
     """
 
@@ -73,13 +75,15 @@ class _Message:
 
 
 # Note [Loading processes]
-# Only some processes have pipelines. A step that concerns all (a batch, the end of an epoch, a reset) is done by these. Then all exchange
-# messages: what came of it, and the position afterwards. So an error or an end reaches every process in the same step, and none waits for
-# arrays that never come. The arrays follow by a program with collectives over the devices. Messages and arrays are sent in the user's
-# thread: collectives, the user's own included, must begin in one order in all processes. For the same reason all processes must call the
-# same methods. Shards, random numbers and states are those of an iterator whose processes all load.
+# Only some processes have pipelines. A step that concerns all (a batch, the end of an epoch, a reset) is done by these.
+# Then all exchange messages: what came of it, and the position afterwards. So an error or an end reaches every process
+# in the same step, and none waits for arrays that never come. The arrays follow by a program with collectives over the
+# devices. Messages and arrays are sent in the user's thread: collectives, the user's own included, must begin in one
+# order in all processes. For the same reason all processes must call the same methods. Shards, random numbers and
+# states are those of an iterator whose processes all load.
 class SharedStream:
-    """What a `BatchStream` is to an iterator, in each process of an iterator with loading processes. See Note [Loading processes].
+    """What a `BatchStream` is to an iterator, in each process of an iterator with loading processes. See Note [Loading
+    processes].
 
     Args:
       loading: who makes which shard.
@@ -113,7 +117,9 @@ class SharedStream:
         def begin() -> None:
             self._inner, metadata = make()
             self.executors = self._inner.executors
-            self._facts = Facts(self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing, self._inner.doubt)
+            self._facts = Facts(
+                self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing, self._inner.doubt
+            )
 
         try:
             self._together(begin)
@@ -188,7 +194,9 @@ class SharedStream:
     # --- batches ------------------------------------------------------------------------------------------------
 
     def take(self) -> tuple[list[Batch], Any]:
-        """As `BatchStream.take`; in place of the numbers of samples, ``bool[shards, B]``: those that belong to the epoch."""
+        """As `BatchStream.take`; in place of the numbers of samples, ``bool[shards, B]``: those that belong to the
+        epoch.
+        """
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
             looked, self._looked = self._looked, None
@@ -221,7 +229,9 @@ class SharedStream:
         """``rows[shards, B]`` of all shards as an array over the batch axis; None: all True."""
         every = np.ones((self._loading.num, self.batch_size), bool) if rows is None else rows
         with own_settings():
-            return jax.make_array_from_callback((every.size,), sharding, lambda index: every.reshape(-1)[index], dtype=bool)
+            return jax.make_array_from_callback(
+                (every.size,), sharding, lambda index: every.reshape(-1)[index], dtype=bool
+            )
 
     def _batch(
         self, act: Callable[[BatchStream], tuple[list[Batch], Any]], ready: tuple[list[Batch], Any] | None = None
@@ -274,7 +284,13 @@ class SharedStream:
             if isinstance(form, dict):
                 of_shard = {i: x for outputs in described for i, x in outputs[k].items()}
                 with own_settings():
-                    result.append([jax.device_put(e.x, d) if isinstance(e, _Moved) else e for i, d in held.items() for e in of_shard[i]])
+                    result.append(
+                        [
+                            jax.device_put(e.x, d) if isinstance(e, _Moved) else e
+                            for i, d in held.items()
+                            for e in of_shard[i]
+                        ]
+                    )
             else:
                 result.append(next(arrays) if len(form) == 1 else (next(arrays), next(arrays)))
         return tuple(result)
@@ -282,7 +298,8 @@ class SharedStream:
     # --- all processes together ---------------------------------------------------------------------------------
 
     def _together(self, act: Callable[..., Any]) -> list[_Message]:
-        """Does one step: calls `act` in loading processes, and tells all what came of it. Returns the messages of loading processes.
+        """Does one step: calls `act` in loading processes, and tells all what came of it. Returns the messages of
+        loading processes.
 
         Raises:
           What `act` raised, in all processes: this process's own exception, or else that of the first one.

@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class BatchStream:
-    """The batches that the executors of a lease make in lockstep, divided into epochs. Several threads may take them; each gets different
-    ones.
+    """The batches that the executors of a lease make in lockstep, divided into epochs. Several threads may take them;
+    each gets different ones.
 
     Attributes:
       lease: of the pipelines. Its runners and batches pass to the next stream that replaces this one.
@@ -56,14 +56,17 @@ class BatchStream:
         self._may_restart = False
         self._endless_from = 0  # the batch number from which a loop over a reader is known to be endless; 0: not known
         self._instead = instead
-        self._epochs = checkpoint.Epochs(options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded)
+        self._epochs = checkpoint.Epochs(
+            options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded
+        )
         self._plan: EpochPlan | None = None
         self._finalizer: weakref.finalize | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------
 
     def begin(self, *, padded: bool = False):
-        """Builds the executors and starts to make batches, or continues where the previous stream stopped. Closes the lease if that fails.
+        """Builds the executors and starts to make batches, or continues where the previous stream stopped. Closes the
+        lease if that fails.
 
         With `padded`, the reader, and readers of lists with the same size, start each epoch at the start of a shard.
         """
@@ -84,7 +87,9 @@ class BatchStream:
                 lease.check_outputs()
                 names, outputs = list(options.output_map), num_outputs(lease.pipelines[0])
                 if len(names) > outputs:
-                    raise TooFewError(f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} output(s)")
+                    raise TooFewError(
+                        f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} output(s)"
+                    )
                 self._plan = _epoch_plan(lease.pipelines, options) if options.counted else None
                 self._counter = EpochCounter(self._plan) if self._plan is not None else None
                 starts = lease.states
@@ -115,7 +120,9 @@ class BatchStream:
                 self._runners.peek()
         except StopIteration:
             self.close()
-            raise RuntimeError("there are no data in the pipeline: its source ended before the first full batch") from None
+            raise RuntimeError(
+                "there are no data in the pipeline: its source ended before the first full batch"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -168,13 +175,17 @@ class BatchStream:
 
     @property
     def size(self) -> int | None:
-        """Number of samples in an epoch (per shard if a reader determines it); None if only the end of the data shows it."""
+        """Number of samples in an epoch (per shard if a reader determines it); None if only the end of the data shows
+        it.
+        """
         return self._counter.size if self._counter is not None else None
 
     # --- batches ------------------------------------------------------------------------------------------------
 
     def take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
-        """The next batch of each executor, and for each pipeline how many of its first samples belong to this epoch (None: all)."""
+        """The next batch of each executor, and for each pipeline how many of its first samples belong to this epoch
+        (None: all).
+        """
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
             self._check_use()
@@ -201,7 +212,9 @@ class BatchStream:
             return self._runners.peek()
 
     def _await(self):
-        """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only if the epoch had no batch."""
+        """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only if the epoch had no
+        batch.
+        """
         while (self._counter is not None and self._counter.is_over) or not self._found():
             self._end()
 
@@ -222,7 +235,9 @@ class BatchStream:
             if b.ids.present is not None and not b.ids.present.all():
                 there = f"{int(b.ids.present.sum())} of {len(b.ids.present)} samples"
                 why = next((f"; not read: {b.ids.paths[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
-                raise ValueError(f"a source gave {there}; where size or reader_name is given, batches must be full{instead}{why}")
+                raise ValueError(
+                    f"a source gave {there}; where size or reader_name is given, batches must be full{instead}{why}"
+                )
 
     @property
     def counts_samples(self) -> bool:
@@ -232,12 +247,16 @@ class BatchStream:
     def rows(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None) -> np.ndarray:
         """Which samples of batches belong to their epoch: ``bool[pipelines, B]``. `valid`: as `take` returns it."""
         B = self.batch_size
-        rows = np.arange(B) < (np.full((len(self.lease.pipelines), 1), B) if valid is None else np.array(valid)[:, None])
+        rows = np.arange(B) < (
+            np.full((len(self.lease.pipelines), 1), B) if valid is None else np.array(valid)[:, None]
+        )
         if ids and self.counts_samples and valid is not None:  # the first present ones, of any pipeline
             given = np.concatenate([given_by_sources(i) for i in ids])
             rows = (given & (np.cumsum(given) <= sum(valid))).reshape(-1, B)
         if any(i.present is not None for i in ids):
-            rows &= np.concatenate([np.ones(len(i.epoch), bool) if i.present is None else i.present for i in ids]).reshape(-1, B)
+            rows &= np.concatenate(
+                [np.ones(len(i.epoch), bool) if i.present is None else i.present for i in ids]
+            ).reshape(-1, B)
         return rows
 
     @property
@@ -275,7 +294,9 @@ class BatchStream:
     # --- loops --------------------------------------------------------------------------------------------------
 
     def begin_loop(self, level: int = logging.WARNING):
-        """Begins a `for` loop: the next epoch if this one is over; otherwise the rest of this one, with a log message of `level`."""
+        """Begins a `for` loop: the next epoch if this one is over; otherwise the rest of this one, with a log message
+        of `level`.
+        """
         with self.turn:
             self._check_use()
             if self._options.repeat:
@@ -288,11 +309,15 @@ class BatchStream:
     def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
         """The pipeline's reader and its metadata, if it has exactly one reader."""
         executor = self.executors[0]
-        found = [(n, s.metas[0]) for n in executor.graph.nodes if (s := executor.sources.get(n.id)) is not None and s.metas]
+        found = [
+            (n, s.metas[0]) for n in executor.graph.nodes if (s := executor.sources.get(n.id)) is not None and s.metas
+        ]
         return found[0] if len(found) == 1 else None
 
     def _batches_of_reader(self) -> int:
-        """Number of batches with all samples of the only reader, if nothing else determines the length of an epoch; otherwise 0."""
+        """Number of batches with all samples of the only reader, if nothing else determines the length of an epoch;
+        otherwise 0.
+        """
         found = self._only_reader() if self._counter is None else None
         if found is None:
             return 0
@@ -346,12 +371,18 @@ class BatchStream:
         with self.turn:
             records = [
                 record
-                for executor, runner, places in zip(self.executors, self.lease.runners, checkpoint.shard_places(self.executors))
+                for executor, runner, places in zip(
+                    self.executors, self.lease.runners, checkpoint.shard_places(self.executors)
+                )
                 for record in checkpoint.records_of(executor, runner.state, places)
             ]
             position, records = json.loads(json.dumps((self._position(), records)))  # a copy
         signed = checkpoint.signed
-        return {"version": checkpoint.STATE_VERSION, "iterator": signed(position), "pipelines": [signed(r) for r in records]}
+        return {
+            "version": checkpoint.STATE_VERSION,
+            "iterator": signed(position),
+            "pipelines": [signed(r) for r in records],
+        }
 
     def _position(self) -> dict[str, Any]:
         return {
@@ -373,7 +404,9 @@ class BatchStream:
         )
 
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
-        """Continues from the state of a `get_state` or `checkpoints`, also of a stream with other shards or another batch size."""
+        """Continues from the state of a `get_state` or `checkpoints`, also of a stream with other shards or another
+        batch size.
+        """
         if self.closed:
             raise RuntimeError("the iterator is closed")
         records, position = checkpoint.parts_of(state)
@@ -391,7 +424,9 @@ class BatchStream:
         *,
         restart_epoch: bool = False,
     ) -> list[dict[str, Any]]:
-        """Sets everything but the threads to a state. Returns the executors' states. Calls `stop` once it is certain that this works."""
+        """Sets everything but the threads to a state. Returns the executors' states. Calls `stop` once it is certain
+        that this works.
+        """
         resume = checkpoint.restart if restart_epoch else checkpoint.resume
         starts, counter = resume(self.executors, records, position, self._epochs, self._plan)
         stop()
@@ -430,7 +465,11 @@ def _epoch_plan(pipelines: Sequence[Pipeline], options: IteratorOptions) -> Epoc
     batch_size, policy = pipelines[0].batch_size, options.last_batch_policy.name
     if options.reader_name is None:
         return EpochPlan.of_size(
-            size=options.size, num_pipelines=len(pipelines), batch_size=batch_size, padded=options.last_batch_padded, policy=policy
+            size=options.size,
+            num_pipelines=len(pipelines),
+            batch_size=batch_size,
+            padded=options.last_batch_padded,
+            policy=policy,
         )
     metas = [p.reader_meta(options.reader_name) for p in pipelines]
     return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy)

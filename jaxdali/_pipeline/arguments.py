@@ -1,4 +1,6 @@
-"""What `Pipeline` takes of types of its own, and how outputs and devices that were given are compared with those there are."""
+"""What `Pipeline` takes of types of its own, and how outputs and devices that were given are compared with those there
+are.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def per_output(graph: Graph, name: str, wanted: Any) -> list[Any]:
 
 
 def check_outputs(graph: Graph, specs: Sequence[Spec | None], wanted: Mapping[str, Any]) -> bool:
-    """Compares the outputs, of these `specs` (None: not known yet), with `output_dtype`, `output_ndim` and `output_layout`.
+    """Compares the outputs, of these `specs` (None: not known yet), with `output_dtype`, `output_ndim` and
+    `output_layout`.
 
     Returns:
       Whether all could be compared: types of a function's results, or of data that are fed, are known when it has run.
@@ -59,7 +62,9 @@ def check_outputs(graph: Graph, specs: Sequence[Spec | None], wanted: Mapping[st
                 continue
             got = getattr(spec, name.removeprefix("output_"))
             if got != want:
-                raise RuntimeError(f"{name}: output {i} (made at {x.node.where}) has {'none' if got == '' else got}, expected {want}")
+                raise RuntimeError(
+                    f"{name}: output {i} (made at {x.node.where}) has {'none' if got == '' else got}, expected {want}"
+                )
     return complete
 
 
@@ -82,5 +87,7 @@ def local_device(device_id: int | None) -> jax.Device:
         default = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
         return default if isinstance(default, jax.Device) else devices[0]
     if not 0 <= device_id < len(devices):
-        raise ValueError(f"device_id={device_id}: JAX has {len(devices)} local device(s) here, numbered from 0: {devices}")
+        raise ValueError(
+            f"device_id={device_id}: JAX has {len(devices)} local device(s) here, numbered from 0: {devices}"
+        )
     return devices[device_id]

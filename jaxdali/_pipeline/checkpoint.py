@@ -1,11 +1,13 @@
 """Checkpoints: the state of pipelines and iterators as JSON, and back.
 
-A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard ``[id, number of shards]``, and for each source its cursor
-and its fingerprint, which gives the cursor a meaning. Random numbers are functions of these. An iterator's state holds a record for each of
-its pipelines, and its position in the epoch. All shards advance in lockstep, so the state of one process determines that of all.
+A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard ``[id, number of shards]``, and for each
+source its cursor and its fingerprint, which gives the cursor a meaning. Random numbers are functions of these. An
+iterator's state holds a record for each of its pipelines, and its position in the epoch. All shards advance in
+lockstep, so the state of one process determines that of all.
 
-A checkpoint has a checksum of all its other entries, and so has each part of an iterator's state, because users store that: a wrong bit in
-a seed would silently give other data. Then the form of the entries is checked, since anyone can write such a file.
+A checkpoint has a checksum of all its other entries, and so has each part of an iterator's state, because users store
+that: a wrong bit in a seed would silently give other data. Then the form of the entries is checked, since anyone can
+write such a file.
 """
 
 from __future__ import annotations
@@ -28,15 +30,23 @@ FORMAT = "jaxdali checkpoint"
 
 def to_bytes(record: Mapping[str, Any], iterator: Mapping[str, Any] | None) -> bytes:
     """A pipeline's checkpoint. Equal states give equal bytes."""
-    whole = {"format": FORMAT, "version": STATE_VERSION, "iterator": iterator and unsigned(iterator), "pipeline": unsigned(record)}
+    whole = {
+        "format": FORMAT,
+        "version": STATE_VERSION,
+        "iterator": iterator and unsigned(iterator),
+        "pipeline": unsigned(record),
+    }
     return json.dumps(signed(whole), sort_keys=True, separators=(",", ":")).encode()
 
 
 def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """(a pipeline's record, the position of its iterator). Raises RuntimeError, which begins with `name`, if the bytes are not a
-    checkpoint."""
+    """(a pipeline's record, the position of its iterator). Raises RuntimeError, which begins with `name`, if the bytes
+    are not a checkpoint.
+    """
     if not isinstance(data, (bytes, bytearray, str)):
-        raise TypeError(f"a checkpoint must be bytes, as checkpoint() and checkpoints() return them, got {type(data).__name__}")
+        raise TypeError(
+            f"a checkpoint must be bytes, as checkpoint() and checkpoints() return them, got {type(data).__name__}"
+        )
     with _reading(name):
         whole = json.loads(data)
         if not isinstance(whole, dict) or whole.get("format") != FORMAT:
@@ -62,7 +72,9 @@ def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shard
     if len(checkpoints) == pipelines:
         return list(checkpoints)
     if any(r["shard"][1] == num_shards for r in records):
-        raise RuntimeError(f"there are {len(checkpoints)} checkpoints, but {pipelines} pipelines in this process; pass one for each")
+        raise RuntimeError(
+            f"there are {len(checkpoints)} checkpoints, but {pipelines} pipelines in this process; pass one for each"
+        )
     _one([r["seed"] for r in records], "seeds")
     return [checkpoints[0]] * pipelines
 
@@ -80,7 +92,9 @@ def records_of(executor: Executor, state: Mapping[str, Any], places: Sequence[Se
     ]
 
 
-def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: Sequence[Sequence[int]]) -> dict[str, Any]:
+def state_of(
+    executor: Executor, records: Sequence[Mapping[str, Any]], places: Sequence[Sequence[int]]
+) -> dict[str, Any]:
     """The state from which an executor continues. The executor does not change.
 
     Args:
@@ -88,7 +102,8 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
       records: of the same shards, or of others if the data can be redistributed.
 
     Raises:
-      RuntimeError: the records belong to another pipeline (the message says what differs), or the state to continue from is unknown.
+      RuntimeError: the records belong to another pipeline (the message says what differs), or the state to continue
+        from is unknown.
     """
     with _reading():
         by_place = {tuple(r["shard"]): r for r in records}
@@ -111,11 +126,19 @@ def state_of(executor: Executor, records: Sequence[Mapping[str, Any]], places: S
         return _state(executor, first, seed, cursors, places[0][1])
 
 
-def _state(executor: Executor, record: Mapping[str, Any], seed: int, cursors: dict[str, Any], shards: int) -> dict[str, Any]:
+def _state(
+    executor: Executor, record: Mapping[str, Any], seed: int, cursors: dict[str, Any], shards: int
+) -> dict[str, Any]:
     """An executor's state with these cursors of its sources; all else is that of a record, of any number of shards."""
     samples = record["iteration"] * record["batch_size"] * record["shard"][1]
     iteration = -(-samples // (executor.B * shards))
-    return {"version": STATE_VERSION, "seed": seed, "epoch": record["epoch"], "iteration": iteration, "sources": cursors}
+    return {
+        "version": STATE_VERSION,
+        "seed": seed,
+        "epoch": record["epoch"],
+        "iteration": iteration,
+        "sources": cursors,
+    }
 
 
 # --- iterators ------------------------------------------------------------------------------------------------------
@@ -144,10 +167,14 @@ def parts_of(state: Mapping[str, Any] | Sequence[bytes]) -> tuple[list[dict[str,
         if isinstance(state, (list, tuple)) and state:
             records, positions = zip(*(from_bytes(x, f"checkpoints[{i}]: ") for i, x in enumerate(state)))
             if any(p != positions[0] for p in positions):
-                raise RuntimeError("the checkpoints are of different moments: pass what one call of checkpoints() returned")
+                raise RuntimeError(
+                    "the checkpoints are of different moments: pass what one call of checkpoints() returned"
+                )
             return list(records), positions[0]
         if not isinstance(state, Mapping):
-            raise TypeError(f"get_state() returns a dictionary, and checkpoints() a list of bytes; this is a {type(state).__name__}")
+            raise TypeError(
+                f"get_state() returns a dictionary, and checkpoints() a list of bytes; this is a {type(state).__name__}"
+            )
         whole = json.loads(json.dumps(state))
         check_version(whole.get("version"))
         pipelines = whole.get("pipelines")
@@ -156,7 +183,9 @@ def parts_of(state: Mapping[str, Any] | Sequence[bytes]) -> tuple[list[dict[str,
         check_digest(whole.get("iterator"), "iterator")
         for i, r in enumerate(pipelines):
             check_digest(r, f"pipelines[{i}]")
-        return [check_record(r, f"pipelines[{i}]") for i, r in enumerate(pipelines)], check_iterator(whole.get("iterator"))
+        return [check_record(r, f"pipelines[{i}]") for i, r in enumerate(pipelines)], check_iterator(
+            whole.get("iterator")
+        )
 
 
 def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
@@ -180,10 +209,12 @@ def resume(
       executors: those of the iterator.
       records: of its pipelines, of another process's, or of another number of shards.
       iterator: its position; None: the pipelines ran without an iterator.
-      epochs: the properties of its epochs now; `plan`: the same in numbers, None if only the end of the data determines them.
+      epochs: the properties of its epochs now; `plan`: the same in numbers, None if only the end of the data determines
+        them.
 
     Raises:
-      RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed. It says so if `restart` is possible.
+      RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed. It says so if `restart` is
+        possible.
     """
     try:
         return _resumed(executors, records, iterator, epochs, plan)
@@ -228,8 +259,9 @@ def restart(
 ) -> tuple[list[dict[str, Any]], EpochCounter]:
     """As `resume`, but from the start of the epoch that the iterator was in, or of the next one if that was over.
 
-    Only the seed and the number of the epoch come from the records. So it does not matter what else determines which samples an epoch's
-    batches have: shards, batch size, padding, and what happens to the last batch. Readers of other lists begin their own round anew.
+    Only the seed and the number of the epoch come from the records. So it does not matter what else determines which
+    samples an epoch's batches have: shards, batch size, padding, and what happens to the last batch. Readers of other
+    lists begin their own round anew.
 
     Raises:
       RuntimeError: the records are of other data or of another order, or a source is not a reader.
@@ -239,7 +271,9 @@ def restart(
             raise RuntimeError(_NO_ITERATOR)
         _check_epochs(epochs, iterator, but=("policy", "padded"))
         if plan is None or epochs.reader_name is None:
-            raise RuntimeError("restart_epoch=True needs an iterator with reader_name: otherwise no reader knows where an epoch begins")
+            raise RuntimeError(
+                "restart_epoch=True needs an iterator with reader_name: otherwise no reader knows where an epoch begins"
+            )
         first, sources = records[0], executors[0].reader.named
         _check_names(sources, first)
         for name, source in sources.items():
@@ -262,8 +296,13 @@ def restart(
         seeds = {tuple(r["shard"]): r["seed"] for r in records}
         states = []
         for executor, places in zip(executors, shard_places(executors), strict=True):
-            seed = _one([seeds[tuple(p)] for p in places] if seeds.keys() >= {*map(tuple, places)} else [*seeds.values()], "seeds")
-            cursors = {n: {"cursors": [w.initial(rounds[n]) for w in s.walks]} for n, s in executor.reader.named.items()}
+            seed = _one(
+                [seeds[tuple(p)] for p in places] if seeds.keys() >= {*map(tuple, places)} else [*seeds.values()],
+                "seeds",
+            )
+            cursors = {
+                n: {"cursors": [w.initial(rounds[n]) for w in s.walks]} for n, s in executor.reader.named.items()
+            }
             states.append(_state(executor, first, seed, cursors, places[0][1]))
         return states, counter
 
@@ -274,14 +313,22 @@ def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]])
 
 # See Note [Redistribution].
 def _redistribute(
-    executors: Sequence[Executor], records: Sequence[Mapping[str, Any]], iterator: Mapping[str, Any], reader: str, plan: EpochPlan
+    executors: Sequence[Executor],
+    records: Sequence[Mapping[str, Any]],
+    iterator: Mapping[str, Any],
+    reader: str,
+    plan: EpochPlan,
 ) -> tuple[list[dict[str, Any]], EpochCounter]:
     """`resume` if the records have another number of shards."""
     _states(executors, records)  # for its checks
     seed = _one([r["seed"] for r in records], "seeds")
     record = records[0]
     source = executors[0].reader.named[reader]
-    walk = dataclasses.replace(source.walks[0], seed=seed) if "seed" not in record["sources"][reader]["fingerprint"] else source.walks[0]
+    walk = (
+        dataclasses.replace(source.walks[0], seed=seed)
+        if "seed" not in record["sources"][reader]["fingerprint"]
+        else source.walks[0]
+    )
     before, walk_before = _counter_of(executors[0], record, iterator, reader)
     walk_before = dataclasses.replace(walk_before, seed=walk.seed)
     ended = before.is_over
@@ -298,7 +345,9 @@ def _redistribute(
     return states, counter
 
 
-def _counter_of(executor: Executor, record: Mapping[str, Any], iterator: Mapping[str, Any], reader: str) -> tuple[EpochCounter, Walk]:
+def _counter_of(
+    executor: Executor, record: Mapping[str, Any], iterator: Mapping[str, Any], reader: str
+) -> tuple[EpochCounter, Walk]:
     """The counter of an iterator whose position was saved, and the walk of its reader, but for the seed."""
     fingerprint = record["sources"][reader]["fingerprint"]
     names = ("num_shards", "shard_id", "pad_last_batch", "stick_to_shard")
@@ -327,7 +376,9 @@ def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dic
 # --- help -----------------------------------------------------------------------------------------------------------
 
 
-_NO_ITERATOR = "the checkpoint was made by a pipeline without an iterator, so it has no position of an iterator in its epoch"
+_NO_ITERATOR = (
+    "the checkpoint was made by a pipeline without an iterator, so it has no position of an iterator in its epoch"
+)
 
 
 def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
@@ -339,7 +390,9 @@ def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
 
 def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], but: Sequence[str] = ()):
     properties = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in but}
-    different = [f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in properties.items() if x != iterator[k]]
+    different = [
+        f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in properties.items() if x != iterator[k]
+    ]
     if different:
         raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
 

@@ -31,7 +31,9 @@ def signed(whole: Mapping[str, Any]) -> dict[str, Any]:
 def check_digest(x: Any, where: str) -> None:
     """Raises ValueError if the checksum is wrong."""
     if (found := digest(_dictionary(x, where))) != (said := x.get(CHECKSUM, "missing")):
-        raise ValueError(f"the checksum of {where} is {said}, that of its contents is {found}: it was changed since it was written")
+        raise ValueError(
+            f"the checksum of {where} is {said}, that of its contents is {found}: it was changed since it was written"
+        )
 
 
 def check_version(version: Any) -> None:
@@ -90,7 +92,11 @@ def check_source(saved: Saved, source: Source, where: str) -> None:
             raise ValueError(f"{where}.fingerprint.shard_id is {saved.fingerprint['shard_id']} of {shards}")
     # A cursor has at least the entries of the initial one, which are integers.
     for first in source.initial()[:1]:
-        _check_cursor(saved.cursor, [k for k, v in first.items() if type(v) is int] if isinstance(first, dict) else [], f"{where}.cursor")
+        _check_cursor(
+            saved.cursor,
+            [k for k, v in first.items() if type(v) is int] if isinstance(first, dict) else [],
+            f"{where}.cursor",
+        )
 
 
 def _check_cursor(cursor: Any, names: list[str], where: str) -> None:
@@ -113,7 +119,9 @@ def _integer(x: Mapping[str, Any], where: str, name: str, least: int | None) -> 
     value = x.get(name)
     if type(value) is not int or (least is not None and value < least) or abs(value) >= 1 << 63:
         at_least = "" if least is None else f", at least {least}"
-        raise ValueError(f"{where}.{name} is {'missing' if name not in x else f'{value!r:.60}'}, expected a whole number{at_least}")
+        raise ValueError(
+            f"{where}.{name} is {'missing' if name not in x else f'{value!r:.60}'}, expected a whole number{at_least}"
+        )
     return value
 
 

@@ -1,7 +1,8 @@
-"""`if`, `and`, `or`, `not` on DataNodes. A definition and the functions that it calls are rewritten so that these become calls.
+"""`if`, `and`, `or`, `not` on DataNodes. A definition and the functions that it calls are rewritten so that these
+become calls.
 
-autograph (`diastatic-malt`) rewrites the code; this module has the functions that the rewritten code calls. The user's line numbers are
-kept.
+autograph (`diastatic-malt`) rewrites the code; this module has the functions that the rewritten code calls. The user's
+line numbers are kept.
 """
 
 from __future__ import annotations
@@ -34,24 +35,27 @@ _LIBRARIES = frozenset(
     "tensorflow torch torchvision tqdm".split()
 )
 
-# Guards `_code` and `_inner`, so that a function is rewritten once, and a thread that needs it waits for the one that rewrites it.
+# Guards `_code` and `_inner`, so that a function is rewritten once, and a thread that needs it waits for the one that
+# rewrites it.
 _rewriting = threading.RLock()  # a warning that is an error may be logged inside of it
 # The code that makes the rewritten function, by the original code.
 _code: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()
-# Functions that are defined inside rewritten ones stay as the user wrote them when they are passed to others (`jax_function`, a source); a
-# call from rewritten code uses the rewritten twin. This is their original code, by its place.
+# Functions that are defined inside rewritten ones stay as the user wrote them when they are passed to others
+# (`jax_function`, a source); a call from rewritten code uses the rewritten twin. This is their original code, by its
+# place.
 _inner: dict[tuple[str, str, int], list[types.CodeType]] = {}
 _twins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
 
 
 def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Decorator: in a pipeline with ``enable_conditionals=True`` the function, and the functions that it calls, are not rewritten.
+    """Decorator: in a pipeline with ``enable_conditionals=True`` the function, and the functions that it calls, are not
+    rewritten.
 
     Use it for functions that can't be rewritten, or that never test a DataNode and take long to rewrite.
 
     Args:
-      function: a function, class or other callable, which remains the same object. None, as in ``@do_not_convert()``: returns the
-        decorator itself.
+      function: a function, class or other callable, which remains the same object. None, as in ``@do_not_convert()``:
+        returns the decorator itself.
 
     Raises:
       TypeError: it is not callable.
@@ -62,7 +66,9 @@ def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., 
     if not callable(function):
         raise TypeError(f"do_not_convert marks functions, got {function!r}")
     if getattr(function, "_is_pipeline_def", False):
-        raise ValueError("a pipeline definition must not be marked with @do_not_convert: it marks what a definition calls")
+        raise ValueError(
+            "a pipeline definition must not be marked with @do_not_convert: it marks what a definition calls"
+        )
     if not isinstance(function, (types.FunctionType, types.MethodType, functools.partial)):
         with contextlib.suppress(AttributeError, TypeError):  # an object without attributes is wrapped
             function._is_kept = True  # pyright: ignore[reportFunctionMemberAccess]
@@ -99,7 +105,9 @@ def converted(f: Any) -> Any:
 
 
 def _is_pythons(f: types.FunctionType) -> bool:
-    """Whether a function is in Python's own library. Names do not tell: users also call modules `test`, `code` or `pipes`."""
+    """Whether a function is in Python's own library. Names do not tell: users also call modules `test`, `code` or
+    `pipes`.
+    """
     return f.__code__.co_filename.startswith(("<frozen", os.path.dirname(os.__file__) + os.sep))
 
 
@@ -109,7 +117,11 @@ def _rewritten(f: Any) -> Any:
     if (twin := _twins.get(f)) is not None:
         return twin
     package = f.__globals__.get("__name__", "").partition(".")[0]
-    if package in _LIBRARIES or (package in sys.stdlib_module_names and _is_pythons(f)) or in_package(f.__code__.co_filename):
+    if (
+        package in _LIBRARIES
+        or (package in sys.stdlib_module_names and _is_pythons(f))
+        or in_package(f.__code__.co_filename)
+    ):
         return f
     code = _code_of(f)
     if code is None:
@@ -131,7 +143,9 @@ def _code_of(f: types.FunctionType) -> types.CodeType | None:
             try:
                 _code[f.__code__] = _factory(f)
             except Exception as e:  # autograph raises various exceptions for unknown code
-                _log.warning("%s, %s:%d, runs unchanged, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e))
+                _log.warning(
+                    "%s, %s:%d, runs unchanged, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e)
+                )
                 _code[f.__code__] = None
         return _code[f.__code__]
 
@@ -141,7 +155,9 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
     try:
         inspect.getsource(f)
     except OSError:  # autograph's text is about TensorFlow's decorators
-        return "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
+        return (
+            "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
+        )
     except Exception:  # for example, the file has changed
         pass
     return str(e)
@@ -155,7 +171,9 @@ def _place(f: types.FunctionType) -> tuple[str, int]:
 
 
 def _factory(f: types.FunctionType) -> types.CodeType:
-    """Code of a function that takes autograph's operators and returns `f` rewritten. Its free variables are those of `f`."""
+    """Code of a function that takes autograph's operators and returns `f` rewritten. Its free variables are those of
+    `f`.
+    """
     from malt.core.converter import ConversionOptions, ProgramContext
     from malt.impl.api import PyToPy
     from malt.pyct import anno, transpiler
@@ -177,7 +195,9 @@ def _factory(f: types.FunctionType) -> types.CodeType:
     inner.body.insert(0, node)
 
     def place(n: ast.AST, line: int):
-        """Gives nodes the lines of the file that the user wrote. Nodes that autograph added get the lines of the code they come from."""
+        """Gives nodes the lines of the file that the user wrote. Nodes that autograph added get the lines of the code
+        they come from.
+        """
         origin: Any = anno.getanno(n, anno.Basic.ORIGIN, default=None)
         if origin is not None:
             line = origin.loc.lineno
@@ -204,14 +224,18 @@ def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _as_written(twin: Any, extras: Any = None) -> Any:
-    """The original of a function that was rewritten as part of another one; the function itself if the original is unknown."""
+    """The original of a function that was rewritten as part of another one; the function itself if the original is
+    unknown.
+    """
     code = twin.__code__
     cells = dict(zip(code.co_freevars, twin.__closure__ or (), strict=True))
     found = dict.fromkeys(_inner.get((code.co_filename, code.co_name, code.co_firstlineno), ()))
     twin.autograph_info__ = extras
     if len(found) != 1 or not set((own := next(iter(found))).co_freevars) <= cells.keys():
         return twin
-    f = types.FunctionType(own, twin.__globals__, own.co_name, twin.__defaults__, tuple(cells[n] for n in own.co_freevars))
+    f = types.FunctionType(
+        own, twin.__globals__, own.co_name, twin.__defaults__, tuple(cells[n] for n in own.co_freevars)
+    )
     f.__kwdefaults__, f.__doc__, f.__module__ = twin.__kwdefaults__, twin.__doc__, twin.__module__
     f.__annotations__, f.__qualname__ = twin.__annotations__, own.co_qualname
     _twins[f] = twin
@@ -223,7 +247,9 @@ _FUTURE = 0x1FF0000 & ~0x100000  # flags of `from __future__ import`
 
 @functools.cache
 def _operators() -> Any:
-    """The functions that rewritten code calls: autograph's module, with our functions where an operand may be a DataNode."""
+    """The functions that rewritten code calls: autograph's module, with our functions where an operand may be a
+    DataNode.
+    """
     from malt.impl.api import PyToPy
 
     operators = PyToPy().get_extra_locals()["ag__"]
@@ -243,7 +269,9 @@ def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, scope: A
                 return py_builtins.eval_in_original_context(f, args, scope)
             if f is super:
                 return py_builtins.super_in_original_context(f, args, scope)
-            return (py_builtins.locals_in_original_context if f is locals else py_builtins.globals_in_original_context)(scope)
+            return (py_builtins.locals_in_original_context if f is locals else py_builtins.globals_in_original_context)(
+                scope
+            )
         args = tuple(converted(x) if isinstance(x, types.FunctionType) else x for x in args)  # map, sorted, ...
         return f(*args, **(kwargs or {}))
     return converted(f)(*args, **(kwargs or {}))
@@ -331,9 +359,13 @@ def _merged(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
     if any(undefined):
         one, other = ("else", "if") if undefined[0] else ("if", "else")
         if any(isinstance(x, UndefinedReturnValue) for x in (a, b)):
-            raise OperatorError("if", where, f"the `{one}` branch returns a value, so the `{other}` branch must return one, too")
+            raise OperatorError(
+                "if", where, f"the `{one}` branch returns a value, so the `{other}` branch must return one, too"
+            )
         raise OperatorError(
-            "if", where, f"the `{one}` branch gives {name!r} a value, so the `{other}` branch must, too, or the code before"
+            "if",
+            where,
+            f"the `{one}` branch gives {name!r} a value, so the `{other}` branch must, too, or the code before",
         )
     (these, form), (those, other) = jax.tree.flatten(a), jax.tree.flatten(b)
     if form != other:

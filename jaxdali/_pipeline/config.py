@@ -21,7 +21,8 @@ def _faster_with(*libraries: str) -> str:
 def show_config() -> None:
     """Prints versions, codecs, SIMD level, devices, and whether the CUDA module is built.
 
-    Devices are shown if JAX has opened them. This function does not open them, so it may be called before `jax.distributed.initialize`.
+    Devices are shown if JAX has opened them. This function does not open them, so it may be called before
+    `jax.distributed.initialize`.
 
     Example:
       >>> import jaxdali
@@ -45,7 +46,9 @@ def show_config() -> None:
         "numpy": _version("numpy"),
         "SIMD": info["simd"],
         "JPEG": info["jpeg"],
-        "PNG": info["png"] if "libdeflate" in info["png"] else f"{info['png'] or pillow} ({_faster_with('libpng', 'libdeflate')})",
+        "PNG": info["png"]
+        if "libdeflate" in info["png"]
+        else f"{info['png'] or pillow} ({_faster_with('libpng', 'libdeflate')})",
         "WebP": info["webp"] or f"{pillow} ({_faster_with('libwebp')})",
         "GIF, BMP, TIFF, PNM, JPEG 2000": pillow,
         "16-bit files, AVIF, JPEG XL": f"imagecodecs {_version('imagecodecs')} (extra: formats)",

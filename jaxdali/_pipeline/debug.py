@@ -32,18 +32,21 @@ from .settings import Settings
 
 # Note [Debug]
 #
-# With ``debug=True`` the definition runs once for each batch, and each node has its value when it is made. The outputs are still those of
-# the compiled pipeline:
+# With ``debug=True`` the definition runs once for each batch, and each node has its value when it is made. The outputs
+# are still those of the compiled pipeline:
 #
-# * When the definition has returned, its whole graph runs as that of a compiled pipeline would, for the samples that were read. The
-#   values shown before may differ from it by one level of 255, because nothing is fused then.
-# * A graph of its own evaluates each node. In it, sources that hold values replace the nodes that were evaluated before. The graph is
-#   collected from all nodes made so far. So its nodes have the numbers of the whole graph, on which random numbers depend.
-# * User functions are not called a second time: the whole graph gets what they returned, unless that is on an accelerator.
-# * In the branch of an `if` on nodes, and after it, values are computed when they are asked for: a branch may have no samples.
-# * Random numbers belong to samples, which the first source identifies. In the first batch no source is known before it is made, so the
-#   nodes before it are evaluated once it is there. If their values are asked for earlier, the batch is taken for one without sources. If
-#   that turns out to be wrong, the definition is called again.
+# * When the definition has returned, its whole graph runs as that of a compiled pipeline would, for the samples that
+#   were read. The values shown before may differ from it by one level of 255, because nothing is fused then.
+# * A graph of its own evaluates each node. In it, sources that hold values replace the nodes that were evaluated
+#   before. The graph is collected from all nodes made so far. So its nodes have the numbers of the whole graph, on
+#   which random numbers depend.
+# * User functions are not called a second time: the whole graph gets what they returned, unless that is on an
+#   accelerator.
+# * In the branch of an `if` on nodes, and after it, values are computed when they are asked for: a branch may have no
+#   samples.
+# * Random numbers belong to samples, which the first source identifies. In the first batch no source is known before it
+#   is made, so the nodes before it are evaluated once it is there. If their values are asked for earlier, the batch is
+#   taken for one without sources. If that turns out to be wrong, the definition is called again.
 
 
 _SHOWN = 4  # samples
@@ -156,7 +159,9 @@ class Evaluation:
             return repr(value)
         host = value.as_cpu()
         first = [np.asarray(host.at(i)) for i in range(min(len(host), _SHOWN))]
-        samples = [np.array2string(x.reshape(-1) if x.ndim else x, threshold=8, edgeitems=3, precision=5) for x in first]
+        samples = [
+            np.array2string(x.reshape(-1) if x.ndim else x, threshold=8, edgeitems=3, precision=5) for x in first
+        ]
         more = [f"... and {len(host) - _SHOWN} more"] if len(host) > _SHOWN else []
         return "\n".join((repr(value), *samples, *more))
 
@@ -175,7 +180,9 @@ class Evaluation:
         self._sources[node.id] = self._session.open(node, number)
         if first and self._guessed is not None:
             ids = self._session.identities()
-            if not (np.array_equal(ids.epoch, self._guessed.epoch) and np.array_equal(ids.position, self._guessed.position)):
+            if not (
+                np.array_equal(ids.epoch, self._guessed.epoch) and np.array_equal(ids.position, self._guessed.position)
+            ):
                 raise _Again
 
     def _identities(self) -> SampleIds:
@@ -200,14 +207,17 @@ class Evaluation:
         try:
             with own_settings():
                 made = executor.check(batch)
-            step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)  # None: it changes nothing
+            # None: it changes nothing.
+            step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)
             present = batch.present_in(step.presence) if step is not None else None
             if present is not None:
                 made.ids = dataclasses.replace(made.ids, present=present)
             data = None if node.id in self._branched else _on_host(made.outputs)
             called = step is not None and isinstance(step.op, EagerOperator)
             specs = tuple(v.spec for v in made.outputs)
-            self._values[node.id] = _Value(tensor_lists(made), specs, data, made.names, self._paths(node, made.ids), called)
+            self._values[node.id] = _Value(
+                tensor_lists(made), specs, data, made.names, self._paths(node, made.ids), called
+            )
         finally:
             executor.close()
 
@@ -233,17 +243,24 @@ class Evaluation:
         """Launches the batch of a graph of the definition. The caller closes the executor.
 
         Args:
-          values: of nodes that are not computed again, where their values are on the host; by the numbers of the definition's nodes.
+          values: of nodes that are not computed again, where their values are on the host; by the numbers of the
+            definition's nodes.
         """
         held = {graph.copies[n].id: v for n, v in values.items() if v.data is not None}
         graph.with_values({i: Evaluated(specs=v.specs) for i, v in held.items()})
         there = {n.id for n in graph.nodes}
-        read = {graph.copies[n].id: opened for n, opened in self._sources.items() if n in graph.copies and graph.copies[n].id in there}
+        read = {
+            graph.copies[n].id: opened
+            for n, opened in self._sources.items()
+            if n in graph.copies and graph.copies[n].id in there
+        }
         executor = self._session.executor_of(graph, {i: opened.source for i, opened in read.items()})
         try:
             with own_settings():
                 executor.build()
-                return executor, executor.launch(self._given(executor, read, {i: v for i, v in held.items() if i in there}))
+                return executor, executor.launch(
+                    self._given(executor, read, {i: v for i, v in held.items() if i in there})
+                )
         except BaseException:
             executor.close()
             raise
@@ -263,7 +280,9 @@ class Evaluation:
         for i, v in held.items():
             assert v.data is not None
             values[i] = v.data
-            origins[i] = dataclasses.replace(ids, names=v.names[0], paths=v.paths, of_output=v.names.__getitem__, unread={})
+            origins[i] = dataclasses.replace(
+                ids, names=v.names[0], paths=v.paths, of_output=v.names.__getitem__, unread={}
+            )
         batch = executor.given(values, ids)
         batch.origins, batch.unread = origins, unread
         for value in batch.values.values() if batch.short else ():
@@ -277,7 +296,9 @@ def _on_host(outputs: Sequence[Value]) -> tuple[Any, ...] | None:
         return None
     found: list[Any] = [v.data if isinstance(v.data, Packed) else np.asarray(v.data) for v in outputs]
     # Where only the batch tells that samples have one shape, they are given as samples.
-    return tuple([*x] if v.spec.shape is None and isinstance(x, np.ndarray) else x for v, x in zip(outputs, found, strict=True))
+    return tuple(
+        [*x] if v.spec.shape is None and isinstance(x, np.ndarray) else x for v, x in zip(outputs, found, strict=True)
+    )
 
 
 class DebugSession(ApiUse):
@@ -396,7 +417,9 @@ class DebugSession(ApiUse):
         """An executor of a part of the definition."""
         assert self._device is not None
         options = dataclasses.replace(self._settings.run_options(self._seed), pool_id=self._pool, tuned=())
-        return Executor.of_values(graph, self._device, options, sources={i: _Lent(source) for i, source in sources.items()})
+        return Executor.of_values(
+            graph, self._device, options, sources={i: _Lent(source) for i, source in sources.items()}
+        )
 
     def reset(self):
         """Starts the next epoch at the end of the data."""
@@ -428,14 +451,18 @@ class DebugSession(ApiUse):
         assert self._settings.batch_size is not None
         B = self._settings.batch_size
         nowhere = [""] * B
-        return SampleIds(np.full(B, self._epoch), np.arange(B) + (self._iteration - 1) * B, names=nowhere, paths=nowhere)
+        return SampleIds(
+            np.full(B, self._epoch), np.arange(B) + (self._iteration - 1) * B, names=nowhere, paths=nowhere
+        )
 
     def open(self, node: Node, number: int) -> _Opened:
         """The source of a node, which is the definition's `number`th of its operator; opened and read if it is new."""
         opened = self._sources.get((node.op.name, number))
         if opened is not None:
             if node.op.name not in FED and opened.node.op != node.op:
-                raise node.error("its arguments differ from those in the batches before: with debug=True, too, readers stay as they are")
+                raise node.error(
+                    "its arguments differ from those in the batches before: with debug=True, too, readers stay as they are"
+                )
             return opened
         graph = Graph()
         copy = graph.add(node.op, (), node.device, node.name, node.where, -1)
@@ -490,7 +517,9 @@ class DebugSession(ApiUse):
 
     def checkpoint(self) -> bytes:
         """There are none."""
-        raise RuntimeError("a pipeline with debug=True has no checkpoints: its operators may differ from batch to batch; leave debug out")
+        raise RuntimeError(
+            "a pipeline with debug=True has no checkpoints: its operators may differ from batch to batch; leave debug out"
+        )
 
 
 def _destroy(pool: int, sources: Mapping[Any, _Opened]):

@@ -39,7 +39,9 @@ class Definition:
         """The graph. It is fixed when it is first used."""
         if self._graph is None:
             if self._settings.debug:
-                raise RuntimeError("a pipeline with debug=True has no graph, as its definition runs anew for each batch; leave debug out")
+                raise RuntimeError(
+                    "a pipeline with debug=True has no graph, as its definition runs anew for each batch; leave debug out"
+                )
             if self._outputs is None:
                 self.define(self._owner().define_graph)
             self._graph = self.so_far
@@ -117,7 +119,9 @@ class Definition:
     def _returned(self, function: Callable[[], Any]) -> tuple[DataNode, ...]:
         outputs = function()
         if outputs is None:
-            raise NotImplementedError(f"the pipeline definition used at {self._where} returns None: it must return its outputs")
+            raise NotImplementedError(
+                f"the pipeline definition used at {self._where} returns None: it must return its outputs"
+            )
         return _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
 
     def _owner(self) -> Any:
@@ -146,7 +150,9 @@ class Definition:
 def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:
     for i, x in enumerate(outputs):
         if isinstance(x, (list, tuple)) and any(isinstance(e, DataNode) for e in x):
-            raise TypeError(f"output {i} of the pipeline is a {type(x).__name__} of DataNodes: spread it, *nodes, or name its elements")
+            raise TypeError(
+                f"output {i} of the pipeline is a {type(x).__name__} of DataNodes: spread it, *nodes, or name its elements"
+            )
         if isinstance(x, dict):
             names = list(map(str, x))
             raise TypeError(
@@ -154,5 +160,7 @@ def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:
                 f"and name them by output_map={names} of the iterator"
             )
         if isinstance(x, (str, bytes)):
-            raise TypeError(f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}")
+            raise TypeError(
+                f"output {i} of the pipeline must be a DataNode, a number or an array, got {type(x).__name__}: {x!r:.80}"
+            )
     return tuple(as_node(x, f"output {i} of the pipeline") for i, x in enumerate(outputs))

@@ -15,7 +15,11 @@ def describe(title: str, graph: Graph | None, specs: Sequence[Spec | None], batc
     operators = ", ".join(_written(graph))
     outputs = list(zip(graph.outputs, specs, strict=True))
     return "\n".join(
-        [title, f"  operators: {operators}", *(f"  output {i}: {value(x, s, [batch_size])}" for i, (x, s) in enumerate(outputs))]
+        [
+            title,
+            f"  operators: {operators}",
+            *(f"  output {i}: {value(x, s, [batch_size])}" for i, (x, s) in enumerate(outputs)),
+        ]
     )
 
 

@@ -8,14 +8,15 @@ _COLORS = {"host": "gray40", "cpu": "blue", "device": "#76b900"}
 
 
 def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -> str:
-    """The operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is a predicate, which selects samples.
+    """The operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is a predicate,
+    which selects samples.
 
     Args:
       graph: the graph.
       show_tensors: values are boxes of their own, including values that no operator reads.
       show_ids: operators are also labelled with their number in the pipeline.
-      use_colors: operators are coloured by where they run: gray: on the host, before the program; blue: in the program, on the
-        CPU; green: in the program, on the accelerator.
+      use_colors: operators are coloured by where they run: gray: on the host, before the program; blue: in the program,
+        on the CPU; green: in the program, on the accelerator.
     """
     lines = ["digraph graphname {"]
     for node in graph.nodes:
@@ -29,11 +30,15 @@ def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -
                 lines.append(f"{_quoted(node.name)} -> {_quoted(_tensor(node, i))}[label={i}];")
         for place, x in enumerate(node.inputs):
             origin = _tensor(x.node, x.index) if show_tensors else x.node.name
-            lines.append(f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': str(place)} if show_tensors else {})};")
+            lines.append(
+                f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': str(place)} if show_tensors else {})};"
+            )
         if node.branch is not None:
             asked, label = node.branch.predicate, "if" if node.branch.side else "else"
             origin = _tensor(asked.node, asked.index) if show_tensors else asked.node.name
-            lines.append(f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': label, 'style': 'dashed'})};")
+            lines.append(
+                f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': label, 'style': 'dashed'})};"
+            )
     for place, x in enumerate(graph.outputs):
         name = f"output {place}"
         lines.append(f"{_quoted(name)}[shape=plaintext];")

@@ -139,7 +139,9 @@ def _svg(boxes: Sequence[_Box]) -> str:
             x += box.width + _GAP
         y += max(b.height for b in row) + _GAP
     style = 'font-family="monospace" font-size="11"'
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}" viewBox="0 0 {width:.0f} {y:.0f}" {style}>']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}" viewBox="0 0 {width:.0f} {y:.0f}" {style}>'
+    ]
     for box in boxes:
         for above in box.reads:
             x, top = above.x, above.y + above.height

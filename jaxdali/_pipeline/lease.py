@@ -30,8 +30,8 @@ class Lease:
 
     Attributes:
       executors: one for all pipelines, or one for each.
-      runners: these and their executors may hold a user's sources, which may hold the pipelines. So no thread and no finalizer holds a
-        lease without an iterator.
+      runners: these and their executors may hold a user's sources, which may hold the pipelines. So no thread and no
+        finalizer holds a lease without an iterator.
       key: what iterators must have in common to use the lease one after the other.
       counter: of the epochs, if they are counted.
       user: the iterator that uses it, as a weak reference.
@@ -64,9 +64,13 @@ class Lease:
         if lease is None or any(x is not lease for x in leases) or lease.pipelines != list(pipelines):
             raise RuntimeError("these pipelines are in use already, by iterators over others: make one for each")
         if lease._closed:
-            raise RuntimeError("this pipeline is in use already, by an iterator that was closed, and its data with it: make one for each")
+            raise RuntimeError(
+                "this pipeline is in use already, by an iterator that was closed, and its data with it: make one for each"
+            )
         if lease.key != key:
-            raise RuntimeError("this pipeline is in use already, by an iterator with other arguments: make one for each")
+            raise RuntimeError(
+                "this pipeline is in use already, by an iterator with other arguments: make one for each"
+            )
         user = lease.user() if lease.user is not None else None
         if user is not None and not lease.released and not lease.at_end:
             raise RuntimeError(
@@ -109,7 +113,9 @@ class Lease:
             raise RuntimeError("some pipelines have a checkpoint and some have none: pass one to each, or to none")
         records, positions = zip(*(r for r in restored if r is not None))
         if any(p != positions[0] for p in positions):
-            raise RuntimeError("the pipelines' checkpoints are of different moments: pass what one call of checkpoints() returned")
+            raise RuntimeError(
+                "the pipelines' checkpoints are of different moments: pass what one call of checkpoints() returned"
+            )
         return list(records), positions[0]
 
     def check_outputs(self):
@@ -127,7 +133,9 @@ class Lease:
             parts.seed = parts.session.executor.resources.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
-        """Makes `Pipeline.checkpoint` call this bound method for the checkpoints of all pipelines. It is not kept alive."""
+        """Makes `Pipeline.checkpoint` call this bound method for the checkpoints of all pipelines. It is not kept
+        alive.
+        """
         weak = weakref.WeakMethod(method)
         for i, p in enumerate(self.pipelines):
             parts_of(p).session.checkpoint_of_iterator = functools.partial(_call, weak, i)
@@ -158,7 +166,8 @@ class Lease:
             self._closed = True
             close_together(self.runners, self.executors, collected=collected)
 
-    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):  # bound here, because modules are emptied at exit
+    # Bound here, because modules are emptied at exit.
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):
         if not exiting():
             self.close(collected=True)
 
@@ -207,7 +216,8 @@ def lease(
     Args:
       pipelines: at least one, one for each local shard.
       places: one place for all of them, which one executor then runs, or one for each.
-      key: the caller's class and all arguments that determine the batches. An iterator that differs in them can't continue.
+      key: the caller's class and all arguments that determine the batches. An iterator that differs in them can't
+        continue.
       delivery: the form of the batches; shardings are for one place.
       finish: for each place, its own `Delivery.finish`.
       workers: where batches are made; None: in this process.

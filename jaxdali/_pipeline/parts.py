@@ -20,7 +20,8 @@ from .settings import Settings
 
 
 class Parts:
-    """The arguments of a pipeline, its definition, and the session that runs it. Iterators that take over a pipeline use these, too.
+    """The arguments of a pipeline, its definition, and the session that runs it. Iterators that take over a pipeline
+    use these, too.
 
     Args:
       pipeline: holds the parts, so they do not hold it. It is collected, and stops, when its user drops it.
@@ -43,7 +44,9 @@ class Parts:
     ):
         self.settings = settings
         self.definition = Definition(pipeline, settings)
-        self.session: Session | DebugSession = DebugSession(settings, self.definition) if settings.debug else Session(settings)
+        self.session: Session | DebugSession = (
+            DebugSession(settings, self.definition) if settings.debug else Session(settings)
+        )
         self.seed: int = settings.seed if settings.seed is not None else secrets.randbits(31)
         self.restore(restored)
         self._iter_setup = None if iter_setup is None else weakref.WeakMethod(iter_setup)

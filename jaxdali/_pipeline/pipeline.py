@@ -59,44 +59,53 @@ class Pipeline:
 
     Args:
       batch_size: samples per batch.
-      num_threads: number of CPU threads for native operators. Default: the number of CPUs that the process may use (its affinity, and its
-        control group's quota). "auto" (not in DALI) adds threads, up to these CPUs, while batches are waited for and more threads make them
-        faster; it adapts while batches are made ahead, and compiles nothing.
-      device_id: index in ``jax.local_devices()`` of the device where "mixed" and "gpu" operators run and outputs are put. None or negative:
-        `jax.default_device`, or the first device. Differs from DALI: without an accelerator it is a CPU device, so that the same script
-        runs on a laptop. The argument `device` of operators may also be "tpu", which means the same as "gpu".
+      num_threads: number of CPU threads for native operators. Default: the number of CPUs that the process may use (its
+        affinity, and its control group's quota). "auto" (not in DALI) adds threads, up to these CPUs, while batches are
+        waited for and more threads make them faster; it adapts while batches are made ahead, and compiles nothing.
+      device_id: index in ``jax.local_devices()`` of the device where "mixed" and "gpu" operators run and outputs are
+        put. None or negative: `jax.default_device`, or the first device. Differs from DALI: without an accelerator it
+        is a CPU device, so that the same script runs on a laptop. The argument `device` of operators may also be "tpu",
+        which means the same as "gpu".
       seed: the seed of all random numbers; None or negative draws a new one for each pipeline.
-      exec_pipelined: whether batches are made ahead, in threads of the pipeline (in the user's thread if the data come from `feed_input` or
-        `iter_setup`); otherwise a batch is made when it is scheduled.
+      exec_pipelined: whether batches are made ahead, in threads of the pipeline (in the user's thread if the data come
+        from `feed_input` or `iter_setup`); otherwise a batch is made when it is scheduled.
       exec_async: has no effect, as JAX always dispatches asynchronously; accepted for compatibility with DALI.
-      prefetch_queue_depth: how many batches are made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which the larger counts.
-        Pipelines whose sources are readers read one more with at least 16 threads, and on the CPU make one more; two with at least 32.
-        "auto" (not in DALI) begins with 2, and goes up to 8 while batches are waited for although they are made fast enough on average.
-      bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority: are checked, but have no effect: XLA and the operating
+      prefetch_queue_depth: how many batches are made ahead: a number, or ``{"cpu_size": n, "gpu_size": m}``, of which
+        the larger counts. Pipelines whose sources are readers read one more with at least 16 threads, and on the CPU
+        make one more; two with at least 32. "auto" (not in DALI) begins with 2, and goes up to 8 while batches are
+        waited for although they are made fast enough on average.
+      bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority: are checked, but have no effect: XLA
+      and the operating
         system manage memory, streams and the placement of threads.
-      exec_dynamic, experimental_exec_dynamic, stream_policy, concurrency, enable_memory_stats: are checked, but have no effect either.
-      py_num_workers: number of threads in which each `external_source` of samples with ``parallel=True`` is called; 0 counts as 1.
+      exec_dynamic, experimental_exec_dynamic, stream_policy, concurrency, enable_memory_stats: are checked, but have no
+      effect either.
+      py_num_workers: number of threads in which each `external_source` of samples with ``parallel=True`` is called; 0
+        counts as 1.
       py_start_method, py_callback_pickler: are checked, but have no effect, as workers are threads.
-      enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition and in everything that
-        it calls; see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
-      debug: whether the definition runs once for each batch, operator by operator, so that its values can be looked at: ``x.get()`` gives
-        those of a node, ``print(x)`` shows them, and a debugger stops where you want. Plain Python code may depend on the values. The
-        outputs are those of the compiled pipeline. It is slow, and only `run` and `schedule_run` take batches: iterators, checkpoints and
-        files need a compiled pipeline. (In DALI, only `pipeline_def` has this argument.)
+      enable_conditionals: whether `if`, `and`, `or` and `not` work on DataNodes, sample by sample, in the definition
+        and in everything that it calls; see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
+      debug: whether the definition runs once for each batch, operator by operator, so that its values can be looked at:
+        ``x.get()`` gives those of a node, ``print(x)`` shows them, and a debugger stops where you want. Plain Python
+        code may depend on the values. The outputs are those of the compiled pipeline. It is slow, and only `run` and
+        `schedule_run` take batches: iterators, checkpoints and files need a compiled pipeline. (In DALI, only
+        `pipeline_def` has this argument.)
       enable_statistics: whether `statistics` of the pipeline and of iterators may be called. Not in DALI.
-      fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which processes image by image
-        in the cache and computes only the pixels that are needed. Results are the same within one level of 255. On GPUs, resizing or
-        warping and the window behind it, such as `fn.crop_mirror_normalize`, become one. Not in DALI.
+      fuse: whether decoding, warping, resizing, cropping and normalising on the CPU become one native call, which
+        processes image by image in the cache and computes only the pixels that are needed. Results are the same within
+        one level of 255. On GPUs, resizing or warping and the window behind it, such as `fn.crop_mirror_normalize`,
+        become one. Not in DALI.
       enable_checkpointing: whether `checkpoint` of the pipeline and `checkpoints` of an iterator may be called.
-      checkpoint: a checkpoint from one of these. The pipeline resumes from it, with its seed. Needs `enable_checkpointing`.
-      output_dtype, output_ndim, output_layout: the type, number of dimensions or layout that outputs must have, one for all or a list;
-        None: any. They are checked when the pipeline is built, or with its first batch if they are not known before.
+      checkpoint: a checkpoint from one of these. The pipeline resumes from it, with its seed. Needs
+        `enable_checkpointing`.
+      output_dtype, output_ndim, output_layout: the type, number of dimensions or layout that outputs must have, one for
+        all or a list; None: any. They are checked when the pipeline is built, or with its first batch if they are not
+        known before.
 
     Raises:
-      RuntimeError: `checkpoint` is not a checkpoint, or is not enabled; or, when the pipeline is built, it belongs to another pipeline, or
-        an output does not have the required form.
-      ValueError: when the pipeline is built, batch_size is missing, batch_size, num_threads or prefetch_queue_depth is out of range, or the
-        device does not exist.
+      RuntimeError: `checkpoint` is not a checkpoint, or is not enabled; or, when the pipeline is built, it belongs to
+        another pipeline, or an output does not have the required form.
+      ValueError: when the pipeline is built, batch_size is missing, batch_size, num_threads or prefetch_queue_depth is
+        out of range, or the device does not exist.
       TypeError: an argument has a wrong type.
     """
 
@@ -237,7 +246,11 @@ class Pipeline:
     def exec_dynamic(self) -> bool | None:
         """The argument, by default True where it is in DALI; it has no effect."""
         given = self.__jaxdali.settings.exec_dynamic
-        return given if given is not None else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
+        return (
+            given
+            if given is not None
+            else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
+        )
 
     @property
     def exec_separated(self) -> bool:
@@ -320,7 +333,9 @@ class Pipeline:
 
     @staticmethod
     def current() -> Pipeline | None:
-        """The pipeline that is being defined in this thread: inside a definition, and inside ``with pipeline:``; else None."""
+        """The pipeline that is being defined in this thread: inside a definition, and inside ``with pipeline:``; else
+        None.
+        """
         scope = current_scope()
         return scope.owner if scope is not None else None
 
@@ -347,25 +362,30 @@ class Pipeline:
     # --- batches ------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Pipeline can't be pickled or copied: create it in the process that uses it, or serialize() it")
+        raise TypeError(
+            "a Pipeline can't be pickled or copied: create it in the process that uses it, or serialize() it"
+        )
 
     def build(self):
-        """Traces the definition, opens the sources, and checks types and arguments. Calling it is optional, and may be repeated.
+        """Traces the definition, opens the sources, and checks types and arguments. Calling it is optional, and may be
+        repeated.
 
         Values that depend on fed data, or on what a function returns, are checked with the first batch.
         """
         self.__jaxdali.build()
 
     def run(self, cuda_stream: Any = None, /, **pipeline_inputs: Any) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """Returns the next batch, a tensor list for each output. It can't be mixed with `schedule_run`, `share_outputs` and `outputs`.
+        """Returns the next batch, a tensor list for each output. It can't be mixed with `schedule_run`, `share_outputs`
+        and `outputs`.
 
         Args:
           cuda_stream: has no effect, as XLA manages streams.
-          **pipeline_inputs: data for external_sources, by name, as for `feed_input`. This needs ``prefetch_queue_depth=1`` or
-            ``exec_pipelined=False``.
+          **pipeline_inputs: data for external_sources, by name, as for `feed_input`. This needs
+            ``prefetch_queue_depth=1`` or ``exec_pipelined=False``.
 
         Raises:
-          StopIteration: the data have ended (a source ended, or iter_setup raised it; readers never end); `reset` starts the next epoch.
+          StopIteration: the data have ended (a source ended, or iter_setup raised it; readers never end); `reset`
+            starts the next epoch.
           RuntimeError: the pipeline is already used in another way, or `pipeline_inputs` can't be taken.
           SampleError: a sample failed; the next call returns the next batch.
         """
@@ -383,7 +403,9 @@ class Pipeline:
         return self.__jaxdali.session.take()
 
     def schedule_run(self):
-        """Schedules a batch; the first call schedules as many as are made ahead. Take them with `share_outputs` or `outputs`."""
+        """Schedules a batch; the first call schedules as many as are made ahead. Take them with `share_outputs` or
+        `outputs`.
+        """
         self.__jaxdali.session.check_use("schedule_run()")
         self.build()
         self.__jaxdali.session.schedule()
@@ -424,8 +446,8 @@ class Pipeline:
     def iter_setup(self):
         """Overridden by subclasses: called once for each batch, before it is made, e.g. to call `feed_input`.
 
-        If it raises StopIteration, the epoch ends. It is called in the thread that calls `run` or the iterator's ``next``, as far ahead as
-        batches are made.
+        If it raises StopIteration, the epoch ends. It is called in the thread that calls `run` or the iterator's
+        ``next``, as far ahead as batches are made.
         """
 
     def feed_input(
@@ -438,10 +460,11 @@ class Pipeline:
         *,
         ref: DataNode | str | None = None,
     ):
-        """Feeds the data of one batch to an `external_source` without a source. Batches are used in the order in which they are fed.
+        """Feeds the data of one batch to an `external_source` without a source. Batches are used in the order in which
+        they are fed.
 
-        Differs from DALI: one may feed `prefetch_queue_depth` batches before the first `run`, so that the next one is made ahead, or only
-        one before each `run`.
+        Differs from DALI: one may feed `prefetch_queue_depth` batches before the first `run`, so that the next one is
+        made ahead, or only one before each `run`.
 
         Args:
           data_node: the DataNode that the external_source returned, or its name.
@@ -464,19 +487,22 @@ class Pipeline:
     def reset(self):
         """Starts the next epoch after the data have ended; it has no effect before that.
 
-        If an iterator uses the pipeline, another iterator may then replace it. It continues where the first one stands, or with the next
-        epoch at the end of one. The same holds when the iterator has been garbage-collected.
+        If an iterator uses the pipeline, another iterator may then replace it. It continues where the first one stands,
+        or with the next epoch at the end of one. The same holds when the iterator has been garbage-collected.
         """
         self.__jaxdali.session.reset()
 
     def close(self):
-        """Stops the pipeline's threads. The pipeline can't run afterwards. This also happens when it is garbage-collected, and at exit."""
+        """Stops the pipeline's threads. The pipeline can't run afterwards. This also happens when it is
+        garbage-collected, and at exit.
+        """
         self.__jaxdali.session.close()
 
     # --- about readers ------------------------------------------------------------------------------------------
 
     def reader_meta(self, name: str | None = None) -> dict[str, Any]:
-        """Returns information about a reader: epoch_size, epoch_size_padded, number_of_shards, shard_id, pad_last_batch, stick_to_shard.
+        """Returns information about a reader: epoch_size, epoch_size_padded, number_of_shards, shard_id,
+        pad_last_batch, stick_to_shard.
 
         Args:
           name: the name of the reader. None: the result is a dict of all readers by name.
@@ -498,16 +524,18 @@ class Pipeline:
     # --- how it runs --------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        """Returns seconds, calls, samples and bytes of each stage and step so far, as rows, which print as a table. Not in DALI.
+        """Returns seconds, calls, samples and bytes of each stage and step so far, as rows, which print as a table. Not
+        in DALI.
 
-        The stages are: reading sources, operators on the host, setup and launch of programs, waiting for them, and the final form of the
-        outputs. A program that runs while nobody waits for it takes no time here.
+        The stages are: reading sources, operators on the host, setup and launch of programs, waiting for them, and the
+        final form of the outputs. A program that runs while nobody waits for it takes no time here.
 
-        The stage "program" has the time of operators inside programs on the CPU: the seconds of each native call from beginning to end,
-        regardless of how many threads work on it, by the operator's ``name=``. They are already part of "launch" and "check", and must not
-        be added to these. Operators that are fused into one call (such as decode and resize) divide its time in proportion to their time in
-        all threads. With several devices at the same time, it is their mean. Operators that XLA computes (arithmetic, `jax_function`, ...)
-        have no rows here, as XLA fuses them; nor have operators on an accelerator. JAX's profiler shows these.
+        The stage "program" has the time of operators inside programs on the CPU: the seconds of each native call from
+        beginning to end, regardless of how many threads work on it, by the operator's ``name=``. They are already part
+        of "launch" and "check", and must not be added to these. Operators that are fused into one call (such as decode
+        and resize) divide its time in proportion to their time in all threads. With several devices at the same time,
+        it is their mean. Operators that XLA computes (arithmetic, `jax_function`, ...) have no rows here, as XLA fuses
+        them; nor have operators on an accelerator. JAX's profiler shows these.
 
         Raises:
           RuntimeError: the pipeline was not made with ``enable_statistics=True``, or has not run yet.
@@ -518,10 +546,12 @@ class Pipeline:
         return executor.statistics()
 
     def show(self) -> GraphPicture:
-        """Builds the pipeline and draws its graph: each operator, where it runs, and the type and shape of each output. Not in DALI.
+        """Builds the pipeline and draws its graph: each operator, where it runs, and the type and shape of each output.
+        Not in DALI.
 
-        Operators that are fused into one native call are one box. With ``enable_statistics=True`` and after the first batch, each operator
-        has its time in milliseconds per batch. Operators that nothing needs, or that change nothing, are not shown.
+        Operators that are fused into one native call are one box. With ``enable_statistics=True`` and after the first
+        batch, each operator has its time in milliseconds per batch. Operators that nothing needs, or that change
+        nothing, are not shown.
 
         Example:
           >>> pipeline.show().save("pipeline.svg")
@@ -529,7 +559,9 @@ class Pipeline:
         self.build()
         executor = self.__jaxdali.session.executor
         if executor is None:
-            raise RuntimeError("show: a pipeline with debug=True has no graph that stays the same: show it without debug=True")
+            raise RuntimeError(
+                "show: a pipeline with debug=True has no graph that stays the same: show it without debug=True"
+            )
         names = [f"output {i}" for i in range(len(executor.plan.outputs))]
         return draw(executor.plan, names, self.batch_size, executor.statistics() if self.enable_statistics else ())
 
@@ -545,7 +577,8 @@ class Pipeline:
         """Has no effect: workers are threads, which start with the pipeline and may start after CUDA."""
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
-        """Returns JAX's `Lowered` object of the program that ran last, with `.as_text()`, `.compile().cost_analysis()` and so on.
+        """Returns JAX's `Lowered` object of the program that ran last, with `.as_text()`, `.compile().cost_analysis()`
+        and so on.
 
         Args:
           segment: the number of the program, if the pipeline has several.
@@ -564,11 +597,13 @@ class Pipeline:
 
     # --- files --------------------------------------------------------------------------------------------------
 
-    def serialize(self, define_graph: Callable[[], Any] | None = None, filename: str | os.PathLike[str] | None = None) -> bytes:
+    def serialize(
+        self, define_graph: Callable[[], Any] | None = None, filename: str | os.PathLike[str] | None = None
+    ) -> bytes:
         """Returns the traced definition and the pipeline's arguments as JSON text, for `deserialize`.
 
-        Differs from DALI: the format, which is human-readable. It does not contain the state: a deserialized pipeline starts anew. It
-        contains the seed only if one was given; otherwise each deserialized pipeline draws its own.
+        Differs from DALI: the format, which is human-readable. It does not contain the state: a deserialized pipeline
+        starts anew. It contains the seed only if one was given; otherwise each deserialized pipeline draws its own.
 
         Args:
           define_graph: a definition for a pipeline that has none yet; it is called without arguments.
@@ -581,7 +616,9 @@ class Pipeline:
         """
         if define_graph is not None:
             if not callable(define_graph):
-                instead = ": pass the name of a file as filename=..." if isinstance(define_graph, (str, os.PathLike)) else ""
+                instead = (
+                    ": pass the name of a file as filename=..." if isinstance(define_graph, (str, os.PathLike)) else ""
+                )
                 raise TypeError(f"serialize: argument define_graph must be callable, got {define_graph!r}{instead}")
             if self.__jaxdali.definition.begun:
                 raise RuntimeError("serialize: define_graph is given, but the pipeline has a definition already")
@@ -595,7 +632,8 @@ class Pipeline:
     def deserialize(
         serialized_pipeline: bytes | str | None = None, filename: str | os.PathLike[str] | None = None, **kwargs: Any
     ) -> Pipeline:
-        """Makes a pipeline from a serialized one. It gives the same data, and the same random numbers if that one had a seed.
+        """Makes a pipeline from a serialized one. It gives the same data, and the same random numbers if that one had a
+        seed.
 
         No code in the text is executed.
 
@@ -632,7 +670,11 @@ class Pipeline:
         self.build()
 
     def save_graph_to_dot_file(
-        self, filename: str | os.PathLike[str], show_tensors: bool = False, show_ids: bool = False, use_colors: bool = False
+        self,
+        filename: str | os.PathLike[str],
+        show_tensors: bool = False,
+        show_ids: bool = False,
+        use_colors: bool = False,
     ):
         """Writes the graph of operators in Graphviz' DOT language.
 
@@ -640,7 +682,8 @@ class Pipeline:
           filename: the file.
           show_tensors: whether to show the values between operators as boxes.
           show_ids: whether to show the operators' numbers.
-          use_colors: whether to colour operators by where they run: gray on the host, blue compiled on the CPU, green on the accelerator.
+          use_colors: whether to colour operators by where they run: gray on the host, blue compiled on the CPU, green
+            on the accelerator.
         """
         text = dot(self.__jaxdali.graph, show_tensors=show_tensors, show_ids=show_ids, use_colors=use_colors)
         pathlib.Path(filename).write_text(text, encoding="utf-8")
@@ -655,8 +698,8 @@ class Pipeline:
     def checkpoint(self, filename: str | os.PathLike[str] | None = None) -> bytes:
         """Returns the state after the batch that was taken last, for the argument `checkpoint` of another pipeline.
 
-        If an iterator uses this pipeline, the state is that of the iterator. Taking a checkpoint changes nothing. Sources that can't resume
-        start over, with a warning; see `external_source`.
+        If an iterator uses this pipeline, the state is that of the iterator. Taking a checkpoint changes nothing.
+        Sources that can't resume start over, with a warning; see `external_source`.
 
         Args:
           filename: a file to write the result to.

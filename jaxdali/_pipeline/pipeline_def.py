@@ -21,14 +21,15 @@ def pipeline_def(fn: None = None, **pipeline_kwargs: Any) -> Decorator[Pipeline]
 def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -> Any:
     """Turns a function that creates operators and returns outputs into a factory of pipelines.
 
-    It can be used with or without arguments. The factory takes the arguments of the function and of `Pipeline`; the latter override the
-    decorator's.
+    It can be used with or without arguments. The factory takes the arguments of the function and of `Pipeline`; the
+    latter override the decorator's.
 
-    With ``enable_conditionals=True``, `if` (`elif`, `else`, early `return`), `and`, `or` and `not` accept DataNodes: one number per sample,
-    and for `and` and `or` truth values. Each branch gets the samples that take it. A result must be assigned to a variable that has a value
-    in all branches, with the same type, number of dimensions and layout; lists, tuples and dicts are merged element by element. Readers,
-    `random.*` and constants are always evaluated for all samples. Ordinary Python conditions do not change. For this, the function and
-    everything that it calls, except libraries, is rewritten; the decorator `jaxdali.pipeline.do_not_convert` prevents that.
+    With ``enable_conditionals=True``, `if` (`elif`, `else`, early `return`), `and`, `or` and `not` accept DataNodes:
+    one number per sample, and for `and` and `or` truth values. Each branch gets the samples that take it. A result must
+    be assigned to a variable that has a value in all branches, with the same type, number of dimensions and layout;
+    lists, tuples and dicts are merged element by element. Readers, `random.*` and constants are always evaluated for
+    all samples. Ordinary Python conditions do not change. For this, the function and everything that it calls, except
+    libraries, is rewritten; the decorator `jaxdali.pipeline.do_not_convert` prevents that.
 
     Example:
       >>> @pipeline_def(batch_size=8, num_threads=4)

@@ -27,14 +27,15 @@ class Schedule:
       state: the initial state.
       depth: batches made ahead.
       pipelined: False: each batch is made when it is scheduled, one at a time.
-      by_user: whether the user's code supplies the data of each batch, with `feed_input` or `iter_setup`. Then batches are made in the
-        user's thread, and only when they are scheduled.
+      by_user: whether the user's code supplies the data of each batch, with `feed_input` or `iter_setup`. Then batches
+        are made in the user's thread, and only when they are scheduled.
     """
 
     def __init__(self, executor: Executor, state: dict, depth: int, *, pipelined: bool, by_user: bool):
         self.executor = executor
         self._by_user = by_user or not pipelined
-        self._runner: Runner | None = None  # made when the first batch is scheduled, because it may read the sources at once
+        # Made when the first batch is scheduled, because it may read the sources at once.
+        self._runner: Runner | None = None
         self._start = state
         self._depth = depth if pipelined else 1
         self._fed = [s for s in executor.sources.values() if s.fed]
@@ -92,7 +93,9 @@ class Schedule:
 
     @property
     def empty(self) -> bool:
-        """Whether all scheduled batches were taken. It waits for the next one, because only then it is known whether there is one."""
+        """Whether all scheduled batches were taken. It waits for the next one, because only then it is known whether
+        there is one.
+        """
         return not self._pending or self._runner is None or not self._runner.wait()
 
     def reset(self):
@@ -121,7 +124,9 @@ def tensor_lists(batch: Batch) -> tuple[Any, ...]:
     return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
 
 
-def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None) -> TensorListCPU | TensorListGPU | list[Any]:
+def _tensor_list(
+    value: Value, names: Sequence[str], present: np.ndarray | None
+) -> TensorListCPU | TensorListGPU | list[Any]:
     """One output, without samples that a short batch lacks."""
     spec = value.spec
     data: Any = value.data
@@ -129,10 +134,14 @@ def _tensor_list(value: Value, names: Sequence[str], present: np.ndarray | None)
     if spec.is_metadata:
         return [data[i] for i in here]
     if isinstance(data, DeviceSamples):
-        return TensorListGPU(data.of(here), spec.layout, source_info=[names[i] for i in here], dtype=spec.dtype, ndim=spec.ndim)
+        return TensorListGPU(
+            data.of(here), spec.layout, source_info=[names[i] for i in here], dtype=spec.dtype, ndim=spec.ndim
+        )
     kind = TensorListGPU if is_on_accelerator(data) else TensorListCPU
     if isinstance(data, Packed) or len(here) < len(value):
         assert data is not None
         samples = [data[i] for i in here]
-        return kind(samples, spec.layout, source_info=[names[i] for i in here], owner=data, dtype=spec.dtype, ndim=spec.ndim)
+        return kind(
+            samples, spec.layout, source_info=[names[i] for i in here], owner=data, dtype=spec.dtype, ndim=spec.ndim
+        )
     return kind(data, spec.layout, source_info=names)

@@ -1,17 +1,20 @@
 """Pipelines as JSON text, and back.
 
-The text contains the calls of public functions that defined the pipeline, each with its name and the arguments as the user wrote them:
+The text contains the calls of public functions that defined the pipeline, each with its name and the arguments as the
+user wrote them:
 
-    {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names": ["__resize_7"], ...}
+    {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names":
+    ["__resize_7"], ...}
 
-(``names``: those of the nodes that the call returned, null for a node that nothing needs; ``random``: the numbers of those that draw random
-numbers; ``when``: the branches of `if` that contain the call. Calls of ``_conditional.merge`` join the results of branches.)
+(``names``: those of the nodes that the call returned, null for a node that nothing needs; ``random``: the numbers of
+those that draw random numbers; ``when``: the branches of `if` that contain the call. Calls of ``_conditional.merge``
+join the results of branches.)
 
-Loading calls these functions again. It looks up their names in a list of functions that a definition may call, and passes them plain
-values. It imports nothing, evaluates nothing, and calls nothing else.
+Loading calls these functions again. It looks up their names in a list of functions that a definition may call, and
+passes them plain values. It imports nothing, evaluates nothing, and calls nothing else.
 
-`VERSION` changes when an older version would misread the text. The arguments of functions are their public interface, which continues to
-accept what it once accepted.
+`VERSION` changes when an older version would misread the text. The arguments of functions are their public interface,
+which continues to accept what it once accepted.
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ _WIDTH = 120
 _DECODING = frozenset(  # operators that registered decoders of images change
     f"decoders.{name}" for name in ("image", "image_crop", "image_random_crop", "image_slice")
 ) | {"peek_image_shape", "readers.sequence"}
-_ENUMS = {kind.__name__: kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)}
+_ENUMS = {
+    kind.__name__: kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)
+}
 
 
 def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
@@ -60,7 +65,9 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
       ArgumentError: an argument can't be written as text: a Python function, an iterator, a device.
     """
     calls = _calls(graph)
-    places = {(x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)}
+    places = {
+        (x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)
+    }
     made = {id(node): number for number, node in graph.copies.items()}
     tree = {
         "format": FORMAT,
@@ -107,10 +114,14 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
             raise ValueError(f"it has an entry {min(unknown)!r}, which is unknown")
         decoders = [str(name) for name in tree.get("decoders", ())]
         if tree.get(CHECKSUM, found := digest(tree)) != found:
-            raise ValueError(f"its checksum is {tree[CHECKSUM]}, that of what it holds is {found}: it was changed since it was written")
+            raise ValueError(
+                f"its checksum is {tree[CHECKSUM]}, that of what it holds is {found}: it was changed since it was written"
+            )
     except Exception as e:  # a damaged file may make the functions raise anything
         reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
-        raise RuntimeError(f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}") from e
+        raise RuntimeError(
+            f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}"
+        ) from e
     if lacking := [name for name in decoders if name not in registered.names()]:
         warn(
             f"the serialized pipeline was made where these decoders were registered, which are not registered here: {', '.join(lacking)}; "
@@ -140,7 +151,9 @@ def _calls(graph: Graph) -> list[Call]:
     while todo:
         node = todo.pop()
         if node.call is None:
-            raise ArgumentError(f"{node.op.name} (created at {node.where}) can't be serialized: it may call any Python function")
+            raise ArgumentError(
+                f"{node.op.name} (created at {node.where}) can't be serialized: it may call any Python function"
+            )
         if node.call not in found:
             found.add(node.call)
             todo += [x.node for x in _nodes_in((node.call.inputs, list(node.call.arguments.values())))]
@@ -158,7 +171,9 @@ def _nodes_in(x: Any) -> Iterator[DataNode]:
 
 
 def _nodes_of(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
-    """A call's nodes in a graph: those that it returned (None: a node that nothing needs), and those that draw random numbers."""
+    """A call's nodes in a graph: those that it returned (None: a node that nothing needs), and those that draw random
+    numbers.
+    """
     nodes = [n for n in graph.nodes if n.call is call]
     returned = [graph.copies.get(number) for number in dict.fromkeys(x.node.id for x in call.outputs)]
     return [n if n in nodes else None for n in returned], [n for n in nodes if n.op.random]
@@ -261,7 +276,8 @@ def _node(reference: list[int], made: Made) -> DataNode:
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-Places = Mapping[tuple[int, int], tuple[int, int]]  # by a node's number and output: the call that returned it, and its place in the result
+# By a node's number and output: the call that returned it, and its place in the result.
+Places = Mapping[tuple[int, int], tuple[int, int]]
 Made = Sequence[Sequence[DataNode]]  # results of each call
 
 
@@ -295,9 +311,15 @@ def _encode(x: Any, places: Places) -> Any:
         if x.options:
             raise ArgumentError("the options of a Storage, which may be credentials, are not written to a file")
         if x.allow_chained:
-            raise ArgumentError("Storage(allow_chained=True) is not written to a file, whose text could then run what a URL names")
+            raise ArgumentError(
+                "Storage(allow_chained=True) is not written to a file, whose text could then run what a URL names"
+            )
         skipped = ("options", "allow_chained")
-        return {"storage": {f.name: _encode(getattr(x, f.name), places) for f in dataclasses.fields(x) if f.name not in skipped}}
+        return {
+            "storage": {
+                f.name: _encode(getattr(x, f.name), places) for f in dataclasses.fields(x) if f.name not in skipped
+            }
+        }
     if isinstance(x, os.PathLike):
         return os.fsdecode(x)
     if isinstance(x, bytes):
@@ -332,7 +354,9 @@ def _decode(x: Any, made: Made) -> Any:
         case {"dict": list(items)}:
             return {_decode(k, made): _decode(v, made) for k, v in items}
         case {"feature": [shape, str(dtype), default, partial_shape]}:
-            return Feature(_decode(shape, made), FeatureType[dtype], _decode(default, made), _decode(partial_shape, made))
+            return Feature(
+                _decode(shape, made), FeatureType[dtype], _decode(default, made), _decode(partial_shape, made)
+            )
         case {"slice": [start, stop, step]}:
             return slice(_decode(start, made), _decode(stop, made), _decode(step, made))
         case {"newaxis": str(letter)}:

@@ -84,13 +84,21 @@ class Session(ApiUse):
             if not by_user:
                 executor.build()
                 self.check_outputs()
-            start = checkpoints.state_of(executor, [self.start[0]], [(0, 1)]) if self.start else executor.reader.initial_state
+            start = (
+                checkpoints.state_of(executor, [self.start[0]], [(0, 1)])
+                if self.start
+                else executor.reader.initial_state
+            )
         except BaseException:
             self.executor = None
             executor.close()
             raise
-        self._schedule = Schedule(executor, start, settings.depth, pipelined=bool(settings.exec_pipelined), by_user=by_user)
-        self._finalizer = weakref.finalize(self, close_collected, functools.partial(self._schedule.close, collected=True))
+        self._schedule = Schedule(
+            executor, start, settings.depth, pipelined=bool(settings.exec_pipelined), by_user=by_user
+        )
+        self._finalizer = weakref.finalize(
+            self, close_collected, functools.partial(self._schedule.close, collected=True)
+        )
 
     def claim(self) -> dict[int, Source]:
         """Leaves the pipeline to an iterator. Returns the sources that `build` has opened."""
@@ -158,13 +166,17 @@ class Session(ApiUse):
     # --- sources ------------------------------------------------------------------------------------------------
 
     def feed(self, handle: DataNode | str, data: Any, layout: str | None):
-        """Gives the data of a batch to an external_source, found by its DataNode or name. Raises KeyError if there is none."""
+        """Gives the data of a batch to an external_source, found by its DataNode or name. Raises KeyError if there is
+        none.
+        """
         assert self.executor is not None and self._graph is not None
         node = self._graph.find(handle)
         if node is None or node.op.name not in FED:
             name = handle if isinstance(handle, str) else handle.name
             there = [n.name for n in self._graph.nodes if n.op.name in FED]
-            raise KeyError(f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {there}")
+            raise KeyError(
+                f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {there}"
+            )
         self.executor.sources[node.id].feed(data, layout, self._shard)
 
     def metas(self) -> dict[str, dict[str, int]]:

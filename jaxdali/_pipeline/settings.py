@@ -69,7 +69,10 @@ class Settings:
             self._set(name, False)  # None is False, as in DALI
         if isinstance(self.seed, bool):
             self._set("seed", int(self.seed))  # as in DALI
-        if any(x is NO_TYPE for x in (self.output_dtype if isinstance(self.output_dtype, (list, tuple)) else [self.output_dtype])):
+        if any(
+            x is NO_TYPE
+            for x in (self.output_dtype if isinstance(self.output_dtype, (list, tuple)) else [self.output_dtype])
+        ):
             raise ValueError("output_dtype can't be NO_TYPE; use None for any type")
         check_fields("Pipeline", self)
         for name in ("batch_size", "num_threads"):
@@ -90,7 +93,9 @@ class Settings:
             raise ValueError("py_callback_pickler is for py_start_method='spawn'")
         first = given[0] if isinstance(given, tuple) and given else given
         if not (hasattr(first, "dumps") and hasattr(first, "loads")):
-            raise TypeError(f"py_callback_pickler must have dumps and loads, or be a tuple whose first item has them, got {given!r}")
+            raise TypeError(
+                f"py_callback_pickler must have dumps and loads, or be a tuple whose first item has them, got {given!r}"
+            )
 
     def _set(self, name: str, x: Any):
         object.__setattr__(self, name, x)
@@ -119,7 +124,12 @@ class Settings:
     def run_options(self, seed: int) -> RunOptions:
         """The options for making batches, with a seed."""
         same = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunOptions) if hasattr(self, f.name)}
-        others = {"seed": seed, "num_threads": self.threads, "num_workers": self.py_num_workers, "statistics": self.enable_statistics}
+        others = {
+            "seed": seed,
+            "num_threads": self.threads,
+            "num_workers": self.py_num_workers,
+            "statistics": self.enable_statistics,
+        }
         return RunOptions(**(same | others))
 
     @property
@@ -149,4 +159,6 @@ class Settings:
         if isinstance(depth, dict) and not self.exec_async:
             raise ValueError(f"prefetch_queue_depth={depth} needs exec_async=True; pass a number instead")
         if isinstance(depth, dict) and self.exec_dynamic:
-            raise RuntimeError(f"prefetch_queue_depth={depth} and exec_dynamic=True can't be given together; pass a number instead")
+            raise RuntimeError(
+                f"prefetch_queue_depth={depth} and exec_dynamic=True can't be given together; pass a number instead"
+            )

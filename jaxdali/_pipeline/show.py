@@ -61,15 +61,17 @@ def show(
     """Makes a picture of the images in a batch.
 
     Args:
-      batch: the result of an iterator or of `Pipeline.run`, or one of its outputs: a dict or a sequence of outputs, a jax.Array, sharded or
-        not (if several processes share it, this process's part), a NumPy array, a `TensorList`, or a list of arrays of equal or different
-        sizes. Outputs with images are drawn, of any element type: ``HWC`` or ``CHW`` with 1, 3 or 4 channels, ``HW`` in gray. The range of
-        floats is 0 .. 1 or 0 .. 255. If they exceed both ranges, as normalised images do, the minimum becomes black and the maximum white.
-      labels: the texts above the images: a name in the dict, or one value for each image. Default: every output with one number per image.
+      batch: the result of an iterator or of `Pipeline.run`, or one of its outputs: a dict or a sequence of outputs, a
+        jax.Array, sharded or not (if several processes share it, this process's part), a NumPy array, a `TensorList`,
+        or a list of arrays of equal or different sizes. Outputs with images are drawn, of any element type: ``HWC`` or
+        ``CHW`` with 1, 3 or 4 channels, ``HW`` in gray. The range of floats is 0 .. 1 or 0 .. 255. If they exceed both
+        ranges, as normalised images do, the minimum becomes black and the maximum white.
+      labels: the texts above the images: a name in the dict, or one value for each image. Default: every output with
+        one number per image.
       classes: the names of classes, if labels are their numbers.
-      boxes: boxes to draw: a name in the dict, or an array ``[n, 4]`` for each image. If no number of the batch exceeds 1, they are
-        relative to the image's size, otherwise pixels. Boxes without extent, as padding has them, are left out. If there is a label for
-        each box, it stands at its box.
+      boxes: boxes to draw: a name in the dict, or an array ``[n, 4]`` for each image. If no number of the batch exceeds
+        1, they are relative to the image's size, otherwise pixels. Boxes without extent, as padding has them, are left
+        out. If there is a label for each box, it stands at its box.
       ltrb: boxes are (left, top, right, bottom), not (left, top, width, height).
       layout: the layout of the images, if their shape does not show it.
       columns: images in a row. Several outputs with images have a row each, with the first `columns` samples.
@@ -80,8 +82,8 @@ def show(
 
     Raises:
       TypeError: `batch` is not a batch but, for example, a pipeline, an iterator or a path.
-      ValueError: the batch has no images, the number of labels or of arrays of boxes differs from that of the images, or a box does not
-        have four numbers.
+      ValueError: the batch has no images, the number of labels or of arrays of boxes differs from that of the images,
+        or a box does not have four numbers.
 
     Example:
       >>> jaxdali.show(next(iterator), classes=["cat", "dog"]).save("batch.png")
@@ -108,7 +110,9 @@ def show(
         cells = [((name, i), divmod(i, columns)) for name in images for i in range(count)]
     else:
         rows, columns = len(images), min(total, columns or 8, max(1, most // len(images)))
-        cells = [((name, i), (row, i)) for row, name in enumerate(images) for i in range(min(columns, len(images[name])))]
+        cells = [
+            ((name, i), (row, i)) for row, name in enumerate(images) for i in range(min(columns, len(images[name])))
+        ]
     shapes = [images[name][i].shape for (name, i), _ in cells]
     aspect = float(np.median([h / w for h, w, *_ in shapes]))
     figure = Figure(figsize=(columns * _INCHES, rows * (_INCHES * aspect + 0.25 * bool(texts))), layout="constrained")
@@ -143,7 +147,9 @@ def _check(batch: Any):
         how = ": a JPEG file is shown by jaxdali.show([jaxdali.decode_jpeg(pathlib.Path(path).read_bytes())])"
     else:
         how = ""
-    raise TypeError(f"jaxdali.show takes a batch, as an iterator or Pipeline.run returns it, or arrays; got {type(batch).__name__}{how}")
+    raise TypeError(
+        f"jaxdali.show takes a batch, as an iterator or Pipeline.run returns it, or arrays; got {type(batch).__name__}{how}"
+    )
 
 
 def _outputs(batch: Any) -> dict[str, Any]:
@@ -152,7 +158,8 @@ def _outputs(batch: Any) -> dict[str, Any]:
         return {str(k): x for k, x in batch.items()}
     one_per_sample = isinstance(batch, (list, tuple)) and all(not _is_list(x) and np.ndim(x) in (2, 3) for x in batch)
     if isinstance(batch, (list, tuple)) and not one_per_sample:
-        if len(batch) == 1 and isinstance(batch[0], Mapping):  # DALIGenericIterator of another framework returns one dict per pipeline
+        # DALIGenericIterator of another framework returns one dict per pipeline.
+        if len(batch) == 1 and isinstance(batch[0], Mapping):
             return _outputs(batch[0])
         return {str(i): x for i, x in enumerate(batch)}
     return {"images": batch}
@@ -181,7 +188,11 @@ def images_of(x: Any, layout: str | None) -> list[np.ndarray]:
 
 
 def _texts(
-    outputs: Mapping[str, Any], images: Mapping[str, Any], labels: str | Sequence[Any] | None, classes: Sequence[str] | None, total: int
+    outputs: Mapping[str, Any],
+    images: Mapping[str, Any],
+    labels: str | Sequence[Any] | None,
+    classes: Sequence[str] | None,
+    total: int,
 ) -> list[str]:
     """The texts above the images."""
     if isinstance(labels, str):
@@ -231,7 +242,10 @@ def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, t
 
 
 def _labels_of_boxes(
-    outputs: Mapping[str, Any], labels: str | Sequence[Any] | None, classes: Sequence[str] | None, boxes: Sequence[np.ndarray]
+    outputs: Mapping[str, Any],
+    labels: str | Sequence[Any] | None,
+    classes: Sequence[str] | None,
+    boxes: Sequence[np.ndarray],
 ) -> list[list[str]]:
     """The texts at the boxes of each image; empty if the labels are those of images."""
     if labels is None or not boxes or (isinstance(labels, str) and labels not in outputs):
@@ -249,14 +263,30 @@ def _draw_boxes(axes: Any, boxes: np.ndarray, texts: Sequence[str]):
     for i, (left, top, right, bottom) in enumerate(boxes):
         if right > left and bottom > top:
             color = f"C{i}"
-            axes.add_patch(Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, edgecolor=color, linewidth=1.2))
+            axes.add_patch(
+                Rectangle(
+                    (left - 0.5, top - 0.5), right - left, bottom - top, fill=False, edgecolor=color, linewidth=1.2
+                )
+            )
             if texts:
-                axes.text(left, top, texts[i], fontsize=6, color="white", va="top", bbox={"facecolor": color, "pad": 0.8, "linewidth": 0})
+                axes.text(
+                    left,
+                    top,
+                    texts[i],
+                    fontsize=6,
+                    color="white",
+                    va="top",
+                    bbox={"facecolor": color, "pad": 0.8, "linewidth": 0},
+                )
 
 
 def _described(outputs: Mapping[str, Any]) -> str:
     def form(x: Any) -> str:
         samples = _samples(x)
-        return f"{len(samples)} samples of shape {list(samples[0].shape)} and type {samples[0].dtype}" if samples else "empty"
+        return (
+            f"{len(samples)} samples of shape {list(samples[0].shape)} and type {samples[0].dtype}"
+            if samples
+            else "empty"
+        )
 
     return "; ".join(f"{name}: {form(x)}" for name, x in outputs.items()) or "it is empty"

@@ -36,9 +36,10 @@ class BindingContext:
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node in each local shard's graph, by the node's id.
       first_samples: the samples in the first batch of values that steps awaited; empty but while these steps are bound.
-      first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose samples agree.
-      shapes_asked, samples_asked: the values by whose first shapes, and those by whose first samples, steps are bound; not those of
-        sources.
+      first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose
+        samples agree.
+      shapes_asked, samples_asked: the values by whose first shapes, and those by whose first samples, steps are bound;
+        not those of sources.
     """
 
     options: RunOptions
@@ -55,10 +56,12 @@ class BindingContext:
 
 
 class BoundPlan:
-    """The plan of a graph, bound as far as its inputs are known. It is the only object that grows while batches are made.
+    """The plan of a graph, bound as far as its inputs are known. It is the only object that grows while batches are
+    made.
 
-    The specs of an eager function's results are known when it has run for the first time, and the shapes of some values with the first
-    batch. The steps that depend on them are bound then, so those who make batches read `plan` anew for each batch.
+    The specs of an eager function's results are known when it has run for the first time, and the shapes of some values
+    with the first batch. The steps that depend on them are bound then, so those who make batches read `plan` anew for
+    each batch.
 
     Args:
       plan: a plan that is not bound yet.
@@ -135,18 +138,28 @@ def bound(plan: Plan, where: BindingContext, kind: type[Operator] = Operator) ->
 
 
 def _wanted_on_host(plan: Plan) -> set[int]:
-    """The steps that can run on the host and whose results the host needs, as far as this is known before they are bound."""
+    """The steps that can run on the host and whose results the host needs, as far as this is known before they are
+    bound.
+    """
     needed: set[Ref] = set()
     found: set[int] = set()
     shown = {*plan.outputs, *plan.sinks}
     for step in reversed(plan.steps):
         op, outputs = step.op, [Ref(step.id, i) for i in range(step.op.num_outputs)]
-        if op.has_host_form and not needed.isdisjoint(outputs) and not (step.stage == "device" and not shown.isdisjoint(outputs)):
+        if (
+            op.has_host_form
+            and not needed.isdisjoint(outputs)
+            and not (step.stage == "device" and not shown.isdisjoint(outputs))
+        ):
             found.add(step.id)
         if step.presence is not None:
             needed.update(step.presence.predicates)
         for i, r in enumerate(step.inputs):
-            reads = op.setup_reads(i) if isinstance(op, ProgramOperator) else isinstance(op, HostOperator) and op.run_reads(i)
+            reads = (
+                op.setup_reads(i)
+                if isinstance(op, ProgramOperator)
+                else isinstance(op, HostOperator) and op.run_reads(i)
+            )
             if reads or step.id in found:
                 needed.add(r)
     return found
@@ -164,7 +177,8 @@ def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
 
 def _about_first(op: Operator, image: Spec, shape: tuple[int, ...]) -> str:
     """A warning about an image, by the shape of a batch's first one; "" if there is none."""
-    about = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""  # this is asked for each batch
+    # This is asked for each batch.
+    about = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""
     return about and f"{op.name}: {about}"
 
 
@@ -179,7 +193,11 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             step, stage = dataclasses.replace(step, inputs=copied), "host"
     makers, asked = ([steps[r.step] for r in refs] for refs in (step.inputs, step.needs[len(step.inputs) :]))
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
-    if stage == "cpu" and can_be_on_host(node) and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers):
+    if (
+        stage == "cpu"
+        and can_be_on_host(node)
+        and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers)
+    ):
         stage = "host"  # an input was bound to a host operator
 
     def original(ref: Ref) -> Ref:
@@ -215,7 +233,12 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         image, ref = inputs[0], original(step.inputs[0])
         source = where.sources.get(ref.step)
         takes_image = not image.layout and node.op.takes_image(image)
-        if takes_image and image.shape is None and source is not None and (shape := source.seen_shape(ref.index)) is not None:
+        if (
+            takes_image
+            and image.shape is None
+            and source is not None
+            and (shape := source.seen_shape(ref.index)) is not None
+        ):
             image = dataclasses.replace(image, dims=shape)
         about = node.op.about_axes(image) if takes_image else ""
         if takes_image and steps[ref.step].op.of_values:

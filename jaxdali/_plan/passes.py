@@ -1,4 +1,6 @@
-"""Passes that simplify a plan: functions from plan to plan. They run whenever steps have been bound, and leave unbound steps alone."""
+"""Passes that simplify a plan: functions from plan to plan. They run whenever steps have been bound, and leave unbound
+steps alone.
+"""
 
 from __future__ import annotations
 
@@ -46,19 +48,26 @@ def bypass_identities(plan: Plan) -> Plan:
 
 
 def drop_dead(plan: Plan) -> Plan:
-    """Removes steps that no output and no sink depends on. Sources are kept, because they have a state, and so are preserved operators."""
+    """Removes steps that no output and no sink depends on. Sources are kept, because they have a state, and so are
+    preserved operators.
+    """
     needed = {r.step for r in (*plan.outputs, *plan.sinks)}
     for step in reversed(plan.steps):
         if step.id in needed or isinstance(step.op, SourceOperator) or step.op.preserved:
             needed |= {r.step for r in step.needs} | {step.id}
-    return plan if len(needed) == len(plan.steps) else dataclasses.replace(plan, steps=tuple(s for s in plan.steps if s.id in needed))
+    return (
+        plan
+        if len(needed) == len(plan.steps)
+        else dataclasses.replace(plan, steps=tuple(s for s in plan.steps if s.id in needed))
+    )
 
 
 # Note [Absorbing merges]
-# `if`, `elif` and `else` make nested merges, one for each `if`, and each would copy all samples. If the only use of a merge is another
-# merge, the outer one absorbs it: it selects each sample from all branches, and copies it once, directly from its branch. Any operator may
-# absorb the one before it in this way (`Operator.absorb`). The inner one must have no other use, and must run on the same side and in the
-# same phase, because the programs of a phase are determined together.
+# `if`, `elif` and `else` make nested merges, one for each `if`, and each would copy all samples. If the only use of a
+# merge is another merge, the outer one absorbs it: it selects each sample from all branches, and copies it once,
+# directly from its branch. Any operator may absorb the one before it in this way (`Operator.absorb`). The inner one
+# must have no other use, and must run on the same side and in the same phase, because the programs of a phase are
+# determined together.
 def absorb(plan: Plan) -> Plan:
     """Lets steps do the work of steps before them that have no other use. `drop_dead` removes those."""
     read = collections.Counter(r.step for s in plan.steps for r in s.needs)
@@ -82,14 +91,16 @@ def absorb(plan: Plan) -> Plan:
 
 
 # Note [The chain]
-# If a photo is decoded, cropped, resized and normalised by one operator after the other, main memory holds each intermediate image. So
-# steps on the CPU whose image only one other step reads become one native call, which processes image by image, and row by row where
-# possible; intermediate results stay in the cache. The steps remain steps of the plan with their own set-up, status and statistics, but
-# their image has no buffer. The native part is in `ffi/chain`. On a GPU, where each kernel works on all images at once, the kernel of a
-# resize or of a warp makes the window that alone reads its images (`makes_windows`): a crop, mirrored and normalised. All other kernels
-# are launched one by one; for a decoder and a window see Note [Parts of images].
+# If a photo is decoded, cropped, resized and normalised by one operator after the other, main memory holds each
+# intermediate image. So steps on the CPU whose image only one other step reads become one native call, which processes
+# image by image, and row by row where possible; intermediate results stay in the cache. The steps remain steps of the
+# plan with their own set-up, status and statistics, but their image has no buffer. The native part is in `ffi/chain`.
+# On a GPU, where each kernel works on all images at once, the kernel of a resize or of a warp makes the window that
+# alone reads its images (`makes_windows`): a crop, mirrored and normalised. All other kernels are launched one by one;
+# for a decoder and a window see Note [Parts of images].
 def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
-    """Marks the steps whose image only one other step reads: they become one native call with that step, where there is such a call.
+    """Marks the steps whose image only one other step reads: they become one native call with that step, where there is
+    such a call.
 
     Args:
       kernels: the native kernels of the accelerator.
@@ -100,7 +111,9 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
     length = collections.Counter[int]()
     for step in plan.steps:
         first = plan.maker(step.inputs[0]) if step.inputs else None
-        if first is None or not (_chained_on_cpu(plan, first, step, kernels) or _chained_on_device(plan, first, step, kernels)):
+        if first is None or not (
+            _chained_on_cpu(plan, first, step, kernels) or _chained_on_device(plan, first, step, kernels)
+        ):
             continue
         together = (first.phase, first.presence) == (step.phase, step.presence)
         if together and read[step.inputs[0]] == 1 and length[first.id] < MOST_STAGES - 1:
@@ -111,12 +124,13 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
 
 
 # Note [Parts of images]
-# A decoder of an accelerator makes whole images, and a crop behind it throws most pixels away. If nothing else reads the images, the
-# decoder makes only the part that the crop reads, as `decoders.image_crop` does. Which part that is depends on the crop's arguments and on
-# the size of the image, and the host must know it when it prepares the files: so the arguments become inputs of the step that parses the
-# headers, too. The image is made whole where a program makes the arguments, because the steps are in different phases, or where it has
-# another reader, which includes arguments that depend on its size. The crop's own step remains. It reports the samples that fail in it,
-# and does what is left to do; if it only cuts, that is nothing. On the CPU, the chain has the same effect.
+# A decoder of an accelerator makes whole images, and a crop behind it throws most pixels away. If nothing else reads
+# the images, the decoder makes only the part that the crop reads, as `decoders.image_crop` does. Which part that is
+# depends on the crop's arguments and on the size of the image, and the host must know it when it prepares the files: so
+# the arguments become inputs of the step that parses the headers, too. The image is made whole where a program makes
+# the arguments, because the steps are in different phases, or where it has another reader, which includes arguments
+# that depend on its size. The crop's own step remains. It reports the samples that fail in it, and does what is left to
+# do; if it only cuts, that is nothing. On the CPU, the chain has the same effect.
 def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
     """Lets an accelerator's decoders make only the part of an image that the only step which reads it needs.
 
@@ -174,7 +188,12 @@ def _chained_on_cpu(plan: Plan, first: Step, step: Step, kernels: frozenset[str]
 def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
     """Whether the accelerator can run two steps in one call: a resize or a warp, and a window."""
     for each in (first, step):
-        if not isinstance(each.op, StageOperator) or each.op.num_outputs > 1 or not each.known or each.stage != "device":
+        if (
+            not isinstance(each.op, StageOperator)
+            or each.op.num_outputs > 1
+            or not each.known
+            or each.stage != "device"
+        ):
             return False
     assert isinstance(first.op, StageOperator)
     assert isinstance(step.op, StageOperator)
@@ -184,7 +203,9 @@ def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[s
 
 
 def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
-    """Whether a step's call can be part of a fused call: on the CPU, from a value of three axes or a file, to a value of three axes."""
+    """Whether a step's call can be part of a fused call: on the CPU, from a value of three axes or a file, to a value
+    of three axes.
+    """
     op = step.op
     if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1:
         return False
@@ -194,13 +215,15 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
 
 
 # Note [The cut]
-# An accelerator without native kernels, such as a TPU, is fed by the host, and what crosses the link should be few bytes. Floats are four
-# times as large as the pixels that they are made of. So the steps that make them are divided: the host decodes, resizes and cuts out, and
-# the accelerator normalises (`NativeOperator.divided`). A value that is on the accelerator already stays there if the step can also be
-# done in JAX's own operations (`NativeOperator.portable`): otherwise it would cross the link twice.
+# An accelerator without native kernels, such as a TPU, is fed by the host, and what crosses the link should be few
+# bytes. Floats are four times as large as the pixels that they are made of. So the steps that make them are divided:
+# the host decodes, resizes and cuts out, and the accelerator normalises (`NativeOperator.divided`). A value that is on
+# the accelerator already stays there if the step can also be done in JAX's own operations (`NativeOperator.portable`):
+# otherwise it would cross the link twice.
 #
-# What a reader gives may have a smaller form, too: frames of a video are half as large as the planes that the codec gives. If only an
-# accelerator reads them, with native kernels or without, it gets that form (`Source.compact`), and makes the output of it.
+# What a reader gives may have a smaller form, too: frames of a video are half as large as the planes that the codec
+# gives. If only an accelerator reads them, with native kernels or without, it gets that form (`Source.compact`), and
+# makes the output of it.
 def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
     """Moves the place where values go from the host to the accelerator, so that few bytes cross.
 
@@ -212,7 +235,14 @@ def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
 
     for step in plan.steps:
         op, there = step.op, step.stage == "device" or (step.stage == "cpu" and step.outputs[0] in placed - plan.read)
-        if step.known and there and isinstance(op, NativeOperator) and op.kernel not in kernels and step.inputs and op.num_outputs == 1:
+        if (
+            step.known
+            and there
+            and isinstance(op, NativeOperator)
+            and op.kernel not in kernels
+            and step.inputs
+            and op.num_outputs == 1
+        ):
             spec, (out,) = plan.spec(step.inputs[0]), step.specs
             if _on_device(steps[step.inputs[0].step], kernels):
                 step = dataclasses.replace(step, op=op.portable(spec, out) or op)
@@ -246,19 +276,31 @@ def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources
             steps.append(dataclasses.replace(step, specs=(spec, *step.specs[1:])))
             steps.append(Step(node, op, (step.outputs[0],), "device", 0, step.specs[:1]))
         else:
-            steps.append(dataclasses.replace(step, inputs=tuple(instead.get(r, r) for r in step.inputs)) if instead else step)
+            steps.append(
+                dataclasses.replace(step, inputs=tuple(instead.get(r, r) for r in step.inputs)) if instead else step
+            )
     return Plan(tuple(steps), tuple(instead.get(r, r) for r in plan.outputs), plan.sinks) if instead else plan
 
 
 def _only_on_device(plan: Plan, ref: Ref, kernels: frozenset[str], placed: frozenset[Ref]) -> bool:
     """Whether all steps that read a value, or a copy of it, run on the accelerator, and no output is on the host."""
     asked = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}
-    if ref in plan.sinks or ref in asked or (ref in plan.outputs and ref not in placed and plan.maker(ref).stage != "device"):
+    if (
+        ref in plan.sinks
+        or ref in asked
+        or (ref in plan.outputs and ref not in placed and plan.maker(ref).stage != "device")
+    ):
         return False
     for step in (s for s in plan.steps if ref in s.inputs):
-        if not step.known or not _on_device(step, kernels) or any(step.needs_on_host(i) for i, r in enumerate(step.inputs) if r == ref):
+        if (
+            not step.known
+            or not _on_device(step, kernels)
+            or any(step.needs_on_host(i) for i, r in enumerate(step.inputs) if r == ref)
+        ):
             return False
-        if step.op.is_identity(*map(plan.spec, step.inputs)) and not _only_on_device(plan, step.outputs[0], kernels, placed):
+        if step.op.is_identity(*map(plan.spec, step.inputs)) and not _only_on_device(
+            plan, step.outputs[0], kernels, placed
+        ):
             return False
     return True
 
@@ -283,7 +325,9 @@ def _nbytes(spec: Spec) -> int:
 def look_ahead(plan: Plan) -> Plan:
     """Tells steps, beginning with the last ones, which operators read their outputs."""
     readers: dict[int, dict[int, Step]] = collections.defaultdict(dict)
-    shown = {r.step for r in (*plan.outputs, *plan.sinks)} | {r.step for s in plan.steps if s.presence for r in s.presence.predicates}
+    shown = {r.step for r in (*plan.outputs, *plan.sinks)} | {
+        r.step for s in plan.steps if s.presence for r in s.presence.predicates
+    }
     steps: dict[int, Step] = {}
     for step in reversed(plan.steps):
         reading = list(readers[step.id].values())

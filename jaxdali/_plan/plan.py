@@ -19,13 +19,15 @@ class Ref(NamedTuple):
 
 
 # Note [Presence]
-# A branch of an `if` applies to some samples of a batch, and which ones is known only with the batch. Values in a branch still have N
-# places, of which some are empty; nothing is gathered or scattered. So the shapes of buffers do not depend on the predicate, and another
-# division of a batch compiles nothing. The mask is used where samples are processed: in `HostContext.present`, and in the control operand
-# of native calls. A short batch at the end of the data is the same case, with a mask for all steps.
+# A branch of an `if` applies to some samples of a batch, and which ones is known only with the batch. Values in a
+# branch still have N places, of which some are empty; nothing is gathered or scattered. So the shapes of buffers do not
+# depend on the predicate, and another division of a batch compiles nothing. The mask is used where samples are
+# processed: in `HostContext.present`, and in the control operand of native calls. A short batch at the end of the data
+# is the same case, with a mask for all steps.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Presence:
-    """The samples of a batch in a branch of an `if`. A plan has one presence for each branch, which the branch's steps share.
+    """The samples of a batch in a branch of an `if`. A plan has one presence for each branch, which the branch's steps
+    share.
 
     Attributes:
       predicate: a host value, a number for each sample.
@@ -44,10 +46,10 @@ class Presence:
 
 
 # Note [Phases]
-# A host operator or an eager function may need the result of a program. The program ends there, the result is copied to the host, and steps
-# that depend on it belong to the next phase: `Step.phase` counts how often a batch waits for programs before the step can run. All host
-# steps and programs of a phase run before those of the next. Most pipelines have only phase 0, and never wait. An additional phase costs
-# each batch a round trip, so it is logged once.
+# A host operator or an eager function may need the result of a program. The program ends there, the result is copied to
+# the host, and steps that depend on it belong to the next phase: `Step.phase` counts how often a batch waits for
+# programs before the step can run. All host steps and programs of a phase run before those of the next. Most pipelines
+# have only phase 0, and never wait. An additional phase costs each batch a round trip, so it is logged once.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
     """A use of an operator.
@@ -57,8 +59,8 @@ class Step:
       op: the operator; once the step is bound, the one that really runs.
       inputs: values of earlier steps.
       stage: "host", or in a program on the "cpu" or the "device".
-      phase: how many times programs must have been waited for before, because an eager function or the host needs their results; -1: not
-        bound, because its inputs are not known yet.
+      phase: how many times programs must have been waited for before, because an eager function or the host needs their
+        results; -1: not bound, because its inputs are not known yet.
       specs: of the outputs; () for an eager function that has not run yet.
       presence: the samples that it works on; None: all.
       fused: whether its output exists only inside a native call, for the step that reads it.
@@ -114,7 +116,9 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of a pipeline in topological order, its outputs, and sinks, which are kept although no output depends on them."""
+    """The steps of a pipeline in topological order, its outputs, and sinks, which are kept although no output depends
+    on them.
+    """
 
     steps: tuple[Step, ...]
     outputs: tuple[Ref, ...]
@@ -176,7 +180,9 @@ class Plan:
 
     def with_specs(self, step: Step, specs: tuple[Spec, ...]) -> Plan:
         """The same plan, with the specs of an eager step's results."""
-        return dataclasses.replace(self, steps=tuple(dataclasses.replace(s, specs=specs) if s.id == step.id else s for s in self.steps))
+        return dataclasses.replace(
+            self, steps=tuple(dataclasses.replace(s, specs=specs) if s.id == step.id else s for s in self.steps)
+        )
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -186,7 +192,8 @@ def make_plan(graph: Graph) -> Plan:
         if b not in presences:
             presences[b] = Presence(Ref(b.predicate.node.id, b.predicate.index), b.side, presences[b.outer])
     steps = tuple(
-        Step(n, n.op, tuple(Ref(x.node.id, x.index) for x in n.inputs), n.stage, presence=presences[n.branch]) for n in graph.nodes
+        Step(n, n.op, tuple(Ref(x.node.id, x.index) for x in n.inputs), n.stage, presence=presences[n.branch])
+        for n in graph.nodes
     )
     outputs, sinks = (tuple(Ref(x.node.id, x.index) for x in values) for values in (graph.outputs, graph.sinks))
     return Plan(steps, outputs, sinks)

@@ -71,7 +71,9 @@ class Segment:
         return steps, tuple(number[r] for r in self.exports)
 
 
-def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str], host_outputs: bool) -> tuple[Segment, ...]:
+def segments(
+    plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str], host_outputs: bool
+) -> tuple[Segment, ...]:
     """Cuts the steps of a phase that do not run on the host into programs, each on one backend.
 
     Args:
@@ -84,8 +86,8 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
         if step.stage == "host" or step.phase != phase:
             continue
         earliest = max((level[r.step] for r in step.inputs if r.step in level), default=0)
-        # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel the accelerator lacks runs on the
-        # CPU, and its results are transferred.
+        # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel the accelerator lacks
+        # runs on the CPU, and its results are transferred.
         on_device = step.stage == "device" and (not isinstance(step.op, NativeOperator) or step.op.kernel in kernels)
         level[step.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
     levels = sorted(set(level.values()))
@@ -110,7 +112,9 @@ def segments(plan: Plan, phase: int, accelerator: bool, kernels: frozenset[str],
             ride = [r for r in ride if not plan.spec(r).is_metadata]
             operands |= dict.fromkeys(ride)
             exports |= dict.fromkeys(ride)
-        result.append(Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1))
+        result.append(
+            Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1)
+        )
     return tuple(result)
 
 

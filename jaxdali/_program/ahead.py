@@ -28,7 +28,8 @@ _exiting = False
 
 
 class Compilation(Thread):
-    """A thread that compiles programs which later batches may need, see Note [Compiled ahead]. It waits for those that began before it.
+    """A thread that compiles programs which later batches may need, see Note [Compiled ahead]. It waits for those that
+    began before it.
 
     `start` does nothing where no thread can be started.
 
@@ -48,7 +49,10 @@ class Compilation(Thread):
     def start(self):
         try:
             super().start()
-        except (RuntimeError, MemoryError):  # at exit, or without memory for a thread: each batch compiles what it needs
+        except (
+            RuntimeError,
+            MemoryError,
+        ):  # at exit, or without memory for a thread: each batch compiles what it needs
             self.cancel()
         else:
             _live.add(self)
@@ -127,5 +131,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def stored() -> contextlib.AbstractContextManager[None]:
-    """Within this context JAX stores what it compiles, however short the compilation was, if the user has set a folder for its cache."""
+    """Within this context JAX stores what it compiles, however short the compilation was, if the user has set a folder
+    for its cache.
+    """
     return _storing if _config.jax_compilation_cache_dir else contextlib.nullcontext()

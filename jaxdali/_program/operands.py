@@ -1,8 +1,8 @@
 """The layout of a program's operands. No other file knows it.
 
-Small operands share the argument buffer ``i32[S, words]``; ragged and large ones have their own buffers ``[S, ...]``. `Operands` collects
-them on the host for all local shards, in the order of the segment. `Layout` says where each one is, and `Layout.read` extracts those of one
-shard inside the program.
+Small operands share the argument buffer ``i32[S, words]``; ragged and large ones have their own buffers ``[S, ...]``.
+`Operands` collects them on the host for all local shards, in the order of the segment. `Layout` says where each one is,
+and `Layout.read` extracts those of one shard inside the program.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class Layout:
 
         Args:
           row: ``i32[words]``; buffers: each ``[1, ...]``.
-          on_cpu: whether the program runs on a CPU, where a native call reads them, so that XLA need not compile a loop for each.
+          on_cpu: whether the program runs on a CPU, where a native call reads them, so that XLA need not compile a loop
+            for each.
         """
         fields = self._unpacked(row) if on_cpu else {f: f.read(row) for f in self.fields}
 
@@ -160,7 +161,11 @@ class Layout:
         """The fields, read by a native call."""
         there = [f for f in self.fields if f.size]
         results = [jax.ShapeDtypeStruct(f.shape, np.uint8 if f.dtype == np.bool_ else f.dtype) for f in there]
-        found = jax.ffi.ffi_call("jaxdali_unpack", results)(row, places=np.array([4 * f.first for f in there], np.int64)) if there else []
+        found = (
+            jax.ffi.ffi_call("jaxdali_unpack", results)(row, places=np.array([4 * f.first for f in there], np.int64))
+            if there
+            else []
+        )
         fields = {f: jnp.zeros(f.shape, f.dtype) for f in self.fields if not f.size}
         # A bool of NumPy may be any byte, one of XLA is 0 or 1.
         return fields | {f: x != 0 if f.dtype == np.bool_ else x for f, x in zip(there, found, strict=True)}
@@ -222,7 +227,12 @@ class Operands:
             copied.reshape(data.shape)[...] = data
             self.buffers.append(copied)
 
-    def step(self, outputs: Sequence[tuple[int, np.ndarray, np.ndarray] | None], params: Mapping[str, np.ndarray], scratch: int):
+    def step(
+        self,
+        outputs: Sequence[tuple[int, np.ndarray, np.ndarray] | None],
+        params: Mapping[str, np.ndarray],
+        scratch: int,
+    ):
         """Adds the operands of a step.
 
         Args:

@@ -18,17 +18,17 @@ MAX_FREE = 2  # unused arrays per output that are kept
 
 
 # Note [Output reuse]
-# The system clears fresh memory page by page, which takes a tenth of the time of decoding. So a large result on the CPU is lent to the
-# user. When the last reference to its memory is gone, it is donated to the next run of its program, which writes into it. Anyone who holds
-# an array, a view of it, or a tensor of another framework over the same memory therefore keeps it from being overwritten; no defensive copy
-# is needed.
+# The system clears fresh memory page by page, which takes a tenth of the time of decoding. So a large result on the CPU
+# is lent to the user. When the last reference to its memory is gone, it is donated to the next run of its program,
+# which writes into it. Anyone who holds an array, a view of it, or a tensor of another framework over the same memory
+# therefore keeps it from being overwritten; no defensive copy is needed.
 class OutputReuse:
     """Lets programs write results into the memory of earlier results.
 
-    XLA allocates the memory of each result with malloc, which requests it from the system, and the system clears it page by page: a tenth
-    of the time of decoding. So users get arrays that borrow their memory from the result, which is kept here and nowhere else. When the
-    last reference to the memory is gone (an array's, a view's in NumPy or another framework, a running program's), the result is free, and
-    is donated to the program that makes the next one.
+    XLA allocates the memory of each result with malloc, which requests it from the system, and the system clears it
+    page by page: a tenth of the time of decoding. So users get arrays that borrow their memory from the result, which
+    is kept here and nowhere else. When the last reference to the memory is gone (an array's, a view's in NumPy or
+    another framework, a running program's), the result is free, and is donated to the program that makes the next one.
     """
 
     def __init__(self):
@@ -65,4 +65,5 @@ class OutputReuse:
 def _lent(owner: jax.Array, free: collections.deque[jax.Array]) -> jax.Array:
     owner.block_until_ready()
     view = lent(owner, owner.unsafe_buffer_pointer(), owner.shape, np.dtype(owner.dtype), free)
-    return jax.make_array_from_callback(view.shape, owner.sharding, lambda _: view)  # takes a third of the time of device_put
+    # Takes a third of the time of device_put.
+    return jax.make_array_from_callback(view.shape, owner.sharding, lambda _: view)

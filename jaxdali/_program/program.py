@@ -28,7 +28,8 @@ from .sharding import Shards
 class Program:
     """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``.
 
-    The times are None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of `TIME_UNIT`.
+    The times are None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of
+    `TIME_UNIT`.
 
     Attributes:
       donated: shape and type of the array that is donated for each export that reuses memory.
@@ -83,14 +84,18 @@ def program_for(
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
-            program = _programs[key] = _jit(segment, layout, shards, B, out_shardings, narrowed, stacked, written_over, timed)
+            program = _programs[key] = _jit(
+                segment, layout, shards, B, out_shardings, narrowed, stacked, written_over, timed
+            )
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
         return Program(program, donated)
 
 
-def _donated(segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool) -> dict[Ref, jax.ShapeDtypeStruct]:
+def _donated(
+    segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool
+) -> dict[Ref, jax.ShapeDtypeStruct]:
     """The exports for which arrays are donated: large ones that steps of the segment make."""
     found: dict[Ref, jax.ShapeDtypeStruct] = {}
     for step, at in zip(segment.steps, layout.steps, strict=True):
@@ -129,7 +134,11 @@ def _jit(
         if stacked:
             exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
         status = jnp.stack([codes[s.id] for s in segment.native], axis=1) if codes else jnp.zeros((B, 0), jnp.int32)
-        return exports, status, None if times is None else jnp.stack([sum(t, jnp.int32(0)) for t in times.values()])[None]
+        return (
+            exports,
+            status,
+            None if times is None else jnp.stack([sum(t, jnp.int32(0)) for t in times.values()])[None],
+        )
 
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
@@ -137,14 +146,17 @@ def _jit(
         donated = tuple(out_shardings[i] for i in written_over)
         placed = shards.local, shards.local, shards.local, donated
         results = outputs, shards.local, shards.local
-        return jax.jit(jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True)
+        return jax.jit(
+            jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True
+        )
     S = len(shards.devices) // len(set(shards.primaries))
     each: Callable[..., Any] = jaxdali_pipeline
     if S > 1:  # a device, such as the CPU beside several accelerators, runs its shards one after the other
 
         def in_turn(*operands: Any) -> Any:
             results = [
-                jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands)) for s in range(S)
+                jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands))
+                for s in range(S)
             ]
             exports, status, times = jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
             return exports, status, None if times is None else times.sum(axis=0, keepdims=True)
@@ -170,14 +182,16 @@ def lowered(
 
     Args:
       values: the values that the steps read; their results are added.
-      controls: the control operand of each step; placed: the places of its outputs, its parameters, and its working memory in bytes.
+      controls: the control operand of each step; placed: the places of its outputs, its parameters, and its working
+        memory in bytes.
       times: the times of native steps by their ids, to which the time of each call is added.
 
     Returns:
       The status of native steps, ``i32[B]`` each, by their ids.
     """
     codes: dict[int, Any] = {}
-    chains: dict[Ref, tuple[Any, list[_Stage]]] = {}  # for values inside a native call: the call's input, and its stages so far
+    # For values inside a native call: the call's input, and its stages so far.
+    chains: dict[Ref, tuple[Any, list[_Stage]]] = {}
     for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):
         op = step.op
         assert isinstance(op, ProgramOperator)
@@ -193,7 +207,9 @@ def lowered(
             results = _called(image, stages, codes)
         else:
             with jax.named_scope(op.name):
-                results = op.lower(ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs)))
+                results = op.lower(
+                    ctx, *(None if step.reads_on_host(i) else values[r] for i, r in enumerate(step.inputs))
+                )
             if isinstance(op, NativeOperator):
                 results, codes[step.id] = results
         _check_results(step, results, B)

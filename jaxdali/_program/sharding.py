@@ -23,8 +23,8 @@ class Shards:
     Attributes:
       num: number of distinct slices over all processes.
       ids: the place of each local slice among them.
-      devices: of each local slice, the devices that hold it; the first one, the primary, computes it. A device may be the primary of
-        several slices; all primaries then have as many, which follow each other.
+      devices: of each local slice, the devices that hold it; the first one, the primary, computes it. A device may be
+        the primary of several slices; all primaries then have as many, which follow each other.
     """
 
     num: int
@@ -121,7 +121,9 @@ def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:
         start, stop, _ = index[0].indices(total)
         slices.setdefault((start, stop), []).append(device)
     if batch_size % len(slices):
-        raise ValueError(f"batch_size={batch_size} is not divisible by the {len(slices)} shards of the batch that {sharding} makes")
+        raise ValueError(
+            f"batch_size={batch_size} is not divisible by the {len(slices)} shards of the batch that {sharding} makes"
+        )
     return [slices[s] for s in sorted(slices)]
 
 
@@ -132,7 +134,8 @@ def _rank(sharding: Sharding) -> int:
 def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Array:
     """One global array on `sharding` from the local shards' arrays ``[B, ...]`` (NumPy, or jax on the primaries).
 
-    Copies to replicas, cuts along non-batch axes, and works over several processes: no device of another process is touched.
+    Copies to replicas, cuts along non-batch axes, and works over several processes: no device of another process is
+    touched.
     """
     per_shard = parts[0].shape[0]
     shape = (shards.num * per_shard, *parts[0].shape[1:])
@@ -145,7 +148,9 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
         start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)
         part = row[start // per_shard]
         if stop - start != per_shard:
-            raise ValueError(f"{sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {per_shard}")
+            raise ValueError(
+                f"{sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {per_shard}"
+            )
         inner = index[1:]
         if any(s.indices(n) != (0, n, 1) for s, n in zip(inner, shape[1:], strict=False)):
             part = part[(slice(None), *inner)]  # on its own device, if it is on one
@@ -162,7 +167,9 @@ def local_devices(platform: str) -> list[jax.Device]:
 
 
 def device_of(platform: str) -> jax.Device | TargetDevice:
-    """A device of a platform, without kernels if one of them has none; or what stands for one where this process has none."""
+    """A device of a platform, without kernels if one of them has none; or what stands for one where this process has
+    none.
+    """
     if platform == "cpu":
         return cpu_device()
     devices = local_devices(platform)

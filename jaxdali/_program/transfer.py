@@ -42,7 +42,9 @@ class Loading:
         holders = slices_of(sharding, batch_size)
         order = sorted(processes)
         if len(order) > len(holders):
-            raise ValueError(f"{len(order)} loading_processes can't share the {len(holders)} shards of the batch that {sharding} makes")
+            raise ValueError(
+                f"{len(order)} loading_processes can't share the {len(holders)} shards of the batch that {sharding} makes"
+            )
         of_process: dict[int, list[int]] = {p: [] for p in order}
         rest = []
         for i, devices in enumerate(holders):
@@ -57,14 +59,18 @@ class Loading:
         makers: dict[int, jax.Device] = {}
         for p, unordered in of_process.items():
             shards = sorted(unordered)
-            own = [min((d for d in holders[i] if d.process_index == p), key=lambda d: d.id, default=None) for i in shards]
+            own = [
+                min((d for d in holders[i] if d.process_index == p), key=lambda d: d.id, default=None) for i in shards
+            ]
             if None in own or len(set(own)) < len(own):
                 devices = sorted((d for d in jax.devices(platform) if d.process_index == p), key=lambda d: d.id)
                 used = max(n for n in range(1, len(devices) + 1) if len(shards) % n == 0)
                 own = [devices[k * used // len(shards)] for k in range(len(shards))]
             makers |= {i: d for i, d in zip(shards, own, strict=True) if d is not None}
         everyone = sorted({*order, *(d.process_index for devices in holders for d in devices)})
-        return Loading(tuple(order), tuple(everyone), tuple(map(tuple, holders)), tuple(makers[i] for i in range(len(holders))))
+        return Loading(
+            tuple(order), tuple(everyone), tuple(map(tuple, holders)), tuple(makers[i] for i in range(len(holders)))
+        )
 
     @property
     def num(self) -> int:
@@ -88,7 +94,9 @@ class Loading:
 
 
 class Messages:
-    """Sends bytes from each process to all: an all-gather over one CPU device of each. All processes call it in the same order."""
+    """Sends bytes from each process to all: an all-gather over one CPU device of each. All processes call it in the
+    same order.
+    """
 
     def __init__(self, processes: Sequence[int]):
         first: dict[int, jax.Device] = {}
@@ -125,7 +133,9 @@ def _replicated(sharding: Sharding) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class PartSpec:
-    """What all processes know of an array before it is transferred: the shape ``[B, ...]`` and the type of a shard, and the sharding."""
+    """What all processes know of an array before it is transferred: the shape ``[B, ...]`` and the type of a shard, and
+    the sharding.
+    """
 
     shape: tuple[int, ...]
     dtype: Any
@@ -167,7 +177,10 @@ class Transfer:
         """
         with own_settings():
             pieces = [self._pieces(spec) for spec in specs]
-            sent = [[self._sent(spec, cut, part, r) for r in range(len(self._rounds))] for spec, cut, part in zip(specs, pieces, parts)]
+            sent = [
+                [self._sent(spec, cut, part, r) for r in range(len(self._rounds))]
+                for spec, cut, part in zip(specs, pieces, parts)
+            ]
             received: list[dict[jax.Device, Any]] = [{} for _ in specs]
             if self._local:
                 for k, x in enumerate(_permuted(self._devices, self._rounds)(sent)):
@@ -194,10 +207,14 @@ class Transfer:
                 raise ValueError(
                     f"{spec.sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {spec.shape[0]}"
                 )
-            found[d] = tuple(s if s.indices(n) != (0, n, 1) else slice(None) for s, n in zip(index[1:], shape[1:], strict=False))
+            found[d] = tuple(
+                s if s.indices(n) != (0, n, 1) else slice(None) for s, n in zip(index[1:], shape[1:], strict=False)
+            )
         return found
 
-    def _sent(self, spec: PartSpec, cut: Mapping[jax.Device, tuple[slice, ...]], part: Mapping[int, Any], r: int) -> Any:
+    def _sent(
+        self, spec: PartSpec, cut: Mapping[jax.Device, tuple[slice, ...]], part: Mapping[int, Any], r: int
+    ) -> Any:
         """What the devices send in one round; those that send nothing have zeros."""
         shape = spec.sharding.shard_shape((self._loading.num * spec.shape[0], *spec.shape[1:]))
         arrays = []
@@ -211,7 +228,11 @@ class Transfer:
                 self._nothing[key] = jax.device_put(np.zeros(shape, spec.dtype), d)
             arrays.append(self._nothing[key])
         whole = (len(self._devices) * shape[0], *shape[1:])
-        return jax.make_array_from_single_device_arrays(whole, _over(self._devices), arrays, dtype=spec.dtype) if arrays else None
+        return (
+            jax.make_array_from_single_device_arrays(whole, _over(self._devices), arrays, dtype=spec.dtype)
+            if arrays
+            else None
+        )
 
 
 def _cut(part: Any, inner: tuple[slice, ...]) -> Any:
@@ -233,7 +254,9 @@ def _permuted(devices: tuple[jax.Device, ...], rounds: tuple[tuple[tuple[int, in
 
     def permute(sent: list[list[Any]]) -> list[Any]:
         mine = jnp.asarray(by_device)[jax.lax.axis_index("device")]
-        received = [[jax.lax.ppermute(x, "device", each) for x, each in zip(of_array, rounds, strict=True)] for of_array in sent]
+        received = [
+            [jax.lax.ppermute(x, "device", each) for x, each in zip(of_array, rounds, strict=True)] for of_array in sent
+        ]
         return [jax.lax.select_n(mine, *xs) if len(xs) > 1 else xs[0] for xs in received]
 
     spec = PartitionSpec("device")

@@ -17,11 +17,12 @@ def runner_of(executor: Executor, state: dict[str, Any], depth: int, *, ahead: i
       state: the initial state.
       depth: batches made ahead, if any are.
       ahead: for how many batches the sources that belong to the thread that takes batches are read ahead.
-      by_user: whether batches are made only on the user's request, for example because the user's code supplies the data of each.
+      by_user: whether batches are made only on the user's request, for example because the user's code supplies the
+        data of each.
     """
     if executor.must_run_in_callers_thread:
-        # Collectives of a function over several processes must start in the order of users' steps, so no batch is made before it is
-        # wanted.
+        # Collectives of a function over several processes must start in the order of users' steps, so no batch is made
+        # before it is wanted.
         return Synchronous(executor, state, depth=1)
     if by_user:
         return Synchronous(executor, state, depth=depth)

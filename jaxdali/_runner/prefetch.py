@@ -1,4 +1,6 @@
-"""The threads that make batches ahead: *produce* (host pass, launch), *check* (waits, repairs), for many native threads *read* (lists)."""
+"""The threads that make batches ahead: *produce* (host pass, launch), *check* (waits, repairs), for many native threads
+*read* (lists).
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,25 @@ from .._core.system import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
-# What stands for a batch in the queues: "batch", "error" or "end", the batch or the error, and the executor's state after it.
+# What stands for a batch in the queues: "batch", "error" or "end", the batch or the error, and the executor's state
+# after it.
 _Item: TypeAlias = tuple[str, Any, dict]
 
-# The producer starts this long after a full queue gets a free slot, so that the user's own step is dispatched first: both need the GIL.
+# The producer starts this long after a full queue gets a free slot, so that the user's own step is dispatched first:
+# both need the GIL.
 HEAD_START = 0.002  # seconds
 
 
 class Prefetch:
-    """Makes batches ahead of `get`: as many dispatched ones as the executor allows, and one that is read and prepared meanwhile; and no
-    more than `depth` and one in all. If the executor reads aside, one more is read in a thread of its own, and there are as many more in
-    all as it dispatches more than two at a time.
+    """Makes batches ahead of `get`: as many dispatched ones as the executor allows, and one that is read and prepared
+    meanwhile; and no more than `depth` and one in all. If the executor reads aside, one more is read in a thread of its
+    own, and there are as many more in all as it dispatches more than two at a time.
 
-    The threads start when a batch is first requested. Sources that must be called in the thread that takes the batches are read there,
-    `ahead` batches in all: before a batch is taken, as many are read as were taken since.
+    The threads start when a batch is first requested. Sources that must be called in the thread that takes the batches
+    are read there, `ahead` batches in all: before a batch is taken, as many are read as were taken since.
 
-    Exceptions reach the caller of `get` in order. An exception consumes its batch, and the next `get` returns the batch after it. After a
-    StopIteration the threads wait for `restart`. One thread at a time may take batches.
+    Exceptions reach the caller of `get` in order. An exception consumes its batch, and the next `get` returns the batch
+    after it. After a StopIteration the threads wait for `restart`. One thread at a time may take batches.
 
     Attributes:
       state: the executor's state after the batch that `get` returned last, regardless of batches made ahead.
@@ -54,11 +58,13 @@ class Prefetch:
         self._read: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()  # read aside, not yet prepared
         self._read_room = threading.Semaphore(1)
         self._first = True  # no batch has been dispatched yet
-        self._read_end = False  # the last batch to be read met the end of the data: the next one is read after `restart`
+        # The last batch to be read met the end of the data: the next one is read after `restart`
+        self._read_end = False
         self._stop = self._closing = False
         self.depth = depth
         self._tuner = executor.tuner(depth)
-        self._room = depth + max(1, executor.launches - 1 if self._reads_aside else 0)  # for batches that are made and not taken
+        # For batches that are made and not taken.
+        self._room = depth + max(1, executor.launches - 1 if self._reads_aside else 0)
         self._slots = threading.Semaphore(self._room)
         self._launched: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._launch_room = threading.Semaphore(executor.launches)
@@ -70,7 +76,9 @@ class Prefetch:
         self._closed = threading.RLock()  # the garbage collector may call `close` again in the same thread
 
     def ask(self):
-        """Builds the executor and starts the threads, the first time. Reads the sources that belong to the caller's thread."""
+        """Builds the executor and starts the threads, the first time. Reads the sources that belong to the caller's
+        thread.
+        """
         self._exclusive_use.check()
         if self._stop:
             raise RuntimeError("the iterator is closed")
@@ -102,7 +110,9 @@ class Prefetch:
         return batches
 
     def get(self) -> Batch:
-        """The next batch. Raises the error of making it; StopIteration at the end of the data, repeatedly until `restart`."""
+        """The next batch. Raises the error of making it; StopIteration at the end of the data, repeatedly until
+        `restart`.
+        """
         self.ask()
         with self._ready:
             kind, item, state = self._head()
@@ -133,7 +143,9 @@ class Prefetch:
         return result_of(kind, item)
 
     def wait(self) -> bool:
-        """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or an error."""
+        """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or
+        an error.
+        """
         self.ask()
         with self._ready:
             return self._head()[0] != "end"
@@ -180,9 +192,11 @@ class Prefetch:
         self._resume.release()
 
     def close(self, collected: bool = False):
-        """Stops the threads and waits for them for a bounded time, because one may be in a user function. See Note [Exit].
+        """Stops the threads and waits for them for a bounded time, because one may be in a user function. See Note
+        [Exit].
 
-        Safe to call twice, and from any thread but these. `collected`: because it was garbage-collected; otherwise the user closes it.
+        Safe to call twice, and from any thread but these. `collected`: because it was garbage-collected; otherwise the
+        user closes it.
         """
         stopped, self._stop = self._stop, True
         if os.getpid() != self._exclusive_use.process:
@@ -298,7 +312,11 @@ class Prefetch:
     def _taken_up(self) -> _Item | None:
         """The next batch, which is read now or was read aside. None: the thread must stop."""
         waits = self._read_end and self._read.empty()
-        with self._executor.resources.meter.stage("wait", "for the next epoch", "queue") if waits else contextlib.nullcontext():
+        with (
+            self._executor.resources.meter.stage("wait", "for the next epoch", "queue")
+            if waits
+            else contextlib.nullcontext()
+        ):
             if self._reads_aside:
                 item = self._read.get()
                 if not self._first:  # it tells how large the buffers are that the next ones are read into

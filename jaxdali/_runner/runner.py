@@ -33,7 +33,9 @@ class Runner(Protocol):
         ...
 
     def request(self, batches: int) -> int:
-        """Makes this many more batches, if it makes none by itself. Returns how many more `get` will return, or raise errors for."""
+        """Makes this many more batches, if it makes none by itself. Returns how many more `get` will return, or raise
+        errors for.
+        """
         ...
 
     def get(self) -> Batch:
@@ -45,7 +47,9 @@ class Runner(Protocol):
         ...
 
     def wait(self) -> bool:
-        """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or an error."""
+        """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or
+        an error.
+        """
         ...
 
     def ended(self) -> bool:

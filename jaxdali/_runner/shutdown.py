@@ -1,4 +1,6 @@
-"""Ends runners, their threads and their executors: when they are closed, when they are collected, and at exit. See Note [Exit]."""
+"""Ends runners, their threads and their executors: when they are closed, when they are collected, and at exit. See Note
+[Exit].
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ from .._core.system import Thread
 from .runner import Runner
 
 # Note [Exit]
-# A daemon thread that is in XLA or Python when the interpreter shuts down aborts the process, and a thread in a user's function may never
-# return. So threads are told to stop and waited for, but only for a limited time, which depends on who waits: a user who calls `close`, the
-# garbage collector, or the exit of the process. At exit a thread in a user's function is interrupted, and one in JAX is waited for longer.
-# No thread may wait for itself, so another thread closes what is collected in one of ours (`close_aside`).
+# A daemon thread that is in XLA or Python when the interpreter shuts down aborts the process, and a thread in a user's
+# function may never return. So threads are told to stop and waited for, but only for a limited time, which depends on
+# who waits: a user who calls `close`, the garbage collector, or the exit of the process. At exit a thread in a user's
+# function is interrupted, and one in JAX is waited for longer. No thread may wait for itself, so another thread closes
+# what is collected in one of ours (`close_aside`).
 
 # Time limits for waiting for a thread, by the reason for stopping.
 PATIENCE = 5.0  # seconds
@@ -33,10 +36,12 @@ COLLECTED_PATIENCE = 1.5  # seconds: often the script ends afterwards
 EXIT_PATIENCE = 1.5  # seconds
 # At exit: the time before a user's function is interrupted, counted from when the thread was last seen in JAX.
 INTERRUPT_PATIENCE = 0.5  # seconds
-# At exit: the time for a batch that is being made. A thread that still runs JAX when the interpreter is gone crashes the process.
+# At exit: the time for a batch that is being made. A thread that still runs JAX when the interpreter is gone crashes
+# the process.
 BATCH_PATIENCE = 60.0  # seconds
 
-# Seconds until an interrupt is sent again: by then the finalizer has returned, and so has JAX's own at the end of a collection.
+# Seconds until an interrupt is sent again: by then the finalizer has returned, and so has JAX's own at the end of a
+# collection.
 _AGAIN = 0.25
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")
@@ -47,7 +52,9 @@ _closing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, collected: bool):
-    """Closes runners, then their executors. `collected`: because they were garbage-collected; otherwise the user closes them."""
+    """Closes runners, then their executors. `collected`: because they were garbage-collected; otherwise the user closes
+    them.
+    """
 
     def close():
         for r in runners:
@@ -75,8 +82,9 @@ def when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
 def close_aside(close: Callable[[], None]):
     """Calls a function that closes runners. Pipelines and iterators use it when they are closed or collected.
 
-    Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself, nor for another
-    thread that may be waiting for it, so a new thread does the work there. Our threads are recognized by their names.
+    Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself,
+    nor for another thread that may be waiting for it, so a new thread does the work there. Our threads are recognized
+    by their names.
     """
     if threading.current_thread().name.startswith("jaxdali-"):
         _start(close, daemon=False)
@@ -85,7 +93,9 @@ def close_aside(close: Callable[[], None]):
 
 
 def close_collected(close: Callable[[], None]):
-    """`close_aside` for finalizers. Python prints and drops their exceptions, so an interrupt is raised again after them."""
+    """`close_aside` for finalizers. Python prints and drops their exceptions, so an interrupt is raised again after
+    them.
+    """
     try:
         close_aside(close)
     except KeyboardInterrupt:
@@ -104,8 +114,8 @@ def _start(close: Callable[[], None], *, daemon: bool):
     try:
         thread.start()
     except (RuntimeError, MemoryError):
-        # From Python 3.12 on functions of atexit can't start threads, and without memory nothing can. The rest ends with the process; an
-        # error here would hide the original one.
+        # From Python 3.12 on functions of atexit can't start threads, and without memory nothing can. The rest ends
+        # with the process; an error here would hide the original one.
         return
     if daemon:
         _closing.add(thread)
@@ -118,8 +128,9 @@ def close_at_exit(runner: Runner):
 
 @atexit.register
 def _at_exit():
-    """Stops live daemon threads: if they run Python or XLA while the interpreter shuts down they abort it, and so do native ones that
-    end."""
+    """Stops live daemon threads: if they run Python or XLA while the interpreter shuts down they abort it, and so do
+    native ones that end.
+    """
     for r in list(_live):
         r.close(collected=True)
     join(list(_closing), time.monotonic() + INTERRUPT_PATIENCE)
@@ -140,7 +151,11 @@ def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, co
     join(threads, time.monotonic() + patience)
     if not collected and _any_alive(threads):
         node = resources.calling
-        waits = f"{node.op.name} (created at {node.where}), which has not returned" if node is not None else "a batch in the making"
+        waits = (
+            f"{node.op.name} (created at {node.where}), which has not returned"
+            if node is not None
+            else "a batch in the making"
+        )
         _log.warning("close() gave up after %g s of waiting for %s; the thread ends when it returns", patience, waits)
 
 

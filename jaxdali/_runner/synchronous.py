@@ -60,7 +60,9 @@ class Synchronous:
         self._executor.build()
 
     def get(self) -> Batch:
-        """The batch that was requested first, or a new one. Raises the error of making it; StopIteration at the end of the data."""
+        """The batch that was requested first, or a new one. Raises the error of making it; StopIteration at the end of
+        the data.
+        """
         kind, item, state = self._head()
         if kind != "end":
             self._items.popleft()

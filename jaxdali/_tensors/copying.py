@@ -23,7 +23,9 @@ def copy_out(arrays: Sequence[np.ndarray], ptr: Any):
 
 
 def copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
-    """The same for arrays on the accelerator. The target is the accelerator's memory or the host's, and a CUDA stream orders the copy."""
+    """The same for arrays on the accelerator. The target is the accelerator's memory or the host's, and a CUDA stream
+    orders the copy.
+    """
     if not any(is_cuda(d) for a in arrays if isinstance(a, jax.Array) for d in a.devices()):
         copy_out([np.asarray(a) for a in arrays], ptr)
         return

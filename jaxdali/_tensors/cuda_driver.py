@@ -1,4 +1,6 @@
-"""Copies out of device memory with CUDA's driver, for pointers from other libraries: JAX has no function that writes to them."""
+"""Copies out of device memory with CUDA's driver, for pointers from other libraries: JAX has no function that writes to
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,16 @@ def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
             continue
         source = ctypes.c_uint64(a.unsafe_buffer_pointer())
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        # Not the pointer's own context: memory of XLA's stream-ordered allocators has none. XLA uses the primary context of the device.
+        # Not the pointer's own context: memory of XLA's stream-ordered allocators has none. XLA uses the primary
+        # context of the device.
         _check(driver.cuPointerGetAttribute(ctypes.byref(device), _DEVICE_OF_POINTER, source), "cuPointerGetAttribute")
         _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
         _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
         try:
             on = ctypes.c_void_p(stream)
-            _check(driver.cuMemcpyAsync(ctypes.c_uint64(address), source, ctypes.c_size_t(a.nbytes), on), "cuMemcpyAsync")
+            _check(
+                driver.cuMemcpyAsync(ctypes.c_uint64(address), source, ctypes.c_size_t(a.nbytes), on), "cuMemcpyAsync"
+            )
             _check(driver.cuStreamSynchronize(on), "cuStreamSynchronize")
         finally:
             driver.cuCtxPopCurrent_v2(ctypes.byref(context))

@@ -21,7 +21,9 @@ def as_images(samples: Sequence[np.ndarray], layout: str) -> list[np.ndarray]:
     for s in samples:
         if s.ndim == 2 and min(s.shape) > 1 and layout in ("", "HW"):
             images.append(s)
-        elif s.ndim == 3 and (layout == "CHW" or (layout == "" and s.shape[0] in _CHANNELS and s.shape[2] not in _CHANNELS)):
+        elif s.ndim == 3 and (
+            layout == "CHW" or (layout == "" and s.shape[0] in _CHANNELS and s.shape[2] not in _CHANNELS)
+        ):
             images.append(np.moveaxis(s, 0, -1))
         elif s.ndim == 3 and layout in ("", "HWC"):
             images.append(s)
@@ -35,7 +37,10 @@ def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
     if images[0].dtype == np.uint8:
         return 0.0, 255.0
     finite = [s[np.isfinite(s)] for s in (s.astype(np.float32) for s in images)]
-    low, high = min((float(s.min()) for s in finite if s.size), default=0.0), max((float(s.max()) for s in finite if s.size), default=1.0)
+    low, high = (
+        min((float(s.min()) for s in finite if s.size), default=0.0),
+        max((float(s.max()) for s in finite if s.size), default=1.0),
+    )
     if low >= 0 and high <= 255:
         return 0.0, 1.0 if high <= 1 else 255.0
     return low, max(high, low + 1e-6)

@@ -15,7 +15,9 @@ from .core._augmentation import MissingArgument
 Extent = float | tuple[float, float] | None
 
 
-def translations(use_shape: bool, most_abs: Extent, most_rel: Extent, default_abs: float, default_rel: float) -> list[Augmentation]:
+def translations(
+    use_shape: bool, most_abs: Extent, most_rel: Extent, default_abs: float, default_rel: float
+) -> list[Augmentation]:
     """Makes translations along x and y, up to a fraction of the image's shape or up to a number of pixels.
 
     Raises:
@@ -23,10 +25,16 @@ def translations(use_shape: bool, most_abs: Extent, most_rel: Extent, default_ab
     """
     if not isinstance(use_shape, bool):
         raise ArgumentError(f"use_shape must be True or False, got {use_shape!r}")
-    wrong, other, needs = (most_abs, "max_translate_abs", "without") if use_shape else (most_rel, "max_translate_rel", "with")
+    wrong, other, needs = (
+        (most_abs, "max_translate_abs", "without") if use_shape else (most_rel, "max_translate_rel", "with")
+    )
     if wrong is not None:
         raise ArgumentError(f"{other} is for translations {needs} the images' shapes")
-    most = (default_rel if most_rel is None else most_rel) if use_shape else (default_abs if most_abs is None else most_abs)
+    most = (
+        (default_rel if most_rel is None else most_rel)
+        if use_shape
+        else (default_abs if most_abs is None else most_abs)
+    )
     height, width = pair("max_translate_rel" if use_shape else "max_translate_abs", most)
     x, y = (a.translate_x, a.translate_y) if use_shape else (a.translate_x_no_shape, a.translate_y_no_shape)
     return [x.augmentation((0, width), True), y.augmentation((0, height), True)]

@@ -1,7 +1,7 @@
 """The augmentations of AutoAugment, RandAugment and TrivialAugment.
 
-Each is called with the data, a magnitude bin and the number of bins. `Augmentation.augmentation` makes a copy with other settings:
-``shear_x.augmentation(mag_range=(0, 0.5))``. Images are HWC, sequences FHWC, of type uint8.
+Each is called with the data, a magnitude bin and the number of bins. `Augmentation.augmentation` makes a copy with
+other settings: ``shear_x.augmentation(mag_range=(0, 0.5))``. Images are HWC, sequences FHWC, of type uint8.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def pixel_shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp
 
 
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_x_param)
-def translate_x(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+def translate_x(
+    data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None
+) -> DataNode:
     """Translates along x, by a fraction of the width; `shape` is height and width."""
     return _warped(data, fn.transforms.translation(offset=rel_offset * shape[1]), fill_value, interp_type)
 
@@ -73,7 +75,9 @@ def translate_x_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128
 
 
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_y_param)
-def translate_y(data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
+def translate_y(
+    data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None
+) -> DataNode:
     """Translates along y, by a fraction of the height; `shape` is height and width."""
     return _warped(data, fn.transforms.translation(offset=rel_offset * shape[0]), fill_value, interp_type)
 
@@ -85,7 +89,9 @@ def translate_y_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128
 
 
 @augmentation(mag_range=(0, 30), randomly_negate=True)
-def rotate(data: DataNode, angle: DataNode, fill_value: Any = 128, interp_type: Any = None, rotate_keep_size: bool = True) -> DataNode:
+def rotate(
+    data: DataNode, angle: DataNode, fill_value: Any = 128, interp_type: Any = None, rotate_keep_size: bool = True
+) -> DataNode:
     """Rotates by degrees."""
     interp = {} if interp_type is None else {"interp_type": interp_type}
     return fn.rotate(data, angle=angle, fill_value=fill_value, keep_size=rotate_keep_size, **interp)
@@ -111,7 +117,9 @@ def color(data: DataNode, parameter: DataNode) -> DataNode:
 
 @augmentation(mag_range=(0.1, 1.9), name="contrast")
 def contrast_by_area(data: DataNode, parameter: DataNode) -> DataNode:
-    """Multiplies the distance from the number of pixels / 256, which is the mean in TensorFlow's RandAugment, by a factor."""
+    """Multiplies the distance from the number of pixels / 256, which is the mean in TensorFlow's RandAugment, by a
+    factor.
+    """
     return _operators.contrasted_by_area(data, parameter)
 
 

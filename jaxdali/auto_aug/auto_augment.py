@@ -139,7 +139,8 @@ def auto_augment(
     max_translate_rel: _suites.Extent = None,
     seed: int | None = None,
 ) -> DataNode:
-    """Applies a policy of the paper: each sample gets one of 25 sequences of up to two augmentations, each step with its probability.
+    """Applies a policy of the paper: each sample gets one of 25 sequences of up to two augmentations, each step with
+    its probability.
 
     Args:
       data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
@@ -154,7 +155,11 @@ def auto_augment(
     Raises:
       ArgumentError: an argument is out of range, or can't be combined with another or with the policy.
     """
-    policies = {"image_net": get_image_net_policy, "svhn": get_svhn_policy, "reduced_cifar10": get_reduced_cifar10_policy}
+    policies = {
+        "image_net": get_image_net_policy,
+        "svhn": get_svhn_policy,
+        "reduced_cifar10": get_reduced_cifar10_policy,
+    }
     if policy_name == "reduced_image_net":
         of_shape = {"shape": shape, "max_translate_abs": max_translate_abs, "max_translate_rel": max_translate_rel}
         if given := [n for n, x in of_shape.items() if x is not None]:
@@ -163,7 +168,9 @@ def auto_augment(
     elif policy_name in policies:
         policy = policies[policy_name](shape is not None, max_translate_abs, max_translate_rel)
     else:
-        raise ArgumentError(f"policy_name must be one of {', '.join([*policies, 'reduced_image_net'])}, got {policy_name!r}")
+        raise ArgumentError(
+            f"policy_name must be one of {', '.join([*policies, 'reduced_image_net'])}, got {policy_name!r}"
+        )
     return apply_auto_augment(policy, data, seed, **_suites.arguments(shape, fill_value, interp_type))
 
 
@@ -189,7 +196,9 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
       **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     if not isinstance(policy, Policy):
-        raise ArgumentTypeError(f"apply_auto_augment: policy must be a Policy, got {policy!r}; pass names of policies to auto_augment")
+        raise ArgumentTypeError(
+            f"apply_auto_augment: policy must be a Policy, got {policy!r}; pass names of policies to auto_augment"
+        )
     if not policy.sub_policies:
         raise ArgumentError(f"apply_auto_augment: the policy {policy.name!r} is empty")
     found = tuple(policy.augmentations.values())
@@ -199,7 +208,9 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
     runs = fn.random.uniform(range=[0, 1], shape=(steps,), dtype=types.FLOAT, seed=luck)
     chosen = fn.random.uniform(values=list(range(len(policy.sub_policies))), dtype=types.INT32, seed=which)
     signs = (
-        fn.random.uniform(values=[0, 1], shape=(steps,), dtype=types.INT32, seed=sign) if any(x.randomly_negate for x in found) else None
+        fn.random.uniform(values=[0, 1], shape=(steps,), dtype=types.INT32, seed=sign)
+        if any(x.randomly_negate for x in found)
+        else None
     )
     for step in range(steps):
         entries = [s[step] if step < len(s) else (a.identity, 0.0, None) for s in policy.sub_policies]
@@ -226,7 +237,9 @@ def get_image_net_policy(
       use_shape: whether translations are fractions of the image's shape.
       max_translate_abs, max_translate_rel: see `auto_augment`.
     """
-    return _policy("ImageNetPolicy", _IMAGE_NET, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0))
+    return _policy(
+        "ImageNetPolicy", _IMAGE_NET, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0)
+    )
 
 
 def get_reduced_cifar10_policy(
@@ -234,11 +247,15 @@ def get_reduced_cifar10_policy(
 ) -> Policy:
     """The policy for reduced CIFAR-10; the arguments are those of `get_image_net_policy`."""
     return _policy(
-        "ReducedCifar10Policy", _REDUCED_CIFAR10, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0)
+        "ReducedCifar10Policy",
+        _REDUCED_CIFAR10,
+        _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0),
     )
 
 
-def get_svhn_policy(use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None) -> Policy:
+def get_svhn_policy(
+    use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None
+) -> Policy:
     """The policy for SVHN; the arguments are those of `get_image_net_policy`."""
     return _policy("SvhnPolicy", _SVHN, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0))
 

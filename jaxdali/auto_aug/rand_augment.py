@@ -37,10 +37,11 @@ def rand_augment(
 ) -> DataNode:
     """Applies n random augmentations of 14 to each sample, all equally likely, with the magnitude of bin m.
 
-    With suite="tensorflow" (not in DALI) there are the 16 augmentations of RandAugment in TensorFlow's code (big_vision, scenic): also
-    inversion, addition to dark pixels and a square that is cut out, but not identity. Then m is its level: 10 of 30 is the full strength of
-    the paper, which larger levels exceed; colours hardly change at level 5. Values are within one level of TensorFlow's, those of
-    `equalize` within three; `sharpness` also changes the outermost pixels.
+    With suite="tensorflow" (not in DALI) there are the 16 augmentations of RandAugment in TensorFlow's code
+    (big_vision, scenic): also inversion, addition to dark pixels and a square that is cut out, but not identity. Then m
+    is its level: 10 of 30 is the full strength of the paper, which larger levels exceed; colours hardly change at level
+    5. Values are within one level of TensorFlow's, those of `equalize` within three; `sharpness` also changes the
+    outermost pixels.
 
     Args:
       data: images HWC or sequences FHWC of type uint8, with 1 or 3 channels.
@@ -49,14 +50,15 @@ def rand_augment(
       num_magnitude_bins: the number of magnitude bins.
       shape: height and width, of all images or per sample; translations are then fractions of it.
       fill_value: the value of points outside an image that was sheared, translated or rotated; None: the nearest pixel.
-      interp_type: the interpolation of these: INTERP_LINEAR or INTERP_NN; None: INTERP_LINEAR, and INTERP_NN with suite="tensorflow".
+      interp_type: the interpolation of these: INTERP_LINEAR or INTERP_NN; None: INTERP_LINEAR, and INTERP_NN with
+        suite="tensorflow".
       max_translate_abs: without `shape`, the largest translation in pixels, or (along y, along x). Default: 100.
       max_translate_rel: with `shape`, the largest translation as a fraction of it. Default: 100 / 224.
       seed: the seed of all draws. Differs from DALI, where the same seed correlates the sign with the choice.
       monotonic_mag: whether a larger bin always means a stronger change; if False, the ranges are those of the paper.
       excluded: names of augmentations to leave out.
-      suite: which augmentations, and what a magnitude means: "dali" or "tensorflow"; the latter has 31 levels and takes neither `shape` nor
-        monotonic_mag=False.
+      suite: which augmentations, and what a magnitude means: "dali" or "tensorflow"; the latter has 31 levels and takes
+        neither `shape` nor monotonic_mag=False.
 
     Raises:
       ArgumentError: an argument is out of range, or can't be combined with another.
@@ -75,7 +77,9 @@ def rand_augment(
         make = get_rand_augment_suite if monotonic_mag else get_rand_augment_non_monotonic_suite
         augmentations = make(shape is not None, max_translate_abs, max_translate_rel)
     found = _suites.without(augmentations, excluded)
-    return apply_rand_augment(found, data, n, m, num_magnitude_bins, seed, **_suites.arguments(shape, fill_value, interp_type))
+    return apply_rand_augment(
+        found, data, n, m, num_magnitude_bins, seed, **_suites.arguments(shape, fill_value, interp_type)
+    )
 
 
 def apply_rand_augment(
@@ -117,7 +121,9 @@ def apply_rand_augment(
 
 def _check(name: str, x: Any, least: int, most: int | None = None):
     if isinstance(x, bool) or not isinstance(x, int) or x < least or (most is not None and x > most):
-        raise ArgumentError(f"{name} must be a whole number from {least}{'' if most is None else f' to {most}'}, got {x!r}")
+        raise ArgumentError(
+            f"{name} must be a whole number from {least}{'' if most is None else f' to {most}'}, got {x!r}"
+        )
 
 
 def get_rand_augment_suite(

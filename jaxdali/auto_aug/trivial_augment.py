@@ -52,7 +52,11 @@ def trivial_augment_wide(
 
 
 def apply_trivial_augment(
-    augmentations: Sequence[Augmentation], data: DataNode, num_magnitude_bins: int = 31, seed: int | None = None, **kwargs: Any
+    augmentations: Sequence[Augmentation],
+    data: DataNode,
+    num_magnitude_bins: int = 31,
+    seed: int | None = None,
+    **kwargs: Any,
 ) -> DataNode:
     """The same with user-defined augmentations.
 

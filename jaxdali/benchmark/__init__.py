@@ -1,1 +1,3 @@
-"""``python -m jaxdali.benchmark DIR``: measures a pipeline on the user's own folder, and finds what limits it; or image decoders."""
+"""``python -m jaxdali.benchmark DIR``: measures a pipeline on the user's own folder, and finds what limits it; or image
+decoders.
+"""

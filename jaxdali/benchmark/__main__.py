@@ -41,7 +41,9 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     )
     parser.add_argument("folder", metavar="DIR", type=pathlib.Path, help="images, in folders of any depth")
     parser.add_argument(
-        "--rounds", type=int, help="of measurements; default: 2, of which the fastest count; with --decoders 5, and medians"
+        "--rounds",
+        type=int,
+        help="of measurements; default: 2, of which the fastest count; with --decoders 5, and medians",
     )
     parser.add_argument(
         "--plot",
@@ -67,11 +69,15 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     cores = available_cpus()
     powers = [1 << k for k in range(cores.bit_length()) if 1 << k <= cores]
     threads = sorted({*powers, cores})
-    of_pipelines.add_argument("--threads", type=_numbers, help=f"num_threads to try; default: {','.join(map(str, threads))}")
+    of_pipelines.add_argument(
+        "--threads", type=_numbers, help=f"num_threads to try; default: {','.join(map(str, threads))}"
+    )
     sizes = ",".join(map(str, BATCH_SIZES))
     of_pipelines.add_argument("--batch-sizes", type=_numbers, help=f"batch sizes to try; default: {sizes}")
     of_pipelines.add_argument("--seconds", type=float, help="of each measurement; default: 2")
-    of_pipelines.add_argument("--step-ms", type=float, help="time of a training step, which is waited for after each batch; default: 0")
+    of_pipelines.add_argument(
+        "--step-ms", type=float, help="time of a training step, which is waited for after each batch; default: 0"
+    )
     of_decoders = parser.add_argument_group("decoders")
     of_decoders.add_argument(
         "--decoders",
@@ -132,8 +138,13 @@ def _compare(args: argparse.Namespace):
     chosen = [paths[k * len(paths) // args.files] for k in range(args.files)] if len(paths) > args.files else paths
     files, bad = _decoders.look_at(chosen)
     if not files:
-        raise _definitions.UsageError(f"{args.folder}: no image can be read; {next(iter(bad))}: {next(iter(bad.values()))}")
-    print(f"{args.folder}: {len(chosen)} of {len(paths)} images, {args.rounds} rounds, {available_cpus()} cores", flush=True)
+        raise _definitions.UsageError(
+            f"{args.folder}: no image can be read; {next(iter(bad))}: {next(iter(bad.values()))}"
+        )
+    print(
+        f"{args.folder}: {len(chosen)} of {len(paths)} images, {args.rounds} rounds, {available_cpus()} cores",
+        flush=True,
+    )
     _say_load()
     tick, say, close = _report.progress(len(files) * (args.rounds + 1))
     try:
@@ -149,11 +160,18 @@ def _compare(args: argparse.Namespace):
         _comparison.plot(args.plot, groups, f"{args.folder}: {len(files)} images, one thread")
         print(f"{args.plot} written")
     if args.html is not None:
-        parts = [_page.paragraph(f"{args.folder}: {len(chosen)} of {len(paths)} images, medians of {args.rounds} measurements")]
+        parts = [
+            _page.paragraph(
+                f"{args.folder}: {len(chosen)} of {len(paths)} images, medians of {args.rounds} measurements"
+            )
+        ]
         parts.append(_comparison.svg(groups, f"{len(files)} images, one thread"))
         for group in groups:
             name, rows = _comparison.rows_of(group)
-            parts += [_page.heading(name), _page.table(rows, 1) if len(rows) > 1 else _page.paragraph("no decoder takes them")]
+            parts += [
+                _page.heading(name),
+                _page.table(rows, 1) if len(rows) > 1 else _page.paragraph("no decoder takes them"),
+            ]
         parts += map(_page.paragraph, _comparison.closing(failed, bad, unusable, missing))
         _write_page(args.html, "Speed of image decoders", parts)
 
@@ -174,7 +192,11 @@ def _write_page(path: pathlib.Path, title: str, parts: Sequence[str]):
 def _load() -> str:
     """What is said of a machine with other work, or ""."""
     load = os.getloadavg()[0]
-    return f"The machine has other work (load {load:.1f}), so these are not its best figures." if load > 0.25 * available_cpus() else ""
+    return (
+        f"The machine has other work (load {load:.1f}), so these are not its best figures."
+        if load > 0.25 * available_cpus()
+        else ""
+    )
 
 
 def _say_load():

@@ -33,7 +33,16 @@ def rows_of(group: Group) -> tuple[str, list[tuple[str, ...]]]:
     size = sum(f.size for f in group.files) / len(group.files)
     rows = [("decoder", "CPU ms/image", "megapixels/s", f"times {REFERENCE}", f"from {REFERENCE}", "files")]
     for r in group.results:
-        rows.append((r.decoder, f"{1e3 * r.seconds:.2f}", f"{r.megapixels:.0f}", _or_dash(r.speed), _or_dash(r.difference), str(r.decoded)))
+        rows.append(
+            (
+                r.decoder,
+                f"{1e3 * r.seconds:.2f}",
+                f"{r.megapixels:.0f}",
+                _or_dash(r.speed),
+                _or_dash(r.difference),
+                str(r.decoded),
+            )
+        )
     return f"{group.kind}: {_files(len(group.files))} of {size / 1e3:.0f} KB on average", rows
 
 
@@ -83,7 +92,9 @@ def svg(groups: Sequence[Group], title: str) -> str:
     lines, y = [f'<text x="10" y="22" font-size="15">{html.escape(title)}</text>'], 30
     for group in groups:
         y += gap
-        lines.append(f'<text x="10" y="{y - 8}" font-weight="bold">{html.escape(f"{group.kind} ({_files(len(group.files))})")}</text>')
+        lines.append(
+            f'<text x="10" y="{y - 8}" font-weight="bold">{html.escape(f"{group.kind} ({_files(len(group.files))})")}</text>'
+        )
         longest = max((r.megapixels for r in group.results), default=1.0)
         for r in group.results:
             width = most * r.megapixels / longest
@@ -106,7 +117,9 @@ def _png(path: pathlib.Path, groups: Sequence[Group], title: str):
     figure = Figure(figsize=(9, 0.6 + 0.32 * sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)
-    for axes, group in zip(figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0], groups, strict=True):
+    for axes, group in zip(
+        figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0], groups, strict=True
+    ):
         colors = ["tab:blue" if r.decoder.startswith("jaxdali ") else "lightgray" for r in group.results]
         bars = axes.barh([r.decoder for r in group.results], [r.megapixels for r in group.results], color=colors)
         axes.bar_label(bars, [f"{r.megapixels:.0f}" for r in group.results], padding=3)

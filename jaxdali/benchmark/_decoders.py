@@ -77,7 +77,12 @@ def _ours(stack: contextlib.ExitStack) -> Decoder:
         if row[Info.HOST_DECODE]:  # as in pipelines: by Pillow or imagecodecs, and converted by the kernel
             raster = _pillow.decode(encoded, row)
             encoded = raster.reshape(-1).view(np.uint8)
-            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = _cpu.Format.RAW, 8 * raster.itemsize, 0, -1
+            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
+                _cpu.Format.RAW,
+                8 * raster.itemsize,
+                0,
+                -1,
+            )
         out = np.empty((int(row[Info.HEIGHT]), int(row[Info.WIDTH]), 3), np.uint8)
         (code,) = _cpu.decode_images([encoded], row[None], [out], int(types.RGB), False, False, pool)
         if code:
@@ -96,7 +101,11 @@ def _of_pillow() -> Decoder:
 
 
 def _of_simplejpeg(simplejpeg: Any) -> Decoder:
-    return Decoder(f"simplejpeg {_version('simplejpeg')}", functools.partial(simplejpeg.decode_jpeg, colorspace="RGB"), frozenset({"JPEG"}))
+    return Decoder(
+        f"simplejpeg {_version('simplejpeg')}",
+        functools.partial(simplejpeg.decode_jpeg, colorspace="RGB"),
+        frozenset({"JPEG"}),
+    )
 
 
 def _of_turbojpeg(turbojpeg: Any) -> Decoder:
@@ -125,7 +134,11 @@ def _of_opencv(cv2: Any) -> Decoder:
 
 def _of_imagecodecs(imagecodecs: Any) -> Decoder:
     kinds = {"JPEG": "jpeg8", "PNG": "png", "WEBP": "webp", "TIFF": "tiff", "BMP": "bmp", "JPEG2000": "jpeg2k"}
-    functions = {kind: getattr(imagecodecs, f"{name}_decode") for kind, name in kinds.items() if hasattr(imagecodecs, f"{name}_decode")}
+    functions = {
+        kind: getattr(imagecodecs, f"{name}_decode")
+        for kind, name in kinds.items()
+        if hasattr(imagecodecs, f"{name}_decode")
+    }
 
     def decode(data: bytes) -> np.ndarray:
         pixels = functions[_container(data)](data)
@@ -231,7 +244,9 @@ def look_at(paths: Sequence[str]) -> tuple[list[File], dict[str, str]]:
                     order, file = _described(path, data, image)
             found.append((order, file))
         except Exception as e:
-            bad[path] = _reason(e) if not isinstance(e, PIL.UnidentifiedImageError) else "not an image that Pillow knows"
+            bad[path] = (
+                _reason(e) if not isinstance(e, PIL.UnidentifiedImageError) else "not an image that Pillow knows"
+            )
     return [file for _, file in sorted(found, key=operator.itemgetter(0))], bad
 
 
@@ -247,7 +262,11 @@ def _described(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, .
         traits.append("lossless" if _is_lossless(data) else "lossy")
     megapixels = image.width * image.height / 1e6
     name = " ".join([{"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(container, container), *filter(None, traits)])
-    kind = Kind(name, _class(megapixels, SIZES, "megapixels"), "" if quality is None else f"quality {_class(quality, QUALITIES)}")
+    kind = Kind(
+        name,
+        _class(megapixels, SIZES, "megapixels"),
+        "" if quality is None else f"quality {_class(quality, QUALITIES)}",
+    )
     file = File(path, kind, container, image.width * image.height, len(data))
     return (name, sum(megapixels >= s for s in SIZES), sum((quality or 0) >= q for q in QUALITIES), path), file
 
@@ -255,7 +274,13 @@ def _described(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, .
 def _class(value: float, limits: Sequence[float], unit: str = "") -> str:
     """The class of a number: "below 70", "70 to 80", "90 and more"."""
     k = sum(value >= limit for limit in limits)
-    text = f"below {limits[0]}" if k == 0 else f"{limits[-1]} and more" if k == len(limits) else f"{limits[k - 1]} to {limits[k]}"
+    text = (
+        f"below {limits[0]}"
+        if k == 0
+        else f"{limits[-1]} and more"
+        if k == len(limits)
+        else f"{limits[k - 1]} to {limits[k]}"
+    )
     return f"{text} {unit}".rstrip()
 
 
@@ -281,7 +306,8 @@ def _is_lossless(webp: bytes) -> bool:
     return False
 
 
-# The luminance table of the JPEG standard, section K.1, which libjpeg scales by a quality. The order of its values does not matter here.
+# The luminance table of the JPEG standard, section K.1, which libjpeg scales by a quality. The order of its values does
+# not matter here.
 _LUMINANCE = np.array([
     16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
     14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
@@ -386,7 +412,9 @@ def _takes(decoder: Decoder, file: File) -> bool:
     return not decoder.formats or file.container in decoder.formats
 
 
-def _try(file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, str]], differences: dict[str, dict[str, float]]):
+def _try(
+    file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, str]], differences: dict[str, dict[str, float]]
+):
     """Decodes a file once by each decoder, which compares the pixels and warms up."""
     data = pathlib.Path(file.path).read_bytes()
     pixels: dict[str, np.ndarray] = {}
@@ -395,7 +423,12 @@ def _try(file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, st
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 got = d.decode(data)
-            if got.dtype != np.uint8 or got.ndim != 3 or got.shape[2] != 3 or got.shape[0] * got.shape[1] != file.pixels:
+            if (
+                got.dtype != np.uint8
+                or got.ndim != 3
+                or got.shape[2] != 3
+                or got.shape[0] * got.shape[1] != file.pixels
+            ):
                 raise ValueError(f"it gives {got.dtype}{list(got.shape)}")
             pixels[d.name] = got
         except Exception as e:
@@ -406,7 +439,9 @@ def _try(file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, st
             differences[name][file.path] = float(np.abs(got.astype(np.int16) - reference).mean())
 
 
-def _result(name: str, reference: str, files: Sequence[File], times: dict[tuple[str, str], float], differences: Any) -> Result | None:
+def _result(
+    name: str, reference: str, files: Sequence[File], times: dict[tuple[str, str], float], differences: Any
+) -> Result | None:
     mine = [f for f in files if (name, f.path) in times]
     if not mine:
         return None

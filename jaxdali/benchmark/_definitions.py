@@ -47,11 +47,15 @@ def find_images(folder: pathlib.Path) -> list[str]:
     if found:
         return found
     held = ", ".join(f"{n} with {suffix}" for suffix, n in others.most_common(3))
-    raise UsageError(f"{folder}: no images ({' '.join(sorted(_SUFFIXES))}); {f'it has files, {held}' if others else 'it has no files'}")
+    raise UsageError(
+        f"{folder}: no images ({' '.join(sorted(_SUFFIXES))}); {f'it has files, {held}' if others else 'it has no files'}"
+    )
 
 
 def imagenet_train(files: Sequence[str]) -> Make:
-    """The usual training pipeline for ImageNet. Labels are the files' folders. Files that can't be decoded are replaced and reported."""
+    """The usual training pipeline for ImageNet. Labels are the files' folders. Files that can't be decoded are replaced
+    and reported.
+    """
     folders = {name: i for i, name in enumerate(sorted({os.path.dirname(f) for f in files}))}
     labels = [folders[os.path.dirname(f)] for f in files]
 
@@ -61,14 +65,17 @@ def imagenet_train(files: Sequence[str]) -> Make:
         images = fn.decoders.image_random_crop(jpegs, device="mixed", on_error="replace", replace_shape=(224, 224, 3))
         images = fn.resize(images, size=(224, 224))
         mirror = fn.random.coin_flip()
-        images = fn.crop_mirror_normalize(images, dtype=types.FLOAT, output_layout="HWC", mean=MEAN, std=STD, mirror=mirror)
+        images = fn.crop_mirror_normalize(
+            images, dtype=types.FLOAT, output_layout="HWC", mean=MEAN, std=STD, mirror=mirror
+        )
         return images, classes
 
     return define
 
 
 def of_user(text: str, folder: str) -> Make:
-    """The pipeline that MODULE:FUNCTION names, where MODULE may be a file. The function gets the folder, if it has a parameter for it.
+    """The pipeline that MODULE:FUNCTION names, where MODULE may be a file. The function gets the folder, if it has a
+    parameter for it.
 
     Raises:
       UsageError: the function does not exist, or is not a pipeline definition.
@@ -83,9 +90,13 @@ def of_user(text: str, folder: str) -> Make:
         parameters = inspect.signature(function).parameters.values()
     except ValueError as e:
         raise UsageError(f"--pipeline {text}: {e}") from None
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     if len(needed) > 1:
-        raise UsageError(f"--pipeline {text}: it may have only one parameter without a default, for the folder; got {', '.join(needed)}")
+        raise UsageError(
+            f"--pipeline {text}: it may have only one parameter without a default, for the folder; got {', '.join(needed)}"
+        )
     define: Any = function if "_is_pipeline_def" in vars(function) else pipeline_def(function)
     given = [folder] if needed else []
 

@@ -47,12 +47,14 @@ class Run:
     bad: Sequence[str]
 
 
-def measure(make: Make, num_threads: int, batch_size: int, seconds: float, step: float, tick: Callable[[float], object]) -> Run:
+def measure(
+    make: Make, num_threads: int, batch_size: int, seconds: float, step: float, tick: Callable[[float], object]
+) -> Run:
     """Takes batches for some seconds.
 
     Args:
-      make: makes the pipeline; step: seconds of the consumer's work after each batch; tick: called with the fraction of time since the last
-        call.
+      make: makes the pipeline; step: seconds of the consumer's work after each batch; tick: called with the fraction of
+        time since the last call.
     """
     with _running(make, num_threads, batch_size, step) as pipeline:
         before, cpu, start = pipeline.statistics(), _cpu_time(), time.perf_counter()
@@ -72,16 +74,33 @@ def measure(make: Make, num_threads: int, batch_size: int, seconds: float, step:
         rows, bad = _since(pipeline.statistics(), before), [b.file for b in pipeline.bad_samples()]
     waited = sum(m.seconds for m in rows if (m.stage, m.step) == ("wait", "user")) / wall
     images, typical = len(times) * batch_size, sorted(times)[len(times) // 2]
-    return Run(num_threads, batch_size, images / wall, cpu / images, cpu / wall, waited, max(times) / typical, rows, len(times), bad)
+    return Run(
+        num_threads,
+        batch_size,
+        images / wall,
+        cpu / images,
+        cpu / wall,
+        waited,
+        max(times) / typical,
+        rows,
+        len(times),
+        bad,
+    )
 
 
 def operators_in_programs(make: Make, num_threads: int, batch_size: int, batches: int) -> dict[str, float]:
-    """Seconds per batch of each operator inside compiled programs, from a JAX profile; empty if the profile does not name them.
+    """Seconds per batch of each operator inside compiled programs, from a JAX profile; empty if the profile does not
+    name them.
 
-    The time of a fused native call is divided among its operators in proportion to their times when they run separately.
+    The time of a fused native call is divided among its operators in proportion to their times when they run
+    separately.
     """
     found = _profiled(make, num_threads, batch_size, batches)
-    apart = _profiled(functools.partial(make, fuse=False), num_threads, batch_size, batches) if any(" " in name for name in found) else {}
+    apart = (
+        _profiled(functools.partial(make, fuse=False), num_threads, batch_size, batches)
+        if any(" " in name for name in found)
+        else {}
+    )
     seconds = collections.defaultdict[str, float](float)
     for names, together in found.items():
         each = {name: apart.get(name, 0.0) for name in names.split(" ")}
@@ -105,7 +124,13 @@ def _profiled(make: Make, num_threads: int, batch_size: int, batches: int) -> di
         launched = _since(pipeline.statistics(), before)
         names = _instructions(pipeline)
         files = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)
-        events = [e for f in files for p in jax.profiler.ProfileData.from_file(f).planes for line in p.lines for e in line.events]
+        events = [
+            e
+            for f in files
+            for p in jax.profiler.ProfileData.from_file(f).planes
+            for line in p.lines
+            for e in line.events
+        ]
         seconds = collections.defaultdict[str, float](float)
         for event in events:
             if event.name in names:
@@ -179,7 +204,9 @@ class Cost:
 
 
 def costs(run: Run, operators: Mapping[str, float]) -> list[Cost]:
-    """How the threads that make a batch spend their time, the largest part first. `operators`: seconds per batch in programs."""
+    """How the threads that make a batch spend their time, the largest part first. `operators`: seconds per batch in
+    programs.
+    """
     dispatch = "dispatch" if operators else "programs"
     spent: dict[tuple[str, str], float] = collections.defaultdict(float)
     for m in run.rows:
@@ -188,12 +215,16 @@ def costs(run: Run, operators: Mapping[str, float]) -> list[Cost]:
         elif m.stage in ("launch", "check"):
             spent["launch", dispatch] += m.seconds / run.batches
     inside = sum(operators.values())
-    # The two were measured in different runs, so the operators' times are scaled down to the programs' time in this run.
+    # The two were measured in different runs, so the operators' times are scaled down to the programs' time in this
+    # run.
     scale = min(1.0, spent["launch", dispatch] / inside) if inside else 0.0
     for name, seconds in operators.items():
         spent["program", name] += seconds * scale
         spent["launch", dispatch] -= seconds * scale
-    found = [Cost(stage, name, max(seconds, 0.0), _kind(stage, name, bool(operators))) for (stage, name), seconds in spent.items()]
+    found = [
+        Cost(stage, name, max(seconds, 0.0), _kind(stage, name, bool(operators)))
+        for (stage, name), seconds in spent.items()
+    ]
     return sorted(found, key=lambda c: -c.seconds)
 
 

@@ -73,26 +73,39 @@ def plots(by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, spent: S
 
 
 def lines(title: str, points: Sequence[tuple[str, float]], most: float, ideal: Sequence[float] = ()) -> str:
-    """A line through points at equal distances, from 0 to at least `most`; `ideal`: a dashed line, which may leave the plot at its top."""
+    """A line through points at equal distances, from 0 to at least `most`; `ideal`: a dashed line, which may leave the
+    plot at its top.
+    """
     step = _step(most)
     top = step * math.ceil(most / step) or 1.0
     x = lambda k: _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k + 0.5) / len(points)
     y = lambda v: _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * v / top
     parts = []
     for k in range(round(top / step) + 1):
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(k * step):.1f}" y2="{y(k * step):.1f}" stroke="#e3e8ee"/>')
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(k * step):.1f}" y2="{y(k * step):.1f}" stroke="#e3e8ee"/>'
+        )
         parts.append(f'<text x="{_LEFT - 8}" y="{y(k * step) + 4:.1f}" text-anchor="end">{k * step:g}</text>')
     if ideal:
         box = f'x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" height="{_HEIGHT - _TOP - _BOTTOM}"'
         inside = f'<clipPath id="plot"><rect {box}/></clipPath>'
         path = " ".join(f"{x(k):.1f},{y(v):.1f}" for k, v in enumerate(ideal))
-        parts += [inside, f'<polyline points="{path}" fill="none" stroke="{_GRAY}" stroke-dasharray="5 4" clip-path="url(#plot)"/>']
-        parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 6}" text-anchor="end" fill="{_GRAY}">dashed: in proportion</text>')
+        parts += [
+            inside,
+            f'<polyline points="{path}" fill="none" stroke="{_GRAY}" stroke-dasharray="5 4" clip-path="url(#plot)"/>',
+        ]
+        parts.append(
+            f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 6}" text-anchor="end" fill="{_GRAY}">dashed: in proportion</text>'
+        )
     path = " ".join(f"{x(k):.1f},{y(v):.1f}" for k, (_, v) in enumerate(points))
     parts.append(f'<polyline points="{path}" fill="none" stroke="{_BLUE}" stroke-width="2"/>')
     for k, (name, v) in enumerate(points):
-        parts.append(f'<circle cx="{x(k):.1f}" cy="{y(v):.1f}" r="4" fill="{_BLUE}"><title>{html.escape(name)}: {v:.0f}</title></circle>')
-        parts.append(f'<text x="{x(k):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{html.escape(name)}</text>')
+        parts.append(
+            f'<circle cx="{x(k):.1f}" cy="{y(v):.1f}" r="4" fill="{_BLUE}"><title>{html.escape(name)}: {v:.0f}</title></circle>'
+        )
+        parts.append(
+            f'<text x="{x(k):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{html.escape(name)}</text>'
+        )
     return _svg(title, _WIDTH, _HEIGHT, parts)
 
 
@@ -120,4 +133,6 @@ def _step(most: float) -> float:
 def _svg(title: str, width: int, height: int, parts: Iterable[str]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     text = f'<text x="0" y="18" font-size="14" font-weight="600">{html.escape(title)}</text>'
-    return "\n".join([f'{head} font-family="system-ui, sans-serif" font-size="12" fill="{_INK}">', text, *parts, "</svg>"])
+    return "\n".join(
+        [f'{head} font-family="system-ui, sans-serif" font-size="12" fill="{_INK}">', text, *parts, "</svg>"]
+    )

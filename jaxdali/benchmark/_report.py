@@ -39,7 +39,15 @@ def speeds(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     """Throughput against threads and batch size: the rows of a table."""
     rows: list[tuple[str, ...]] = [("num_threads", "batch_size", "images/s", "CPU ms/image", "busy cores")]
     for r in runs:
-        rows.append((str(r.num_threads), str(r.batch_size), f"{r.images_per_second:.0f}", f"{1e3 * r.cpu:.2f}", f"{r.cores:.1f}"))
+        rows.append(
+            (
+                str(r.num_threads),
+                str(r.batch_size),
+                f"{r.images_per_second:.0f}",
+                f"{1e3 * r.cpu:.2f}",
+                f"{r.cores:.1f}",
+            )
+        )
     return rows
 
 
@@ -64,7 +72,9 @@ def shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
 def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int, busy: bool = False) -> Iterator[str]:
     """Says what limits the pipeline, and recommends settings; not on a `busy` machine, where other work takes the CPUs."""
     share = (
-        f"it waits for batches {1 - bound.share:.0%} of the time" if bound.kind == "consumer" else f"{bound.share:.0%} of a batch's time"
+        f"it waits for batches {1 - bound.share:.0%} of the time"
+        if bound.kind == "consumer"
+        else f"{bound.share:.0%} of a batch's time"
     )
     cores = available_cpus()
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
@@ -74,14 +84,17 @@ def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int, busy: boo
         yield "What helps can be said of a machine without other work only: measure again there"
         return
     advice = _ADVICE[bound.kind]
-    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):  # it decodes whole images in each epoch
+    # It decodes whole images in each epoch.
+    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):
         advice += "; decoders.image_random_crop where only a window is used, dct_scaling=True for large photos, cache= for small sets"
     yield f"What helps: {advice}"
     yield f"Recommended: {settings}: {run.images_per_second:.0f} images/s"
 
 
 def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any], Callable[[], Any]]:
-    """Functions for progress: add work done, name the next part, end. They show a bar if tqdm is installed and the output is a terminal."""
+    """Functions for progress: add work done, name the next part, end. They show a bar if tqdm is installed and the
+    output is a terminal.
+    """
     try:
         from tqdm import tqdm
     except ImportError:
@@ -91,7 +104,9 @@ def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any]
     return bar.update, bar.set_description_str, bar.close
 
 
-def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, spent: Sequence[Cost], title: str):
+def plot(
+    path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, spent: Sequence[Cost], title: str
+):
     """Throughput against threads and batch size, and the costs of a batch of `run`, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -103,7 +118,13 @@ def plot(path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run],
     threads = [r.num_threads for r in by_threads]
     left.plot(threads, [r.images_per_second for r in by_threads], "o-", label="measured")
     first = by_threads[0]
-    left.plot(threads, [first.images_per_second * t / first.num_threads for t in threads], "--", color="gray", label="in proportion")
+    left.plot(
+        threads,
+        [first.images_per_second * t / first.num_threads for t in threads],
+        "--",
+        color="gray",
+        label="in proportion",
+    )
     left.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
     left.legend(loc="lower right")
     sizes = [str(r.batch_size) for r in by_batch]

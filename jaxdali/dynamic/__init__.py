@@ -1,19 +1,21 @@
-"""The operators of `jaxdali.fn` as functions of values: ``images = jd.resize(jd.decoders.image(files), size=(224, 224))``.
+"""The operators of `jaxdali.fn` as functions of values: ``images = jd.resize(jd.decoders.image(files), size=(224,
+224))``.
 
-Samples that fail: a function that is evaluated raises `jaxdali.SampleError`, whose `index` is the sample's number; decoders accept
-``on_error="replace"``, as in pipelines. Inside `jax.jit`, the program fails when it runs, with a `jax.errors.JaxRuntimeError` that has the
-same text. A program on an accelerator can't fail: there such a sample is NaN, or 0 if its type has no NaN. Numbers per sample are checked
-on the host in both cases.
+Samples that fail: a function that is evaluated raises `jaxdali.SampleError`, whose `index` is the sample's number;
+decoders accept ``on_error="replace"``, as in pipelines. Inside `jax.jit`, the program fails when it runs, with a
+`jax.errors.JaxRuntimeError` that has the same text. A program on an accelerator can't fail: there such a sample is NaN,
+or 0 if its type has no NaN. Numbers per sample are checked on the host in both cases.
 
-Images are read as HWC unless a layout says something else: ``jd.batch(x, layout="CHW")``. An array is a batch, whose first axis counts
+Images are read as HWC unless a layout says something else: ``jd.batch(x, layout="CHW")``. An array is a batch, whose
+first axis counts
 samples: one image is ``[x]`` or ``x[None]``, a `tensor`, an image of Pillow, or a file's bytes.
 
-A function is compiled for each number of samples, once: the first call with a new batch size takes about 30 ms more of CPU time, and of a
-function of `jit` about 30 ms for each operator in it. Where batches have any size, as in a server that collects requests, pass few sizes,
-e.g. powers of two.
+A function is compiled for each number of samples, once: the first call with a new batch size takes about 30 ms more of
+CPU time, and of a function of `jit` about 30 ms for each operator in it. Where batches have any size, as in a server
+that collects requests, pass few sizes, e.g. powers of two.
 
-Threads and processes: functions may be called from many threads at the same time, and share one pool of native threads, see
-`set_num_threads`. A call raises RuntimeError in a process that was forked after a function was called or JAX ran.
+Threads and processes: functions may be called from many threads at the same time, and share one pool of native threads,
+see `set_num_threads`. A call raises RuntimeError in a process that was forked after a function was called or JAX ran.
 """
 
 from typing import Any
@@ -31,7 +33,9 @@ from ._values import batch as batch
 from ._values import tensor as tensor
 
 _public = _Functions(_fn, __name__)
-__all__ = sorted([*_public, "Batch", "Tensor", "batch", "get_num_threads", "jit", "readers", "set_num_threads", "tensor"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(
+    [*_public, "Batch", "Tensor", "batch", "get_num_threads", "jit", "readers", "set_num_threads", "tensor"]
+)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

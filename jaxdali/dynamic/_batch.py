@@ -54,7 +54,9 @@ def _known() -> Operations:
 
 
 class Draw(enum.IntEnum):
-    """How a single value depends on random numbers, see Note [One key]. What is made of several values has the greatest of theirs."""
+    """How a single value depends on random numbers, see Note [One key]. What is made of several values has the greatest
+    of theirs.
+    """
 
     NONE = 0
     SHARED = 1  # it was drawn, and is meant for all samples, see `random.broadcast`
@@ -64,7 +66,14 @@ class Draw(enum.IntEnum):
 # The ufuncs that are operators of Python, by the names of DALI's functions.
 _UFUNCS: dict[str, np.ufunc] = {
     **{name: getattr(np, name) for name in ("add", "abs")},
-    **{"minus": np.negative, "plus": np.positive, "sub": np.subtract, "mul": np.multiply, "fdiv": np.true_divide, "div": np.floor_divide},
+    **{
+        "minus": np.negative,
+        "plus": np.positive,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "fdiv": np.true_divide,
+        "div": np.floor_divide,
+    },
     **{"mod": np.remainder, "pow": np.power, "shl": np.left_shift, "shr": np.right_shift, "bitnot": np.invert},
     **{"bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor, "eq": np.equal, "ne": np.not_equal},
     **{"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal},
@@ -75,7 +84,9 @@ _local = threading.local()  # `by_numpy`: whether a function of NumPy runs, whos
 
 
 class UnknownAttribute(AttributeError):
-    """A `Tensor` or a `Batch` lacks an attribute. The message is made when it is shown: many callers only ask whether there is one."""
+    """A `Tensor` or a `Batch` lacks an attribute. The message is made when it is shown: many callers only ask whether
+    there is one.
+    """
 
     def __init__(self, cls: type[Tensor | Batch], name: str):
         super().__init__(cls, name)
@@ -83,7 +94,11 @@ class UnknownAttribute(AttributeError):
 
     def __str__(self) -> str:
         cls, name = self.args
-        how = "" if name.startswith("_") else did_you_mean(name, dir(cls), "Tensor" if issubclass(cls, Tensor) else "Batch")
+        how = (
+            ""
+            if name.startswith("_")
+            else did_you_mean(name, dir(cls), "Tensor" if issubclass(cls, Tensor) else "Batch")
+        )
         return of_values(f"a {cls.__name__} has no attribute {name!r}{how}")
 
 
@@ -91,12 +106,13 @@ class UnknownAttribute(AttributeError):
 class Tensor(Operators, np.ndarray):
     """A single sample: a NumPy array that functions treat as one sample instead of a batch. Make one with `tensor`.
 
-    Arithmetic and comparisons follow DALI's type rules, as those of a `Batch` do: ``uint8 * 2`` is int32. This holds for ``+=`` as well,
-    which makes a new tensor, and with an array or a NumPy scalar on the left. NumPy's functions and methods are as for any array.
+    Arithmetic and comparisons follow DALI's type rules, as those of a `Batch` do: ``uint8 * 2`` is int32. This holds
+    for ``+=`` as well, which makes a new tensor, and with an array or a NumPy scalar on the left. NumPy's functions and
+    methods are as for any array.
 
     Attributes:
-      layout: a letter for each axis, e.g. "HWC"; "" if it is not known. A subscript keeps the letters of the axes that are left. Other
-        arrays made from a tensor keep its layout if they have as many axes.
+      layout: a letter for each axis, e.g. "HWC"; "" if it is not known. A subscript keeps the letters of the axes that
+        are left. Other arrays made from a tensor keep its layout if they have as many axes.
     """
 
     layout: str = ""
@@ -132,8 +148,15 @@ class Tensor(Operators, np.ndarray):
             _local.by_numpy = before
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
-        if method == "__call__" and ufunc in _FUNCTIONS and isinstance(inputs[0], np.generic) and out is None and not named:
-            return self._pointwise(_FUNCTIONS[ufunc], python_number(inputs[0]), *inputs[1:])  # the operator of a NumPy scalar ends here
+        if (
+            method == "__call__"
+            and ufunc in _FUNCTIONS
+            and isinstance(inputs[0], np.generic)
+            and out is None
+            and not named
+        ):
+            # The operator of a NumPy scalar ends here.
+            return self._pointwise(_FUNCTIONS[ufunc], python_number(inputs[0]), *inputs[1:])
         if out is not None:
             named["out"] = tuple(map(_plain, out))
         results = getattr(ufunc, method)(*map(_plain, inputs), **{n: _plain(x) for n, x in named.items()})
@@ -144,7 +167,11 @@ class Tensor(Operators, np.ndarray):
 
     def _like(self, array: Any, draw: Draw) -> Any:
         """An array as a tensor, with this layout if it has as many axes."""
-        return array if array is None else Tensor.of(array, self.layout if len(self.layout) == np.ndim(array) else "", draw)
+        return (
+            array
+            if array is None
+            else Tensor.of(array, self.layout if len(self.layout) == np.ndim(array) else "", draw)
+        )
 
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented  # NumPy's would not fit the other operators
@@ -209,7 +236,10 @@ def _plain(x: Any) -> Any:
 def layout_of_part(layout: str, ndim: int, key: Any) -> str:
     """The letters of the axes that a subscript leaves; "" if it makes other axes."""
     keys = key if isinstance(key, tuple) else (key,)
-    dropped = [isinstance(k, (int, np.integer)) or (isinstance(k, np.ndarray) and not k.ndim and k.dtype.kind in "iu") for k in keys]
+    dropped = [
+        isinstance(k, (int, np.integer)) or (isinstance(k, np.ndarray) and not k.ndim and k.dtype.kind in "iu")
+        for k in keys
+    ]
     if not all(d or k is Ellipsis or isinstance(k, _SLICE) for d, k in zip(dropped, keys, strict=True)) or any(
         isinstance(k, bool) for k in keys
     ):
@@ -221,8 +251,9 @@ def layout_of_part(layout: str, ndim: int, key: Any) -> str:
 
 
 def left_by_jax(ndim: int) -> bool:
-    """Whether the caller's caller is an operator of a JAX array, which leaves the operation to a drawn value with `ndim` axes: the array
-    is a batch beside the value, or a number."""
+    """Whether the caller's caller is an operator of a JAX array, which leaves the operation to a drawn value with
+    `ndim` axes: the array is a batch beside the value, or a number.
+    """
     caller = sys._getframe(2)
     name = caller.f_code.co_name
     if not name.startswith("_operator_") and name != "deferring_binary_op":  # that of jax 0.9
@@ -246,12 +277,13 @@ class Slices:
 class Batch(Arithmetic):
     """Samples of one type and number of dimensions, in one buffer.
 
-    Make one with `batch`, or with a function of this module. If all samples have one shape, it is *dense*, an array ``[N, ...]``; otherwise
-    it is *ragged*: a flat buffer with the samples one after the other, and their shapes.
+    Make one with `batch`, or with a function of this module. If all samples have one shape, it is *dense*, an array
+    ``[N, ...]``; otherwise it is *ragged*: a flat buffer with the samples one after the other, and their shapes.
 
-    A batch is a pytree: of one array if its samples have one shape, else of the buffer and the shapes. `jax.device_put`, `jax.tree.map` and
-    `jax.jit` accept it, and functions of `jax.numpy` accept samples of one shape. Arithmetic and comparisons work sample by sample, with
-    batches, arrays ``[N, ...]`` and numbers, by DALI's type rules. A batch is immutable.
+    A batch is a pytree: of one array if its samples have one shape, else of the buffer and the shapes.
+    `jax.device_put`, `jax.tree.map` and `jax.jit` accept it, and functions of `jax.numpy` accept samples of one shape.
+    Arithmetic and comparisons work sample by sample, with batches, arrays ``[N, ...]`` and numbers, by DALI's type
+    rules. A batch is immutable.
 
     Attributes:
       layout: a letter for each axis of a sample, e.g. "HWC"; "" if it is not known.
@@ -264,10 +296,11 @@ class Batch(Arithmetic):
         """For use in this package only.
 
         Args:
-          data: ``[N, *shape]``; for ragged samples a flat buffer, where samples begin at multiples of 64 elements, in their order.
+          data: ``[N, *shape]``; for ragged samples a flat buffer, where samples begin at multiples of 64 elements, in
+            their order.
           shapes: ``i64[N, ndim]`` of ragged samples; None: the batch is dense.
-          dims: extents of ragged samples that do not depend on the batch, e.g. the channels of decoded images, see `Spec`. A function may
-            make a dense batch because of them.
+          dims: extents of ragged samples that do not depend on the batch, e.g. the channels of decoded images, see
+            `Spec`. A function may make a dense batch because of them.
         """
         self._data, self._shapes, self.layout, self._dims = data, shapes, layout, dims
 
@@ -275,7 +308,9 @@ class Batch(Arithmetic):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the batch is one array. Samples of a ragged batch may also happen to have one shape: JAX then gets them as one array."""
+        """Whether the batch is one array. Samples of a ragged batch may also happen to have one shape: JAX then gets
+        them as one array.
+        """
         return self._shapes is None
 
     @property
@@ -318,10 +353,15 @@ class Batch(Arithmetic):
         )
 
     def __repr__(self) -> str:
-        if not hasattr(self._data, "dtype") or not np.ndim(self._data):  # of a function of `jax.tree.map` that made no array of samples
+        # Of a function of `jax.tree.map` that made no array of samples.
+        if not hasattr(self._data, "dtype") or not np.ndim(self._data):
             return f"Batch({self._data!r})"
         shapes = self.shapes
-        what = f"shape={shapes[0]}" if len(set(shapes)) == 1 else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
+        what = (
+            f"shape={shapes[0]}"
+            if len(set(shapes)) == 1
+            else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
+        )
         layout = f", layout={self.layout!r}" if self.layout else ""
         device = "" if isinstance(self._data, Tracer) else f", device={self.device}"
         return f"Batch({len(self)} samples, {what}, dtype={self.dtype}{layout}{device})"
@@ -378,7 +418,9 @@ class Batch(Arithmetic):
 
     @property
     def slice(self) -> Slices:
-        """Takes a part of each sample: ``batch.slice[16:-16, 8]``. Indices may be numbers, or batches with one number per sample."""
+        """Takes a part of each sample: ``batch.slice[16:-16, 8]``. Indices may be numbers, or batches with one number
+        per sample.
+        """
         return Slices(self)
 
     @staticmethod
@@ -419,7 +461,8 @@ class Batch(Arithmetic):
         """Returns the batch on another device.
 
         Args:
-          device: a `jax.Device`, a sharding, a `jax.sharding.PartitionSpec` on the mesh that is set, or a name such as "cpu" or "gpu:1".
+          device: a `jax.Device`, a sharding, a `jax.sharding.PartitionSpec` on the mesh that is set, or a name such as
+            "cpu" or "gpu:1".
         """
         if isinstance(device, str):
             device = _named(device)
@@ -448,7 +491,11 @@ class Batch(Arithmetic):
     @property
     def _is_uniform(self) -> bool:
         """Whether the samples have one shape, as far as it is known while JAX traces."""
-        if self._shapes is None or not isinstance(self._shapes, (np.ndarray, jax.Array)) or isinstance(self._shapes, Tracer):
+        if (
+            self._shapes is None
+            or not isinstance(self._shapes, (np.ndarray, jax.Array))
+            or isinstance(self._shapes, Tracer)
+        ):
             return self._shapes is None
         shapes = np.asarray(self._shapes)
         return len(shapes) > 0 and bool((shapes == shapes[0]).all())
@@ -477,7 +524,13 @@ class Batch(Arithmetic):
     @property
     def _spec(self) -> Spec:
         """The description of a batch that functions of values are compiled for."""
-        return Spec(self.dtype, self.ndim, tuple(self._data.shape[1:]) if self._shapes is None else None, self.layout, self._dims)
+        return Spec(
+            self.dtype,
+            self.ndim,
+            tuple(self._data.shape[1:]) if self._shapes is None else None,
+            self.layout,
+            self._dims,
+        )
 
     @property
     def _on_host(self) -> np.ndarray | Packed:
@@ -527,8 +580,8 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     Args:
       like: gives type and dimensions if there is no sample.
-      roomy: makes the buffer as large as a program's buffer for such batches, so that the program reads it in place. For batches that only
-        a function sees.
+      roomy: makes the buffer as large as a program's buffer for such batches, so that the program reads it in place.
+        For batches that only a function sees.
 
     Raises:
       ValueError: the arrays differ in type or in number of dimensions, or there is none.

@@ -47,7 +47,8 @@ class NotDense(Exception):
 class Dense:
     """A function of dense arrays.
 
-    A callback brings values that operators need on the host, such as angles; if they only need static arguments, there is no callback.
+    A callback brings values that operators need on the host, such as angles; if they only need static arguments, there
+    is no callback.
 
     Args:
       function, specs, keys, N, draws, device: as of `Engine`; all inputs are dense.
@@ -71,12 +72,17 @@ class Dense:
     ):
         whole = N if whole is None else whole
         self._N, self._specs, self._whole = N, specs, whole
-        self._of_part = functools.lru_cache(maxsize=4)(lambda n: Dense(function, specs, keys, n, draws, device, hosted, whole))
+        self._of_part = functools.lru_cache(maxsize=4)(
+            lambda n: Dense(function, specs, keys, n, draws, device, hosted, whole)
+        )
         shards = Shards.single(device)
 
         def inputs() -> list[DynamicDataNode]:
             on = "gpu" if shards.accelerator else None
-            return [add(Given(spec=s)) if host else add(Traced(spec=s), device=on) for s, host in zip(specs, hosted, strict=True)]
+            return [
+                add(Given(spec=s)) if host else add(Traced(spec=s), device=on)
+                for s, host in zip(specs, hosted, strict=True)
+            ]
 
         self.doubts = Doubts()
         with self.doubts:
@@ -100,17 +106,24 @@ class Dense:
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
             if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
                 reason = _ffi.why_no_kernels(device)
-                raise NotDense(f"{step.op.name} has no kernel for {device.platform}" + (f": {reason}" if reason else ""))
+                raise NotDense(
+                    f"{step.op.name} has no kernel for {device.platform}" + (f": {reason}" if reason else "")
+                )
         self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, Traced))
         read = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
         given = {r for r in self._inputs if r is not None}
-        self._made_on_host = tuple(r for r in dict.fromkeys((*read, *plan.outputs)) if plan.maker(r).stage == "host" and r not in given)
+        self._made_on_host = tuple(
+            r for r in dict.fromkeys((*read, *plan.outputs)) if plan.maker(r).stage == "host" and r not in given
+        )
         needed = {r for s in plan.steps for i, r in enumerate(s.inputs) if s.needs_on_host(i)}
         self._asked = tuple(i for i, r in enumerate(self._inputs) if r in needed)
         zeros = [np.zeros((N, *(s.shape or ())), s.dtype) for s in specs]
         try:
-            # Which numbers a batch has is not known yet. That these are out of a range says nothing, but where they are all there is.
-            self._constant = self._prepared(zeros, np.zeros((len(graphed.keys), 2, N), np.int64), any_numbers=self.calls_back)
+            # Which numbers a batch has is not known yet. That these are out of a range says nothing, but where they are
+            # all there is.
+            self._constant = self._prepared(
+                zeros, np.zeros((len(graphed.keys), 2, N), np.int64), any_numbers=self.calls_back
+            )
         except (OperatorError, ValueError) as e:
             raise NotDense(str(e)) from e
         self._operands = jax.tree.structure([zeros, *self._constant[:2]])
@@ -124,7 +137,8 @@ class Dense:
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
         """The function as a separate program, if it needs nothing from the host."""
         program = jax.jit(lambda arrays: self(arrays, (), on_one_device=jax.device_count() == 1))
-        wide = any(narrow(s.dtype) != s.dtype for s in self._specs)  # JAX accepts 64 bits only under our settings; entering them takes time
+        # JAX accepts 64 bits only under our settings; entering them takes time.
+        wide = any(narrow(s.dtype) != s.dtype for s in self._specs)
 
         def called(arrays: Sequence[Any]) -> Any:
             with own_settings() if wide else without_mesh():
@@ -153,8 +167,9 @@ class Dense:
 
         Args:
           arrays: the inputs, ``[N, ...]``; words: ``u32[N, words]`` of each key.
-          line: the user's line, if the caller does not check the status: a failed sample is then an error of the program, which names the
-            line. A program on an accelerator can't raise: there the sample is NaN, or 0 if its type has no NaN.
+          line: the user's line, if the caller does not check the status: a failed sample is then an error of the
+            program, which names the line. A program on an accelerator can't raise: there the sample is NaN, or 0 if its
+            type has no NaN.
           on_one_device: whether the program is known to be for one device.
         """
         with own_settings():
@@ -162,7 +177,9 @@ class Dense:
             if placed is not None and not (self._mixes or placed.mesh.auto_axes):
                 return self._by_device(placed, arrays, words, line)
             if self.calls_back:
-                structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2]))
+                structs = jax.tree.map(
+                    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2])
+                )
                 asked = _replicated([*(_to_words(jnp.asarray(arrays[i])) for i in self._asked), *words])
                 on_host = functools.partial(self._on_host, line)
                 prepared = jax.pure_callback(on_host, structs, asked[: len(self._asked)], asked[len(self._asked) :])
@@ -171,7 +188,11 @@ class Dense:
                 made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), prepared, self._constant[:2])
             else:
                 made, params = self._constant[:2]
-            operands = [[jnp.asarray(a) for a in arrays], jax.tree.map(jnp.asarray, made), jax.tree.map(jnp.asarray, params)]
+            operands = [
+                [jnp.asarray(a) for a in arrays],
+                jax.tree.map(jnp.asarray, made),
+                jax.tree.map(jnp.asarray, params),
+            ]
             program = functools.partial(self._program, line)
             if self.native and not (on_one_device or self._alone()):
                 program = self._partitioned(line)
@@ -181,10 +202,14 @@ class Dense:
             *outputs, status = program(*jax.tree.leaves(operands))
             return list(outputs), status
 
-    def _by_device(self, placed: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None) -> tuple[list[Any], Any]:
-        """The outputs and the status, where the arrays' types say which samples each device has, as all axes are Explicit.
+    def _by_device(
+        self, placed: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None
+    ) -> tuple[list[Any], Any]:
+        """The outputs and the status, where the arrays' types say which samples each device has, as all axes are
+        Explicit.
 
-        Each device calls back for its own samples, so nothing is sent, and numbers that the host refuses are an error of the program.
+        Each device calls back for its own samples, so nothing is sent, and numbers that the host refuses are an error
+        of the program.
         """
         part = self._of_part(placed.shard_shape((self._N,))[0])
 
@@ -193,7 +218,9 @@ class Dense:
 
         mesh = placed.mesh
         axes = set(mesh.axis_names) - set(mesh.manual_axes)
-        by_device = jax.shard_map(outputs, mesh=mesh, in_specs=placed.spec, out_specs=placed.spec, axis_names=axes, check_vma=False)
+        by_device = jax.shard_map(
+            outputs, mesh=mesh, in_specs=placed.spec, out_specs=placed.spec, axis_names=axes, check_vma=False
+        )
         return by_device(*jax.sharding.reshard((list(arrays), list(words)), placed))
 
     def _program(self, line: str | None, *leaves: Any) -> tuple[Any, ...]:
@@ -203,7 +230,10 @@ class Dense:
         values: dict[Ref, Any] = {r: a for r, a in zip(self._inputs, arrays, strict=True) if r is not None}
         values |= zip(self._made_on_host, made, strict=True)
         control = jnp.asarray(np.r_[self._executor.resources.pool_id, np.ones(B)].astype(np.int32))
-        placed = [((None,) * len(s.specs), p, scratch) for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)]
+        placed = [
+            ((None,) * len(s.specs), p, scratch)
+            for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)
+        ]
         codes = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), placed)
         native = [s for s in self._steps if s.id in codes]
         status = jnp.stack([codes[s.id] for s in native], 1) if native else jnp.zeros((B, 0), jnp.int32)
@@ -212,7 +242,9 @@ class Dense:
             if self._executor.resources.accelerator:
                 outputs = [_without_failed(x, status) for x in outputs]
             else:
-                outputs = _ffi.checked(outputs, status, [f"{s.op.name} (called at {line})" for s in native], self._whole)
+                outputs = _ffi.checked(
+                    outputs, status, [f"{s.op.name} (called at {line})" for s in native], self._whole
+                )
         return *outputs, status
 
     def _alone(self) -> bool:
@@ -225,7 +257,9 @@ class Dense:
         return any(isinstance(s.op, ProgramOperator) and s.op.mixes for s in self._steps)
 
     def _partitioned(self, line: str | None) -> Callable[..., Any]:
-        """`_program`, of which each device computes its samples where the inputs are sharded: native calls say nothing of this to XLA."""
+        """`_program`, of which each device computes its samples where the inputs are sharded: native calls say nothing
+        of this to XLA.
+        """
 
         def by_batch(mesh: Any, x: Any) -> NamedSharding:
             spec = getattr(x.sharding, "spec", None) or (None,)
@@ -233,7 +267,8 @@ class Dense:
 
         def of_results(mesh: Any, operands: Any, results: Any) -> Any:
             first = next(
-                (by_batch(mesh, x) for x in operands if by_batch(mesh, x).spec[0] is not None), NamedSharding(mesh, PartitionSpec())
+                (by_batch(mesh, x) for x in operands if by_batch(mesh, x).spec[0] is not None),
+                NamedSharding(mesh, PartitionSpec()),
             )
             return tuple(first for _ in results)
 
@@ -244,7 +279,9 @@ class Dense:
         def rule(rank: int, number: int) -> str:
             return " ".join(["n", *(f"x{number}y{i}" for i in range(rank - 1))])
 
-        arrays = jax.tree.leaves([[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._constant[:2]])
+        arrays = jax.tree.leaves(
+            [[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._constant[:2]]
+        )
         outputs = [(self._N, *(self._plan.spec(r).shape or ())) for r in self._plan.outputs] + [(self._N, 1)]
         reads = ", ".join(rule(len(x.shape), i) for i, x in enumerate(arrays))
         makes = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
@@ -255,7 +292,9 @@ class Dense:
                 return self._program(line, *leaves)
 
         function = custom_partitioning(jax.jit(functools.partial(self._program, line)))  # whose constants stay in it
-        function.def_partition(partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}")
+        function.def_partition(
+            partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}"
+        )
         return function
 
     @in_values
@@ -307,7 +346,9 @@ def _of_explicit(arrays: Sequence[Any]) -> NamedSharding | None:
 
 
 def _replicated(arrays: Any) -> Any:
-    """Arrays that all devices of the mesh have, if one is set: otherwise XLA may cut small arrays up, and gather them again."""
+    """Arrays that all devices of the mesh have, if one is set: otherwise XLA may cut small arrays up, and gather them
+    again.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     return arrays if mesh.empty or mesh.manual_axes else jax.lax.with_sharding_constraint(arrays, PartitionSpec())
 
@@ -333,7 +374,9 @@ def _without_failed(x: Any, status: Any) -> Any:
 
 
 def _in_words(x: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits as pairs of 32: a callback's operands and results are narrowed where the user has them narrowed."""
+    """Numbers of 64 bits as pairs of 32: a callback's operands and results are narrowed where the user has them
+    narrowed.
+    """
     return x[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
 
 

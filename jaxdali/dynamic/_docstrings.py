@@ -1,6 +1,6 @@
 """Docstrings of functions of values: those of the functions of nodes with other arguments, words and examples.
 
-All of them are made when `jaxdali.dynamic` is imported, so that this must be fast: most of it is `str.replace`.
+All of them are made when `jaxdali.dynamic` is imported, so this must be fast.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORDS = (
         "which become part\nof the program. Differs",
         "A function of `jit` is compiled into separate programs before and after it.\n\nDiffers",
     ),
-    ("    and `Pipeline.bad_samples()` reports it.", "    with a warning."),
+    ("and `Pipeline.bad_samples()` reports it.", "with a warning."),
     (
         "one cache, which lives as long as one of their pipelines or\n"
         "    iterators. `Pipeline.statistics` reports how many images it served, and its size in bytes.",
@@ -93,10 +93,16 @@ _WORDS = (
         "or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise)",
         "or has more samples than fit into 1 GiB",
     ),
-    ("or is larger than the `Storage` of its reader allows (1 GiB unless it\n    says otherwise)", "or is larger than 1 GiB"),
+    (
+        "or is larger than the `Storage` of its reader allows (1 GiB unless it\n    says otherwise)",
+        "or is larger than 1 GiB",
+    ),
     ("Default: the storage of the input's reader.", "Default: `Storage()`."),
     ("Differs from DALI: values made from a reader's labels also have the path of the file.\n\n", ""),
-    ("For a reader, this is the path of the file as it stands in the reader's\n    list.", "It is known in pipelines only."),
+    (
+        "For a reader, this is the path of the file as it stands in the reader's\n    list.",
+        "It is known in pipelines only.",
+    ),
     (", for example from an `external_source` or a reader.", "."),
     (
         'jpegs, labels = jd.readers.file(file_root="images")',
@@ -120,7 +126,8 @@ _KEY_OF_ONE = (
 _RNG = "  rng: what gives a new key for each call, in place of `key`: ``random.RNG(seed)``.\n"
 _BATCH_SIZE = "  batch_size: how many samples. Default: those of the inputs.\n"
 _BATCH_SIZE_OF_ONE = (
-    "  batch_size: how many samples. Default: those of values that are given per sample; without any, the result is single.\n"
+    "  batch_size: how many samples. Default: those of values that are given per sample; without any, the result is "
+    "single.\n"
 )
 
 _GENERATED = (
@@ -146,18 +153,41 @@ def own_arguments(function: Callable[..., Any]) -> list[str]:
 def refused(function: Callable[..., Any], own: Sequence[str]) -> dict[str, str]:
     """Advice for arguments that a function with these `own_arguments` does not have."""
     text = "is for functions that draw random numbers, which it does not"
-    random = {} if {*_RANDOM}.intersection(own) else {n: text for n in _RANDOM if n not in inspect.signature(function).parameters}
+    random = (
+        {}
+        if {*_RANDOM}.intersection(own)
+        else {n: text for n in _RANDOM if n not in inspect.signature(function).parameters}
+    )
     return {n: f"argument {n!r} {why}" for n, why in (*_OF_PIPELINES.items(), *random.items())}
 
 
 def describe(function: Callable[..., Any], own: Sequence[str]):
-    """Gives a function of values its signature and docstring, in place of those of the function of nodes that it has so far."""
+    """Gives a function of values its signature and docstring, in place of those of the function of nodes that it has so
+    far.
+    """
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.name not in _OF_PIPELINES]
     added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
     signature = signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)
     function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
     function.__doc__ = docstring(function.__doc__ or "", signature, own)
+
+
+def contains(text: str, words: str) -> bool:
+    """Whether a docstring has these words, wherever it breaks its lines."""
+    return " ".join(words.split()) in " ".join(text.split())
+
+
+def _replaced(text: str, replacements: Sequence[tuple[str, str]]) -> str:
+    """The text with other words, wherever it breaks its lines. Paragraphs end where those to replace have an empty line."""
+    unbroken = " ".join(text.split())
+    for words, others in replacements:
+        # Most docstrings have few of them, and a pattern takes longer than this search.
+        if " ".join(words.split()) in unbroken:
+            parts = re.split(r" +|(?<!\n)\n(?!\n) *", words)
+            text = re.sub(r"(?: +|\n *)".join(map(re.escape, parts)), lambda _, others=others: others, text)
+            unbroken = " ".join(text.split())
+    return text
 
 
 def docstring(text: str, signature: inspect.Signature, own: Sequence[str]) -> str:
@@ -168,14 +198,17 @@ def docstring(text: str, signature: inspect.Signature, own: Sequence[str]) -> st
       signature: with the arguments in `own`, see `own_arguments`.
     """
     text = text.replace("fn.", "jd.")
-    for nodes, values in _WORDS:
-        text = text.replace(nodes, values)
+    text = _replaced(text, _WORDS)
     begin = text.find("Args:\n")
     head, rest = (text[:begin], text[begin + 6 :]) if begin >= 0 else (f"{text}\n\n", "")
     entries, blank, tail = rest.partition("\n\n")
     positional = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
     single = all(p.default is not p.empty for p in positional)  # there may be no value
-    added = {"key": _KEY_OF_ONE if single else _KEY, "rng": _RNG, "batch_size": _BATCH_SIZE_OF_ONE if single else _BATCH_SIZE}
+    added = {
+        "key": _KEY_OF_ONE if single else _KEY,
+        "rng": _RNG,
+        "batch_size": _BATCH_SIZE_OF_ONE if single else _BATCH_SIZE,
+    }
     entries = _without_pipelines(entries + "\n" if entries else "") + "".join(added[n] for n in own)
     summary, example, code = tail.partition("Example:\n")
     if example:

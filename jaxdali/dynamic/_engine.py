@@ -129,10 +129,11 @@ class _Parts:
 
 
 # Note [One key]
-# One key draws one number, N keys or `batch_size=N` draw N, and a function of N samples draws for each of them. In a traced function every
-# value has N samples, so each `DynamicDataNode` knows whether it stands for a batch or for a single value, and whether that was drawn. The
-# samples of a single value that was drawn all use the key that the first has, so that it is what the same call gives by itself. Where it
-# meets a batch there is an error: the user may have meant one number for each sample, or one for all.
+# One key draws one number, N keys or `batch_size=N` draw N, and a function of N samples draws for each of them. In a
+# traced function every value has N samples, so each `DynamicDataNode` knows whether it stands for a batch or for a
+# single value, and whether that was drawn. The samples of a single value that was drawn all use the key that the first
+# has, so that it is what the same call gives by itself. Where it meets a batch there is an error: the user may have
+# meant one number for each sample, or one for all.
 
 
 class Trace:
@@ -164,7 +165,11 @@ class Trace:
             return DynamicDataNode(node, index, self, max(of_singles, default=Draw.NONE))
         if Draw.ONE in of_singles and self.N != 1:
             i = draws.index(Draw.ONE)
-            raise for_several(node.op.name, f"input {i}" if i in (node.op.joins or range(len(node.inputs))) else "the condition", self.N)
+            raise for_several(
+                node.op.name,
+                f"input {i}" if i in (node.op.joins or range(len(node.inputs))) else "the condition",
+                self.N,
+            )
         return DynamicDataNode(node, index, self, None)
 
     def call(
@@ -176,21 +181,28 @@ class Trace:
         key: Any = None,
         batch_size: int | None = None,
     ) -> Any:
-        """Calls a function of DataNodes whose random operators use a key. They are numbered anew, so that each call draws the same numbers
-        as alone."""
+        """Calls a function of DataNodes whose random operators use a key. They are numbered anew, so that each call
+        draws the same numbers as alone.
+        """
         if key is not None and not isinstance(key, (KeyOf, KeysOf)):
             raise ArgumentError(
                 f"key must be one of the keys that the function was called with, or be derived from one, got {type(key).__name__}"
             )
         inputs = list(inputs)
-        values = [(f"input {i}", x) for i, x in enumerate(inputs)] + [(f"argument {n}", x) for n, x in arguments.items()]
+        values = [(f"input {i}", x) for i, x in enumerate(inputs)] + [
+            (f"argument {n}", x) for n, x in arguments.items()
+        ]
         values = [(what, x) for what, tree in values for x in flat(tree) if isinstance(x, DynamicDataNode)]
         of_batch = batch_size is not None or any(x._draw is None for _, x in values)
         if key is not None and key.count is not None and not of_batch:
             if self.N is None:
                 raise SizeAsked(name, key.count)
             of_batch = True
-        if of_batch and self.N != 1 and (one := next((what for what, x in values if x._draw is Draw.ONE), None)) is not None:
+        if (
+            of_batch
+            and self.N != 1
+            and (one := next((what for what, x in values if x._draw is Draw.ONE), None)) is not None
+        ):
             raise for_several(name, one, self.N)
         scope = current_scope()
         assert scope is not None
@@ -268,12 +280,16 @@ class Graphed:
 
     def results(self, outputs: Iterable[Batch]) -> Any:
         """The outputs as the function gives them: batches and single values."""
-        return jax.tree.unflatten(self.tree, [b if d is None else single(b, d) for b, d in zip(outputs, self._draws, strict=True)])
+        return jax.tree.unflatten(
+            self.tree, [b if d is None else single(b, d) for b, d in zip(outputs, self._draws, strict=True)]
+        )
 
     def executor(self, N: int, device: jax.Device | TargetDevice) -> Executor:
         """Runs the graph for N samples, with the native threads that all functions of values share."""
         return Executor.of_values(
-            self.graph, device, RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED)
+            self.graph,
+            device,
+            RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED),
         )
 
 
@@ -282,7 +298,8 @@ class _Bound:
     """An executor, and what its operators are bound to that depends on the values of batches.
 
     Attributes:
-      types: of what eager functions return, and the first shapes and samples of `Executor.asked`: what is known of them.
+      types: of what eager functions return, and the first shapes and samples of `Executor.asked`: what is known of
+        them.
     """
 
     executor: Executor
@@ -294,7 +311,9 @@ class _Bound:
 
     def learns(self, types: dict[Any, Any], batch: InFlightBatch) -> bool:
         """Adds what a batch shows to `types`, and to its own if they fit. Returns whether they do."""
-        types |= {step: [(s.dtype, s.ndim, s.layout) for s in results.specs] for step, results in (batch.called or {}).items()}
+        types |= {
+            step: [(s.dtype, s.ndim, s.layout) for s in results.specs] for step, results in (batch.called or {}).items()
+        }
         shapes, samples = self.executor.asked(batch)
         types |= shapes
         types |= {("images", ref): registered.kind_of(x) for ref, x in samples.items()}
@@ -333,7 +352,10 @@ class Engine:
         self._device = device
 
         def inputs() -> list[DynamicDataNode]:
-            given = [add(Given(spec=s, number=i, first=f, asked=self._asked)) for i, (s, f) in enumerate(zip(specs, firsts, strict=True))]
+            given = [
+                add(Given(spec=s, number=i, first=f, asked=self._asked))
+                for i, (s, f) in enumerate(zip(specs, firsts, strict=True))
+            ]
             return [x.gpu() for x in given] if Shards.single(device).accelerator else given
 
         with self._doubts_of_graph:
@@ -351,8 +373,11 @@ class Engine:
           OtherFirsts: operators are bound by first samples of other shapes.
         """
         self._check(firsts)
-        drawn = [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._graphed.keys] if self._graphed.keyed else []
-        called: dict[int, EagerResults] = {}  # each function is called once, also if another executor makes the batch again
+        drawn = (
+            [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._graphed.keys] if self._graphed.keyed else []
+        )
+        # Each function is called once, also if another executor makes the batch again.
+        called: dict[int, EagerResults] = {}
         types: dict[Any, Any] = {}
         while True:
             bound = self._fitting(types)
@@ -364,8 +389,11 @@ class Engine:
                         executor.build()
                     self._doubts_of_graph.warn()
                     self._doubts.warn(lambda value: firsts[value.number])
-                    self._check(firsts)  # again: what operators ask for is known when the first executor is built, maybe by another thread
-                    batch = self._in_flight(executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called)
+                    # Again: what operators ask for is known when the first executor is built, maybe by another thread.
+                    self._check(firsts)
+                    batch = self._in_flight(
+                        executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called
+                    )
                     result = executor.check(executor.launch(batch))
                 if not bound.learns(types, batch):
                     continue
@@ -414,7 +442,9 @@ class Engine:
         for node, given in zip(self._graphed.inputs, batches, strict=True):
             assert node is not None  # sources stay
             values[node] = (given._on_host,)
-        return executor.given(values, SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere), drawn, called)
+        return executor.given(
+            values, SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere), drawn, called
+        )
 
 
 def name_line(e: OperatorError, line: str):

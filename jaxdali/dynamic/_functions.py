@@ -42,7 +42,8 @@ from ._lowered import in_program, mapped
 from ._singles import JaxTensor, for_several, is_drawn
 from ._values import argument_of, is_numbers, tensor, value_of
 
-_WHOLE = ("random.choice",)  # reads its input on the host; a list or an array of numbers is for all samples: one of them is chosen
+# Reads its input on the host; a list or an array of numbers is for all samples: one of them is chosen.
+_WHOLE = ("random.choice",)
 MOST = 1024  # compiled functions; those used least recently are dropped
 
 _lock = threading.Lock()  # guards `_made`, and what functions of `jit` have compiled
@@ -105,7 +106,9 @@ def call(
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
         key = rng
     key = _keys.listed(key)
-    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
+    if batch_size is not None and (
+        isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1
+    ):
         raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
     if (trace := current_trace()) is not None:
         if batch_size is not None and batch_size != trace.N:
@@ -179,7 +182,9 @@ def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]
         ):
             outside = f"argument {n}"
     if outside is not None:
-        raise ArgumentError(f"{name}: {outside} has values that the compiled function is not called with: pass them to it as an argument")
+        raise ArgumentError(
+            f"{name}: {outside} has values that the compiled function is not called with: pass them to it as an argument"
+        )
 
 
 @dataclasses.dataclass
@@ -222,11 +227,15 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
     call_key = at, specs, hosted, N, counts, draws, () if inside else _formats(batches)
 
     def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
-        return _cached(made, ("dense", call_key, device), lambda: _dense(function, specs, counts, N, draws, device, hosted))
+        return _cached(
+            made, ("dense", call_key, device), lambda: _dense(function, specs, counts, N, draws, device, hosted)
+        )
 
     if inside:
         if not dense_only:
-            raise ArgumentError(f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged")
+            raise ArgumentError(
+                f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged"
+            )
         if isinstance(dense := dense_on(device_of("cpu")), Dense):
             dense.doubts.warn()
         # See Note [Platforms of programs].
@@ -255,7 +264,9 @@ def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
     """What registered decoders of images make of each batch, which determines how a function is compiled."""
     if not registered.names():
         return ()
-    encoded = [b if b._spec.dtype == np.uint8 and b._spec.ndim == 1 and b.device.platform == "cpu" else () for b in batches]
+    encoded = [
+        b if b._spec.dtype == np.uint8 and b._spec.ndim == 1 and b.device.platform == "cpu" else () for b in batches
+    ]
     return (registered.names(), *(registered.kind_of([np.asarray(x) for x in b]) for b in encoded))
 
 
@@ -282,7 +293,11 @@ def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
 
 
 def size_of(
-    name: str, batches: Sequence[Batch], draws: Sequence[Draw | None], counts: Sequence[int | None] = (), batch_size: int | None = None
+    name: str,
+    batches: Sequence[Batch],
+    draws: Sequence[Draw | None],
+    counts: Sequence[int | None] = (),
+    batch_size: int | None = None,
 ) -> int:
     """The number of samples of a call: of its batches, else of its keys.
 
@@ -338,8 +353,11 @@ def pointwise(function: str, *operands: Any) -> Any:
         return NotImplemented
     draw, axes = draw_of(operands), max((x.ndim for x in operands if isinstance(x, (Tensor, JaxTensor))), default=0)
     plain = [isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor) for x in operands]
-    if axes and any(isinstance(x, JaxTensor) for x in operands):  # beside a sample an array with as many axes is one, too
-        operands = tuple(JaxTensor(x) if array and 0 < x.ndim <= axes else x for x, array in zip(operands, plain, strict=True))
+    # Beside a sample an array with as many axes is one, too.
+    if axes and any(isinstance(x, JaxTensor) for x in operands):
+        operands = tuple(
+            JaxTensor(x) if array and 0 < x.ndim <= axes else x for x, array in zip(operands, plain, strict=True)
+        )
     # Beside a drawn value an array with more axes is a batch, which refuses it.
     refuses = draw is Draw.ONE and any(array and x.ndim > axes for x, array in zip(operands, plain, strict=True))
     if refuses or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
@@ -381,7 +399,8 @@ def subscript(batch: Batch, key: Any) -> Batch:
 def broadcast(x: Any) -> Any:
     """Returns a single value that was drawn with one key as one that is the same for all samples of a batch.
 
-    Without it, a function of several samples takes no such value: ``jd.flip(images, horizontal=jd.random.broadcast(coin))``.
+    Without it, a function of several samples takes no such value: ``jd.flip(images,
+    horizontal=jd.random.broadcast(coin))``.
 
     Args:
       x: a single value, or a number. What is made of the result is for all samples, too.
@@ -403,7 +422,8 @@ set_operations(sys.modules[__name__])  # pyright: ignore[reportArgumentType]
 
 
 class Functions(dict[str, Any]):
-    """The functions of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there is an AttributeError.
+    """The functions of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there
+    is an AttributeError.
 
     Args:
       functions: the module.
@@ -414,7 +434,11 @@ class Functions(dict[str, Any]):
         super().__init__()
         self._functions, self._name = functions, name
         for public, x in members(functions).items():
-            if public in ONLY_IN_PIPELINES or public.endswith("_reader") or getattr(x, "__module__", "").endswith("._deprecated"):
+            if (
+                public in ONLY_IN_PIPELINES
+                or public.endswith("_reader")
+                or getattr(x, "__module__", "").endswith("._deprecated")
+            ):
                 continue
             if inspect.isfunction(x):
                 self[public] = _function_of(x, public, name)
@@ -423,9 +447,13 @@ class Functions(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name in ONLY_IN_PIPELINES and not name.startswith("_"):
-            raise AttributeError(f"module {self._name!r} has no {name!r}: it is for pipelines only, as jaxdali.fn.{name}", name=name)
+            raise AttributeError(
+                f"module {self._name!r} has no {name!r}: it is for pipelines only, as jaxdali.fn.{name}", name=name
+            )
         full = f"{self._name}.{name}".removeprefix("jaxdali.dynamic.")
-        raise AttributeError(of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(full, self)}"), name=name)
+        raise AttributeError(
+            of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(full, self)}"), name=name
+        )
 
 
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:

@@ -35,15 +35,17 @@ def jit(function: None = None, /, *, enable_conditionals: bool = False) -> Calla
 def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     """Compiles the functions of values that a function calls into one program, fused like a pipeline.
 
-    The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline definition, and
-    functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of samples of a batch, and a subscript a
-    part of each sample, as that of `Batch.slice`. The results equal those of the same calls without `jit`: batches, and a `Tensor` of what
-    is one value, such as a file, or a number drawn with one key.
+    The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline
+    definition, and functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of
+    samples of a batch, and a subscript a part of each sample, as that of `Batch.slice`. The results equal those of the
+    same calls without `jit`: batches, and a `Tensor` of what is one value, such as a file, or a number drawn with one
+    key.
 
     Args:
-      function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with batches, lists of
-        arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries, single files, and keys; Python values are
-        static. Keys can be passed to functions, and to `random.split` and `random.fold_in` of this module; arrays of keys have subscripts.
+      function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with
+        batches, lists of arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries,
+        single files, and keys; Python values are static. Keys can be passed to functions, and to `random.split` and
+        `random.fold_in` of this module; arrays of keys have subscripts.
       enable_conditionals: whether `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
@@ -108,7 +110,9 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
                 return evaluated(made, at, name, traced, Inputs(batches, hosted, draws, keys, counts, N))
             except SizeAsked as e:
                 if said:
-                    raise ArgumentError(f"{e.name}: batch_size={e.size} does not fit a program of {N} samples ({name})") from None
+                    raise ArgumentError(
+                        f"{e.name}: batch_size={e.size} does not fit a program of {N} samples ({name})"
+                    ) from None
                 sizes[at] = N = e.size
                 said = True
                 while len(sizes) > MOST:
@@ -132,5 +136,6 @@ def _is_sample(x: Any) -> bool:
 
 def _is_value(x: Any) -> bool:
     if is_column(x):
-        return not isinstance(x, Sequence) or (len(x) > 0 and _is_sample(x[0]))  # one of numbers is static, as a list of them
+        # One of numbers is static, as a list of them.
+        return not isinstance(x, Sequence) or (len(x) > 0 and _is_sample(x[0]))
     return _is_leaf(x) or _is_sample(x)

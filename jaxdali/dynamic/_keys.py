@@ -22,13 +22,15 @@ class RNG:
     """A sequence of keys for functions with ``rng=``: each such call takes the next key.
 
     Args:
-      seed: a number; generators with the same seed give the same keys. A copy of a generator in another process continues with the same
-        keys.
+      seed: a number; generators with the same seed give the same keys. A copy of a generator in another process
+        continues with the same keys.
     """
 
     def __init__(self, seed: int):
         if is_key(seed):
-            raise TypeError("RNG: seed must be a number, got a key of jax.random: pass it to functions as key=, or a number as RNG(0)")
+            raise TypeError(
+                "RNG: seed must be a number, got a key of jax.random: pass it to functions as key=, or a number as RNG(0)"
+            )
         self._seed, self._taken = operator.index(seed), 0
 
     def key(self) -> jax.Array:
@@ -64,7 +66,9 @@ def is_key(x: Any) -> bool:
     """Whether `x` is a JAX key, or an array of keys."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return True
-    return isinstance(x, (jax.Array, np.ndarray)) and x.dtype == np.uint32 and x.ndim in (1, 2) and x.shape[-1] in (2, 4)
+    return (
+        isinstance(x, (jax.Array, np.ndarray)) and x.dtype == np.uint32 and x.ndim in (1, 2) and x.shape[-1] in (2, 4)
+    )
 
 
 def number_of_keys(key: Any) -> int | None:
@@ -151,7 +155,8 @@ def listed(key: Any) -> Any:
 
 
 def split(key: Any, num: int = 2) -> Any:
-    """Like `jax.random.split`, and also for a key of a function of `jit`. Of N keys, one for each sample, each is split.
+    """Like `jax.random.split`, and also for a key of a function of `jit`. Of N keys, one for each sample, each is
+    split.
 
     Returns:
       `num` keys.
@@ -167,7 +172,9 @@ def split(key: Any, num: int = 2) -> Any:
 
 
 def fold_in(key: Any, data: int) -> Any:
-    """Like `jax.random.fold_in`, and also for a key of a function of `jit`. With N keys, one for each sample, it applies to each."""
+    """Like `jax.random.fold_in`, and also for a key of a function of `jit`. With N keys, one for each sample, it
+    applies to each.
+    """
     if isinstance(key, KeyOf):
         return key.then("fold_in", int(data), key.count)
     if number_of_keys(key) is None:
@@ -192,7 +199,8 @@ def numbers_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def words_of(key: Any, N: int, single: bool = False) -> jax.Array:
-    """``u32[N, words]``: the keys of N samples, of which sample i uses ``jax.random.fold_in(key, i)`` where there is one key.
+    """``u32[N, words]``: the keys of N samples, of which sample i uses ``jax.random.fold_in(key, i)`` where there is
+    one key.
 
     Args:
       single: all samples use the key of sample 0.
@@ -208,5 +216,9 @@ def words_of(key: Any, N: int, single: bool = False) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _words(key: jax.Array, N: int | None, single: bool) -> jax.Array:
-    keys = key if N is None else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.zeros(N, int) if single else jnp.arange(N))
+    keys = (
+        key
+        if N is None
+        else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.zeros(N, int) if single else jnp.arange(N))
+    )
     return jax.random.key_data(keys)

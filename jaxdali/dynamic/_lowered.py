@@ -27,7 +27,8 @@ def in_program(name: str, on: OnPlatform, arrays: Sequence[Any], keys: Sequence[
       arrays, line: see `Dense.__call__`; keys: see `Dense.words`.
 
     Raises:
-      ArgumentError: it can't be part of a program. JAX raises it, too, when it lowers the program for a platform that lacks a kernel.
+      ArgumentError: it can't be part of a program. JAX raises it, too, when it lowers the program for a platform that
+        lacks a kernel.
     """
     dense = on("cpu")
     if isinstance(dense, NotDense):
@@ -40,17 +41,19 @@ def in_program(name: str, on: OnPlatform, arrays: Sequence[Any], keys: Sequence[
         return dense(leaves[: len(arrays)], leaves[len(arrays) :], line)[0]
 
     def bound(*leaves: Any) -> list[Any]:
-        return _function().bind(*leaves, jaxpr=jax.make_jaxpr(outputs)(*leaves), name=name, on=on, arrays=len(arrays), line=line)
+        return _function().bind(
+            *leaves, jaxpr=jax.make_jaxpr(outputs)(*leaves), name=name, on=on, arrays=len(arrays), line=line
+        )
 
     with own_settings():  # or JAX narrows NumPy's arrays to 32 bits
         return dense.batches(without_derivative(bound, dense.native)(*arrays, *words))
 
 
 # Note [Platforms of programs]
-# JAX decides last for which platform it lowers a program: by its arguments' devices, or by what `jax.export` and `lower` are told. Native
-# kernels differ: a GPU lacks some, so that other steps are fused, and only a program on the CPU can raise an error. So a function with
-# native kernels is one primitive, which is lowered by the rule of the platform. What a program sees of it, the shapes and types of the
-# results, is the same everywhere.
+# JAX decides last for which platform it lowers a program: by its arguments' devices, or by what `jax.export` and
+# `lower` are told. Native kernels differ: a GPU lacks some, so that other steps are fused, and only a program on the
+# CPU can raise an error. So a function with native kernels is one primitive, which is lowered by the rule of the
+# platform. What a program sees of it, the shapes and types of the results, is the same everywhere.
 @functools.cache
 def _function() -> Any:
     from jax.extend.core import Primitive  # not before one is needed: it comes with Pallas, 50 ms
@@ -83,10 +86,14 @@ def _mapped(*_: Any, name: str, **__: Any) -> Any:
 
 def mapped(name: str) -> ArgumentError:
     """The error where `jax.vmap` would add an axis."""
-    return ArgumentError(f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]")
+    return ArgumentError(
+        f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]"
+    )
 
 
-def _lowering(platform: str, ctx: Any, *operands: Any, jaxpr: Any, name: str, on: OnPlatform, arrays: int, line: str) -> Any:
+def _lowering(
+    platform: str, ctx: Any, *operands: Any, jaxpr: Any, name: str, on: OnPlatform, arrays: int, line: str
+) -> Any:
     from jax.extend.core import jaxpr_as_fun
 
     if platform == "cpu":

@@ -39,8 +39,8 @@ _AHEAD = {True: 2, False: 16}  # batches, and single samples, that are read befo
 class Reader:
     """Reads records in epochs. The base of the classes in this module.
 
-    The classes are made from the functions of `jaxdali.fn.readers`, with the same arguments: order, shuffling (``shuffle="global"``),
-    shards, padding, ``on_error=``, URLs.
+    The classes are made from the functions of `jaxdali.fn.readers`, with the same arguments: order, shuffling
+    (``shuffle="global"``), shards, padding, ``on_error=``, URLs.
 
     Args:
       batch_size: number of samples in a batch; None: it is passed to `next_epoch`, or single samples are returned.
@@ -77,20 +77,24 @@ class Reader:
         return None if batch_size is None else checked(self._name, "batch_size", Annotated[Whole, Range(1)], batch_size)
 
     def next_epoch(self, batch_size: int | None = None) -> Iterator[Any]:
-        """Iterates over the next epoch of the shard, or over the rest of an epoch after `set_state` or after a loop that ended early.
+        """Iterates over the next epoch of the shard, or over the rest of an epoch after `set_state` or after a loop
+        that ended early.
 
-        As in DALI, all batches are full: the last one continues with the first samples of the next epoch, or repeats the last sample with
-        ``pad_last_batch=True``. (With ``on_error="skip"``, a batch lacks samples that can't be read.)
+        As in DALI, all batches are full: the last one continues with the first samples of the next epoch, or repeats
+        the last sample with ``pad_last_batch=True``. (With ``on_error="skip"``, a batch lacks samples that can't be
+        read.)
 
         Args:
           batch_size: number of samples in a batch; None: as in the constructor, or single samples.
 
         Returns:
-          An iterator over tuples with an entry for each output of the reader (or over dicts, if the function returns one). An entry is a
-          `Batch`, or a `Tensor` without a batch size; metadata are a list of objects, or one object.
+          An iterator over tuples with an entry for each output of the reader (or over dicts, if the function returns
+          one). An entry is a `Batch`, or a `Tensor` without a batch size; metadata are a list of objects, or one
+          object.
 
         Raises:
-          SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with the next batch.
+          SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with
+            the next batch.
           RuntimeError: raised by the iterator if another epoch was begun in the meantime.
         """
         size = self._checked(batch_size)
@@ -107,7 +111,9 @@ class Reader:
             batch = running.next()
             present = batch.ids.present
             here = range(running.batch_size) if present is None else np.flatnonzero(present).tolist()
-            outputs: list[Any] = [[x.data[i] for i in here] if x.spec.is_metadata else Batch._of(x) for x in batch.outputs]
+            outputs: list[Any] = [
+                [x.data[i] for i in here] if x.spec.is_metadata else Batch._of(x) for x in batch.outputs
+            ]
             if present is not None:
                 outputs = [x if isinstance(x, list) else x[here] for x in outputs]
             if size is None:
@@ -146,14 +152,15 @@ class Reader:
         return signed({"left": max(self._left, 0), "reader": running.record})
 
     def set_state(self, state: Mapping[str, Any] | str | bytes):
-        """Resumes from a state of a reader with the same records and order. With another number of shards, each shard gets a part of the
-        rest.
+        """Resumes from a state of a reader with the same records and order. With another number of shards, each shard
+        gets a part of the rest.
 
         Args:
           state: the result of `get_state` or `checkpoint`, for any batch size.
 
         Raises:
-          RuntimeError: `state` is not a state or is damaged; or, when the next epoch begins, it belongs to another reader.
+          RuntimeError: `state` is not a state or is damaged; or, when the next epoch begins, it belongs to another
+            reader.
         """
         try:
             found = json.loads(state) if isinstance(state, (str, bytes, bytearray)) else dict(state)
@@ -202,7 +209,11 @@ class _Running:
             (source,) = self.executor.sources.values()
             assert isinstance(source, ListSource)
             self.source = source
-            state = self.executor.reader.initial_state if start is None else checkpoints.state_of(self.executor, [start], [(0, 1)])
+            state = (
+                self.executor.reader.initial_state
+                if start is None
+                else checkpoints.state_of(self.executor, [start], [(0, 1)])
+            )
         except BaseException:
             self.executor.close()
             raise
@@ -249,7 +260,9 @@ class Readers(dict[str, Any]):
                 self[class_name(public)] = _class_of(x, class_name(public), name)
 
     def __missing__(self, name: str) -> Any:
-        raise AttributeError(of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}"), name=name)
+        raise AttributeError(
+            of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}"), name=name
+        )
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Reader]:

@@ -21,8 +21,8 @@ from ._batch import Batch, Draw, Tensor, layout_of_part, left_by_jax
 class JaxTensor(Arithmetic):
     """A single sample that is an array of JAX: what functions give in place of a `Tensor` in a program that JAX traces.
 
-    It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules; operators of a JAX array take
-    it as one, unless it was drawn with one key and the array is ``[N, ...]``, a batch beside it.
+    It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules; operators
+    of a JAX array take it as one, unless it was drawn with one key and the array is ``[N, ...]``, a batch beside it.
 
     Attributes:
       layout: a letter for each axis, e.g. "HWC"; "" if it is not known.

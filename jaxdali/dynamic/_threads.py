@@ -18,8 +18,8 @@ _ran_jax: int | None = None  # the process that forked, and had run JAX before
 
 
 def set_num_threads(number: int) -> None:
-    """Sets the number of native threads that all functions of values in a process share. Default: the number of CPUs that the process may
-    use.
+    """Sets the number of native threads that all functions of values in a process share. Default: the number of CPUs
+    that the process may use.
 
     Raises:
       ValueError: the number is below 1.
@@ -40,7 +40,9 @@ def get_num_threads() -> int:
 
 @functools.cache
 def _default_number() -> int:
-    """As the first call finds it, which makes the pool: to read the limits of control groups takes a third of the time of a small call."""
+    """As the first call finds it, which makes the pool: to read the limits of control groups takes a third of the time
+    of a small call.
+    """
     return available_cpus()
 
 

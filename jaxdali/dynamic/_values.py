@@ -27,18 +27,22 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
     """Makes a batch of samples.
 
     Args:
-      samples: a list of arrays of one type and number of dimensions, or of files' bytes; an array ``[N, ...]`` of NumPy, JAX or another
-        framework with DLPack; a column of Arrow, pandas or Hugging Face's `datasets`; or a batch.
-      layout: a letter for each axis of a sample, e.g. "HWC". Default: the layout of the batch, or of the `Tensor`s in a list, else none.
+      samples: a list of arrays of one type and number of dimensions, or of files' bytes; an array ``[N, ...]`` of
+        NumPy, JAX or another framework with DLPack; a column of Arrow, pandas or Hugging Face's `datasets`; or a batch.
+      layout: a letter for each axis of a sample, e.g. "HWC". Default: the layout of the batch, or of the `Tensor`s in a
+        list, else none.
 
     Raises:
-      ValueError: the samples differ in type, number of dimensions or layout, or the layout has another number of letters.
+      ValueError: the samples differ in type, number of dimensions or layout, or the layout has another number of
+        letters.
       TypeError: the samples are not arrays, or have a type that DALI does not have.
     """
     found = _as_batch(samples)
     if layout is not None and layout != found.layout:
         if layout and len(layout) != found.ndim:
-            raise ValueError(f"layout {layout!r} has {len(layout)} letters, but the samples have {found.ndim} dimensions")
+            raise ValueError(
+                f"layout {layout!r} has {len(layout)} letters, but the samples have {found.ndim} dimensions"
+            )
         found = Batch(found._data, found._shapes, layout, found._dims)
     return found
 
@@ -57,7 +61,9 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
     layout = (as_tensor.layout if as_tensor is not None else "") if layout is None else layout
     result = Tensor.of(_array(sample), layout, Draw.NONE if as_tensor is None else as_tensor._draw)
     if result.layout and len(result.layout) != result.ndim:
-        raise ValueError(f"layout {result.layout!r} has {len(result.layout)} letters, but the sample has {result.ndim} dimensions")
+        raise ValueError(
+            f"layout {result.layout!r} has {len(result.layout)} letters, but the sample has {result.ndim} dimensions"
+        )
     return result
 
 
@@ -81,7 +87,9 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
             return of_samples(list(map(_sample, x, range(len(x)))), _layout_of(x), roomy=roomy)
         array = _array(x)
     if array.ndim == 0:
-        raise TypeError(f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}")
+        raise TypeError(
+            f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}"
+        )
     return Batch(array)
 
 
@@ -113,7 +121,9 @@ def _sample(x: Any, index: int) -> np.ndarray:
 def _array(x: Any) -> np.ndarray:
     x = x._data if isinstance(x, JaxTensor) else x
     if isinstance(x, Tracer):
-        raise TypeError("in a program that JAX traces a batch is an array with a first axis for its samples, not a list: use jnp.stack")
+        raise TypeError(
+            "in a program that JAX traces a batch is an array with a first axis for its samples, not a list: use jnp.stack"
+        )
     if isinstance(x, FILE):
         return np.frombuffer(x, np.uint8)
     if isinstance(x, jax.Array):
@@ -146,9 +156,15 @@ def _known(array: Any) -> Any:
         to_dali_type(array.dtype)
     except (KeyError, TypeError):
         kind = getattr(array.dtype, "kind", "")
-        advice = "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
+        advice = (
+            "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
+        )
         advice = unread(str(array.flat[0])) if kind == "U" and array.size else advice
-        advice = "; a random key is passed by name, as key=key" if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else advice
+        advice = (
+            "; a random key is passed by name, as key=key"
+            if jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+            else advice
+        )
         raise TypeError(f"arrays of type {array.dtype} are not supported{of_values(advice)}") from None
     return array
 
@@ -175,12 +191,18 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
 
 def _is_sample(x: Any) -> bool:
     """Whether an array is a single sample: a file's bytes, or an image of another library."""
-    return is_image(x) or (getattr(x, "ndim", 0) == 1 and str(getattr(x, "dtype", "")) in ("uint8", "torch.uint8") and not is_column(x))
+    return is_image(x) or (
+        getattr(x, "ndim", 0) == 1 and str(getattr(x, "dtype", "")) in ("uint8", "torch.uint8") and not is_column(x)
+    )
 
 
 def is_image(x: Any) -> bool:
     """Whether it is an image of Pillow."""
-    return hasattr(x, "__array_interface__") and not isinstance(x, (np.ndarray, np.generic)) and not hasattr(x, "__dlpack__")
+    return (
+        hasattr(x, "__array_interface__")
+        and not isinstance(x, (np.ndarray, np.generic))
+        and not hasattr(x, "__dlpack__")
+    )
 
 
 def _alone(x: Tensor | JaxTensor) -> Batch:
@@ -191,18 +213,25 @@ def _alone(x: Tensor | JaxTensor) -> Batch:
 
 
 def _one_each(a: Argument, x: Sequence[Any]) -> bool:
-    """Whether a list has a value for each sample: numbers where an argument is one number, arrays where it is a list of numbers."""
+    """Whether a list has a value for each sample: numbers where an argument is one number, arrays where it is a list of
+    numbers.
+    """
     if any(isinstance(e, Tracer) for e in x):
         raise TypeError(
             f"argument {a.name}: in a program that JAX traces the values of the samples are one array, not a list: use jnp.stack"
         )
     if a.many:
         return all(isinstance(e, (np.ndarray, jax.Array)) and e.ndim == 1 for e in x)
-    return all(isinstance(e, (bool, int, float, np.generic)) or (isinstance(e, (np.ndarray, jax.Array)) and not e.ndim) for e in x)
+    return all(
+        isinstance(e, (bool, int, float, np.generic)) or (isinstance(e, (np.ndarray, jax.Array)) and not e.ndim)
+        for e in x
+    )
 
 
 def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
-    """The values of an argument for each sample, and whether it is a single value; None: it is one value for all, known by now."""
+    """The values of an argument for each sample, and whether it is a single value; None: it is one value for all, known
+    by now.
+    """
     x = getattr(x, "__jaxdali_sample__", x)
     if a.per_sample and is_drawn(x):
         return _alone(x), True
@@ -220,7 +249,11 @@ def _batch_of(a: Argument, x: Any) -> Batch | None:
         if (other := next((e for e in x if kind is not None and is_foreign(e, kind)), None)) is not None:
             raise a.error("", other, ArgumentTypeError)
         return _as_batch(list(x)) if a.many else Batch(_known(np.asarray([np.asarray(e) for e in x])))
-    if not a.per_sample or isinstance(x, (np.generic, str)) or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
+    if (
+        not a.per_sample
+        or isinstance(x, (np.generic, str))
+        or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__"))
+    ):
         return None
     shape: Sequence[int] = tuple(x.shape)  # pyright: ignore[reportAttributeAccessIssue]
     size = int(np.prod(shape))

@@ -1,4 +1,6 @@
-"""``python -m jaxdali.fn``: the operators by group, with where they run; ``python -m jaxdali.fn resize``: the help of one."""
+"""``python -m jaxdali.fn``: the operators by group, with where they run; ``python -m jaxdali.fn resize``: the help of
+one.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def table(of: str | None = None) -> str:
 
 
 def expected(annotation: Any, names: Mapping[str, Any]) -> str:
-    """An annotation without limits, which stand in the docstring, and with the choices that one of the `names` stands for."""
+    """An annotation without limits, which stand in the docstring, and with the choices that one of the `names` stands
+    for.
+    """
     text = str(annotation)
     match ast.parse(text, mode="eval").body:
         case ast.Subscript(ast.Name("Annotated"), ast.Tuple([first, *_])):
@@ -82,7 +86,9 @@ def describe(name: str) -> str:
             lines.append("*")
         star = "*" if p.kind is p.VAR_POSITIONAL else ""
         default = f"types.{p.default.name}" if isinstance(p.default, enum.Enum) else repr(p.default)
-        lines.append(f"{star}{p.name}: {expected(p.annotation, names)}" + ("" if p.default is p.empty else f" = {default}"))
+        lines.append(
+            f"{star}{p.name}: {expected(p.annotation, names)}" + ("" if p.default is p.empty else f" = {default}")
+        )
     arguments = "".join(f"    {line},\n" for line in lines)
     return f"fn.{name}(\n{arguments}) -> {signature.return_annotation}\n\n{inspect.getdoc(operator)}"
 
@@ -100,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(table(name))
         elif name not in operators():
             close = difflib.get_close_matches(name, operators(), 3)
-            print(f"there is no operator {name!r}" + (f"; there is {', '.join(close)}" if close else ""), file=sys.stderr)
+            print(
+                f"there is no operator {name!r}" + (f"; there is {', '.join(close)}" if close else ""), file=sys.stderr
+            )
             return 1
         else:
             print(describe(name))

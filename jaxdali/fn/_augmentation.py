@@ -110,13 +110,17 @@ class Inverted(LookupOperator):
 
 
 class FromStatistics(NativeOperator):
-    """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel, of all pixels."""
+    """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel,
+    of all pixels.
+    """
 
     kernel = "table"
     reductions: ClassVar[tuple[Reduction, ...]]
 
     def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
-        """``f32[images, 1 or channels, 256]``, of `values` ``f32[256]``, each reduction's ``f64[images, channels]``, numbers."""
+        """``f32[images, 1 or channels, 256]``, of `values` ``f32[256]``, each reduction's ``f64[images, channels]``,
+        numbers.
+        """
         raise NotImplementedError(self.name)
 
     def bind(self, ctx: BuildContext, x: Spec, *parameter: Spec) -> Operator:
@@ -149,7 +153,9 @@ class FromStatistics(NativeOperator):
             y, code = call_reduce(ctx, x, of, None, none, reduction, (0, 1))
             found.append(y)
             codes.append(code)
-        table = self.table(jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter"))
+        table = self.table(
+            jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter")
+        )
         y, code = _ffi.call("table", ctx, x, spec, ctx.out[0], convert(jnp, table, np.dtype(np.uint8)))
         return (y,), jnp.max(jnp.stack([*codes, code]), axis=0)
 
@@ -167,7 +173,9 @@ class Contrasted(FromStatistics):
 
 
 class ContrastedByArea(FromStatistics):
-    """The distance from the number of pixels / 256, times a number: what TensorFlow's RandAugment takes for the mean brightness."""
+    """The distance from the number of pixels / 256, times a number: what TensorFlow's RandAugment takes for the mean
+    brightness.
+    """
 
     name = "auto_aug.contrast_by_area"
     reductions = ()

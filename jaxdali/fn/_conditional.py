@@ -38,8 +38,9 @@ def split(
 ) -> list[DataNode]:
     """The samples for which something is true, and the others; `merge` makes one value again of what becomes of both.
 
-    What is made of one part is made for its samples alone, as in a branch of an `if`. Values that were split by the same predicate go
-    together; with values of all samples an operator takes the part's. Differs from DALI: a part can't be an output of the pipeline.
+    What is made of one part is made for its samples alone, as in a branch of an `if`. Values that were split by the
+    same predicate go together; with values of all samples an operator takes the part's. Differs from DALI: a part can't
+    be an output of the pipeline.
 
     Args:
       input: any tensor.
@@ -57,7 +58,15 @@ def split(
     return parts
 
 
-def merge(if_true: Any, if_false: Any, /, *, predicate: Any, device: Literal["cpu", "gpu"] | None = None, **hints: Unpack[Hints]) -> Any:
+def merge(
+    if_true: Any,
+    if_false: Any,
+    /,
+    *,
+    predicate: Any,
+    device: Literal["cpu", "gpu"] | None = None,
+    **hints: Unpack[Hints],
+) -> Any:
     """One value of all samples, of what became of both parts of a `split`.
 
     Args:
@@ -76,7 +85,9 @@ def merge(if_true: Any, if_false: Any, /, *, predicate: Any, device: Literal["cp
     n = len(if_true) if isinstance(if_true, list) else len(if_false)
     sides = [x if isinstance(x, list) else [x] * n for x in (if_true, if_false)]
     if len(sides[0]) != len(sides[1]):
-        raise ArgumentError(f"_conditional.merge: lists of inputs must be equally long, got lengths {len(sides[0])}, {len(sides[1])}")
+        raise ArgumentError(
+            f"_conditional.merge: lists of inputs must be equally long, got lengths {len(sides[0])}, {len(sides[1])}"
+        )
     return [_of_both(a, b, predicate, device) for a, b in zip(*sides, strict=True)]
 
 
@@ -106,5 +117,7 @@ def validate_logical(input: Any, /, *, expression_name: str, expression_side: st
       **hints: to DALI's executor, without effect here.
     """
     if expression_name not in ("and", "or") or expression_side not in ("left", "right"):
-        raise ArgumentError(f"validate_logical: of 'and' or 'or' the 'left' or 'right' side, got {expression_name!r}, {expression_side!r}")
+        raise ArgumentError(
+            f"validate_logical: of 'and' or 'or' the 'left' or 'right' side, got {expression_name!r}, {expression_side!r}"
+        )
     return logical(input, expression_name, expression_side)

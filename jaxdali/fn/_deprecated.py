@@ -45,7 +45,9 @@ caffe_reader = renamed("caffe_reader", "readers.caffe", readers.caffe)
 file_reader = renamed("file_reader", "readers.file", readers.file)
 image_decoder = renamed("image_decoder", "decoders.image", decoders.image)
 image_decoder_crop = renamed("image_decoder_crop", "decoders.image_crop", decoders.image_crop)
-image_decoder_random_crop = renamed("image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop)
+image_decoder_random_crop = renamed(
+    "image_decoder_random_crop", "decoders.image_random_crop", decoders.image_random_crop
+)
 image_decoder_slice = renamed("image_decoder_slice", "decoders.image_slice", decoders.image_slice)
 mxnet_reader = renamed("mxnet_reader", "readers.mxnet", readers.mxnet)
 nemo_asr_reader = renamed("nemo_asr_reader", "readers.nemo_asr", readers.nemo_asr)

@@ -1,7 +1,8 @@
 """DALI's class API: ``op = ops.Resize(size=(224, 224))``, then ``op(images)`` in a pipeline definition.
 
-There is a class for each function of `jaxdali.fn`, made from it: ``fn.decoders.image`` is ``ops.decoders.Image``, ``fn.random.coin_flip``
-is ``ops.random.CoinFlip``. Its constructor and its call take the function's arguments, each argument in one of the two places.
+There is a class for each function of `jaxdali.fn`, made from it: ``fn.decoders.image`` is ``ops.decoders.Image``,
+``fn.random.coin_flip`` is ``ops.random.CoinFlip``. Its constructor and its call take the function's arguments, each
+argument in one of the two places.
 """
 
 from typing import Any

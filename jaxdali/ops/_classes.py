@@ -31,7 +31,9 @@ class OperatorClass:
     @classmethod
     def _check(cls, arguments: dict[str, Any]):
         parameters = inspect.signature(cls.function).parameters
-        known = [p.name for p in parameters.values() if p.kind is not p.POSITIONAL_ONLY and p.kind is not p.VAR_POSITIONAL]
+        known = [
+            p.name for p in parameters.values() if p.kind is not p.POSITIONAL_ONLY and p.kind is not p.VAR_POSITIONAL
+        ]
         for name in arguments:
             if name not in known:
                 raise TypeError(unexpected(f"{cls.__module__.partition('.')[2]}.{cls.__name__}", name, known))
@@ -93,7 +95,8 @@ def _given(**arguments: Any) -> dict[str, Any]:
 
 
 class Classes(dict[str, Any]):
-    """The classes of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there is an AttributeError.
+    """The classes of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there is
+    an AttributeError.
 
     Args:
       functions: the module.
@@ -121,15 +124,24 @@ class Classes(dict[str, Any]):
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
     module = sys.modules[name] = types.ModuleType(name, f"The classes of `{functions.__name__}`.")
     classes = Classes(functions, name)
-    vars(module).update(classes, __all__=sorted(classes), __getattr__=classes.__getitem__, __dir__=lambda: sorted(classes))
+    vars(module).update(
+        classes, __all__=sorted(classes), __getattr__=classes.__getitem__, __dir__=lambda: sorted(classes)
+    )
     return module
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[OperatorClass]:
-    base = {"ExternalSource": ExternalSource, "PythonFunction": PythonFunction, "DLTensorPythonFunction": PythonFunction}.get(
-        name, OperatorClass
-    )
+    base = {
+        "ExternalSource": ExternalSource,
+        "PythonFunction": PythonFunction,
+        "DLTensorPythonFunction": PythonFunction,
+    }.get(name, OperatorClass)
     parameters = inspect.signature(function).parameters.values()
     signature = inspect.Signature([p for p in parameters if p.kind is p.KEYWORD_ONLY or base is ExternalSource])
-    attributes = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": module, "__signature__": signature}
+    attributes = {
+        "function": staticmethod(function),
+        "__doc__": function.__doc__,
+        "__module__": module,
+        "__signature__": signature,
+    }
     return type(name, (base,), attributes)  # pyright: ignore[reportReturnType]

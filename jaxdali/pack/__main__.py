@@ -74,20 +74,46 @@ def _parser() -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="FOLDER | READER key=value", nargs="+", help="a folder of files, or a reader and its arguments")
+    parser.add_argument(
+        "source",
+        metavar="FOLDER | READER key=value",
+        nargs="+",
+        help="a folder of files, or a reader and its arguments",
+    )
     parser.add_argument("target", metavar="TARGET", help="the folder of the shards; it is made if it is not there")
-    parser.add_argument("--format", choices=list(WRITERS), default="webdataset", help="of the shards; default: %(default)s")
+    parser.add_argument(
+        "--format", choices=list(WRITERS), default="webdataset", help="of the shards; default: %(default)s"
+    )
     number = parser.add_mutually_exclusive_group()
     number.add_argument("--shards", type=_positive, metavar="N", help="number of shards")
     number.add_argument("--samples-per-shard", type=_positive, metavar="N", default=10_000, help="default: %(default)s")
-    parser.add_argument("--prefix", default="data", help="of the files' names: PREFIX-00000-of-00012.tar; default: %(default)s")
-    parser.add_argument("--names", type=lambda text: tuple(text.split(",")), metavar="NAME,...", help="of the reader's outputs")
-    parser.add_argument("--image", metavar="NAME", help="the output with the images that are encoded anew; default: the first")
-    parser.add_argument("--resize-shorter", type=_positive, metavar="PIXELS", help="makes larger images smaller, to this shorter side")
-    parser.add_argument("--quality", type=_quality, default=90, help="of the JPEG files that this makes, 1 to 100; default: %(default)s")
-    parser.add_argument("--on-error", choices=["skip", "raise"], default="skip", help="bad samples are left out and reported, or stop it")
-    parser.add_argument("--workers", type=_positive, default=available_cpus(), metavar="N", help="processes; default: %(default)s")
-    parser.add_argument("--ray", action="store_true", help="runs on a cluster of Ray, with a task of one CPU for each shard")
+    parser.add_argument(
+        "--prefix", default="data", help="of the files' names: PREFIX-00000-of-00012.tar; default: %(default)s"
+    )
+    parser.add_argument(
+        "--names", type=lambda text: tuple(text.split(",")), metavar="NAME,...", help="of the reader's outputs"
+    )
+    parser.add_argument(
+        "--image", metavar="NAME", help="the output with the images that are encoded anew; default: the first"
+    )
+    parser.add_argument(
+        "--resize-shorter", type=_positive, metavar="PIXELS", help="makes larger images smaller, to this shorter side"
+    )
+    parser.add_argument(
+        "--quality", type=_quality, default=90, help="of the JPEG files that this makes, 1 to 100; default: %(default)s"
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=["skip", "raise"],
+        default="skip",
+        help="bad samples are left out and reported, or stop it",
+    )
+    parser.add_argument(
+        "--workers", type=_positive, default=available_cpus(), metavar="N", help="processes; default: %(default)s"
+    )
+    parser.add_argument(
+        "--ray", action="store_true", help="runs on a cluster of Ray, with a task of one CPU for each shard"
+    )
     return parser
 
 
@@ -120,7 +146,8 @@ def _packing(given: argparse.Namespace) -> Packing:
     for name in ("num_shards", "shard_id", "on_error", "name", "pad_last_batch", "stick_to_shard", "device"):
         if name in arguments:
             raise ArgumentError(
-                f"{reader}: {name} is determined by the shards that are written" + (", use --on-error" if name == "on_error" else "")
+                f"{reader}: {name} is determined by the shards that are written"
+                + (", use --on-error" if name == "on_error" else "")
             )
     short = reader.removeprefix("fn.").removeprefix("readers.")
     return Packing(
@@ -156,7 +183,9 @@ def _features(text: str) -> dict[str, Any]:
     for part in text.split(","):
         name, _, kind = part.rpartition(":")
         if kind not in tfrecord.FeatureType.__members__ or not name:
-            raise ArgumentError(f"features: expected NAME:TYPE with one of {', '.join(tfrecord.FeatureType.__members__)}, got {part!r}")
+            raise ArgumentError(
+                f"features: expected NAME:TYPE with one of {', '.join(tfrecord.FeatureType.__members__)}, got {part!r}"
+            )
         t = tfrecord.FeatureType[kind]
         found[name] = tfrecord.FixedLenFeature((), t, "") if t == tfrecord.string else tfrecord.VarLenFeature(t, 0)
     return found

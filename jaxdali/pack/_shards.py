@@ -140,7 +140,9 @@ def reader_of(name: str) -> Any:
     if short not in dir(fn.readers):
         raise ArgumentError(f"there is no reader {name!r}; there are readers.{', readers.'.join(dir(fn.readers))}")
     if "video" in short or short == "sequence":
-        raise ArgumentError(f"readers.{short} gives decoded frames, which can't be packed: pack the files with readers.file")
+        raise ArgumentError(
+            f"readers.{short} gives decoded frames, which can't be packed: pack the files with readers.file"
+        )
     return getattr(fn.readers, short)
 
 
@@ -148,7 +150,9 @@ def opened(packing: Packing, shard: int, shards: int) -> tuple[Executor, list[st
     """What reads the records of a shard, and the names of its outputs."""
     function = reader_of(packing.reader)
     with Pipeline(batch_size=_BATCH, num_threads=packing.num_threads, device_id=None, seed=0) as pipe:
-        found = function(**packing.arguments, num_shards=shards, shard_id=shard, on_error=packing.on_error, name="reader")
+        found = function(
+            **packing.arguments, num_shards=shards, shard_id=shard, on_error=packing.on_error, name="reader"
+        )
         nodes = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else [found]
         pipe.set_outputs(*nodes)
     names = _names(packing, list(found) if isinstance(found, dict) else None, len(nodes))
@@ -175,8 +179,12 @@ def _names(packing: Packing, keys: Sequence[str] | None, outputs: int) -> list[s
     return names
 
 
-def _records(packing: Packing, shard: int, bad: list[tuple[str, str]]) -> Iterator[tuple[list[int], list[Record | None], list[str]]]:
-    """Batches of records with their numbers in the data set, and where they came from. Those that can't be read are added to `bad`."""
+def _records(
+    packing: Packing, shard: int, bad: list[tuple[str, str]]
+) -> Iterator[tuple[list[int], list[Record | None], list[str]]]:
+    """Batches of records with their numbers in the data set, and where they came from. Those that can't be read are
+    added to `bad`.
+    """
     executor, names = opened(packing, shard, packing.shards)
     try:
         with own_settings():
@@ -216,7 +224,9 @@ def _entry(value: Value, i: int) -> Any:
 
 
 def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad: list[tuple[str, str]]) -> int:
-    """Encodes the images of records anew, in place; returns how many. A record whose image can't be decoded becomes None."""
+    """Encodes the images of records anew, in place; returns how many. A record whose image can't be decoded becomes
+    None.
+    """
     if packing.resize_shorter is None:
         return 0
     shorter = packing.resize_shorter
@@ -238,8 +248,12 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
             shapes = np.array([x.shape for x in images])
             large = [k for k, shape in enumerate(shapes) if min(shape[:2]) > shorter]
             if large:
-                resized = dynamic.resize([np.asarray(images[k]) for k in large], resize_shorter=float(shorter), antialias=True)
-                files = encode_jpeg([np.asarray(x) for x in resized], quality=packing.quality, num_threads=packing.num_threads)
+                resized = dynamic.resize(
+                    [np.asarray(images[k]) for k in large], resize_shorter=float(shorter), antialias=True
+                )
+                files = encode_jpeg(
+                    [np.asarray(x) for x in resized], quality=packing.quality, num_threads=packing.num_threads
+                )
                 for k, file in zip(large, files, strict=True):
                     i, name, _ = chosen[k]
                     batch[i] = {**(batch[i] or {}), name: file}

@@ -42,7 +42,8 @@ class WebDatasetWriter:
     def write(self, number: int, record: Record):
         for name, x in record.items():
             data, extension = _file_of(name, x)
-            member = tarfile.TarInfo(f"{number:09}.{extension}")  # without times and owners, so that equal records give equal files
+            # Without times and owners, so that equal records give equal files.
+            member = tarfile.TarInfo(f"{number:09}.{extension}")
             member.size = len(data)
             self._tar.addfile(member, io.BytesIO(data))
 
@@ -83,7 +84,9 @@ class TFRecordWriter:
 
 
 class ArrayRecordWriter:
-    """An ArrayRecord file, for random access one record to a group: `tf.train.Example`s, or the only entry of a record as it is."""
+    """An ArrayRecord file, for random access one record to a group: `tf.train.Example`s, or the only entry of a record
+    as it is.
+    """
 
     def __init__(self, path: str):
         try:

@@ -14,7 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def autoserialize(dali_pipeline: F) -> F:
     """Marks a definition as the one of its file that a server takes: a decorator above `pipeline_def`.
 
-    No server takes it here: the function is returned as it is, to be called, run and serialized (`Pipeline.serialize`) as any other.
+    No server takes it here: the function is returned as it is, to be called, run and serialized (`Pipeline.serialize`)
+    as any other.
 
     Args:
       dali_pipeline: a function that is decorated with `pipeline_def`.

@@ -30,7 +30,9 @@ def run(program: Sequence[str]) -> NoReturn:
     """Becomes ``python SCRIPT args...`` or ``python -m MODULE args...``. Everything is as there, except `nvidia.dali`."""
     options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
     if sys.flags.ignore_environment:
-        sys.exit("python -m jaxdali.port --run: Python's options -E and -I can't be used with it, as they ignore PYTHONPATH")
+        sys.exit(
+            "python -m jaxdali.port --run: Python's options -E and -I can't be used with it, as they ignore PYTHONPATH"
+        )
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, *options, *program], environment(os.environ))
@@ -43,7 +45,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not fullname.startswith(f"{DALI}."):
             return None
         name = fullname.removeprefix(f"{DALI}.")
-        if f"jaxdali.{name}" not in sys.modules and not hint(name) and importlib.util.find_spec(f"jaxdali.{name}") is None:
+        if (
+            f"jaxdali.{name}" not in sys.modules
+            and not hint(name)
+            and importlib.util.find_spec(f"jaxdali.{name}") is None
+        ):
             return None
         return importlib.machinery.ModuleSpec(fullname, self)
 

@@ -65,7 +65,9 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
                 break
             name = begun["begin"] if begun is not None else ""
             text = last["died"]
-            checked.results.append({"name": name, "line": begun["line"] if begun else "", "what": "untried", "text": text})
+            checked.results.append(
+                {"name": name, "line": begun["line"] if begun else "", "what": "untried", "text": text}
+            )
             if not name:
                 break
             skipped.append(name)
@@ -81,12 +83,19 @@ def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: l
     report = own / "report"
     report.touch()
     environment = _alias.environment(os.environ)
-    environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()  # `device_id=1`
+    # `device_id=1`
+    environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
     environment["MPLBACKEND"] = "agg"
     command = [sys.executable, "-c", _START, str(path.absolute()), str(report), str(own), str(seconds), *skipped]
     with (own / "output").open("wb") as output:
         process = subprocess.Popen(
-            command, env=environment, cwd=own, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            env=environment,
+            cwd=own,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             size, since = -1, time.monotonic()
@@ -118,5 +127,9 @@ def _why(status: int | None, seconds: float, output: str) -> str:
     last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     if status is None:
         return f"it is still running after {seconds:g} s, and can't be interrupted"
-    how = f"the process is ended by signal {signal.Signals(-status).name}" if status < 0 else f"the process ends with status {status}"
+    how = (
+        f"the process is ended by signal {signal.Signals(-status).name}"
+        if status < 0
+        else f"the process ends with status {status}"
+    )
     return how + (f"; its last words: {last:.200}" if last else "")

@@ -13,7 +13,12 @@ from typing import Any
 def module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
     """The name of a file's module, and of its package, as deep as its relative imports need."""
     depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
-    while depth and depth < 8 and (path.parents[depth - 1] / "__init__.py").exists() and (path.parents[depth] / "__init__.py").exists():
+    while (
+        depth
+        and depth < 8
+        and (path.parents[depth - 1] / "__init__.py").exists()
+        and (path.parents[depth] / "__init__.py").exists()
+    ):
         depth += 1
     package = ".".join(p.name for p in reversed(path.parents[:depth]))
     stem = re.sub(r"\W", "_", path.stem)
@@ -26,7 +31,9 @@ def makes_pipelines(node: ast.AST) -> bool:
         if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] == "Pipeline":
             return True
     called = (
-        [node] if isinstance(node, ast.FunctionDef) else [x for x in ast.iter_child_nodes(node) if getattr(x, "name", "") == "__init__"]
+        [node]
+        if isinstance(node, ast.FunctionDef)
+        else [x for x in ast.iter_child_nodes(node) if getattr(x, "name", "") == "__init__"]
     )
     for function in called:
         if any(isinstance(x, ast.FunctionDef) and x is not function and _is_definition(x) for x in ast.walk(function)):
@@ -45,14 +52,24 @@ def out_of_reach(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
         for method in methods:
             for inner in ast.walk(method):
                 place = outer.name if method is outer else f"{outer.name}.{method.name}"
-                if isinstance(inner, ast.FunctionDef) and inner is not method and method is not outer and _is_definition(inner):
+                if (
+                    isinstance(inner, ast.FunctionDef)
+                    and inner is not method
+                    and method is not outer
+                    and _is_definition(inner)
+                ):
                     yield inner.name, inner.lineno, place
-                elif isinstance(inner, ast.ClassDef) and any(ast.unparse(b).rpartition(".")[2] == "Pipeline" for b in inner.bases):
+                elif isinstance(inner, ast.ClassDef) and any(
+                    ast.unparse(b).rpartition(".")[2] == "Pipeline" for b in inner.bases
+                ):
                     yield inner.name, inner.lineno, place
 
 
 def _is_definition(node: ast.FunctionDef) -> bool:
-    return any(ast.unparse(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] == "pipeline_def" for d in node.decorator_list)
+    return any(
+        ast.unparse(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] == "pipeline_def"
+        for d in node.decorator_list
+    )
 
 
 def line_of(tree: ast.Module, name: str) -> int:
@@ -82,17 +99,25 @@ def passed_on_as(node: ast.AST, name: str) -> list[str]:
     found = []
     for call in ast.walk(node):
         if isinstance(call, ast.Call):
-            found += [k.arg for k in call.keywords if k.arg is not None and isinstance(k.value, ast.Name) and k.value.id == name]
+            found += [
+                k.arg
+                for k in call.keywords
+                if k.arg is not None and isinstance(k.value, ast.Name) and k.value.id == name
+            ]
     return found
 
 
 def has_attributes(node: ast.AST, name: str) -> bool:
     """Whether attributes of a parameter are read."""
-    return any(isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name) and x.value.id == name for x in ast.walk(node))
+    return any(
+        isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name) and x.value.id == name for x in ast.walk(node)
+    )
 
 
 def keys_read(tree: ast.AST, name: str) -> list[str]:
-    """The keys that are read from a dict, or from a dict stored as an attribute: ``kwargs["path"]``, ``self.kwargs.get("path")``."""
+    """The keys that are read from a dict, or from a dict stored as an attribute: ``kwargs["path"]``,
+    ``self.kwargs.get("path")``.
+    """
 
     def is_it(x: ast.expr) -> bool:
         return ast.unparse(x).rpartition(".")[2] == name
@@ -102,7 +127,9 @@ def keys_read(tree: ast.AST, name: str) -> list[str]:
         match x:
             case ast.Subscript(value=of, slice=ast.Constant(value=str(key))) if is_it(of):
                 found.append(key)
-            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if is_it(of):
+            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if (
+                is_it(of)
+            ):
                 found.append(key)
     return list(dict.fromkeys(found))
 

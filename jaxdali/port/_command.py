@@ -51,11 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=_STATUSES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", nargs="*", metavar="FILE_OR_FOLDER", help="a Python file, a notebook, or a folder of them")
+    parser.add_argument(
+        "path", nargs="*", metavar="FILE_OR_FOLDER", help="a Python file, a notebook, or a folder of them"
+    )
     parser.add_argument("--lines", action="store_true", help="each use of what is missing as FILE:LINE: NAME")
-    parser.add_argument("--check", action="store_true", help="try the pipelines; this imports the files, so it runs their code")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for each pipeline; default: %(default)g")
-    parser.add_argument("--run", action="store_true", help="run a script, or with -m a module; all that follows is its own")
+    parser.add_argument(
+        "--check", action="store_true", help="try the pipelines; this imports the files, so it runs their code"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="for each pipeline; default: %(default)g"
+    )
+    parser.add_argument(
+        "--run", action="store_true", help="run a script, or with -m a module; all that follows is its own"
+    )
     args = parser.parse_args(given)
     if args.run:
         if args.path or args.lines or args.check:
@@ -100,7 +108,9 @@ def _tried(paths: Sequence[str], seconds: float) -> int:
         if checked.stand_ins:
             print(f"not installed, so that nothing of it runs: {', '.join(checked.stand_ins)}\n")
         bad |= bool(missing) or checked.worst() == "fails"
-        if not any(r["name"] for r in checked.results) and any(u.name.startswith(("fn.", "ops.")) for u in reading.uses):
+        if not any(r["name"] for r in checked.results) and any(
+            u.name.startswith(("fn.", "ops.")) for u in reading.uses
+        ):
             print("it uses operators, but no pipeline definition is found in it\n")
             untried = True
         untried |= checked.worst() == "untried"
@@ -135,7 +145,11 @@ def _names(paths: Sequence[str], each_line: bool) -> int:
     using = list(dict.fromkeys(u.file for u in uses))
     bad = {u.file for u in uses if not u.works}
     if each_line:
-        print(*dict.fromkeys(f"{u.file}:{u.line}: {u.name}" for u in uses if not u.works), sep="\n", end="\n" if bad else "")
+        print(
+            *dict.fromkeys(f"{u.file}:{u.line}: {u.name}" for u in uses if not u.works),
+            sep="\n",
+            end="\n" if bad else "",
+        )
     elif len(files) == 1:
         _print([f"{using[0]}: not here", *_report.by_line(uses)] if bad else [])
         _print(_report.remarks_by_line(_SLOW, hints))

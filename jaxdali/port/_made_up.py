@@ -23,13 +23,16 @@ from .. import types
 
 HEIGHT, WIDTH = 480, 640
 _IMAGES = 16
-_VARIANTS = ("image", "volumes", "labels", "volume", "plane", "vector", "number")  # kinds of arrays to try if nothing determines the kind
+# Kinds of arrays to try if nothing determines the kind.
+_VARIANTS = ("image", "volumes", "labels", "volume", "plane", "vector", "number")
 
 
 def picture(seed: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
     """An image with smooth colours, ``u8[height, width, 3]``."""
     y, x = np.mgrid[:height, :width]
-    return np.stack([np.sin(x / (20 + 3 * c + seed) + y / (30 - 5 * c)) * 100 + 128 for c in range(3)], -1).astype(np.uint8)
+    return np.stack([np.sin(x / (20 + 3 * c + seed) + y / (30 - 5 * c)) * 100 + 128 for c in range(3)], -1).astype(
+        np.uint8
+    )
 
 
 @functools.cache
@@ -61,7 +64,9 @@ def array(variant: str, seed: int) -> np.ndarray:
         labels = np.zeros((1, 160, 160, 160), np.uint8)
         labels[:, 30 + seed : 90, 40:100, 20:80], labels[:, 100:140, 100:150, 90:140] = 1, 2
         return labels
-    shape = {"volumes": (1, 160, 160, 160), "volume": (160, 160, 160), "plane": (HEIGHT, WIDTH), "vector": (10,)}[variant]
+    shape = {"volumes": (1, 160, 160, 160), "volume": (160, 160, 160), "plane": (HEIGHT, WIDTH), "vector": (10,)}[
+        variant
+    ]
     return rng.random(shape, np.float32)
 
 
@@ -148,7 +153,14 @@ class Data:
                 x, y, w, h = 40.0 + 50 * k, 30.0 + 40 * k, 200.0, 150.0
                 outline = [x, y, x + w, y, x + w, y + h, x, y + h]
                 annotations.append(
-                    {"id": 10 * i + k, "image_id": i, "category_id": 1 + k, "bbox": [x, y, w, h], "area": w * h, "iscrowd": 0}
+                    {
+                        "id": 10 * i + k,
+                        "image_id": i,
+                        "category_id": 1 + k,
+                        "bbox": [x, y, w, h],
+                        "area": w * h,
+                        "iscrowd": 0,
+                    }
                     | {"segmentation": [outline]}
                 )
         path = self.folder / "annotations.json"
@@ -204,7 +216,11 @@ class Data:
             for i in range(_IMAGES):
                 for name in names:
                     content = (
-                        jpeg(i) if re.search("jpe?g|png|img|image", name) else _npy(self.variant, i) if "npy" in name else b"%d" % (i % 2)
+                        jpeg(i)
+                        if re.search("jpe?g|png|img|image", name)
+                        else _npy(self.variant, i)
+                        if "npy" in name
+                        else b"%d" % (i % 2)
                     )
                     info = tarfile.TarInfo(f"{i:03d}.{name}")
                     info.size = len(content)
@@ -218,7 +234,8 @@ def _npy(variant: str, seed: int) -> bytes:
     return file.getvalue()
 
 
-# --- tf.Example ---------------------------------------------------------------------------------------------------------
+# --- tf.Example
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _varint(x: int) -> bytes:
@@ -254,7 +271,9 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _example(features: Mapping[str, tuple[int, bytes]]) -> bytes:
-    entries = b"".join(_field(1, _field(1, name.encode()) + _field(2, _field(kind, value))) for name, (kind, value) in features.items())
+    entries = b"".join(
+        _field(1, _field(1, name.encode()) + _field(2, _field(kind, value))) for name, (kind, value) in features.items()
+    )
     return _field(1, entries)
 
 
@@ -264,7 +283,9 @@ def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
     shape, dtype = getattr(feature, "shape", ()), getattr(getattr(feature, "dtype", None), "name", "string")
     count = 2 if shape is None else int(np.prod(shape))
     if dtype == "string":
-        is_image = re.search("encoded|image|jpe?g|img|data|raw|x", text) and not re.search("name|format|text|id", text.split()[-1])
+        is_image = re.search("encoded|image|jpe?g|img|data|raw|x", text) and not re.search(
+            "name|format|text|id", text.split()[-1]
+        )
         return 1, b"".join(_field(1, jpeg(i) if is_image else b"text") for _ in range(count))
     if dtype == "float32":
         low, high = (0.6, 0.9) if re.search("max|x2|y2|right|bottom", text) else (0.1, 0.4)
@@ -273,7 +294,8 @@ def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
     return 3, _field(1, _varint(value) * count)
 
 
-# --- arguments of readers -----------------------------------------------------------------------------------------------
+# --- arguments of readers
+# -----------------------------------------------------------------------------------------------
 
 
 def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dict[str, Any]:
@@ -307,7 +329,9 @@ def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dic
     elif operator == "readers.nemo_asr" and not data.has(new.get("manifest_filepaths")):
         new["manifest_filepaths"] = data.manifest
     elif operator == "readers.webdataset" and not data.has(new.get("paths")):
-        new["paths"] = data.webdataset([new["ext"]] if isinstance(new.get("ext"), str) else list(new.get("ext") or ["jpg"]))
+        new["paths"] = data.webdataset(
+            [new["ext"]] if isinstance(new.get("ext"), str) else list(new.get("ext") or ["jpg"])
+        )
         new.pop("index_paths", None)
     return new
 
@@ -338,7 +362,10 @@ def _has_images(folder: Any) -> bool:
         return False
     below = [os.path.join(folder, d) for d in os.listdir(folder)]
     return any(
-        f.lower().endswith((".jpg", ".jpeg", ".png", ".wav", ".flac", ".ogg")) for d in below if os.path.isdir(d) for f in os.listdir(d)
+        f.lower().endswith((".jpg", ".jpeg", ".png", ".wav", ".flac", ".ogg"))
+        for d in below
+        if os.path.isdir(d)
+        for f in os.listdir(d)
     )
 
 
@@ -354,7 +381,8 @@ def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
         return False
 
 
-# --- fed data -----------------------------------------------------------------------------------------------------------
+# --- fed data
+# -----------------------------------------------------------------------------------------------------------
 
 _DECODING = re.compile(r"decoders\.image|peek_image_shape|decoders\.inflate")
 _BOXES = re.compile("bb_flip|bbox|box_encoder")
@@ -388,11 +416,14 @@ def passing(operator: str) -> bool:
     return operator in _PASSING
 
 
-# --- arguments ----------------------------------------------------------------------------------------------------------
+# --- arguments
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Source:
-    """A made-up source of data. `external_source` replaces it by what its consumers need. By itself it gives image files and labels."""
+    """A made-up source of data. `external_source` replaces it by what its consumers need. By itself it gives image
+    files and labels.
+    """
 
     def __init__(self, data: Data):
         self._data = data
@@ -448,8 +479,14 @@ def _rules(data: Data, settings: Callable[[str], Any]) -> list[tuple[str, Any]]:
         ("num_shards|world_?size|num_?gpus?|n_?gpus?|shards$|num_devices|device_count|num_tasks|nodes", 1),
         ("device_?id|gpu_?id|rank|shard_?id|^gpu$|cur_shard|device_index|gpu_idx", 0),
         ("seed", 42),
-        ("dali_cpu|cpu_only|use_cpu|^cpu$|debug|verbose|distributed|dont_|no_|skip_|disable|oversample|is_?test|testing|validat", False),
-        ("is_?train|^train(ing)?$|augment|shuffle|mirror|^flip$|use_gpu|cache|load_to_gpu|pad_last|stick_to_shard|enable", True),
+        (
+            "dali_cpu|cpu_only|use_cpu|^cpu$|debug|verbose|distributed|dont_|no_|skip_|disable|oversample|is_?test|testing|validat",
+            False,
+        ),
+        (
+            "is_?train|^train(ing)?$|augment|shuffle|mirror|^flip$|use_gpu|cache|load_to_gpu|pad_last|stick_to_shard|enable",
+            True,
+        ),
         ("annot|ann_file|json", data.annotations),
         ("file_list", data.file_list),
         ("idx_(dir|path|file)|index_(dir|path|file)", data.root),
@@ -503,7 +540,14 @@ class Guesses:
     def _settings(self, name: str) -> Settings:
         return Settings(lambda attribute: self.of(attribute, prefix=f"{name}."))
 
-    def of(self, name: str, annotation: Any = None, uses: Sequence[str] = (), prefix: str = "", has_attributes: bool = False) -> Any:
+    def of(
+        self,
+        name: str,
+        annotation: Any = None,
+        uses: Sequence[str] = (),
+        prefix: str = "",
+        has_attributes: bool = False,
+    ) -> Any:
         """A value for an argument.
 
         Args:

@@ -107,18 +107,29 @@ def side(operator: str) -> str:
     if operator.startswith("decoders.image"):
         return "program"  # bound later, when its inputs are known
     kinds = _kinds()[operator]
-    if all(issubclass(k, (HostOperator, SourceOperator, SampleOperator)) and not issubclass(k, ProgramOperator) for k in kinds):
+    if all(
+        issubclass(k, (HostOperator, SourceOperator, SampleOperator)) and not issubclass(k, ProgramOperator)
+        for k in kinds
+    ):
         return "host"
     if not all(issubclass(k, ProgramOperator) for k in kinds):
         return ""
     form = {k.has_host_form for k in kinds}
-    return "program" if form == {Operator.has_host_form} and not any(issubclass(k, HostOperator) for k in kinds) else "either"
+    return (
+        "program"
+        if form == {Operator.has_host_form} and not any(issubclass(k, HostOperator) for k in kinds)
+        else "either"
+    )
 
 
 @functools.cache
 def host_reads(operator: str, argument: bool) -> bool:
-    """Whether the host certainly reads the data of an operator's first input, or of an argument per sample, wherever the operator runs."""
+    """Whether the host certainly reads the data of an operator's first input, or of an argument per sample, wherever
+    the operator runs.
+    """
     kinds = _kinds()[operator]
     if all(issubclass(k, HostOperator) and not issubclass(k, ProgramOperator) for k in kinds):
         return all(k.run_reads is HostOperator.run_reads for k in kinds if issubclass(k, HostOperator))
-    return argument and all(issubclass(k, NativeOperator) and k.setup_reads is NativeOperator.setup_reads for k in kinds)
+    return argument and all(
+        issubclass(k, NativeOperator) and k.setup_reads is NativeOperator.setup_reads for k in kinds
+    )

@@ -1,8 +1,9 @@
 """Finds a script's uses of DALI by reading it. Nothing in the script runs.
 
-A use works if this package has the name; keyword arguments are compared with the signature in this package. What a script does with the
-objects that it gets (attributes of batches, for example) is not analysed. Names of DALI are followed through variables, attributes, tuples,
-dicts, functions that return them, and other files in the script's folders. Where they can't be followed, the place is reported.
+A use works if this package has the name; keyword arguments are compared with the signature in this package. What a
+script does with the objects that it gets (attributes of batches, for example) is not analysed. Names of DALI are
+followed through variables, attributes, tuples, dicts, functions that return them, and other files in the script's
+folders. Where they can't be followed, the place is reported.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Reading:
     ranks: list[Remark] = dataclasses.field(default_factory=list)
 
 
-# --- values of the script's variables -----------------------------------------------------------------------------------
+# --- values of the script's variables
+# -----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +120,9 @@ _Bound: TypeAlias = _Name | _Object | _Definition | _Made | _Group | _Function
 
 
 class _Scope(dict[str, "_Bound | None"]):
-    """The variables of a module, class or function. A class also has those that its methods set, with an ``@`` before the name."""
+    """The variables of a module, class or function. A class also has those that its methods set, with an ``@`` before
+    the name.
+    """
 
     def __init__(self, items: Mapping[str, _Bound | None] | None = None, base: str | None = None):
         super().__init__(items or {})
@@ -136,8 +140,10 @@ class _Reader(ast.NodeVisitor):
         self._seen = seen  # the other files that were read
         self.module = _Scope()
         self._scopes = [self.module]
-        self._later: list[tuple[list[_Scope], Sequence[ast.AST]]] = []  # bodies of functions, which see the module's final variables
-        self._entered: set[tuple[int, frozenset[tuple[str, Any]]]] = set()  # functions that were called with names of DALI
+        # Bodies of functions, which see the module's final variables.
+        self._later: list[tuple[list[_Scope], Sequence[ast.AST]]] = []
+        # Functions that were called with names of DALI.
+        self._entered: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
         self._returns: list[_Bound] = []
         self._depth = 0
         self._pipelines: set[str] = set()  # names of the script's classes of pipelines
@@ -223,7 +229,10 @@ class _Reader(ast.NodeVisitor):
             case ast.NamedExpr(value=value) | ast.Await(value=value):
                 return self._resolve(value)
             case ast.BinOp(left=left, right=right):
-                return next((x for x in map(self._resolve, (left, right)) if isinstance(x, _Made) and x.place == "program"), None)
+                return next(
+                    (x for x in map(self._resolve, (left, right)) if isinstance(x, _Made) and x.place == "program"),
+                    None,
+                )
             case ast.Lambda():
                 return _Function(node, self, list(self._scopes))
             case ast.Call():
@@ -231,7 +240,11 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _attribute(self, node: ast.Attribute) -> _Bound | None:
-        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and (own := self._own_attribute(node.attr)) is not None:
+        if (
+            isinstance(node.value, ast.Name)
+            and node.value.id in ("self", "cls")
+            and (own := self._own_attribute(node.attr)) is not None
+        ):
             return own
         if (kept := self._bound(ast.unparse(node))) is not None:
             return kept
@@ -251,7 +264,9 @@ class _Reader(ast.NodeVisitor):
         if (module := _imported(node, function)) is not None:
             return _name(module)
         if function == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            return self._resolve(ast.copy_location(ast.Attribute(node.args[0], str(node.args[1].value), ast.Load()), node))
+            return self._resolve(
+                ast.copy_location(ast.Attribute(node.args[0], str(node.args[1].value), ast.Load()), node)
+            )
         if function.rpartition(".")[2] in ("dict", "SimpleNamespace", "Namespace", "namedtuple"):
             return _group({k.arg: self._resolve(k.value) for k in node.keywords if k.arg is not None})
         if isinstance(node.func, ast.Attribute) and isinstance(x := self._resolve(node.func.value), _Made):
@@ -358,7 +373,11 @@ class _Reader(ast.NodeVisitor):
                 to = self._other(f"{module}.{alias.name}".lstrip("."), node.level)
             self._bind(alias.asname or alias.name, to)
             if to is None and self._file(module, node.level) is None and "dali" in f"{module}.{alias.name}".lower():
-                self._remark("unseen", f"what {alias.name} of {'.' * node.level}{module} is: the module is not found beside the file", node)
+                self._remark(
+                    "unseen",
+                    f"what {alias.name} of {'.' * node.level}{module} is: the module is not found beside the file",
+                    node,
+                )
 
     def _file(self, module: str, level: int) -> pathlib.Path | None:
         """The file of another module of the script."""
@@ -366,7 +385,10 @@ class _Reader(ast.NodeVisitor):
         folder = self._path.absolute().parent
         folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
         for base in folders:
-            for path in (base.joinpath(*parts).with_suffix(".py") if parts else None, base.joinpath(*parts, "__init__.py")):
+            for path in (
+                base.joinpath(*parts).with_suffix(".py") if parts else None,
+                base.joinpath(*parts, "__init__.py"),
+            ):
                 if path is not None and path.is_file():
                     return path
         return None
@@ -472,7 +494,10 @@ class _Reader(ast.NodeVisitor):
             if isinstance(by, _Name) and by.name.rpartition(".")[2] in _MAKERS:
                 to = _Definition(by.name.rpartition(".")[2], frozenset(names))
         parameters: dict[str, _Bound | None] = dict.fromkeys(names)
-        for x, default in (*zip(reversed([*a.posonlyargs, *a.args]), reversed(a.defaults)), *zip(a.kwonlyargs, a.kw_defaults)):
+        for x, default in (
+            *zip(reversed([*a.posonlyargs, *a.args]), reversed(a.defaults)),
+            *zip(a.kwonlyargs, a.kw_defaults),
+        ):
             if default is not None:
                 self.visit(default)
                 parameters[x.arg] = self._resolve(default) if isinstance(default, (ast.Name, ast.Attribute)) else None
@@ -515,7 +540,8 @@ class _Reader(ast.NodeVisitor):
         if not isinstance(to, _Name):
             self.visit(node.value)
             return
-        if isinstance(self._resolve(node.value), _Object):  # attributes of an object are checked where it is made: see `visit_Call`
+        # Attributes of an object are checked where it is made: see `visit_Call`
+        if isinstance(self._resolve(node.value), _Object):
             self.visit(node.value)
             return
         self._record(to.name, node)
@@ -524,7 +550,11 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.func)
         function = ast.unparse(node.func)
         to = self._resolve(node.func)
-        if isinstance(to, _Name) and isinstance(node.func, ast.Attribute) and isinstance(self._resolve(node.func.value), _Object):
+        if (
+            isinstance(to, _Name)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(self._resolve(node.func.value), _Object)
+        ):
             self._record(to.name, node.func)
         self._device_of_rank(node, to)
         if isinstance(to, (_Name, _Object, _Definition)):
@@ -543,7 +573,12 @@ class _Reader(ast.NodeVisitor):
         """Records the uses in a function of the script that is called with names of DALI."""
         given = {k: v for k, v in self._parameters(to, node).items() if v is not None}
         key = (id(to.node), frozenset((k, v) for k, v in given.items() if isinstance(v, _Name)))
-        if given and to.reader is self and key not in self._entered and isinstance(to.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if (
+            given
+            and to.reader is self
+            and key not in self._entered
+            and isinstance(to.node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ):
             self._entered.add(key)
             self._later.append(([*to.scopes, _Scope(self._parameters(to, node))], to.node.body))
 
@@ -554,15 +589,38 @@ class _Reader(ast.NodeVisitor):
         first = given[0] if given else None
         if function == "getattr" and isinstance(first, (_Name, _Object)) and not isinstance(node.args[1], ast.Constant):
             name = f"nvidia.dali.{first.name}".rstrip(".")
-            self._remark("unseen", f"which attribute of {name} getattr takes: the name is made while the script runs", node)
+            self._remark(
+                "unseen", f"which attribute of {name} getattr takes: the name is made while the script runs", node
+            )
         elif function in ("exec", "eval") and any("dali" in text for text in _strings(node)):
             self._remark("unseen", f"what the code that {function} gets uses", node)
-        elif "import" in function and any(text.startswith(DALI) for text in _strings(node)) and _imported(node, function) is None:
-            self._remark("unseen", f"which module of {DALI} {function} imports: its name is made while the script runs", node)
-        elif function not in ("getattr", "hasattr", "isinstance", "print", "dir", "help", "vars", "setattr", "str", "repr", "id", "type"):
+        elif (
+            "import" in function
+            and any(text.startswith(DALI) for text in _strings(node))
+            and _imported(node, function) is None
+        ):
+            self._remark(
+                "unseen", f"which module of {DALI} {function} imports: its name is made while the script runs", node
+            )
+        elif function not in (
+            "getattr",
+            "hasattr",
+            "isinstance",
+            "print",
+            "dir",
+            "help",
+            "vars",
+            "setattr",
+            "str",
+            "repr",
+            "id",
+            "type",
+        ):
             for x in given:
                 if isinstance(x, _Name) and x.name != "nvidia" and _is_module(x.name):
-                    self._remark("unseen", f"what {function} uses of {DALI}{'.' * bool(x.name)}{x.name}, which it is given", node)
+                    self._remark(
+                        "unseen", f"what {function} uses of {DALI}{'.' * bool(x.name)}{x.name}, which it is given", node
+                    )
 
     def visit_Subscript(self, node: ast.Subscript):
         match node.value:
@@ -571,7 +629,9 @@ class _Reader(ast.NodeVisitor):
             case _:
                 of = None
         if isinstance(of, _Name):
-            self._remark("unseen", f"which attribute of {DALI}.{of.name} is taken: by a subscript of its dictionary", node)
+            self._remark(
+                "unseen", f"which attribute of {DALI}.{of.name} is taken: by a subscript of its dictionary", node
+            )
         self.generic_visit(node)
 
     def _arguments(self, node: ast.Call, to: _Name | _Object | _Definition):
@@ -592,7 +652,9 @@ class _Reader(ast.NodeVisitor):
                         if isinstance(key, ast.Constant) and key.value not in takes:
                             self._use(f"{name}({key.value}=)", key, works=False)
                 elif known is None:
-                    self._remark("unseen", f"which arguments {name} gets: they are in **{ast.unparse(k.value)}", k.value)
+                    self._remark(
+                        "unseen", f"which arguments {name} gets: they are in **{ast.unparse(k.value)}", k.value
+                    )
             elif k.arg not in takes:
                 self._use(f"{name}({k.arg}=)", k.value, works=False)
 
@@ -607,7 +669,9 @@ class _Reader(ast.NodeVisitor):
         values = [k.value for k in node.keywords if k.arg == "device_id"]
         values += node.args[2:3] if is_class else []  # of `Pipeline`, and as most classes of pipelines have it
         for value in values:
-            if re.search(r"(?<![a-z])(local)?rank(?![a-z])|current_device", expression := ast.unparse(value), re.IGNORECASE):
+            if re.search(
+                r"(?<![a-z])(local)?rank(?![a-z])|current_device", expression := ast.unparse(value), re.IGNORECASE
+            ):
                 self._remark("ranks", f"device_id is {expression}", value)
 
     def _places(self, node: ast.Call, to: _Name | _Object | _Definition):
@@ -619,14 +683,23 @@ class _Reader(ast.NodeVisitor):
             operator = operator_of(look_up(to.name))
         if not operator:
             return
-        if operator == "readers.numpy" and any(k.arg == "device" and ast.unparse(k.value) in ("'gpu'", '"gpu"') for k in node.keywords):
-            self._remark("hints", "the files are read by the host, and the arrays copied: GPU Direct Storage is not used", node)
-        for x, argument in (*((a, "") for a in node.args), *((k.value, k.arg) for k in node.keywords if k.arg is not None)):
+        if operator == "readers.numpy" and any(
+            k.arg == "device" and ast.unparse(k.value) in ("'gpu'", '"gpu"') for k in node.keywords
+        ):
+            self._remark(
+                "hints", "the files are read by the host, and the arrays copied: GPU Direct Storage is not used", node
+            )
+        for x, argument in (
+            *((a, "") for a in node.args),
+            *((k.value, k.arg) for k in node.keywords if k.arg is not None),
+        ):
             made = self._resolve(x)
             if isinstance(made, _Made) and made.place == "program" and host_reads(operator, bool(argument)):
                 what = f"on the host, {operator} needs" + (f" for {argument}=" if argument else "")
                 self._remark(
-                    "hints", f"{what} what {made.operator} (line {made.line}) makes in the compiled program: a round trip in each batch", x
+                    "hints",
+                    f"{what} what {made.operator} (line {made.line}) makes in the compiled program: a round trip in each batch",
+                    x,
                 )
 
 
@@ -652,7 +725,11 @@ def _imported(node: ast.Call, function: str) -> str | None:
     if not any(word in function.lower() for word in ("import", "lazy")):
         return None
     for x in node.args:
-        if isinstance(x, ast.Constant) and isinstance(x.value, str) and (x.value == DALI or x.value.startswith(f"{DALI}.")):
+        if (
+            isinstance(x, ast.Constant)
+            and isinstance(x.value, str)
+            and (x.value == DALI or x.value.startswith(f"{DALI}."))
+        ):
             if function == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
                 return None  # the call returns `nvidia`
             return x.value
@@ -703,7 +780,9 @@ def source(path: pathlib.Path) -> tuple[str, Callable[[int], str]]:
 
 
 def read(path: pathlib.Path) -> Reading:
-    """The uses of DALI in a file. Raises OSError or ValueError if the file can't be read (a SyntaxError becomes a ValueError)."""
+    """The uses of DALI in a file. Raises OSError or ValueError if the file can't be read (a SyntaxError becomes a
+    ValueError).
+    """
     if b"dali" not in path.read_bytes().lower():
         return Reading()
     text, line = source(path)
@@ -724,4 +803,7 @@ def _python(cell: str) -> str:
     if lines[0].startswith("%%") and not lines[0].startswith(("%%time", "%%capture")):
         lines = [""] * len(lines)
     magic = [line.lstrip().startswith(("%", "!", "?")) for line in lines]
-    return "\n".join(line[: len(line) - len(line.lstrip())] + "pass" if m else line for line, m in zip(lines, magic)) + "\n"
+    return (
+        "\n".join(line[: len(line) - len(line.lstrip())] + "pass" if m else line for line, m in zip(lines, magic))
+        + "\n"
+    )

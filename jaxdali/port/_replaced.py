@@ -67,7 +67,9 @@ class Replaced:
                         action.nargs = "?"
                     if action.default is None:
                         value = guesses.of(action.dest)
-                        action.default = [value] if action.nargs in ("+", "*") and not isinstance(value, list) else value
+                        action.default = (
+                            [value] if action.nargs in ("+", "*") and not isinstance(value, list) else value
+                        )
             return parse(parser, args, namespace)
 
         argparse.ArgumentParser.parse_known_args = parse_known_args  # pyright: ignore[reportAttributeAccessIssue]
@@ -120,7 +122,9 @@ class Replaced:
             if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
                 return function(source, num_outputs, **kwargs)
             found: list[Any] = []
-            kwargs = {k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")}
+            kwargs = {
+                k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")
+            }
             batches = iter(range(100))
 
             def made_up() -> Any:
@@ -162,7 +166,9 @@ class Replaced:
         kind = None if dtype is None or int(dtype) < 0 else jaxdali.types.to_numpy_type(dtype)
         consumers = _consumers(parts_of(pipeline).graph, node, output)
         count = pipeline.batch_size if pipeline.batch_size > 0 else 4
-        return [_made_up.fed(consumers, of_output("layout"), kind, of_output("ndim"), self._data, i) for i in range(count)]
+        return [
+            _made_up.fed(consumers, of_output("layout"), kind, of_output("ndim"), self._data, i) for i in range(count)
+        ]
 
 
 def _consumers(graph: Any, node: Node, output: int) -> list[str]:

@@ -18,7 +18,9 @@ def summary(uses: Sequence[Use]) -> str:
     names = {u.name: u.works for u in uses if not u.name.endswith("=)")}
     arguments = {u.name for u in uses if u.name.endswith("=)")}
     text = f"{sum(names.values())} of {len(names)} names work"
-    return text + (f"; {len(arguments)} argument{'s are' if len(arguments) > 1 else ' is'} unknown" if arguments else "")
+    return text + (
+        f"; {len(arguments)} argument{'s are' if len(arguments) > 1 else ' is'} unknown" if arguments else ""
+    )
 
 
 def by_line(uses: Sequence[Use]) -> Iterator[str]:
@@ -96,7 +98,12 @@ def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
             for part in paragraph.splitlines()[:6]:
                 indent = " " * (at + 6)
                 yield from textwrap.wrap(
-                    part, max(columns, 60), initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+                    part,
+                    max(columns, 60),
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
                 )
 
 

@@ -65,8 +65,12 @@ class StandIn:
     def _combined(self, other: Any = None) -> Any:
         return self
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _combined
-    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __or__ = __ror__ = __and__ = __rand__ = __neg__ = _combined
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = (
+        __rfloordiv__
+    ) = _combined
+    __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __or__ = __ror__ = __and__ = __rand__ = (
+        __neg__
+    ) = _combined
 
     def __bool__(self) -> bool:
         return False
@@ -94,7 +98,8 @@ class _Module(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules that no one else finds: those of the script's project in the folders above it, otherwise a stand-in.
+    """Finds modules that no one else finds: those of the script's project in the folders above it, otherwise a
+    stand-in.
 
     Args:
       script: the script.
@@ -136,20 +141,36 @@ def fill_gaps():
         module = sys.modules[f"{DALI}.{name}"] = sys.modules[f"jaxdali.{name}"] = _Module(f"{DALI}.{name}")
         module.__path__ = []
         parent, _, last = name.rpartition(".")
-        setattr(sys.modules.get(f"jaxdali.{parent}") or importlib.import_module(f"jaxdali.{parent}".rstrip(".")), last, module)
+        setattr(
+            sys.modules.get(f"jaxdali.{parent}") or importlib.import_module(f"jaxdali.{parent}".rstrip(".")),
+            last,
+            module,
+        )
 
 
 def _wanted() -> bool:
-    """Whether the script itself imports the current module. Libraries, and scripts that catch the error, handle missing modules."""
+    """Whether the script itself imports the current module. Libraries, and scripts that catch the error, handle missing
+    modules.
+    """
     frame = sys._getframe(2)
-    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith("<frozen")):
+    while frame is not None and (
+        "importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith("<frozen")
+    ):
         frame = frame.f_back
-    return frame is not None and is_users(frame.f_code.co_filename) and not _caught(frame.f_code.co_filename, frame.f_lineno)
+    return (
+        frame is not None
+        and is_users(frame.f_code.co_filename)
+        and not _caught(frame.f_code.co_filename, frame.f_lineno)
+    )
 
 
 def is_users(file: str) -> bool:
     """Whether a source file belongs to the script, not to a library or to Python."""
-    return not in_package(file) and "site-packages" not in file and not file.startswith(("<", os.path.dirname(os.__file__)))
+    return (
+        not in_package(file)
+        and "site-packages" not in file
+        and not file.startswith(("<", os.path.dirname(os.__file__)))
+    )
 
 
 def _caught(file: str, line: int) -> bool:
@@ -159,7 +180,9 @@ def _caught(file: str, line: int) -> bool:
             for handler in node.handlers:
                 names = "" if handler.type is None else ast.unparse(handler.type)
                 raises = any(isinstance(x, ast.Raise) for statement in handler.body for x in ast.walk(statement))
-                if not raises and (not names or any(word in names for word in ("ImportError", "ModuleNotFoundError", "Exception"))):
+                if not raises and (
+                    not names or any(word in names for word in ("ImportError", "ModuleNotFoundError", "Exception"))
+                ):
                     return True
     return False
 

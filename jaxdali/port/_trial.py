@@ -1,7 +1,8 @@
-"""Tries the pipelines of one file: ``python -m jaxdali.port._trial FILE REPORT FOLDER SECONDS [SKIPPED ...]``, which `_check` starts.
+"""Tries the pipelines of one file: ``python -m jaxdali.port._trial FILE REPORT FOLDER SECONDS [SKIPPED ...]``, which
+`_check` starts.
 
-It imports the file, makes up the arguments of each pipeline definition, builds the pipeline, and runs a batch. It appends each result to
-the file REPORT, line by line, so that the progress is known if the process hangs or dies.
+It imports the file, makes up the arguments of each pipeline definition, builds the pipeline, and runs a batch. It
+appends each result to the file REPORT, line by line, so that the progress is known if the process hangs or dies.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Result:
     Attributes:
       name: of the definition; "" for the file.
       line: where it is defined.
-      what: "runs", "fails" (although DALI supports it), or "untried": it could not be tried, or not with made-up arguments.
+      what: "runs", "fails" (although DALI supports it), or "untried": it could not be tried, or not with made-up
+        arguments.
       text: the outputs, or the error.
       where: the user's line of the error; "" if it is unknown.
       made_up: the arguments that were made up.
@@ -64,11 +66,14 @@ class Result:
 class Trial:
     """The trials of one file."""
 
-    def __init__(self, path: pathlib.Path, report: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: Sequence[str]):
+    def __init__(
+        self, path: pathlib.Path, report: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: Sequence[str]
+    ):
         self._path, self._report, self._seconds, self._skipped = path.absolute(), report, seconds, skipped
         self._text, self._line_name = source(path)
         self._data = _made_up.Data(
-            folder, sound=bool(re.search(r"decoders\.audio\b|\baudio_decoder\b|AudioDecoder|decoders\.Audio\b", self._text))
+            folder,
+            sound=bool(re.search(r"decoders\.audio\b|\baudio_decoder\b|AudioDecoder|decoders\.Audio\b", self._text)),
         )
         self._replaced = Replaced(self._data)
         self._stand_ins: list[str] = []
@@ -84,7 +89,9 @@ class Trial:
                 self._say(begin=name, line=self._line_name(line))
                 self._tell(self._try(name, line, make))
         for name, line, outer in _code.out_of_reach(self._tree):
-            self._tell(Result(name, self._line_name(line), "untried", f"it is defined inside {outer}, which is not called"))
+            self._tell(
+                Result(name, self._line_name(line), "untried", f"it is defined inside {outer}, which is not called")
+            )
         self._say(end=True)
 
     def _say(self, **event: Any):
@@ -105,7 +112,12 @@ class Trial:
         sys.path[:1] = [str(self._path.parent)]
         sys.meta_path.append(_stand_ins.Finder(self._path, self._stand_ins.append))
         _stand_ins.fill_gaps()
-        linecache.cache[str(self._path)] = (len(self._text), None, self._text.splitlines(keepends=True), str(self._path))
+        linecache.cache[str(self._path)] = (
+            len(self._text),
+            None,
+            self._text.splitlines(keepends=True),
+            str(self._path),
+        )
         self._replaced.install(torch="torch" in self._text)
 
     def _import(self) -> types.ModuleType:
@@ -127,7 +139,11 @@ class Trial:
         except (Exception, SystemExit, _TooLong) as raised:
             e = raised
         if self._stand_ins:
-            self._say(stand_ins=sorted({m for m in self._stand_ins if m.partition(".")[0] not in self._stand_ins or "." not in m}))
+            self._say(
+                stand_ins=sorted(
+                    {m for m in self._stand_ins if m.partition(".")[0] not in self._stand_ins or "." not in m}
+                )
+            )
         if e is not None and not (isinstance(e, SystemExit) and not e.code):
             self._tell(self._failed("", 1, e, None))
         return module
@@ -157,7 +173,15 @@ class Trial:
             line = _code.line_of(self._tree, names[0])
             self._say(begin=names[0], line=self._line_name(line))
             if parts_of(pipeline).session.built:
-                self._tell(Result(names[0], self._line_name(line), "runs", "the file builds it itself", hints=self._round_trips(pipeline)))
+                self._tell(
+                    Result(
+                        names[0],
+                        self._line_name(line),
+                        "runs",
+                        "the file builds it itself",
+                        hints=self._round_trips(pipeline),
+                    )
+                )
             else:
                 self._tell(self._run(names[0], line, [pipeline], None))
 
@@ -171,9 +195,16 @@ class Trial:
             return new
 
         for name, x in list(vars(module).items()):
-            if isinstance(x, types.FunctionType) and getattr(x, "_is_pipeline_def", False) and self._is_own(inspect.unwrap(x)) and once(x):
+            if (
+                isinstance(x, types.FunctionType)
+                and getattr(x, "_is_pipeline_def", False)
+                and self._is_own(inspect.unwrap(x))
+                and once(x)
+            ):
                 yield name, _code.line_of_function(self._tree, x), functools.partial(self._of_function, x)
-            elif isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x):
+            elif (
+                isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x)
+            ):
                 base = any(issubclass(y, x) and y is not x for y in vars(module).values() if isinstance(y, type))
                 if not (base and "define_graph" not in vars(x)):
                     yield name, _code.line_of(self._tree, name), functools.partial(self._of_call, x, name)
@@ -182,7 +213,11 @@ class Trial:
                     function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
                     if getattr(function, "_is_pipeline_def", False) and once(function):
                         line = _code.line_of_function(self._tree, function)
-                        make = self._of_function if isinstance(member, staticmethod) else functools.partial(self._of_method, x)
+                        make = (
+                            self._of_function
+                            if isinstance(member, staticmethod)
+                            else functools.partial(self._of_method, x)
+                        )
                         yield f"{name}.{key}", line, functools.partial(make, function)
         for node in self._tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _code.makes_pipelines(node):
@@ -210,8 +245,15 @@ class Trial:
         for name, value in (("batch_size", 4), ("num_threads", 2), ("device_id", None)):
             if name not in arguments and name not in factory._pipeline_kwargs:
                 arguments[name] = known.get(name, value)
-        arguments |= {k: v for k, v in known.items() if k in inspect.signature(jaxdali.Pipeline).parameters and k not in arguments}
-        return _called(factory if owned is None else functools.partial(factory, owned), _code.positional_only(function), arguments, guesses)
+        arguments |= {
+            k: v for k, v in known.items() if k in inspect.signature(jaxdali.Pipeline).parameters and k not in arguments
+        }
+        return _called(
+            factory if owned is None else functools.partial(factory, owned),
+            _code.positional_only(function),
+            arguments,
+            guesses,
+        )
 
     def _of_call(self, function: Any, name: str, guesses: _made_up.Guesses) -> Any:
         """Calls a class or a function that makes pipelines."""
@@ -221,7 +263,9 @@ class Trial:
             arguments = {"batch_size": 4, "num_threads": 2, "device_id": None} | arguments
         return _called(function, _code.positional_only(target), arguments, guesses)
 
-    def _arguments(self, function: Any, guesses: _made_up.Guesses, known: Mapping[str, Any], bound: bool = False) -> dict[str, Any]:
+    def _arguments(
+        self, function: Any, guesses: _made_up.Guesses, known: Mapping[str, Any], bound: bool = False
+    ) -> dict[str, Any]:
         """Arguments of a function: those that the file itself passes, otherwise made-up ones."""
         signature = inspect.signature(function)
         names = list(signature.parameters)
@@ -232,7 +276,10 @@ class Trial:
             if p.name not in skipped and p.name not in arguments:
                 annotation = None if p.annotation is p.empty else p.annotation
                 arguments[p.name] = guesses.of(
-                    p.name, annotation, _code.passed_on_as(node, p.name), has_attributes=_code.has_attributes(node, p.name)
+                    p.name,
+                    annotation,
+                    _code.passed_on_as(node, p.name),
+                    has_attributes=_code.has_attributes(node, p.name),
                 )
         for p in signature.parameters.values():
             if p.kind is p.VAR_KEYWORD:
@@ -271,7 +318,9 @@ class Trial:
         assert best is not None
         if best.what == "fails" and used:
             best = dataclasses.replace(
-                best, what="untried", hints=["it gets made-up arrays of any kind: nothing says which it wants", *best.hints]
+                best,
+                what="untried",
+                hints=["it gets made-up arrays of any kind: nothing says which it wants", *best.hints],
             )
         return best
 
@@ -286,13 +335,19 @@ class Trial:
                     pipelines.append(made)
                 if not pipelines:
                     return Result(
-                        name, self._line_name(line), "untried", "it makes no pipeline with the arguments made up", made_up=_shown(guesses)
+                        name,
+                        self._line_name(line),
+                        "untried",
+                        "it makes no pipeline with the arguments made up",
+                        made_up=_shown(guesses),
                     )
             return self._run(name, line, pipelines, guesses)
         except (Exception, SystemExit, _TooLong) as e:
             return self._failed(name, line, e, guesses)
 
-    def _run(self, name: str, line: int, pipelines: Sequence[jaxdali.Pipeline], guesses: _made_up.Guesses | None) -> Result:
+    def _run(
+        self, name: str, line: int, pipelines: Sequence[jaxdali.Pipeline], guesses: _made_up.Guesses | None
+    ) -> Result:
         """Builds pipelines and runs a batch, unless an iterator has done so."""
         where = self._line_name(line) if line else ""
         outputs: list[str] = []
@@ -326,7 +381,9 @@ class Trial:
             if node.op.name == "external_source" and node.id in executor.sources and executor.sources[node.id].fed:
                 given = dict(node.call.arguments) if node.call is not None else {}
                 for _ in range(4):  # as many batches as are made ahead
-                    pipeline.feed_input(node.name, self._replaced.batch(pipeline, node, 0, given), layout=given.get("layout"))
+                    pipeline.feed_input(
+                        node.name, self._replaced.batch(pipeline, node, 0, given), layout=given.get("layout")
+                    )
 
     def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
         executor = parts_of(pipeline).session.executor
@@ -359,11 +416,21 @@ class Trial:
         elif not where and (line_in_text := re.search(r"\b(?:created|called) at (\S+:\d+)", str(e))):
             where = self._place(line_in_text[1])
         result = Result(name, self._line_name(line) if line else "", "untried", "", where, _shown(guesses))
-        text = str(e) if isinstance(e, (OperatorError, ValueError, NotImplementedError)) and str(e) else f"{type(e).__name__}: {e}"
+        text = (
+            str(e)
+            if isinstance(e, (OperatorError, ValueError, NotImplementedError)) and str(e)
+            else f"{type(e).__name__}: {e}"
+        )
         result.text = text
-        here = [frame for frame, f in zip((frame for frame, _ in frames), files) if in_package(f) and f"{os.sep}port{os.sep}" not in f]
+        here = [
+            frame
+            for frame, f in zip((frame for frame, _ in frames), files)
+            if in_package(f) and f"{os.sep}port{os.sep}" not in f
+        ]
         raised_here = bool(files) and in_package(files[-1]) and f"{os.sep}port{os.sep}_trial" not in files[-1]
-        stand_in = next(filter(None, (_stand_ins.stand_in_among(dict(frame.f_locals)) for frame, _ in reversed(frames[1:]))), "")
+        stand_in = next(
+            filter(None, (_stand_ins.stand_in_among(dict(frame.f_locals)) for frame, _ in reversed(frames[1:]))), ""
+        )
         if isinstance(e, _TooLong):
             result.text = f"it is still running after {self._seconds:g} s"
         elif isinstance(e, SystemExit):
@@ -382,7 +449,9 @@ class Trial:
             result.hints.append(f"made up without knowing what they are: {', '.join(guesses.unsure)}")
         else:
             result.what = "fails"
-            result.hints.append("where DALI takes it, jaxdali should: please report the message and the lines around it")
+            result.hints.append(
+                "where DALI takes it, jaxdali should: please report the message and the lines around it"
+            )
         return result
 
 
@@ -394,7 +463,9 @@ def _how_far(result: Result) -> int:
 def _not_here(e: BaseException) -> bool:
     """Whether the message says that jaxdali lacks something that DALI has."""
     return isinstance(e, (AttributeError, ImportError, NotImplementedError)) and bool(
-        re.search("not in jaxdali|not there yet|neither here nor in DALI|^module 'jaxdali|jaxdali.ops has no class", str(e))
+        re.search(
+            "not in jaxdali|not there yet|neither here nor in DALI|^module 'jaxdali|jaxdali.ops has no class", str(e)
+        )
     )
 
 
@@ -419,7 +490,9 @@ def _shown(guesses: _made_up.Guesses | None) -> str:
 
 
 def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any], guesses: _made_up.Guesses) -> Any:
-    """Calls a function. If it passes on ``**kwargs``, arguments that the callee refuses are removed, and missing ones are made up."""
+    """Calls a function. If it passes on ``**kwargs``, arguments that the callee refuses are removed, and missing ones
+    are made up.
+    """
     arguments = dict(arguments)
     first = [arguments.pop(p) for p in positional if p in arguments]
     hands_on = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())

@@ -67,7 +67,9 @@ def test_few_programs_for_batches_of_photos(monkeypatch, photos, images):
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(_ffi._kernels["cpu"]))
 
     def define(num_shards=1, shard_id=0):
-        jpegs, _ = fn.readers.file(files=photos, random_shuffle=True, name="reader", num_shards=num_shards, shard_id=shard_id)
+        jpegs, _ = fn.readers.file(
+            files=photos, random_shuffle=True, name="reader", num_shards=num_shards, shard_id=shard_id
+        )
         return fn.resize(images(jpegs), size=(32, 32))
 
     with data_iterator(define, ["images"], reader_name="reader")(batch_size=8, seed=1) as iterator:

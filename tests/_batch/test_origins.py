@@ -68,7 +68,10 @@ def test_operators(folder, number, on_device):
     @pipeline_def(batch_size=2, num_threads=1, prefetch_queue_depth=1)
     def pipeline():
         a, b = (
-            fn.reinterpret(fn.readers.numpy(files=[str(folder / f"n{(i + k) % 4}.npy") for i in range(4)]), layout="HWC") for k in range(2)
+            fn.reinterpret(
+                fn.readers.numpy(files=[str(folder / f"n{(i + k) % 4}.npy") for i in range(4)]), layout="HWC"
+            )
+            for k in range(2)
         )
         return define(*(x.gpu() if on_device else x for x in (a, b)))
 
@@ -76,7 +79,10 @@ def test_operators(folder, number, on_device):
 
 
 def names(pipe, folder):
-    found = [[x.source_info().replace(f"{folder}/", "").replace(".npy", "") for x in output.as_cpu()] for output in pipe.run()]
+    found = [
+        [x.source_info().replace(f"{folder}/", "").replace(".npy", "") for x in output.as_cpu()]
+        for output in pipe.run()
+    ]
     pipe.close()
     return found
 
@@ -108,7 +114,10 @@ def test_readers(tmp_path):
         file, label = fn.readers.file(files=[str(tmp_path / "x.bin")])
         extensions = ["jpg", "cls", "npy", "gif;b.txt"]
         members = fn.readers.webdataset(
-            paths=str(tmp_path / "a.tar"), ext=extensions, case_sensitive_extensions=False, missing_component_behavior="empty"
+            paths=str(tmp_path / "a.tar"),
+            ext=extensions,
+            case_sensitive_extensions=False,
+            missing_component_behavior="empty",
         )
         one = fn.readers.webdataset(paths=str(tmp_path / "a.tar"), ext=["jpg", "b.TXT"])
         return file, label, label + 1, *members, *one

@@ -28,11 +28,18 @@ def test_each_stage_of_each_step_is_measured():
     rows = {(m.stage, m.step): m for m in pipe.statistics()}
     pipe.close()
     assert {stage for stage, _ in rows} == {"read", "host", "setup", "launch", "check", "program", "output"}
-    for key in [("read", "images"), ("host", "number"), ("setup", "small"), ("launch", "0: resize"), ("output", "outputs")]:
+    for key in [
+        ("read", "images"),
+        ("host", "number"),
+        ("setup", "small"),
+        ("launch", "0: resize"),
+        ("output", "outputs"),
+    ]:
         assert rows[key].calls == 3
         assert rows[key].seconds > 0
     assert rows["read", "images"].samples >= 12
-    assert rows["read", "images"].bytes == rows["read", "images"].samples * 6 * 8 * 3  # not the buffers, which are larger
+    # Not the buffers, which are larger.
+    assert rows["read", "images"].bytes == rows["read", "images"].samples * 6 * 8 * 3
     assert (rows["host", "number"].samples, rows["host", "number"].bytes) == (12, 3 * 4 * 4)
     assert rows["output", "outputs"].bytes >= 3 * 4 * (3 * 4 * 3 + 4)
     arithmetic = [m for (stage, step), m in rows.items() if stage == "host" and "arithmetic" in step]
@@ -93,7 +100,10 @@ def test_names_that_the_user_gave(tmp_path):
     assert {("read", "camera"), ("setup", "my_rotate"), ("launch", "0: rotate resize")} <= steps
     (trace,) = tmp_path.rglob("perfetto_trace.json.gz")
     text = gzip.decompress(trace.read_bytes()).decode()
-    assert all(name in text for name in ("read external_source (camera)", "setup rotate (my_rotate)", "launch rotate (my_rotate) resize"))
+    assert all(
+        name in text
+        for name in ("read external_source (camera)", "setup rotate (my_rotate)", "launch rotate (my_rotate) resize")
+    )
     pipe.close()
 
 
@@ -101,7 +111,9 @@ def test_names_that_the_user_gave(tmp_path):
 def test_what_operators_take_inside_programs(fuse, tmp_path):
     """By the user's names; together no more than the time that went by."""
     file = tmp_path / "ramp.jpg"
-    Image.fromarray((np.indices((800, 1000)).sum(axis=0)[..., None] // np.array([2, 5, 9]) % 256).astype(np.uint8)).save(file)
+    Image.fromarray(
+        (np.indices((800, 1000)).sum(axis=0)[..., None] // np.array([2, 5, 9]) % 256).astype(np.uint8)
+    ).save(file)
 
     @pipeline_def(batch_size=8, num_threads=2, enable_statistics=True, exec_pipelined=False, fuse=fuse)
     def definition():
@@ -127,7 +139,9 @@ def test_what_operators_take_inside_programs(fuse, tmp_path):
 
 
 def test_what_operators_take_in_several_shards_and_phases():
-    """Shards that run at once are no reason for a sum beyond the time that went by; what a later phase waits for counts once."""
+    """Shards that run at once are no reason for a sum beyond the time that went by; what a later phase waits for counts
+    once.
+    """
 
     photos = [np.full((500, 500, 3), i, np.uint8) for i in range(64)]
 

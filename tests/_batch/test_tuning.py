@@ -14,7 +14,8 @@ BOTH = ("num_threads", "prefetch_queue_depth")
 class Machine:
     """A pipeline and its user by their times: a batch takes `cost(threads)`, what the user does with it `step`.
 
-    `uneven`: the user waits for that part of the time though batches are made fast enough, until there are `enough` ahead.
+    `uneven`: the user waits for that part of the time though batches are made fast enough, until there are `enough`
+    ahead.
     """
 
     def __init__(self, cost, step=0.0, uneven=0.0, enough=0):
@@ -75,7 +76,10 @@ def test_uneven_batches_are_made_farther_ahead():
 
 @pytest.mark.parametrize("tuned", [BOTH[:1], BOTH[1:]])
 def test_what_is_not_auto_stays(tuned):
-    slow, uneven = Machine(lambda threads: 8.0 / threads), Machine(lambda threads: 0.7, step=1.0, uneven=0.2, enough=100)
+    slow, uneven = (
+        Machine(lambda threads: 8.0 / threads),
+        Machine(lambda threads: 0.7, step=1.0, uneven=0.2, enough=100),
+    )
     assert slow.run(tuner_of(slow, tuned), 3)[-1] == ((16, 2) if tuned == BOTH[:1] else (4, 2))
     assert uneven.run(tuner_of(uneven, tuned), 3)[-1] == ((4, 2) if tuned == BOTH[:1] else (4, 4))
 

@@ -36,5 +36,7 @@ def test_a_node_can_not_be_iterated():
                 assert not isinstance(x, collections.abc.Iterable)
                 return way(x)
 
-            with pytest.raises(TypeError, match=r"DataNode.* stands for a batch that does not exist yet.*test_building\.py:\d+"):
+            with pytest.raises(
+                TypeError, match=r"DataNode.* stands for a batch that does not exist yet.*test_building\.py:\d+"
+            ):
                 define()

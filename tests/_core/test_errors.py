@@ -26,18 +26,33 @@ def vectors(*lengths):
 
 
 REASONS = {
-    "coin_flip": (lambda: fn.random.coin_flip(probability=fn.constant(fdata=[2.0])), "argument probability must be in 0 ... 1, got 2.0"),
-    "permute_batch": (lambda: fn.permute_batch(vectors(3, 4), indices=[9, 0]), "argument indices must be from 0 to 1, got 9"),
+    "coin_flip": (
+        lambda: fn.random.coin_flip(probability=fn.constant(fdata=[2.0])),
+        "argument probability must be in 0 ... 1, got 2.0",
+    ),
+    "permute_batch": (
+        lambda: fn.permute_batch(vectors(3, 4), indices=[9, 0]),
+        "argument indices must be from 0 to 1, got 9",
+    ),
     "subscript": (lambda: vectors(3, 4)[99], "index 99 is out of range for axis 0 of extent 3"),
-    "slice": (lambda: fn.slice(vectors(3, 4), 1, 3, axes=[0]), "the window 1 ... 4 reaches outside the sample, of shape (3,)"),
+    "slice": (
+        lambda: fn.slice(vectors(3, 4), 1, 3, axes=[0]),
+        "the window 1 ... 4 reaches outside the sample, of shape (3,)",
+    ),
     "arithmetic": (lambda: vectors(3, 4) + vectors(3, 5), "sample 1: the shapes do not broadcast: (4,) + (5,)"),
     "clahe": (
         lambda: fn.clahe(
-            fn.reshape(fn.cast(vectors(8, 8), dtype=types.UINT8), shape=[2, 2, 2], layout="HWC"), tiles_x=1, tiles_y=1, clip_limit=2.0
+            fn.reshape(fn.cast(vectors(8, 8), dtype=types.UINT8), shape=[2, 2, 2], layout="HWC"),
+            tiles_x=1,
+            tiles_y=1,
+            clip_limit=2.0,
         ),
         "1 or 3 channels",
     ),
-    "decoders.image": (lambda: fn.decoders.image(fn.cast(vectors(9, 9), dtype=types.UINT8)), "the data are not an image of a known format"),
+    "decoders.image": (
+        lambda: fn.decoders.image(fn.cast(vectors(9, 9), dtype=types.UINT8)),
+        "the data are not an image of a known format",
+    ),
 }
 
 
@@ -45,7 +60,9 @@ REASONS = {
 def test_the_reason_stands_alone(operator):
     define, reason = REASONS[operator]
     text = message(define)
-    assert re.match(rf"[\w.]*{re.escape(operator)} \(created at {HERE}:\d+\): (sample [01]: )?[^:]*{re.escape(reason)}", text), text
+    assert re.match(
+        rf"[\w.]*{re.escape(operator)} \(created at {HERE}:\d+\): (sample [01]: )?[^:]*{re.escape(reason)}", text
+    ), text
     if operator != "decoders.image":
         assert not re.search("image|file", text.replace(__file__, ""))
     assert not re.search(r"\w+Error", text)
@@ -61,7 +78,9 @@ def test_a_function_of_the_user_keeps_the_name_of_its_exception():
 def test_shards_that_differ_are_told_by_arguments():
     from jaxdali.plugin.jax import data_iterator
 
-    sharding = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",), devices=jax.devices()[:2]), jax.sharding.PartitionSpec("x"))
+    sharding = jax.sharding.NamedSharding(
+        jax.make_mesh((2,), ("x",), devices=jax.devices()[:2]), jax.sharding.PartitionSpec("x")
+    )
 
     @data_iterator(output_map=["x"], size=8, sharding=sharding)
     def iterator(num_shards, shard_id):
@@ -87,13 +106,16 @@ def test_errors_of_docstrings_are_at_the_top():
 
 def lengths_iterator(lengths, define, **arguments):
     each = iter(lengths)
-    pipe = pipeline_def(lambda: [fn.constant(idata=[1]), define(fn.external_source(lambda: [np.arange(n) for n in next(each)]))])
+    pipe = pipeline_def(
+        lambda: [fn.constant(idata=[1]), define(fn.external_source(lambda: [np.arange(n) for n in next(each)]))]
+    )
     return DALIGenericIterator(pipe(batch_size=2, device_id=None), ["one", "tokens"], **arguments)
 
 
 def test_different_shapes_names_the_output():
     with pytest.raises(
-        jaxdali.DifferentShapes, match=r"samples of output 1 \('tokens'\) differ in shape.*fn.pad\(x, axes=\[0\], shape=\[N\]\)"
+        jaxdali.DifferentShapes,
+        match=r"samples of output 1 \('tokens'\) differ in shape.*fn.pad\(x, axes=\[0\], shape=\[N\]\)",
     ) as e:
         next(lengths_iterator([(3, 4)], lambda x: x, prepare_first_batch=False))
     assert (e.value.output, e.value.key) == (1, "tokens")
@@ -110,7 +132,10 @@ def test_the_third_shape_of_an_output_is_warned_of_once():
     assert found == [(2, n) for n in (4, 4, 9, 5, 6, 7)]
     (warning,) = caught
     assert warning.filename == __file__
-    assert re.search(r"output 1 \('tokens'\), of pad .*\(4,\), \(9,\), \(5,\).*fn.pad\(x, axes=\[0\], shape=\[N\]\)", str(warning.message))
+    assert re.search(
+        r"output 1 \('tokens'\), of pad .*\(4,\), \(9,\), \(5,\).*fn.pad\(x, axes=\[0\], shape=\[N\]\)",
+        str(warning.message),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert shapes_of(lambda x: fn.pad(x, axes=[0], shape=[9])) == [(2, 9)] * 6

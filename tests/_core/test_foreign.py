@@ -21,7 +21,12 @@ pytestmark = pytest.mark.same_with_any_jax
 
 ROOTS = {"fn": fn, "types": types, "jaxdali": jaxdali, "jd": jd}
 CURRENT = {n: f for n, f in operators().items() if not (f.__doc__ or "").startswith("Deprecated name")}
-FUNCTIONS = {**CURRENT, "Pipeline": Pipeline, "data_iterator": data_iterator, "DALIGenericIterator": DALIGenericIterator}
+FUNCTIONS = {
+    **CURRENT,
+    "Pipeline": Pipeline,
+    "data_iterator": data_iterator,
+    "DALIGenericIterator": DALIGenericIterator,
+}
 
 
 def resolved(path):
@@ -69,7 +74,10 @@ def test_names_in_answers_exist():
 
 def test_size_of_the_table():
     libraries = collections.Counter(row.library for row in FOREIGN)
-    assert all(libraries[x] >= 10 for x in ("torchvision", "tf.image", "albumentations", "Grain", "torch DataLoader", "PyTorch"))
+    assert all(
+        libraries[x] >= 10
+        for x in ("torchvision", "tf.image", "albumentations", "Grain", "torch DataLoader", "PyTorch")
+    )
     assert all(row.answer and row.library for row in FOREIGN)
 
 
@@ -96,7 +104,12 @@ def test_names_of_readers():
 
 @pytest.mark.parametrize("module", [jaxdali, types])
 def test_names_of_types(module):
-    for name, expected in {"uint8": "types.UINT8", "float32": "types.FLOAT", "BILINEAR": "types.INTERP_LINEAR", "hflip": "fn.flip"}.items():
+    for name, expected in {
+        "uint8": "types.UINT8",
+        "float32": "types.FLOAT",
+        "BILINEAR": "types.INTERP_LINEAR",
+        "hflip": "fn.flip",
+    }.items():
         with pytest.raises(AttributeError, match=f"instead: {re.escape(expected)}"):
             getattr(module, name)
 
@@ -112,7 +125,9 @@ ARGUMENTS = [row for row in FOREIGN if row.use == "argument"]
 @pytest.mark.parametrize("row", ARGUMENTS, ids=lambda row: f"{row.name}-{row.takes}")
 def test_names_of_arguments(row: Foreign):
     """Functions that the answer is for refuse the name with this answer, which begins with an argument of theirs."""
-    functions = [f for f in FUNCTIONS.values() if takes(f, row.takes) and row.name not in inspect.signature(f).parameters]
+    functions = [
+        f for f in FUNCTIONS.values() if takes(f, row.takes) and row.name not in inspect.signature(f).parameters
+    ]
     messages = []
     for function in functions[:40] + functions[-3:]:
         inputs = [np.zeros(1)] * (row.takes == "output_map" and function is DALIGenericIterator) * 2
@@ -126,9 +141,13 @@ def test_names_of_arguments(row: Foreign):
         assert any(written[1] in inspect.signature(f).parameters for f in found)
 
 
-@pytest.mark.parametrize("row", [row for row in FOREIGN if row.use not in ("name", "argument")], ids=lambda row: f"{row.use}-{row.name}")
+@pytest.mark.parametrize(
+    "row", [row for row in FOREIGN if row.use not in ("name", "argument")], ids=lambda row: f"{row.use}-{row.name}"
+)
 def test_names_of_attributes(row):
-    x = {"DataNode": fn.random.uniform(), "Batch": jd.batch(np.zeros((2, 3))), "Tensor": jd.tensor(np.zeros(3))}[row.use]
+    x = {"DataNode": fn.random.uniform(), "Batch": jd.batch(np.zeros((2, 3))), "Tensor": jd.tensor(np.zeros(3))}[
+        row.use
+    ]
     text = row.answer if row.use == "DataNode" else of_values(row.answer)
     with pytest.raises(AttributeError, match=re.escape(text)):
         getattr(x, row.name)

@@ -40,13 +40,16 @@ def test_each_frame_is_an_image(videos, kernels, monkeypatch):
         monkeypatch.setattr(_ffi, "call", lambda kernel, *args, **options: call(targets[kernel], *args, **options))
 
     def sequences(x, *arguments):
-        x = fn.reshape(x, shape=DENSE[0].shape, layout="FHWC") if videos is DENSE else x  # of one shape, for the program, too
+        # Of one shape, for the program, too.
+        x = fn.reshape(x, shape=DENSE[0].shape, layout="FHWC") if videos is DENSE else x
         return turned(x, *map(fn.per_frame, arguments))
 
     (out,) = run(sequences, videos, sigma, angle, layouts=("FHWC", "", ""))
     assert out.layout() == "FHWC"
     assert [np.asarray(x).shape for x in out] == [v.shape for v in videos]
-    np.testing.assert_array_equal(np.concatenate([np.ravel(x) for x in out]), np.concatenate([np.ravel(x) for x in images]))
+    np.testing.assert_array_equal(
+        np.concatenate([np.ravel(x) for x in out]), np.concatenate([np.ravel(x) for x in images])
+    )
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
@@ -54,22 +57,42 @@ def test_points(on_device):
     """On the host, and in a program without native kernels of the operator's own."""
     points = [rng.normal(size=(f, k, 2)).astype(np.float32) for f, k in ((3, 5), (1, 1), (4, 2))]
     matrices = numbers(points, -1, 1, 3, 3)
-    (out,) = run(lambda x, m: fn.coord_transform(x.gpu() if on_device else x, MT=fn.per_frame(m)), points, matrices, layouts=("FPX", ""))
+    (out,) = run(
+        lambda x, m: fn.coord_transform(x.gpu() if on_device else x, MT=fn.per_frame(m)),
+        points,
+        matrices,
+        layouts=("FPX", ""),
+    )
     assert out.layout() == "FPX"
     for got, x, m in zip(out, points, matrices, strict=True):
-        np.testing.assert_allclose(got, np.einsum("fij,fpj->fpi", m[:, :, :2], x) + m[:, None, :, 2], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            got, np.einsum("fij,fpj->fpi", m[:, :, :2], x) + m[:, None, :, 2], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_regions_of_the_same_frame():
     """Those of a sample's third frame are taken of the other's third frame."""
-    videos = [np.full((3, 4, 4, 1), 10 * k, np.uint8) + np.arange(3, dtype=np.uint8)[:, None, None, None] for k in range(2)]
+    videos = [
+        np.full((3, 4, 4, 1), 10 * k, np.uint8) + np.arange(3, dtype=np.uint8)[:, None, None, None] for k in range(2)
+    ]
     at = [np.array([[[f, f]] for f in range(3)], np.int32)] * 2
-    (out,) = run(lambda x, y: fn.multi_paste(x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y)), videos, at, layouts=("FHWC", ""))
+    (out,) = run(
+        lambda x, y: fn.multi_paste(x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y)),
+        videos,
+        at,
+        layouts=("FHWC", ""),
+    )
     for got in map(np.asarray, out):
-        np.testing.assert_array_equal(got[..., 0], [np.diag([10 + f if k == f else 0 for k in range(4)]) for f in range(3)])
-    with pytest.raises(OperatorError, match=r"multi_paste .*sample 0: .*frame 2: pasted images must have the same frames"):
+        np.testing.assert_array_equal(
+            got[..., 0], [np.diag([10 + f if k == f else 0 for k in range(4)]) for f in range(3)]
+        )
+    with pytest.raises(
+        OperatorError, match=r"multi_paste .*sample 0: .*frame 2: pasted images must have the same frames"
+    ):
         run(
-            lambda x, y: fn.multi_paste(x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y), output_size=[4, 4]),
+            lambda x, y: fn.multi_paste(
+                x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y), output_size=[4, 4]
+            ),
             [videos[0], videos[1][:2]],
             [at[0], at[1][:2]],
             layouts=("FHWC", ""),
@@ -97,17 +120,31 @@ def test_refused():
         return fn.brightness(x, brightness=fn.per_frame(y))
 
     with pytest.raises(
-        OperatorError, match=r"brightness .*sample 1: .*argument brightness has values for 2 frames, the input has 1: .*or 1"
+        OperatorError,
+        match=r"brightness .*sample 1: .*argument brightness has values for 2 frames, the input has 1: .*or 1",
     ):
         run(brightness, RAGGED, [factors[0], factors[2], factors[2]], layouts=("FHWC", ""))
     with pytest.raises(
-        RuntimeError, match=r"brightness .*argument brightness is a sequence, of layout 'F', but the input is not: .* 'HWC'"
+        RuntimeError,
+        match=r"brightness .*argument brightness is a sequence, of layout 'F', but the input is not: .* 'HWC'",
     ):
         run(brightness, [v[0] for v in RAGGED], factors, layouts=("HWC", ""))
     with pytest.raises(RuntimeError, match=r"jitter .*argument mask is a sequence, of layout 'F': .*not per frame"):
-        run(lambda x, y: fn.jitter(x, mask=fn.per_frame(fn.cast(y, dtype=types.INT32))), RAGGED, factors, layouts=("FHWC", ""))
-    with pytest.raises(OperatorError, match=r"gaussian_blur .*sample 0: .*frame 2: sigma or window_size must be above 0"):
-        run(lambda x, y: fn.gaussian_blur(x, sigma=fn.per_frame(y)), DENSE, [np.float32([1, 1, 0])] * 3, layouts=("FHWC", ""))
+        run(
+            lambda x, y: fn.jitter(x, mask=fn.per_frame(fn.cast(y, dtype=types.INT32))),
+            RAGGED,
+            factors,
+            layouts=("FHWC", ""),
+        )
+    with pytest.raises(
+        OperatorError, match=r"gaussian_blur .*sample 0: .*frame 2: sigma or window_size must be above 0"
+    ):
+        run(
+            lambda x, y: fn.gaussian_blur(x, sigma=fn.per_frame(y)),
+            DENSE,
+            [np.float32([1, 1, 0])] * 3,
+            layouts=("FHWC", ""),
+        )
     eye = np.tile(np.eye(2, 3, dtype=np.float32), (3, 1, 1))
     with pytest.raises(RuntimeError, match=r"transforms.combine .*input.* values for 2 frames, .*input.* 3"):
         run(lambda a, b: fn.transforms.combine(fn.per_frame(a), fn.per_frame(b)), [eye], [eye[:2]])

@@ -57,7 +57,8 @@ FUNCTIONS = {
     "jnp.zeros_like": jnp.zeros_like,
     "jnp.einsum": lambda x: jnp.einsum("ij->ji", x),
     "jit": lambda x: jax.jit(lambda y: y)(x),
-    **({"an index of JAX": lambda x: jnp.ones(3)[x]} if jax.__version_info__ >= (0, 10) else {}),  # before, JAX refused it by itself
+    # Before, JAX refused it by itself.
+    **({"an index of JAX": lambda x: jnp.ones(3)[x]} if jax.__version_info__ >= (0, 10) else {}),
     "np.add": lambda x: np.add(x, 1),
     "np.sqrt": np.sqrt,
     "np.add.reduce": np.add.reduce,
@@ -77,7 +78,9 @@ FUNCTIONS = {
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_of_arrays_are_refused_in_and_outside_of_definitions(function, inside):
     call = lambda: FUNCTIONS[function](fn.random.uniform())
-    with pytest.raises((TypeError, ValueError), match=r"takes? arrays, but a DataNode .*fn\.reductions\.mean.*jax_function") as e:
+    with pytest.raises(
+        (TypeError, ValueError), match=r"takes? arrays, but a DataNode .*fn\.reductions\.mean.*jax_function"
+    ) as e:
         built(call).build() if inside else call()
     assert inside == ("jaxdali.dynamic" not in str(e.value))
 
@@ -154,7 +157,9 @@ OPERATORS = "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift eq 
 def test_arrays_are_left_operands(name, where):
     """Python's operators, as NumPy has them of two arrays, where DALI has the operator."""
     op = getattr(operator, name)
-    left = {"numpy": np.array([7, 2, 5], np.int32), "scalar": np.int32(7), "jax": jnp.array([7, 2, 5], jnp.int32)}[where]
+    left = {"numpy": np.array([7, 2, 5], np.int32), "scalar": np.int32(7), "jax": jnp.array([7, 2, 5], jnp.int32)}[
+        where
+    ]
     right = np.array([1, 2, 3], np.int32)
 
     def node(x):
@@ -212,9 +217,9 @@ def run(last):
 def test_submodules_are_imported_when_asked_for_and_suggestions_come_once():
     """In a process of its own: the traceback that Python prints has Python's suggestions, too."""
     done = run("types.FLAOT16")
-    assert done.stderr.splitlines()[-1] == ("AttributeError: module 'jaxdali.types' has no attribute 'FLAOT16'; did you mean 'FLOAT16'?"), (
-        done.stderr
-    )
+    assert done.stderr.splitlines()[-1] == (
+        "AttributeError: module 'jaxdali.types' has no attribute 'FLAOT16'; did you mean 'FLOAT16'?"
+    ), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -238,7 +243,9 @@ def test_what_is_in_another_module(module, name, line):
 
 @pytest.mark.parametrize("module", [augmentations, auto_augment, rand_augment, trivial_augment, core])
 def test_modules_of_auto_aug_show_users_names_alone(module):
-    of_package = {n for n, x in vars(module).items() if getattr(x, "__module__", "").startswith(module.__name__) and n[0] != "_"}
+    of_package = {
+        n for n, x in vars(module).items() if getattr(x, "__module__", "").startswith(module.__name__) and n[0] != "_"
+    }
     augmentations_here = {n for n, x in vars(module).items() if isinstance(x, core.Augmentation)}
     assert set(dir(module)) - {"decorator", "policy"} == of_package | augmentations_here
     assert module.__all__ == dir(module)
@@ -258,7 +265,9 @@ def image(*shape, layout=None):
     return fn.external_source([np.zeros((2, *shape), np.uint8)] * 2, layout=layout)
 
 
-@pytest.mark.parametrize("operator", [lambda x: fn.resize(x, size=(3, 3, 3)), lambda x: fn.rotate(x, angle=3.0, axis=(0, 0, 1))])
+@pytest.mark.parametrize(
+    "operator", [lambda x: fn.resize(x, size=(3, 3, 3)), lambda x: fn.rotate(x, angle=3.0, axis=(0, 0, 1))]
+)
 def test_a_volume_without_channels(operator):
     says = r"got layout 'DHW'; (fn\.expand_dims\(x, axes=\[3\], new_axis_names=\"C\"\))"
     with pytest.raises(ValueError, match=says) as e:
@@ -270,7 +279,9 @@ def test_a_volume_without_channels(operator):
 
 def test_a_layout_that_is_assumed():
     says = r"1 or 2 numbers per sample, got 3"
-    with pytest.raises(ValueError, match=says + r"; the input has no layout, so HWC is assumed: fn\.reshape\(x, layout="):
+    with pytest.raises(
+        ValueError, match=says + r"; the input has no layout, so HWC is assumed: fn\.reshape\(x, layout="
+    ):
         built(lambda: fn.resize(image(4, 4, 4), size=(3, 3, 3))).run()
     with pytest.raises(ValueError, match=says + r"(?!.*assumed)"):
         built(lambda: fn.resize(image(4, 4, 4, layout="HWC"), size=(3, 3, 3))).run()

@@ -1,4 +1,6 @@
-"""Declarations of operators: what a signature says is what is checked, split, documented and read. An operator of a user's serves."""
+"""Declarations of operators: what a signature says is what is checked, split, documented and read. An operator of a
+user's serves.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ class Report(HostOperator):
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value):
         a = self.arguments(ctx, arguments)
-        parts = [a.factor[:, None], a.vector("size", 2, one_for_all=True), a.get("axis"), np.full((ctx.N, 1), self.times)]
+        parts = [
+            a.factor[:, None],
+            a.vector("size", 2, one_for_all=True),
+            a.get("axis"),
+            np.full((ctx.N, 1), self.times),
+        ]
         rows = np.concatenate([p for p in parts if p is not None], axis=1)
         return ([row.astype(self.dtype) for row in rows],)
 
@@ -111,7 +118,10 @@ def test_shared_arguments_have_their_types_defaults_and_help():
     """One declaration shows in signature and help, and checks; what a function says itself comes first."""
     parameters = inspect.signature(repeated).parameters
     assert [parameters[n].default for n in ("mode", "times")] == ["b", 3]
-    assert [str(parameters[n].annotation) for n in ("mode", "times")] == ["Literal['a', 'b']", "Annotated[int, Range(1)]"]
+    assert [str(parameters[n].annotation) for n in ("mode", "times")] == [
+        "Literal['a', 'b']",
+        "Annotated[int, Range(1)]",
+    ]
     lines = (repeated.__doc__ or "").splitlines()
     assert [line for line in lines if line.startswith("  times:")] == ["  times: of the report."]
     assert {"  mode: one of two.", "  name: of a node that is loud.", '  device: "cpu" or None.'} <= set(lines)
@@ -166,7 +176,10 @@ def call(**arguments):
     ("arguments", "rows"),
     [
         ({}, [[1, 2, 3, 1]] * 2),
-        ({"factor": None, "size": None, "mode": None, "times": None, "dtype": None, "name": None, "device": None}, [[1, 2, 3, 1]] * 2),
+        (
+            {"factor": None, "size": None, "mode": None, "times": None, "dtype": None, "name": None, "device": None},
+            [[1, 2, 3, 1]] * 2,
+        ),
         ({"bytes_per_sample_hint": 5, "preserve": True}, [[1, 2, 3, 1]] * 2),
         ({"bytes_per_sample_hint": None, "preserve": None, "seed": None}, [[1, 2, 3, 1]] * 2),
         ({"factor": np.float64(3), "size": 7, "times": 2.0}, [[3, 7, 7, 2]] * 2),
@@ -224,7 +237,9 @@ def test_wrong_arguments(arguments, error, text):
         call(**arguments)
 
 
-@pytest.mark.parametrize(("axis", "text"), [([[1, 2], [3, 4]], "argument axis must have 3 numbers"), ([1, 2], "axis must have 3 numbers")])
+@pytest.mark.parametrize(
+    ("axis", "text"), [([[1, 2], [3, 4]], "argument axis must have 3 numbers"), ([1, 2], "axis must have 3 numbers")]
+)
 def test_wrong_length_per_sample(axis, text):
     with pytest.raises((ValueError, RuntimeError), match=text):
         call(axis=("per sample", axis))
@@ -244,7 +259,9 @@ def test_missing():
             fn.cast(x, dtype=None)  # pyright: ignore[reportArgumentType]
         with pytest.raises(TypeError, match="report: the input 'input' is missing"):
             report()  # pyright: ignore[reportCallIssue]
-        with pytest.raises(TypeError, match="argument mode must be one of 'a', 'b', the same for all samples, got a DataNode"):
+        with pytest.raises(
+            TypeError, match="argument mode must be one of 'a', 'b', the same for all samples, got a DataNode"
+        ):
             report(x, mode=x)  # pyright: ignore[reportArgumentType]
 
 
@@ -254,7 +271,10 @@ def test_signature_and_document():
     assert parameters["factor"].default == 1.0
     assert all(p.kind is p.KEYWORD_ONLY for n, p in parameters.items() if n != "input")
     text = report.__doc__ or ""
-    assert "  name: of the node.\n  bytes_per_sample_hint, preserve, seed: hints to DALI's executor, without effect here." in text
+    assert (
+        "  name: of the node.\n  bytes_per_sample_hint, preserve, seed: hints to DALI's executor, without effect here."
+        in text
+    )
     assert text.count("device:") == 1
 
 
@@ -285,7 +305,10 @@ def test_the_operator_has_what_the_function_says():
         """Lacks an argument, and has one too many."""
         ...
 
-    with Pipeline(batch_size=1, num_threads=1), pytest.raises(AssertionError, match=r"'dtype', 'mode', 'times'.*'extra', 'mode'"):
+    with (
+        Pipeline(batch_size=1, num_threads=1),
+        pytest.raises(AssertionError, match=r"'dtype', 'mode', 'times'.*'extra', 'mode'"),
+    ):
         unfinished(0)
 
 
@@ -301,7 +324,9 @@ def test_lists_of_inputs_meet():
 
 
 def test_deprecated_names_of_arguments():
-    """`output_dtype` is `dtype`, and `image_type` and the seed of what draws nothing are nothing, with warnings at the user's line."""
+    """`output_dtype` is `dtype`, and `image_type` and the seed of what draws nothing are nothing, with warnings at the
+    user's line.
+    """
     x = [np.float32([[[1.4], [2.6]]])]
     with pytest.warns(DeprecationWarning) as caught:
         (out,) = run(lambda x: fn.crop(x, output_dtype=types.UINT8, image_type=types.RGB, seed=-1), x, layouts=("HWC",))
@@ -312,7 +337,9 @@ def test_deprecated_names_of_arguments():
     ]
     assert {w.filename for w in caught} == {__file__}
     assert np.asarray(out[0]).ravel().tolist() == [1, 3]
-    with pytest.raises(ValueError, match=r"rotate: output_dtype is the deprecated name of dtype: give only one of them"):
+    with pytest.raises(
+        ValueError, match=r"rotate: output_dtype is the deprecated name of dtype: give only one of them"
+    ):
         with pytest.warns(DeprecationWarning):
             run(lambda x: fn.rotate(x, angle=0, output_dtype=types.FLOAT, dtype=types.FLOAT), x, layouts=("HWC",))
     assert "  output_dtype: the deprecated name of `dtype`." in (fn.slice.__doc__ or "")
@@ -324,7 +351,9 @@ def test_deprecated_names_of_arguments():
 
 
 def test_several_outputs_are_a_list_and_an_input_set():
-    """As of DALI 2.4: operators, classes, sources of one and of several; what takes a list goes over its elements, arguments are shared."""
+    """As of DALI 2.4: operators, classes, sources of one and of several; what takes a list goes over its elements,
+    arguments are shared.
+    """
 
     def source():
         return [np.arange(6, dtype=np.uint8).reshape(1, 2, 3)], [np.arange(12, dtype=np.uint8).reshape(1, 4, 3)]

@@ -19,7 +19,9 @@ def dlpack_of_cuda(monkeypatch):
 
     def from_dlpack(x, device=None, copy=None):
         if copy:
-            raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: PJRT C API does not support HostBufferSemantics other than ...")
+            raise jax.errors.JaxRuntimeError(
+                "UNIMPLEMENTED: PJRT C API does not support HostBufferSemantics other than ..."
+            )
         return take(x, device=device)
 
     monkeypatch.setattr(jax.dlpack, "from_dlpack", from_dlpack)

@@ -65,9 +65,20 @@ def test_docstring(name):
 def test_files_can_call_every_function():
     """And nothing else than these and what Python's operators on DataNodes do."""
     renamed = {name for name, f in FN.items() if (f.__doc__ or "").startswith(OTHER_NAMES)}
-    assert {name: f for name, f in CALLS.items() if name in FN} == {name: f for name, f in FN.items() if name not in renamed}
-    own = {name for name, f in CALLS.items() if f.__module__.startswith("jaxdali.")}  # other tests declare operators too
-    language = {"arithmetic", "subscript", "copy_to", "array", "_conditional.merge", "_conditional.predicate", "_conditional.logical"}
+    assert {name: f for name, f in CALLS.items() if name in FN} == {
+        name: f for name, f in FN.items() if name not in renamed
+    }
+    # Other tests declare operators too.
+    own = {name for name, f in CALLS.items() if f.__module__.startswith("jaxdali.")}
+    language = {
+        "arithmetic",
+        "subscript",
+        "copy_to",
+        "array",
+        "_conditional.merge",
+        "_conditional.predicate",
+        "_conditional.logical",
+    }
     language |= {"_conditional.split", "_conditional.of_both"}
     beyond = own - FN.keys() - {"torch_python_function"}  # where a test of the plugin was before
     assert {name for name in beyond if not name.startswith("auto_aug.")} == language
@@ -80,7 +91,18 @@ UNTYPED = {"external_source.cuda_stream", "readers.source.dataset", "readers.sou
 
 def example(a: Argument):
     """A value that the argument takes."""
-    for x in (a.range.inside, a.range.inside + 1, "text", True, dali_types.FLOAT, dali_types.INTERP_LINEAR, dali_types.RGB, 0, ".", len):
+    for x in (
+        a.range.inside,
+        a.range.inside + 1,
+        "text",
+        True,
+        dali_types.FLOAT,
+        dali_types.INTERP_LINEAR,
+        dali_types.RGB,
+        0,
+        ".",
+        len,
+    ):
         for form in ([x], [[x] * n for n in (a.lengths or (1,))])[a.many]:
             with contextlib.suppress(TypeError, ValueError):
                 a.convert(form)
@@ -124,7 +146,9 @@ def needed(name: str) -> dict:
         "tensor_resize": {"sizes": 4},
     }
     given = least.get(name, {})
-    return {n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input and n not in given} | given
+    return {
+        n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input and n not in given
+    } | given
 
 
 def test_every_operator_is_declared():
@@ -139,8 +163,11 @@ def test_none_is_not_given(name):
     with Pipeline(batch_size=1, num_threads=1):
         FN[name](*inputs_of(name), **{**optional, **needed(name)})
         FN[name](*inputs_of(name), **{**needed(name), "bytes_per_sample_hint": [8], "preserve": True, "name": "mine"})
-        draws = inspect.signature(FN[name]).parameters["seed"].default is not None  # else a seed is a hint, and DALI warns
-        with contextlib.nullcontext() if draws else pytest.warns(DeprecationWarning, match=f"{name}: the argument seed"):
+        # Else a seed is a hint, and DALI warns.
+        draws = inspect.signature(FN[name]).parameters["seed"].default is not None
+        with (
+            contextlib.nullcontext() if draws else pytest.warns(DeprecationWarning, match=f"{name}: the argument seed")
+        ):
             FN[name](*inputs_of(name), **{**needed(name), "seed": 3})
 
 
@@ -151,10 +178,14 @@ def test_a_wrong_type_is_named(name):
             if a.is_input or f"{name}.{n}" in UNTYPED:
                 continue
             assert a.kinds, f"{n} is of no type that is known"
-            with pytest.raises(TypeError, match=rf"^{name}: argument {n} must be .*, got .* \(called at .*test_registry"):
+            with pytest.raises(
+                TypeError, match=rf"^{name}: argument {n} must be .*, got .* \(called at .*test_registry"
+            ):
                 FN[name](*inputs_of(name), **{**needed(name), n: {"no": "value"}})
             if not a.per_sample:
-                with pytest.raises(TypeError, match=rf"^{name}: argument {n} must be .*the same for all samples, got a DataNode"):
+                with pytest.raises(
+                    TypeError, match=rf"^{name}: argument {n} must be .*the same for all samples, got a DataNode"
+                ):
                     FN[name](*inputs_of(name), **{**needed(name), n: fn.random.uniform()})
         with pytest.raises(TypeError, match=rf"^{name}: got an unexpected argument 'nonsense'"):
             FN[name](*inputs_of(name), nonsense=1)
@@ -267,12 +298,15 @@ def test_jax_platforms_that_include_gpus():
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("jaxdali._cuda", "install jaxdali again"), ("jaxdali_cuda13._cuda", f"jaxdali-cuda13=={jaxdali.__version__}")]
+    ("name", "remedy"),
+    [("jaxdali._cuda", "install jaxdali again"), ("jaxdali_cuda13._cuda", f"jaxdali-cuda13=={jaxdali.__version__}")],
 )
 def test_a_cuda_module_of_another_version_is_not_used(name, remedy, no_cuda_module, monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxdali_cuda13", types.ModuleType("jaxdali_cuda13"))
     monkeypatch.setitem(sys.modules, name, CudaModule(name, "0.0.9"))
-    with pytest.warns(RuntimeWarning, match=f"{name} is of version 0.0.9, and jaxdali of {jaxdali.__version__}: .*{remedy}"):
+    with pytest.warns(
+        RuntimeWarning, match=f"{name} is of version 0.0.9, and jaxdali of {jaxdali.__version__}: .*{remedy}"
+    ):
         why, kernels = _ffi._load_cuda()
     assert why.startswith("not used: ")
     assert not kernels
@@ -287,7 +321,9 @@ def test_the_stub_of_the_compiled_module_is_what_it_says():
 
 
 def test_one_operator_is_one_file():
-    """`fn.random.uniform` stands in `fn/random/_uniform.py`, `fn.hue` in `fn/_image/hue.py`: the rule in CONTRIBUTING.md."""
+    """`fn.random.uniform` stands in `fn/random/_uniform.py`, `fn.hue` in `fn/_image/hue.py`: the rule in
+    CONTRIBUTING.md.
+    """
     misplaced = []
     for name, f in FN.items():
         *folders, operator = name.split(".")

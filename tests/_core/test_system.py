@@ -30,11 +30,18 @@ def test_names_of_threads():
 @pytest.mark.parametrize(
     ("memberships", "files", "quota"),
     [
-        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000", "cpu.max": "max 100000"}, 1.5),  # version 2: the least
+        # Version 2: the least.
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000", "cpu.max": "max 100000"}, 1.5),
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000"}, math.inf),
-        ("0::/kubepods/pod1/c\n", {"cpu.max": "300000 100000"}, 3),  # inside of a container, which sees its own group alone
-        ("4:cpu,cpuacct:/a\n3:memory:/a\n", {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"}, 0.5),
-        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, math.inf),  # version 1 without a limit
+        # Inside of a container, which sees its own group alone.
+        ("0::/kubepods/pod1/c\n", {"cpu.max": "300000 100000"}, 3),
+        (
+            "4:cpu,cpuacct:/a\n3:memory:/a\n",
+            {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000"},
+            0.5,
+        ),
+        # Version 1 without a limit.
+        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, math.inf),
         ("3:memory:/a\n", {"memory/a/cpu.max": "1 100000"}, math.inf),
     ],
 )

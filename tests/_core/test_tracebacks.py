@@ -43,7 +43,9 @@ class Mine(Elementwise):
 
 
 @operator_function(Mine)
-def mine(input: Input, /, *, device: Literal["cpu", "gpu"] | None = None, name: str | None = None, **hints: Unpack[Hints]) -> DataNode:
+def mine(
+    input: Input, /, *, device: Literal["cpu", "gpu"] | None = None, name: str | None = None, **hints: Unpack[Hints]
+) -> DataNode:
     """Fails.
 
     Args:
@@ -88,17 +90,25 @@ ERRORS = {  # what raises, and functions of this file that must be in the traceb
     "source": (lambda: of_source(source)().run(), ["<lambda>", "fails"]),
     "source in a thread": (lambda: of_source(source, parallel=True)().run(), ["<lambda>", "fails"]),
     "Python function": (
-        lambda: define(lambda: fn.python_function(fn.external_source(lambda: np.zeros((2, 3))), function=fails))().run(),
+        lambda: define(
+            lambda: fn.python_function(fn.external_source(lambda: np.zeros((2, 3))), function=fails)
+        )().run(),
         ["<lambda>", "fails"],
     ),
     "JAX function": (
         lambda: define(lambda: jax_function(fails)(fn.external_source(lambda: np.zeros((2, 3)))))().run(),
         ["<lambda>", "fails"],
     ),
-    "own operator": (lambda: define(lambda: mine(fn.external_source(lambda: np.zeros((2, 3)))))().run(), ["<lambda>", "infer", "fails"]),
+    "own operator": (
+        lambda: define(lambda: mine(fn.external_source(lambda: np.zeros((2, 3)))))().run(),
+        ["<lambda>", "infer", "fails"],
+    ),
     "missing file": (lambda: define(lambda: fn.readers.file(files=["/nowhere/x"])[0])().run(), ["<lambda>"]),
     "iterator's first batch": (lambda: DALIGenericIterator(of_source(source)(), ["x"]), ["<lambda>", "fails"]),
-    "iterator's batch": (lambda: next(DALIGenericIterator(of_source(source)(), ["x"], prepare_first_batch=False)), ["<lambda>", "fails"]),
+    "iterator's batch": (
+        lambda: next(DALIGenericIterator(of_source(source)(), ["x"], prepare_first_batch=False)),
+        ["<lambda>", "fails"],
+    ),
     "data_iterator": (lambda: data_iterator(wrong_argument, ["x"])(batch_size=2), ["wrong_argument"]),
     "data_iterator's argument": (lambda: data_iterator(output_mop=["x"]), ["<lambda>"]),
 }
@@ -127,7 +137,11 @@ def test_frames_inside_the_package_are_not_shown(kind, monkeypatch):
     error = raised(action)
     shown = frames(error)
     assert not [f.f_code.co_filename for f in shown if f.f_code.co_filename.startswith(PACKAGE)]
-    assert not [f for f in shown if f.f_globals.get("__name__", "").startswith(("malt", "concurrent", "threading", "contextlib"))]
+    assert not [
+        f
+        for f in shown
+        if f.f_globals.get("__name__", "").startswith(("malt", "concurrent", "threading", "contextlib"))
+    ]
     names = [f.f_code.co_name for f in shown if f.f_code.co_filename == __file__]
     assert set(expected) <= set(names)
     assert names[0] == "raised" or "fails" in names
@@ -159,7 +173,9 @@ def test_what_an_error_suppresses_is_dropped():
 
 
 def test_errors_that_this_package_reads_itself_keep_its_frames():
-    """A message names the operator and the line by them: of an operator that is called in a function that the package calls, too."""
+    """A message names the operator and the line by them: of an operator that is called in a function that the package
+    calls, too.
+    """
     error = raised(ERRORS["operator in a definition"][0])
     assert "resize: got an unexpected argument 'sise'; did you mean 'size'?" in str(error)
     assert f"{__file__}:" in str(error)
@@ -180,7 +196,9 @@ def test_what_a_traceback_looks_like(tmp_path):
     env = {k: v for k, v in os.environ.items() if k != "JAXDALI_TRACEBACK"}
 
     def lines(**more):
-        found = subprocess.run([sys.executable, tmp_path / "p.py"], env={**env, **more}, capture_output=True, text=True).stderr.splitlines()
+        found = subprocess.run(
+            [sys.executable, tmp_path / "p.py"], env={**env, **more}, capture_output=True, text=True
+        ).stderr.splitlines()
         return [line.split('"')[1] for line in found if line.startswith("  File ")]
 
     assert lines() == [str(tmp_path / "p.py")] * 2

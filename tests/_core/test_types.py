@@ -15,9 +15,14 @@ from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
 def test_enum_values_are_those_of_dali():
     names = "UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FLOAT16 FLOAT FLOAT64 BOOL STRING".split()
     assert [int(getattr(types, n)) for n in names] == list(range(13))
-    assert [int(getattr(types, f"INTERP_{n}")) for n in "NN LINEAR CUBIC LANCZOS3 TRIANGULAR GAUSSIAN".split()] == list(range(6))
+    assert [int(getattr(types, f"INTERP_{n}")) for n in "NN LINEAR CUBIC LANCZOS3 TRIANGULAR GAUSSIAN".split()] == list(
+        range(6)
+    )
     assert [int(getattr(types, n)) for n in "RGB BGR GRAY YCbCr ANY_DATA".split()] == list(range(5))
-    assert [int(getattr(types, n)) for n in "FEATURE IMAGE_TYPE DATA_TYPE INTERP_TYPE TENSOR_LAYOUT PYTHON_OBJECT NO_TYPE".split()] == [
+    assert [
+        int(getattr(types, n))
+        for n in "FEATURE IMAGE_TYPE DATA_TYPE INTERP_TYPE TENSOR_LAYOUT PYTHON_OBJECT NO_TYPE".split()
+    ] == [
         17,
         20,
         21,
@@ -32,7 +37,14 @@ def test_enum_values_are_those_of_dali():
 
 @pytest.mark.parametrize(
     ("x", "dtype"),
-    [(types.FLOAT, "float32"), (np.float64, "float64"), (float, "float32"), (int, "int32"), ("uint8", "uint8"), (jnp.int8, "int8")],
+    [
+        (types.FLOAT, "float32"),
+        (np.float64, "float64"),
+        (float, "float32"),
+        (int, "int32"),
+        ("uint8", "uint8"),
+        (jnp.int8, "int8"),
+    ],
 )
 def test_conversion_of_types(x, dtype):
     assert types.numpy_dtype(x) == np.dtype(dtype)
@@ -131,7 +143,12 @@ def test_other_libraries_take_tensors():
     batch = TensorListCPU(array)
     assert np.shares_memory(batch.as_array(), np.asarray(array))
     assert jax.block_until_ready(batch.as_tensor()).shape() == [2, 4]
-    for x in (jnp.asarray(batch[1]), np.asarray(batch[1]), jnp.from_dlpack(batch[1]), np.from_dlpack(TensorCPU(np.array(array[1])))):
+    for x in (
+        jnp.asarray(batch[1]),
+        np.asarray(batch[1]),
+        jnp.from_dlpack(batch[1]),
+        np.from_dlpack(TensorCPU(np.array(array[1]))),
+    ):
         np.testing.assert_array_equal(x, [4, 5, 6, 7])
     out = np.zeros(4, np.float32)
     batch[1].copy_to_external(out.ctypes.data)

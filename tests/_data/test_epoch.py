@@ -24,7 +24,9 @@ class Iterator:
 
     def __init__(self, N, B, *, S=1, shards=None, pad=False, stick=False, policy="FILL", size=None, padded=False):
         self.B = B
-        self.walks = [Walk(size=N, num_shards=S, shard_id=i, pad_last_batch=pad, stick_to_shard=stick) for i in shards or range(S)]
+        self.walks = [
+            Walk(size=N, num_shards=S, shard_id=i, pad_last_batch=pad, stick_to_shard=stick) for i in shards or range(S)
+        ]
         self.cursors = [w.initial() for w in self.walks]
         if size is None:
             self.plan = EpochPlan.of_readers([w.meta() for w in self.walks], B, policy)
@@ -122,7 +124,9 @@ def test_partial_cuts_each_pipeline_to_its_shard():
 @settings(max_examples=150, deadline=None)
 @given(N=st.integers(1, 40), S=st.integers(1, 5), B=st.integers(1, 9), stick=st.booleans(), epochs=st.integers(1, 12))
 def test_wrapping_epochs_against_brute_force(N, S, B, stick, epochs):
-    """FILL without padding: by the k-th end, every reader has read its first k shards, and the slowest less than a batch more."""
+    """FILL without padding: by the k-th end, every reader has read its first k shards, and the slowest less than a
+    batch more.
+    """
     if N < S:
         return
     bounds = [N * i // S for i in range(S + 1)]
@@ -196,7 +200,9 @@ def test_shuffled_shards_are_disjoint_even_with_different_seeds():
 
 def test_initial_fill_is_the_size_of_a_shuffle_buffer():
     n = 1000
-    order = {fill: np.array(_round(Walk(size=n, random_shuffle=True, initial_fill=fill, seed=3))[1]) for fill in (1, 10, n)}
+    order = {
+        fill: np.array(_round(Walk(size=n, random_shuffle=True, initial_fill=fill, seed=3))[1]) for fill in (1, 10, n)
+    }
     assert order[1].tolist() == list(range(n))  # the list as shuffled
     early = np.arange(n) - order[10]
     assert early.min() == -9  # an entry can't come before it is in the buffer ...
@@ -207,7 +213,9 @@ def test_initial_fill_is_the_size_of_a_shuffle_buffer():
 SIZES = np.array([7, 30, 1, 0, 12, 12, 90, 5, 5, 41, 3, 60, 8, 25, 2, 2, 17, 33])  # of groups
 
 
-@pytest.mark.parametrize("kwargs", [{"shuffle": "global"}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 10}])
+@pytest.mark.parametrize(
+    "kwargs", [{"shuffle": "global"}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 10}]
+)
 @pytest.mark.parametrize("S", [1, 3])
 @pytest.mark.parametrize("entries", [None, np.random.default_rng(0).permutation(SIZES.sum())])
 def test_memory_of_shuffled_groups(kwargs, S, entries):
@@ -219,7 +227,9 @@ def test_memory_of_shuffled_groups(kwargs, S, entries):
     for number in range(2):
         everything, read = [], 0
         for shard in range(S):
-            index, position = _round(Walk(size=int(SIZES.sum()), groups=groups, num_shards=S, shard_id=shard, **kwargs), number)
+            index, position = _round(
+                Walk(size=int(SIZES.sum()), groups=groups, num_shards=S, shard_id=shard, **kwargs), number
+            )
             assert sorted(position) != position
             of = group[index]
             first, last = {g: k for k, g in reversed([*enumerate(of)])}, {g: k for k, g in enumerate(of)}
@@ -269,7 +279,8 @@ def test_global_shuffle_is_a_permutation_by_epoch_and_seed():
     orders = [_round(walk, r)[0] for r in range(3)]
     for order in orders:
         assert sorted(order) == list(range(1000))
-        assert np.abs(np.array(order) - np.arange(1000)).mean() > 250  # of the whole list: a third of its length on average
+        # Of the whole list: a third of its length on average.
+        assert np.abs(np.array(order) - np.arange(1000)).mean() > 250
     assert len({*map(tuple, orders)}) == 3
     assert _round(dataclasses.replace(walk, seed=6))[0] != orders[0]
     for S in (2, 7):  # one order, however many shards share it
@@ -284,7 +295,8 @@ def test_shuffle_after_epoch():
         parts = [_round(w, r)[0] for w in walks]
         orders.append(parts[0] + parts[1])
         assert sorted(orders[-1]) == list(range(12))
-        assert orders[-1] == _round(Walk(size=12, shuffle_after_epoch=True), r)[0]  # one order, however many shards share it
+        # One order, however many shards share it.
+        assert orders[-1] == _round(Walk(size=12, shuffle_after_epoch=True), r)[0]
     assert len(set(map(tuple, orders))) == 3
     assert _round(Walk(size=12, shuffle_after_epoch=True, shuffle_after_epoch_seed=1))[0] != orders[0]
 

@@ -7,8 +7,20 @@ import pytest
 
 from jaxdali._data.examples import features_of
 
-FEATURES = {"text": [b"caption", b"\xff\x00"], "name": ["größe".encode()], "numbers": [3, -1, 2**62], "one": [7], "floats": [0.5, -2.0]}
-EXPECTED = {"text": ["caption", b"\xff\x00"], "name": "größe", "numbers": [3, -1, 2**62], "one": 7, "floats": [0.5, -2.0]}
+FEATURES = {
+    "text": [b"caption", b"\xff\x00"],
+    "name": ["größe".encode()],
+    "numbers": [3, -1, 2**62],
+    "one": [7],
+    "floats": [0.5, -2.0],
+}
+EXPECTED = {
+    "text": ["caption", b"\xff\x00"],
+    "name": "größe",
+    "numbers": [3, -1, 2**62],
+    "one": 7,
+    "floats": [0.5, -2.0],
+}
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -12,7 +12,11 @@ READ = {
         len(_cpu.read_ranges(table, index, start, data, start, size, size + 1, *args))
     ),
     "read_packed_ranges": lambda table, index, data, start, size, error, *args: error.fill(
-        len(_cpu.read_packed_ranges(table, index, start, size, start, data[None], np.zeros(1, np.int32), 0, size + 1, *args))
+        len(
+            _cpu.read_packed_ranges(
+                table, index, start, size, start, data[None], np.zeros(1, np.int32), 0, size + 1, *args
+            )
+        )
     ),
 }
 

@@ -64,7 +64,9 @@ def test_parquet(secret, name):
 
     def read(path, **storage):
         pq.write_table(pa.table({"image": pa.array([{"bytes": None, "path": path}], kind)}), secret / "t.parquet")
-        return first_batch(lambda: fn.readers.parquet(path=str(secret / "t.parquet"), columns="image", storage=Storage(**storage)))
+        return first_batch(
+            lambda: fn.readers.parquet(path=str(secret / "t.parquet"), columns="image", storage=Storage(**storage))
+        )
 
     assert read("a") == [b"of a"]
     with pytest.raises(SampleError, match=r"t\.parquet, row 0.*allow_outside=True"):
@@ -100,7 +102,9 @@ def test_manifests(secret, name):
         first_batch(lambda: fn.readers.nemo_asr(manifest_filepaths=[str(secret / "m.json")])[0])
 
 
-@pytest.mark.parametrize("url", ["reference://a", "simplecache::memory://x", "zip://x::memory://y.zip", "FILECACHE://x", "dir://x"])
+@pytest.mark.parametrize(
+    "url", ["reference://a", "simplecache::memory://x", "zip://x::memory://y.zip", "FILECACHE://x", "dir://x"]
+)
 def test_urls_that_open_others(url):
     for make in (
         lambda: fn.readers.file(files=[url])[0],

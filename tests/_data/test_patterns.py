@@ -20,7 +20,10 @@ x-{00000..00003}.tar {0..3} {a,b} {train,val}-{00..02}.tar {a,b{1,2},} {3..0} {0
 def test_braces_of_bash():
     for text in BRACES:
         command = ["bash", "-c", f"printf '%s\\n' x{text}"]
-        assert braces(f"x{text}") == subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines(), text
+        assert (
+            braces(f"x{text}")
+            == subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        ), text
 
 
 @pytest.mark.parametrize("text", ["{0..1000000}", "{0..999999999999999999}", "{0..1023}{0..1023}", "{a,b}" * 30])
@@ -63,7 +66,17 @@ def fill(request, tmp_path):
     ],
 )
 def test_names_of_files(fill, pattern, names):
-    root = fill(*names, "photos [2024]/x.tar", "photos [2024]/y.tar", "a1.tar", "a2.tar", "a[1].tar", "whats.tar", "s-00.tar", "s-01.tar")
+    root = fill(
+        *names,
+        "photos [2024]/x.tar",
+        "photos [2024]/y.tar",
+        "a1.tar",
+        "a2.tar",
+        "a[1].tar",
+        "whats.tar",
+        "s-00.tar",
+        "s-01.tar",
+    )
     files = Files.of(f"{root}/{pattern}", None)
     assert [files.read(i).decode() for i in range(len(files))] == names
     files.store.close()
@@ -95,7 +108,12 @@ def test_names_in_a_bucket_that_can_not_be_listed(monkeypatch):
     monkeypatch.setattr(faulty, "exists", exists)
     faulty.start({name: name.encode() for name in ("b/x.tar?part=1", "b/x.tar?part=2", "b/s-0.tar", "b/s-1.tar")})
     files = Files.of([f"faulty://b/{name}" for name in ("x.tar?part=1", "s-{0..1}.tar", "x.tar?part=2")], None)
-    assert [files.read(i).decode() for i in range(len(files))] == ["b/x.tar?part=1", "b/s-0.tar", "b/s-1.tar", "b/x.tar?part=2"]
+    assert [files.read(i).decode() for i in range(len(files))] == [
+        "b/x.tar?part=1",
+        "b/s-0.tar",
+        "b/s-1.tar",
+        "b/x.tar?part=2",
+    ]
     files.store.close()
 
 
@@ -109,7 +127,9 @@ def test_shards_with_their_indices(tmp_path):
     @pipeline_def(batch_size=3, num_threads=1)
     def definition():
         arguments = {"paths": [f"{tmp_path}/s-{{01..02}}.tar", f"{tmp_path}/s-00.tar"], "ext": "txt"}
-        return fn.readers.webdataset(index_paths=[f"{tmp_path}/s-{{01..02}}.tar.idx", f"{tmp_path}/s-0[0].tar.idx"], **arguments)
+        return fn.readers.webdataset(
+            index_paths=[f"{tmp_path}/s-{{01..02}}.tar.idx", f"{tmp_path}/s-0[0].tar.idx"], **arguments
+        )
 
     (texts,) = definition().run()
     assert [bytes(texts.at(i)) for i in range(3)] == [b"1", b"2", b"0"]

@@ -87,7 +87,8 @@ def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of
             reason = ""
         except ValueError as e:
             reason = str(e)
-        if reason:  # shards of unequal size that keep their place, and wrap around; or so small that a sample or two are a round
+        # Shards of unequal size that keep their place, and wrap around; or so small that a sample or two are a round.
+        if reason:
             assert "drifted" in reason
             assert walk.anew or walk.size < 3 * len(shards.walks)
             assert not walk.pad_last_batch
@@ -104,7 +105,14 @@ def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of
 
 
 @settings(max_examples=100, deadline=None)
-@given(walk=walks, stick=st.booleans(), S=st.integers(1, 6), B=st.integers(1, 5), batches=st.integers(0, 90), of=st.integers(0, 5))
+@given(
+    walk=walks,
+    stick=st.booleans(),
+    S=st.integers(1, 6),
+    B=st.integers(1, 5),
+    batches=st.integers(0, 90),
+    of=st.integers(0, 5),
+)
 def test_one_shard_tells_where_the_others_are(walk, stick, S, B, batches, of):
     walk = dataclasses.replace(walk, stick_to_shard=stick and not walk.anew)
     shards = Shards(walk, S, B, "FILL")

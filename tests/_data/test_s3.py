@@ -10,7 +10,8 @@ from jaxdali import SampleError, fn, pipeline_def
 
 pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the server and its client
+# Of the server and its client.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 FILES = {f"train/{c}/{i}.bin": hashlib.sha256(f"{c}{i}".encode()).digest() * (i + 1) for c in "ab" for i in range(6)}
 
@@ -22,7 +23,12 @@ def storage():
     running = server.ThreadedMotoServer(port=0, verbose=False)
     running.start()
     host, port = running.get_host_and_port()
-    options = {"key": "key", "secret": "secret", "endpoint_url": f"http://{host}:{port}", "client_kwargs": {"region_name": "eu-west-1"}}
+    options = {
+        "key": "key",
+        "secret": "secret",
+        "endpoint_url": f"http://{host}:{port}",
+        "client_kwargs": {"region_name": "eu-west-1"},
+    }
     fs = s3fs.S3FileSystem(**options)
     fs.mkdir("bucket")
     for name, data in FILES.items():
@@ -34,7 +40,9 @@ def storage():
 def reader(storage, batch_size=6, **kwargs):
     @pipeline_def(batch_size=batch_size, num_threads=2, enable_statistics=True)
     def pipeline():
-        return fn.readers.file(**{"file_root": "s3://bucket/train", "file_filters": "*.bin"} | kwargs, storage=storage, name="reader")
+        return fn.readers.file(
+            **{"file_root": "s3://bucket/train", "file_filters": "*.bin"} | kwargs, storage=storage, name="reader"
+        )
 
     return pipeline()
 

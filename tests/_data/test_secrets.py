@@ -24,7 +24,10 @@ QUERY = "X-Amz-Signature=SIGNATUREabc&id=17"
         ("https://user:hunter2pass@host:81/a/b.jpg?id=17", "https://***@host:81/a/b.jpg?id=17"),
         ("can't open https://us%40er:hunter2@pass@host/a: No such file", "can't open https://***@host/a: No such file"),
         (f"https://host/a?{QUERY}", "https://host/a?X-Amz-Signature=***&id=17"),
-        ("https://h/a?X-Amz-Credential=SIGNATUREabc%2F2026&X-Amz-Date=2026T", "https://h/a?X-Amz-Credential=***&X-Amz-Date=***"),
+        (
+            "https://h/a?X-Amz-Credential=SIGNATUREabc%2F2026&X-Amz-Date=2026T",
+            "https://h/a?X-Amz-Credential=***&X-Amz-Date=***",
+        ),
         ("az://c/b?sv=2020&sig=SIGNATUREabc%3D: 503", "az://c/b?sv=2020&sig=***: 503"),
         ("gs://b/o?Signature=s3cr3tvalue;token=1234", "gs://b/o?Signature=***;token=***"),
         ("simplecache::https://u:hunter2pass@h/x", "simplecache::https://***@h/x"),
@@ -76,7 +79,9 @@ def server(monkeypatch):
 
 WAYS = {
     "url": {},  # aiohttp takes no password there together with a header
-    "headers": {"headers": {"Authorization": "Bearer TOKENxyz123", "X-Api-Key": "APIKEYqwe99", "X-Other": "s3cr3tvalue"}},
+    "headers": {
+        "headers": {"Authorization": "Bearer TOKENxyz123", "X-Api-Key": "APIKEYqwe99", "X-Other": "s3cr3tvalue"}
+    },
     "client_kwargs": {"client_kwargs": {"headers": {"Authorization": "Bearer TOKENxyz123", "X-Other": "s3cr3tvalue"}}},
 }
 
@@ -122,9 +127,9 @@ def test_no_text_of_a_failed_request_holds_credentials(server, caplog, recwarn, 
         lambda: fn.readers.file(file_list=url, storage=storage)[0],
         lambda: fn.readers.numpy(files=[url], storage=storage),
         lambda: fn.readers.zip(path=[url], storage=storage)[0],
-        lambda: fn.readers.tfrecord(path=url, features={"a": jaxdali.tfrecord.VarLenFeature(jaxdali.tfrecord.int64, 0)}, storage=storage)[
-            "a"
-        ],
+        lambda: fn.readers.tfrecord(
+            path=url, features={"a": jaxdali.tfrecord.VarLenFeature(jaxdali.tfrecord.int64, 0)}, storage=storage
+        )["a"],
         lambda: fn.readers.coco(file_root=url, annotations_file=url, storage=storage)[0],
         lambda: fn.readers.file(files=[url], file_filters=[], storage=storage)[0],
         lambda: fn.readers.webdataset(paths=[url], ext=["jpg"], storage=storage),
@@ -155,12 +160,18 @@ def test_options_go_to_no_host_that_only_data_name(server, tmp_path):
         assert asked
         return {headers.get("Authorization") for _, headers in asked}
 
-    assert tokens(lambda: fn.readers.parquet(path=str(tmp_path / "t.parquet"), columns="image", storage=storage)) == {None}
+    assert tokens(lambda: fn.readers.parquet(path=str(tmp_path / "t.parquet"), columns="image", storage=storage)) == {
+        None
+    }
     assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), storage=storage)[0]) == {None}
     own = url.rpartition("/")[0]  # named by the user, so that the options are for it
-    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=own, storage=storage)[0]) == {"Bearer TOKENxyz123"}
+    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=own, storage=storage)[0]) == {
+        "Bearer TOKENxyz123"
+    }
     other = own.replace("127.0.0.1", "localhost")
-    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=other, storage=storage)[0]) == {None}
+    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=other, storage=storage)[0]) == {
+        None
+    }
 
 
 def test_options_in_a_serialized_pipeline_are_refused(tmp_path):

@@ -131,7 +131,9 @@ def quick(monkeypatch):
     monkeypatch.setattr("jaxdali._data.storage._FIRST_WAIT", 0.001)
 
 
-@pytest.mark.parametrize("fault", [ConnectionResetError("reset by peer"), TimeoutError(), Exception("503 Slow Down"), 3])
+@pytest.mark.parametrize(
+    "fault", [ConnectionResetError("reset by peer"), TimeoutError(), Exception("503 Slow Down"), 3]
+)
 def test_what_may_pass_is_tried_again_and_counted(monkeypatch, fault):
     quick(monkeypatch)
     Faulty.start(CONTENT, fault=lambda name, number: fault if number < 2 and name == "data/a/01.jpg" else None)
@@ -193,7 +195,9 @@ def test_closing_interrupts_retries():
 def test_going_on_from_a_checkpoint_does_not_depend_on_read_ahead():
     @pipeline_def(batch_size=3, num_threads=2, seed=3, enable_checkpointing=True)
     def pipeline(read_ahead):
-        return fn.readers.file(file_root="faulty://data", random_shuffle=True, storage=jaxdali.Storage(read_ahead=read_ahead))
+        return fn.readers.file(
+            file_root="faulty://data", random_shuffle=True, storage=jaxdali.Storage(read_ahead=read_ahead)
+        )
 
     Faulty.start(CONTENT, latency=0.001)
     first = pipeline(20)
@@ -322,7 +326,14 @@ def test_a_range_of_another_length_is_not_believed(tmp_path):
 
 
 def test_the_cache_deletes_nothing_of_others(tmp_path):
-    foreign = ["precious/thesis.doc", "ab/" + "0" * 38, ".new-notes", "jaxdali-cache/notes/a", "jaxdali-cache/ab/thesis", "thesis.record"]
+    foreign = [
+        "precious/thesis.doc",
+        "ab/" + "0" * 38,
+        ".new-notes",
+        "jaxdali-cache/notes/a",
+        "jaxdali-cache/ab/thesis",
+        "thesis.record",
+    ]
     (tmp_path / "jaxdali-cache").mkdir()
     (tmp_path / "jaxdali-cache" / "CACHEDIR.TAG").write_bytes(b"x")
     for name in foreign:

@@ -72,7 +72,10 @@ SOURCES = {
     "list": (lambda: list(generated()), 'its list is used up; cycle="raise" begins it again'),
     "generator": (generated, r"its generator is used up; pass the generator function instead: cycle=\"raise\" begins"),
     "function": (lambda: generated, 'its generator function is used up; cycle="raise" begins'),
-    "iterator": (lambda: iter(list(generated())), r"its list_iterator, an iterator, is used up; pass what it iterates over instead"),
+    "iterator": (
+        lambda: iter(list(generated())),
+        r"its list_iterator, an iterator, is used up; pass what it iterates over instead",
+    ),
 }
 
 
@@ -161,7 +164,10 @@ def test_a_loop_in_mid_epoch_says_so(folder, caplog):
     with caplog.at_level(logging.WARNING):
         assert len(list(it)) == 2
     (record,) = caplog.records
-    assert record.getMessage() == "DALIGenericIterator: this loop goes on in the middle of epoch 0 (1 of 3 batches were taken)"
+    assert (
+        record.getMessage()
+        == "DALIGenericIterator: this loop goes on in the middle of epoch 0 (1 of 3 batches were taken)"
+    )
 
 
 # --- the last samples of sources of samples ---------------------------------------------------------------------------
@@ -225,11 +231,27 @@ def shards_of_lengths(counts, B, kind, feed, **arguments):
             sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
             it = data_iterator(define, ["x"], sharding=sharding, **arguments)(batch_size=B * S)
         else:
-            it = DALIGenericIterator([pipe(lambda i=i: define(S, i), batch_size=B) for i in range(S)], ["x"], **arguments)
+            it = DALIGenericIterator(
+                [pipe(lambda i=i: define(S, i), batch_size=B) for i in range(S)], ["x"], **arguments
+            )
     return it, sorted(100 * s + i for s in range(S) for i in range(counts[s]))
 
 
-COUNTS = [(3, 4), (4, 4), (5, 8), (4, 2), (1, 12), (12, 1), (0, 7), (9, 0), (2, 17, 5), (17, 1, 1), (1, 1, 17), (8, 8, 8), (16, 4, 1, 9)]
+COUNTS = [
+    (3, 4),
+    (4, 4),
+    (5, 8),
+    (4, 2),
+    (1, 12),
+    (12, 1),
+    (0, 7),
+    (9, 0),
+    (2, 17, 5),
+    (17, 1, 1),
+    (1, 1, 17),
+    (8, 8, 8),
+    (16, 4, 1, 9),
+]
 
 
 @pytest.mark.parametrize("kind", ["sharded", "pipelines"])
@@ -250,7 +272,9 @@ def test_checkpoints_of_shards_that_end_apart(counts, kind):
     """What is left of an epoch depends on how many samples each step had, which the state knows."""
 
     def make():
-        return shards_of_lengths(counts, 4, kind, "by index", size=sum(counts), auto_reset=True, repeat=True, **PARTIAL)[0]
+        return shards_of_lengths(
+            counts, 4, kind, "by index", size=sum(counts), auto_reset=True, repeat=True, **PARTIAL
+        )[0]
 
     it, steps = make(), -(-max(counts) // 4)
     states, found = [], []
@@ -289,7 +313,11 @@ def test_without_a_mask_what_other_shards_have_is_counted_too(feed, counts, at_l
 def test_a_checkpoint_around_the_short_batch(feed, taken):
     def make():
         return DALIGenericIterator(
-            pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](37)), batch_size=8), ["x"], auto_reset=True, repeat=True, **PARTIAL
+            pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](37)), batch_size=8),
+            ["x"],
+            auto_reset=True,
+            repeat=True,
+            **PARTIAL,
         )
 
     it = make()
@@ -309,7 +337,8 @@ def test_without_a_mask_what_is_dropped_is_counted(kind):
     text, file, first = one_warning(lambda: epoch(it))
     assert first == list(range(32))
     assert re.match(
-        rf"external_source \(created at {HERE}:\d+\): 5 samples are dropped at the end of its data, as they do not fill a batch of 8", text
+        rf"external_source \(created at {HERE}:\d+\): 5 samples are dropped at the end of its data, as they do not fill a batch of 8",
+        text,
     )
     assert ("mask_name" in text) == (kind in KINDS[:2])
     assert file == __file__
@@ -337,9 +366,15 @@ def test_repeat_gives_epoch_after_epoch(folder, kind, policy, source):
     def make(**more):
         if source == "reader":
             return kind(
-                pipe(lambda: read(folder, name="r", random_shuffle=True), seed=3), ["x"], reader_name="r", **POLICIES[policy], **more
+                pipe(lambda: read(folder, name="r", random_shuffle=True), seed=3),
+                ["x"],
+                reader_name="r",
+                **POLICIES[policy],
+                **more,
             )
-        return kind(pipe(lambda: fn.external_source(samples(8), batch=False, cycle="raise")), ["x"], **POLICIES[policy], **more)
+        return kind(
+            pipe(lambda: fn.external_source(samples(8), batch=False, cycle="raise")), ["x"], **POLICIES[policy], **more
+        )
 
     plain, endless = make(), make(repeat=True)
     expected = [numbers(batch) for _ in range(3) for batch in plain]
@@ -400,13 +435,19 @@ def test_a_batch_can_not_be_taken_while_jax_traces(folder, trace):
     assert len(list(it)) == 3  # nothing was lost
     it.reset()
     assert jax.jit(lambda x: x.sum())(next(it)["x"]) == 14
-    seen = jax.jit(lambda: jax.pure_callback(lambda: np.float32(np.asarray(next(it)["x"]).sum()), jax.ShapeDtypeStruct((), np.float32)))
+    seen = jax.jit(
+        lambda: jax.pure_callback(
+            lambda: np.float32(np.asarray(next(it)["x"]).sum()), jax.ShapeDtypeStruct((), np.float32)
+        )
+    )
     assert seen() == 30  # a callback runs, and is not traced
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_loops_and_resets_of_a_closed_iterator(steps, caplog):
-    it = data_iterator(lambda: fn.readers.source(list(range(6)), name="reader"), ["x"], reader_name="reader")(batch_size=2, num_threads=1)
+    it = data_iterator(lambda: fn.readers.source(list(range(6)), name="reader"), ["x"], reader_name="reader")(
+        batch_size=2, num_threads=1
+    )
     for _ in range(steps):
         next(it)
     it.close()

@@ -63,7 +63,9 @@ def test_truncated_file_consumes_its_batch_and_the_next_is_good(folder, where):
             bad = 2  # shard 3 has the files 9, 10, 11
             for _ in range(bad):
                 next(it)
-        with pytest.raises(SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/11\.jpg: .*truncated") as e:
+        with pytest.raises(
+            SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/11\.jpg: .*truncated"
+        ) as e:
             next(it)
         assert e.value.source == f"{folder}/class1/11.jpg"  # which can be opened
         if sharding is None:
@@ -133,7 +135,10 @@ def test_replace_by_a_sample_of_another_shard(folder):
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
     with make(folder, sharding=sharding)(batch_size=8, on_error="replace") as it:
         batches = [np.asarray(b["images"]) for b in it]
-        assert [(b.file, b.count) for b in it.bad_samples()] == [(f"{folder}/class1/15.jpg", 1), (f"{folder}/class1/11.jpg", 1)]
+        assert [(b.file, b.count) for b in it.bad_samples()] == [
+            (f"{folder}/class1/15.jpg", 1),
+            (f"{folder}/class1/11.jpg", 1),
+        ]
     np.testing.assert_array_equal(batches[2][3], batches[2][4])  # shard 3 has the files 9, 10, 11
     np.testing.assert_array_equal(batches[0][5], batches[0][6])
 
@@ -175,7 +180,9 @@ def test_eager_function_sees_repaired_batches_only_and_in_order(folder):
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "bmp", "tiff", "webp", "ppm", "jpeg2000"])
-@pytest.mark.parametrize("decode", [fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop])
+@pytest.mark.parametrize(
+    "decode", [fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop]
+)
 def test_too_many_pixels(tmp_path, kind, decode):
     """The limit is of the stored image, whatever window is wanted."""
     path = tmp_path / "class0" / f"file.{kind}"
@@ -196,7 +203,9 @@ def test_too_many_pixels(tmp_path, kind, decode):
             pipe.close()
 
     run(max_pixels=600)
-    with pytest.raises(SampleError, match=rf"\(created at {HERE}:\d+\): .*file\.{kind}: .*too large: 20 x 30 pixels, max_pixels is 599"):
+    with pytest.raises(
+        SampleError, match=rf"\(created at {HERE}:\d+\): .*file\.{kind}: .*too large: 20 x 30 pixels, max_pixels is 599"
+    ):
         run(max_pixels=599)
     (shape,), (bad,) = run(max_pixels=599, on_error="replace", replace_shape=(4, 5, 3))
     assert shape == (4, 5, 3)
@@ -213,7 +222,8 @@ def test_pixels_are_limited_as_in_pillow(tmp_path):
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(1 + (width + 7) // 8))), (b"IEND", b"")]
     path = tmp_path / "bomb.png"
     path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+        b"\x89PNG\r\n\x1a\n"
+        + b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
     )
     with pytest.raises(Image.DecompressionBombError):
         Image.open(path)
@@ -224,7 +234,9 @@ def test_pixels_are_limited_as_in_pillow(tmp_path):
 def test_file_that_vanished(folder):
     (folder / "class0" / "02.jpg").unlink()
     (folder / "class0" / "02.jpg").symlink_to(folder / "nowhere.jpg")
-    with pytest.raises(SampleError, match=rf"readers\.file \(created at {HERE}:\d+\): {folder}/class0/02\.jpg: No such file"):
+    with pytest.raises(
+        SampleError, match=rf"readers\.file \(created at {HERE}:\d+\): {folder}/class0/02\.jpg: No such file"
+    ):
         make(folder)(batch_size=8)  # the first batch is made in the constructor
 
 
@@ -246,7 +258,8 @@ def test_ragged_output_where_a_uniform_one_is_needed(folder):
 
     with definition(batch_size=8) as it:
         with pytest.raises(
-            OperatorError, match=rf"decoders\.image \(created at {HERE}:\d+\): .*\(20, 40, 3\), \(32, 32, 3\).*fn\.resize.*fn\.pad"
+            OperatorError,
+            match=rf"decoders\.image \(created at {HERE}:\d+\): .*\(20, 40, 3\), \(32, 32, 3\).*fn\.resize.*fn\.pad",
         ):
             next(it)
         assert next(it)["images"].shape == (8, 32, 32, 3)
@@ -271,7 +284,9 @@ def test_wrong_arguments_raise_at_the_user_s_line(call, error):
     def definition():
         return call(fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)]))
 
-    operator = next(n for n in ("resize", "rotate", "cast", "decoders.image") if n.split(".")[-1] in call.__code__.co_names)
+    operator = next(
+        n for n in ("resize", "rotate", "cast", "decoders.image") if n.split(".")[-1] in call.__code__.co_names
+    )
     with pytest.raises(error, match=rf"^{operator}.+ \(called at {HERE}:\d+\)$") as e:
         definition().build()
     assert any(str(t.path) == __file__ and t.name == "<lambda>" for t in e.traceback)
@@ -325,7 +340,9 @@ def test_wrong_data_name_operator_and_line():
 
     pipe = definition()
     pipe.run()
-    with pytest.raises(ValueError, match=rf"^external_source \(created at {HERE}:\d+\): output 0 has samples of 1 dimensions"):
+    with pytest.raises(
+        ValueError, match=rf"^external_source \(created at {HERE}:\d+\): output 0 has samples of 1 dimensions"
+    ):
         pipe.run()
     assert pipe.run()[0].as_array().shape == (2, 2)
     pipe.close()
@@ -364,7 +381,10 @@ def test_folder_can_be_repaired(folder):
 @pytest.mark.parametrize(
     ("define", "text"),
     [
-        (lambda x: fn.resize(x, size=[2**23, 2**23]), r"^resize \(created at .*sample 0, of shape \(8388608, 8388608, 3\)"),
+        (
+            lambda x: fn.resize(x, size=[2**23, 2**23]),
+            r"^resize \(created at .*sample 0, of shape \(8388608, 8388608, 3\)",
+        ),
         (lambda x: fn.resize(x, size=[2.0**30, 2]), "^resize .*size"),
         (lambda x: fn.random.uniform(shape=[2**20, 2**20]), "^random.uniform .*MemoryError: Unable to allocate"),
     ],
@@ -381,7 +401,11 @@ def test_sizes_that_no_memory_holds(define, text):
 @pytest.mark.parametrize(
     ("name", "data", "size"),
     [
-        ("png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60000).to_bytes(4) * 2 + b"\x08\2\0\0\0" + bytes(40), "60000 x 60000 pixels"),
+        (
+            "png",
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (60000).to_bytes(4) * 2 + b"\x08\2\0\0\0" + bytes(40),
+            "60000 x 60000 pixels",
+        ),
         (
             "png",
             b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (9000).to_bytes(4) * 2 + b"\x08\2\0\0\0" + bytes(40),
@@ -392,7 +416,11 @@ def test_sizes_that_no_memory_holds(define, text):
             b"\xff\xd8\xff\xc0\0\x11\x08" + (60000).to_bytes(2) * 2 + b"\3\1\x11\0\2\x11\0\3\x11\0" + bytes(40),
             "60000 x 60000 pixels",
         ),
-        ("bmp", b"BM" + bytes(12) + b"\x28\0\0\0" + (60000).to_bytes(4, "little") * 2 + b"\1\0\x18\0" + bytes(60), "60000 x 60000 pixels"),
+        (
+            "bmp",
+            b"BM" + bytes(12) + b"\x28\0\0\0" + (60000).to_bytes(4, "little") * 2 + b"\1\0\x18\0" + bytes(60),
+            "60000 x 60000 pixels",
+        ),
         ("ppm", b"P6 60000 60000 255\n" + bytes(40), "60000 x 60000 pixels"),
         ("pbm", b"P4 3000000000 4\n" + bytes(40), "more than 2147483647 pixels"),
     ],
@@ -417,7 +445,9 @@ def test_headers_beyond_any_limit_say_their_figures(tmp_path, name, data, size):
     ],
 )
 def test_numbers_beyond_64_bits_name_their_argument(window):
-    pipe = pipeline_def(lambda: window(fn.external_source(source=lambda: [np.zeros(4, np.uint8)])))(batch_size=1, num_threads=1)
+    pipe = pipeline_def(lambda: window(fn.external_source(source=lambda: [np.zeros(4, np.uint8)])))(
+        batch_size=1, num_threads=1
+    )
     with pytest.raises(RuntimeError, match=r"argument start must fit into 64 bits, got .*10000000000000000"):
         pipe.run()
 
@@ -444,4 +474,6 @@ def test_names_that_no_file_can_have(reader):
     if reader == "parquet":
         pytest.importorskip("pyarrow")
     with pytest.raises(OperatorError, match=r"'é\\ud800.x' can't be the name of a file"):
-        pipeline_def(lambda: make() if reader != "tfrecord" else make()["x"])(batch_size=1, num_threads=1, device_id=None).build()
+        pipeline_def(lambda: make() if reader != "tfrecord" else make()["x"])(
+            batch_size=1, num_threads=1, device_id=None
+        ).build()

@@ -79,7 +79,10 @@ def ids(batch):
 )
 def test_continuation_is_identical(files, shards, policy, options):
     iterator = make(files, shards, policy, **options)
-    with iterator(batch_size=3) as it, warned_of_states() if (shards, policy) == (2, "DROP") else contextlib.nullcontext():
+    with (
+        iterator(batch_size=3) as it,
+        warned_of_states() if (shards, policy) == (2, "DROP") else contextlib.nullcontext(),
+    ):
         taken, states, steps = [it.checkpoints()], [it.get_state()], []
         for _ in range(18):  # at least two epochs
             steps += forward(it, 1)
@@ -171,9 +174,13 @@ def test_another_batch_size_goes_on_from_the_same_sample(files):
 
 @pytest.mark.parametrize("before", range(6))
 @pytest.mark.parametrize(("shards", "others"), [(4, 2), (2, 8), (1, 3), (3, 1)])
-@pytest.mark.parametrize("options", [{"random_shuffle": True, "pad_last_batch": True, "policy": "PARTIAL", "mask_name": "mask"}, {}])
+@pytest.mark.parametrize(
+    "options", [{"random_shuffle": True, "pad_last_batch": True, "policy": "PARTIAL", "mask_name": "mask"}, {}]
+)
 def test_another_number_of_shards(files, shards, others, before, options):
-    """Of each sample, the mask (or the first round's end) lets one copy through in each epoch, with the numbers it would have had."""
+    """Of each sample, the mask (or the first round's end) lets one copy through in each epoch, with the numbers it
+    would have had.
+    """
     seen = {}
 
     def take(it):
@@ -240,7 +247,9 @@ def test_sharing_out_that_is_impossible_says_why(files):
         want = [ids(next(it)), None]
         with warned_of_states():
             before = it.get_state()
-        with pytest.raises(RuntimeError, match=r"can't be divided.*pad_last_batch=True keeps them together; .*restart_epoch=True"):
+        with pytest.raises(
+            RuntimeError, match=r"can't be divided.*pad_last_batch=True keeps them together; .*restart_epoch=True"
+        ):
             it.set_state(state)
         assert it.get_state() == before  # it goes on where it was
         assert ids(next(it)) != want
@@ -255,12 +264,16 @@ def test_sharing_out_that_is_impossible_says_why(files):
      (2, "DROP", 2, True, False), (2, "FILL", 2, False, False)],
 )  # fmt: skip
 def test_the_warning_of_the_first_state(files, shards, policy, batch_size, pad, warns):
-    factory = data_iterator(definition, ["x", "u", "c"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy])
+    factory = data_iterator(
+        definition, ["x", "u", "c"], reader_name="reader", last_batch_policy=LastBatchPolicy[policy]
+    )
     order = {"pad_last_batch": pad}
     if shards in (1, 2, 4):
         it = make(files, shards, policy, **order)(batch_size=batch_size)
     else:  # one of the processes
-        it = factory(files, batch_size=batch_size, num_threads=1, num_shards=shards, order=order, enable_checkpointing=True)
+        it = factory(
+            files, batch_size=batch_size, num_threads=1, num_shards=shards, order=order, enable_checkpointing=True
+        )
     with it, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for state in (it.checkpoints, it.get_state, it.get_state):
@@ -271,8 +284,11 @@ def test_the_warning_of_the_first_state(files, shards, policy, batch_size, pad, 
 
 
 @pytest.mark.parametrize("form", ["state", "checkpoints"])
-@pytest.mark.parametrize("steps", [7, 10, 11, 12])  # into the second of epochs of five batches, at its end, and behind StopIteration
-@pytest.mark.parametrize(("shards", "policy", "options"), [(4, "FILL", {}), (1, "DROP", {}), (2, "PARTIAL", {"mask_name": "m"})])
+# Into the second of epochs of five batches, at its end, and behind StopIteration.
+@pytest.mark.parametrize("steps", [7, 10, 11, 12])
+@pytest.mark.parametrize(
+    ("shards", "policy", "options"), [(4, "FILL", {}), (1, "DROP", {}), (2, "PARTIAL", {"mask_name": "m"})]
+)
 def test_restarted_epochs(files, shards, policy, options, steps, form):
     order = {"random_shuffle": True, "seed": 8}
     with make(files, 2, "DROP", auto_reset=True, **order)(seed=3) as it, warned_of_states():
@@ -292,11 +308,20 @@ def test_refusals_to_restart_an_epoch(files):
     with make(files, 2, "DROP", pad_last_batch=True)() as it:
         next(it)
         state = it.get_state()
-    with make(files, 4, "FILL")() as it, pytest.raises(RuntimeError, match=r"policy is 'FILL' here.*; set_state.*restart_epoch=True"):
+    with (
+        make(files, 4, "FILL")() as it,
+        pytest.raises(RuntimeError, match=r"policy is 'FILL' here.*; set_state.*restart_epoch=True"),
+    ):
         it.set_state(state)
-    with make(files[1:], 4, "DROP")() as it, pytest.raises(RuntimeError, match=r"reader can't begin the epoch .* anew: files is"):
+    with (
+        make(files[1:], 4, "DROP")() as it,
+        pytest.raises(RuntimeError, match=r"reader can't begin the epoch .* anew: files is"),
+    ):
         it.set_state(state, restart_epoch=True)
-    with make(files, 4, "DROP", shuffle="global")() as it, pytest.raises(RuntimeError, match="shuffle is 'global' here"):
+    with (
+        make(files, 4, "DROP", shuffle="global")() as it,
+        pytest.raises(RuntimeError, match="shuffle is 'global' here"),
+    ):
         it.set_state(state, restart_epoch=True)
     with data_iterator(definition, ["x", "u", "c"])(files, batch_size=2, num_threads=1) as uncounted:
         with pytest.raises(RuntimeError, match="reader_name is None here"):
@@ -309,7 +334,10 @@ def test_refusals_to_restart_an_epoch(files):
         (data, *_), numbers = definition(files), fn.external_source(lambda: np.zeros((2, 1), np.int32), name="numbers")
         return data, numbers
 
-    with fed(batch_size=2, num_threads=1) as it, pytest.raises(RuntimeError, match=r"numbers can't .* anew: only a reader"):
+    with (
+        fed(batch_size=2, num_threads=1) as it,
+        pytest.raises(RuntimeError, match=r"numbers can't .* anew: only a reader"),
+    ):
         it.set_state(it.get_state(), restart_epoch=True)
 
 
@@ -378,8 +406,13 @@ def test_size_and_no_reader(files):
         want = forward(it, 9)
     with iterator(checkpoints) as other:
         assert forward(other, 9) == want
-    with pytest.raises(RuntimeError, match="size is 20 here and 22 in the checkpoint"), pytest.warns(UserWarning, match="size is given"):
-        DALIGenericIterator([define(shard_id=i, checkpoint=c) for i, c in enumerate(checkpoints)], ["x", "u", "c"], size=20)
+    with (
+        pytest.raises(RuntimeError, match="size is 20 here and 22 in the checkpoint"),
+        pytest.warns(UserWarning, match="size is given"),
+    ):
+        DALIGenericIterator(
+            [define(shard_id=i, checkpoint=c) for i, c in enumerate(checkpoints)], ["x", "u", "c"], size=20
+        )
 
 
 # --- external_source ------------------------------------------------------------------------------------------------
@@ -455,7 +488,9 @@ def test_not_enabled(files):
         DALIGenericIterator([define(enable_checkpointing=True), define()], ["x", "u", "c"], reader_name="reader")
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", b"\xff\x00", b"{}", b"[]", b'{"format":"jaxdali checkpoint","version":1}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"junk", b"\xff\x00", b"{}", b"[]", b'{"format":"jaxdali checkpoint","version":1}']
+)
 def test_bytes_that_are_no_checkpoint(files, data):
     with pytest.raises(RuntimeError, match="not a checkpoint of jaxdali, or it is damaged"):
         make(files)(checkpoints=[data])
@@ -582,14 +617,20 @@ def test_states_of_another_form_say_so(files):
                 changed["pipelines"] = [signed(r) for r in changed["pipelines"]]
             _, error = result_of(it.set_state, {"version": 1, **changed})
             errors += error is not None
-            assert error is None or ("checkpoint" in error and not re.search("(Key|Attribute|Index|Type)Error", error)), error
+            assert error is None or (
+                "checkpoint" in error and not re.search("(Key|Attribute|Index|Type)Error", error)
+            ), error
     assert errors > 100
 
 
 def test_which_checkpoint_is_damaged(files):
     with make(files, 2)() as it:
         first, second = it.checkpoints()
-    with pytest.raises(RuntimeError, match=r"checkpoints\[1\]: this is not a checkpoint.* damaged: the checksum of it is"):
+    with pytest.raises(
+        RuntimeError, match=r"checkpoints\[1\]: this is not a checkpoint.* damaged: the checksum of it is"
+    ):
         make(files, 2)(checkpoints=[first, second.replace(b'"offset":0', b'"offset":8')])
     with pytest.raises(RuntimeError, match=r"checkpoints\[0\]: .*checksum of it is missing"):
-        make(files, 2)(checkpoints=[json.dumps({k: v for k, v in json.loads(first).items() if k != "checksum"}).encode(), second])
+        make(files, 2)(
+            checkpoints=[json.dumps({k: v for k, v in json.loads(first).items() if k != "checksum"}).encode(), second]
+        )

@@ -158,7 +158,9 @@ def test_state_that_json_cannot_hold():
 
     with external(lambda: Source(False))() as it:
         next(it)
-        with pytest.raises(TypeError, match="get_state of the source must return bytes or something that JSON can hold"):
+        with pytest.raises(
+            TypeError, match="get_state of the source must return bytes or something that JSON can hold"
+        ):
             it.get_state()
         next(it)
 
@@ -190,7 +192,9 @@ def test_one_source_ends_before_another_one():
     """What the second source was asked for in vain is not lost, neither here nor after a checkpoint."""
 
     def define():
-        return fn.external_source(source=Stateful(False), name="a"), fn.external_source(source=by_index, name="b", cycle=None)
+        return fn.external_source(source=Stateful(False), name="a"), fn.external_source(
+            source=by_index, name="b", cycle=None
+        )
 
     def longer():
         source = Stateful(False)
@@ -212,7 +216,9 @@ def test_one_source_ends_before_another_one():
 
 def test_data_that_are_fed():
     def define():
-        return fn.external_source(name="fed", blocking=True, dtype=types.INT32, ndim=0), fn.random.uniform(range=[0.0, 1.0])
+        return fn.external_source(name="fed", blocking=True, dtype=types.INT32, ndim=0), fn.random.uniform(
+            range=[0.0, 1.0]
+        )
 
     with data_iterator(define, ["x", "u"], prepare_first_batch=False)(batch_size=2, num_threads=1) as it:
         for i in range(3):

@@ -298,7 +298,9 @@ def test_refused_with_the_users_line(define, error, message):
     with pytest.raises(error, match=message) as e:
         outputs(define)
     lines, first = inspect.getsourcelines(define)
-    wrong = next(i for i, text in enumerate(lines) if " if " in text or "while x" in text or " and " in text or "append" in text)
+    wrong = next(
+        i for i, text in enumerate(lines) if " if " in text or "while x" in text or " and " in text or "append" in text
+    )
     assert f"{__file__}:{first + wrong}" in str(e.value) or f"{__file__}:{first + wrong + 1}" in str(e.value)
 
 
@@ -408,7 +410,9 @@ def test_autograph_is_imported_when_it_is_needed():
 
 
 def of_other_kinds():
-    """None of the six samples takes the first branch, all take the second: as in DALI, what they give is compared in neither."""
+    """None of the six samples takes the first branch, all take the second: as in DALI, what they give is compared in
+    neither.
+    """
     x = numbers()
     images = fn.external_source(lambda: [np.full((2, 3, 1), i, np.uint8) for i in range(6)], layout="HWC")
     a = b = c = d = images

@@ -34,20 +34,29 @@ def batches(pipeline, number):
         except RuntimeError as e:
             found.append(f"{type(e).__name__}: {e}")
         else:
-            found.append([(type(x), x.dtype, x.layout(), [(np.asarray(s.as_cpu()), s.source_info()) for s in x]) for x in outputs])
+            found.append(
+                [
+                    (type(x), x.dtype, x.layout(), [(np.asarray(s.as_cpu()), s.source_info()) for s in x])
+                    for x in outputs
+                ]
+            )
     return found
 
 
 def check(definition, number=3, **arguments):
     """Compares a pipeline with the same one with debug=True; returns the errors among the batches."""
     arguments = {"batch_size": 4, "num_threads": 2, "device_id": None, "seed": 7, **arguments}
-    compiled, debugged = (batches(pipeline_def(definition, debug=debug, **arguments)(), number) for debug in (False, True))
+    compiled, debugged = (
+        batches(pipeline_def(definition, debug=debug, **arguments)(), number) for debug in (False, True)
+    )
     for expected, got in zip(compiled, debugged, strict=True):
         if isinstance(expected, str):
             assert got == expected
             continue
         assert not isinstance(got, str), got
-        for (kind, dtype, layout, samples), (other_kind, other_dtype, other_layout, others) in zip(expected, got, strict=True):
+        for (kind, dtype, layout, samples), (other_kind, other_dtype, other_layout, others) in zip(
+            expected, got, strict=True
+        ):
             assert (kind, dtype, layout) == (other_kind, other_dtype, other_layout)
             for (sample, info), (other, other_info) in zip(samples, others, strict=True):
                 np.testing.assert_array_equal(sample, other)
@@ -82,7 +91,15 @@ def conditions():
 def different_sizes():
     jpegs, labels = read()
     images = fn.decoders.image(jpegs)
-    return images, images.shape(), fn.peek_image_shape(jpegs), images[:10, :9], fn.reductions.mean(images), fn.stack(labels, labels), 5
+    return (
+        images,
+        images.shape(),
+        fn.peek_image_shape(jpegs),
+        images[:10, :9],
+        fn.reductions.mean(images),
+        fn.stack(labels, labels),
+        5,
+    )
 
 
 def functions():
@@ -109,7 +126,8 @@ def two_outputs_that_end():
 
 
 @pytest.mark.parametrize(
-    "definition", [tutorial, training, conditions, different_sizes, functions, two_readers, no_source, two_outputs_that_end]
+    "definition",
+    [tutorial, training, conditions, different_sizes, functions, two_readers, no_source, two_outputs_that_end],
 )
 def test_outputs_are_those_of_the_compiled_pipeline(definition):
     ends = check(definition, number=9, enable_conditionals=definition is conditions)
@@ -158,7 +176,11 @@ def test_values_while_the_definition_runs():
     p = pipeline()
     outputs = [p.run()[0] for _ in range(3)]
     assert [labels for labels, _, _ in seen] == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
-    assert [x.as_array().ravel().tolist() for x in outputs] == [more for _, more, _ in seen] == [[10, 10, 10], [11, 11, 11], [12, 12, 12]]
+    assert (
+        [x.as_array().ravel().tolist() for x in outputs]
+        == [more for _, more, _ in seen]
+        == [[10, 10, 10], [11, 11, 11], [12, 12, 12]]
+    )
     assert [x.dtype for x in outputs] == [types.INT32, types.FLOAT, types.FLOAT]
     assert "operator='arithmetic" in seen[0][2]
     assert "[10]\n[10]\n[10]" in seen[0][2]
@@ -247,7 +269,9 @@ def test_a_definition_in_a_class():
         def define_graph(self):
             return fn.random.uniform()
 
-    expected, got = (Mine(batch_size=2, device_id=None, seed=5, debug=debug).run()[0].as_array() for debug in (False, True))
+    expected, got = (
+        Mine(batch_size=2, device_id=None, seed=5, debug=debug).run()[0].as_array() for debug in (False, True)
+    )
     np.testing.assert_array_equal(expected, got)
 
 
@@ -260,7 +284,10 @@ def test_what_needs_a_graph():
         pipeline_def(no_source, enable_checkpointing=True, **arguments)().checkpoint()
     with pytest.raises(RuntimeError, match="no graph"):
         DALIGenericIterator(p, ["a", "b", "c", "d"])
-    with pytest.raises(RuntimeError, match="needs a definition that can be called for each batch"), Pipeline(**arguments):
+    with (
+        pytest.raises(RuntimeError, match="needs a definition that can be called for each batch"),
+        Pipeline(**arguments),
+    ):
         pass
 
 

@@ -1,4 +1,6 @@
-"""Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of DALI 2.4."""
+"""Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of
+DALI 2.4.
+"""
 
 import contextlib
 import pathlib
@@ -102,7 +104,10 @@ def test_one_node_in_two_pipelines():
     other = Pipeline(**ARGUMENTS)
     with (
         other,
-        pytest.raises(OperatorError, match=rf"{HERE}:\d+\): it is made in the definition of another pipeline.* input 0 of arithmetic"),
+        pytest.raises(
+            OperatorError,
+            match=rf"{HERE}:\d+\): it is made in the definition of another pipeline.* input 0 of arithmetic",
+        ),
     ):
         _ = z + 1
     other.set_outputs(z)
@@ -141,7 +146,10 @@ OF_ARRAYS = {  # calls without a DataNode, and NumPy's result
         np.float32([[2, 0, 2], [0, 3, 6]]),
     ),
     "python_function": (lambda: fn.python_function(X, function=lambda x: x + 1), X + 1),
-    "sets": (lambda: fn.cast([fn.cat(X, Y), fn.ones(shape=2)], dtype=types.UINT8)[0], np.concatenate([X, Y]).astype(np.uint8)),
+    "sets": (
+        lambda: fn.cast([fn.cat(X, Y), fn.ones(shape=2)], dtype=types.UINT8)[0],
+        np.concatenate([X, Y]).astype(np.uint8),
+    ),
     "arithmetic": (lambda: X + fn.cat(X, Y)[:2] * 2, X + X * 2),
     "math": (lambda: math.sqrt(np.float32([1, 4])), np.float32([1, 2])),
     "math of two": (lambda: math.min([1, 4], 3), np.int32([1, 3])),
@@ -163,7 +171,10 @@ def test_arrays_outside_of_a_definition(case):
     direct.set_outputs(node)
     with entered:
         entered.set_outputs(node)
-    decorated = [pipeline_def(lambda: node, **options)(**ARGUMENTS) for options in ({}, {"debug": True}, {"enable_conditionals": True})]
+    decorated = [
+        pipeline_def(lambda: node, **options)(**ARGUMENTS)
+        for options in ({}, {"debug": True}, {"enable_conditionals": True})
+    ]
     for pipe in (direct, entered, *decorated, Old(**ARGUMENTS), pipeline_def(call)(**ARGUMENTS)):
         for _ in range(2):
             (batch,) = pipe.run()
@@ -176,10 +187,15 @@ def test_random_operators_of_arrays_outside():
     """They draw what they draw in the definition."""
     mask = np.zeros((9, 9), np.int32)
     mask[2:5, 3:8] = 1
-    draws = [lambda: fn.random.uniform(np.zeros(3, np.float32)), lambda: fn.segmentation.random_object_bbox(mask, foreground_prob=1.0)]
+    draws = [
+        lambda: fn.random.uniform(np.zeros(3, np.float32)),
+        lambda: fn.segmentation.random_object_bbox(mask, foreground_prob=1.0),
+    ]
     for draw in draws:
         outside = draw()
-        runs = [pipeline_def(f)(batch_size=4, num_threads=1, seed=3).run() for f in (lambda outside=outside: outside, draw)]
+        runs = [
+            pipeline_def(f)(batch_size=4, num_threads=1, seed=3).run() for f in (lambda outside=outside: outside, draw)
+        ]
         for a, b in zip(*runs, strict=True):
             np.testing.assert_array_equal(a.as_array(), b.as_array())
     np.testing.assert_array_equal(runs[0][0].as_array(), [[2, 3]] * 4)
@@ -259,7 +275,10 @@ def test_names_must_differ():
     x, y = fn.external_source(source, name="a"), fn.external_source(source, name="a")
     pipe = Pipeline(**ARGUMENTS)
     pipe.set_outputs(x, y)
-    with pytest.raises(OperatorError, match=r"the name 'a' is taken by another operator of this pipeline, created at .*test_definition.py"):
+    with pytest.raises(
+        OperatorError,
+        match=r"the name 'a' is taken by another operator of this pipeline, created at .*test_definition.py",
+    ):
         pipe.build()
     pipe = Pipeline(**ARGUMENTS)
     pipe.set_outputs(x)  # what is not used does not count
@@ -354,9 +373,22 @@ def numbers(**arguments):
 
 
 def test_arguments_of_pipelines():
-    pipe = numbers(py_num_workers=3, py_start_method="spawn", py_callback_pickler=pickle, enable_memory_stats=True, bytes_per_sample=9)
-    assert (pipe.py_num_workers, pipe.py_start_method, pipe.enable_memory_stats, pipe.exec_dynamic) == (3, "spawn", True, True)
-    pipe = numbers(stream_policy=jaxdali.StreamPolicy.SINGLE, concurrency=jaxdali.OperatorConcurrency.FULL, exec_dynamic=False)
+    pipe = numbers(
+        py_num_workers=3,
+        py_start_method="spawn",
+        py_callback_pickler=pickle,
+        enable_memory_stats=True,
+        bytes_per_sample=9,
+    )
+    assert (pipe.py_num_workers, pipe.py_start_method, pipe.enable_memory_stats, pipe.exec_dynamic) == (
+        3,
+        "spawn",
+        True,
+        True,
+    )
+    pipe = numbers(
+        stream_policy=jaxdali.StreamPolicy.SINGLE, concurrency=jaxdali.OperatorConcurrency.FULL, exec_dynamic=False
+    )
     assert (pipe.stream_policy, pipe.concurrency, pipe.exec_dynamic) == (
         jaxdali.StreamPolicy.SINGLE,
         jaxdali.OperatorConcurrency.FULL,
@@ -367,7 +399,12 @@ def test_arguments_of_pipelines():
     nothing = numbers(py_num_workers=None, py_start_method=None, bytes_per_sample=None, exec_pipelined=None, seed=None)
     assert (nothing.py_num_workers, nothing.py_start_method, nothing.exec_pipelined) == (1, "fork", False)
     placed = Pipeline(2, 3, None, 4, False, 5, False, 0, False, None, None, True, True, None, 6, "spawn")
-    assert (placed.exec_pipelined, placed.prefetch_queue_depth, placed.exec_async, placed.enable_memory_stats) == (False, 5, False, True)
+    assert (placed.exec_pipelined, placed.prefetch_queue_depth, placed.exec_async, placed.enable_memory_stats) == (
+        False,
+        5,
+        False,
+        True,
+    )
     assert (placed.py_num_workers, placed.py_start_method) == (6, "spawn")
     with pytest.warns(DeprecationWarning, match="use exec_dynamic"):
         assert numbers(experimental_exec_dynamic=True).exec_dynamic
@@ -388,10 +425,18 @@ def test_arguments_of_pipelines():
         ({"output_dtype": types.NO_TYPE}, ValueError, "can't be NO_TYPE"),
         ({"bytes_per_sample": -3}, ValueError, "bytes_per_sample must be a whole number at least 0, got -3"),
         ({"enable_conditionals": "yes"}, TypeError, "enable_conditionals must be"),
-        ({"exec_dynamic": True, "prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}}, RuntimeError, "can't be given together"),
+        (
+            {"exec_dynamic": True, "prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}},
+            RuntimeError,
+            "can't be given together",
+        ),
         ({"output_dtype": [types.UINT8]}, RuntimeError, "output_dtype has 1 entries, the pipeline 3 outputs"),
         ({"output_layout": ["XY", None]}, RuntimeError, "output_layout has 2 entries, the pipeline 3 outputs"),
-        ({"output_layout": [None, "HW", None]}, RuntimeError, r"output_layout: output 1 \(made at .*\) has XY, expected HW"),
+        (
+            {"output_layout": [None, "HW", None]},
+            RuntimeError,
+            r"output_layout: output 1 \(made at .*\) has XY, expected HW",
+        ),
     ],
 )
 def test_arguments_that_are_refused(arguments, error, message):
@@ -450,7 +495,12 @@ def test_properties(tmp_path):
     pipe = Pipeline(**ARGUMENTS)
     data, label = fn.readers.file(files=[str(tmp_path / f"{i}.bin") for i in range(2)])
     x = fn.external_source(source, layout="X")
-    pipe.set_outputs((data + 1).source_info(), label.property("source_info", device="gpu"), x.property("layout"), data.property("layout"))
+    pipe.set_outputs(
+        (data + 1).source_info(),
+        label.property("source_info", device="gpu"),
+        x.property("layout"),
+        data.property("layout"),
+    )
     outputs = pipe.run()
     assert [bytes(np.asarray(o.as_cpu().at(1))) for o in outputs[:3]] == [str(tmp_path / "1.bin").encode(), b"", b"X"]
     assert outputs[3].shape() == [(0,), (0,)]
@@ -462,7 +512,10 @@ def test_subclasses_may_use_any_name_of_their_own():
     """Every private name of the library's classes, and the public ones that DALI's Pipeline does not have."""
     sources = pathlib.Path(pipeline_module.__file__).parent.glob("*.py")
     private = {name for p in sources for name in re.findall(r"\bself\.(_(?!_)\w+)", p.read_text())}
-    names = sorted(private | {"_device", "_graph", "_session", "_settings", "_seed", "_define", "_claim", "fuse", "enable_statistics"})
+    names = sorted(
+        private
+        | {"_device", "_graph", "_session", "_settings", "_seed", "_define", "_claim", "fuse", "enable_statistics"}
+    )
     assert "_setups" in names
 
     class Own(Pipeline):

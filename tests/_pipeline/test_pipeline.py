@@ -39,7 +39,10 @@ def test_neither_pipelines_nor_iterators_are_pickled():
     pipe = numbers()
     with pytest.raises(TypeError, match=r"a Pipeline can't be pickled.*serialize\(\)"):
         pickle.dumps(pipe)
-    with DALIGenericIterator(pipe, ["x"]) as it, pytest.raises(TypeError, match=r"DALIGenericIterator can't be pickled.*get_state\(\)"):
+    with (
+        DALIGenericIterator(pipe, ["x"]) as it,
+        pytest.raises(TypeError, match=r"DALIGenericIterator can't be pickled.*get_state\(\)"),
+    ):
         copy.deepcopy(it)
 
 
@@ -93,7 +96,11 @@ MAKING = ("jaxdali-produce", "jaxdali-check")  # the threads that make batches
 
 @pytest.mark.parametrize(
     "options",
-    [{"exec_pipelined": False, "exec_async": False}, {"prefetch_queue_depth": 5}, {"prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}}],
+    [
+        {"exec_pipelined": False, "exec_async": False},
+        {"prefetch_queue_depth": 5},
+        {"prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}},
+    ],
 )
 def test_execution_options_change_no_values(options, own_threads):
     pipe = numbers(**options)
@@ -138,7 +145,11 @@ def test_build_before_an_iterator_loses_nothing(kind, own_threads):
         while True:
             yield np.full(2, next(items), np.int32)
 
-    sources = {"callable": lambda: np.full(2, next(items), np.int32), "generator": generator(), "index": lambda i: np.full(2, i, np.int32)}
+    sources = {
+        "callable": lambda: np.full(2, next(items), np.int32),
+        "generator": generator(),
+        "index": lambda i: np.full(2, i, np.int32),
+    }
     pipe = pipeline_def(lambda: fn.external_source(source=sources[kind]))(batch_size=2)
     pipe.build()
     assert pipe.epoch_size() == {}
@@ -152,7 +163,12 @@ def test_build_before_an_iterator_loses_nothing(kind, own_threads):
 def test_properties():
     pipe = numbers()
     assert (pipe.exec_pipelined, pipe.exec_async, pipe.prefetch_queue_depth) == (True, True, 2)
-    assert (pipe.set_affinity, pipe.max_streams, pipe.default_cuda_stream_priority, pipe.num_outputs) == (False, -1, 0, 1)
+    assert (pipe.set_affinity, pipe.max_streams, pipe.default_cuda_stream_priority, pipe.num_outputs) == (
+        False,
+        -1,
+        0,
+        1,
+    )
     given = {
         "exec_pipelined": False,
         "exec_async": False,

@@ -67,7 +67,11 @@ def test_feeding_with_scheduled_calls():
 
 
 def test_run_with_inputs():
-    for pipe in (fed(prefetch_queue_depth=1), fed(exec_pipelined=False), fed(prefetch_queue_depth={"cpu_size": 1, "gpu_size": 1})):
+    for pipe in (
+        fed(prefetch_queue_depth=1),
+        fed(exec_pipelined=False),
+        fed(prefetch_queue_depth={"cpu_size": 1, "gpu_size": 1}),
+    ):
         assert values(pipe.run(x=np.int32([3, 4]))) == [3, 4]
         assert values(pipe.run(None, x=[np.int32(5)])) == [5]
         with pytest.raises(KeyError, match="y"):

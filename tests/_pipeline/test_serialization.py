@@ -31,7 +31,10 @@ def folder(tmp_path):
 
 
 def batches(pipe, n=4):
-    with_info = [[(np.asarray(x).tolist(), x.source_info(), x.layout()) for o in pipe.run() for x in o.as_cpu()] for _ in range(n)]
+    with_info = [
+        [(np.asarray(x).tolist(), x.source_info(), x.layout()) for o in pipe.run() for x in o.as_cpu()]
+        for _ in range(n)
+    ]
     pipe.close()
     return with_info
 
@@ -138,7 +141,9 @@ def test_python_functions_stay_out():
     ],
 )
 def test_damaged_text(name, value):
-    tree = json.loads(pipeline_def(lambda: fn.cast(types.Constant([1, 2]), dtype=types.FLOAT))(batch_size=1).serialize())
+    tree = json.loads(
+        pipeline_def(lambda: fn.cast(types.Constant([1, 2]), dtype=types.FLOAT))(batch_size=1).serialize()
+    )
     assert Pipeline.deserialize(json.dumps(tree)).run()[0].as_array().tolist() == [[1, 2]]
     tree["calls"][1][name] = value
     with pytest.raises(RuntimeError, match="damaged"):
@@ -168,7 +173,9 @@ def test_the_text_holds_arguments_as_they_were_written():
         x = fn.external_source(name="in")
         angle = fn.random.uniform(range=[-10, 10])
         images = fn.resize(
-            fn.decoders.image(x, device="mixed", replace_shape=None), size=(4, np.float32(5)), interp_type=types.INTERP_CUBIC
+            fn.decoders.image(x, device="mixed", replace_shape=None),
+            size=(4, np.float32(5)),
+            interp_type=types.INTERP_CUBIC,
         )
         return fn.rotate(images, angle=angle * types.Constant(2).float32()), x.shape()
 
@@ -180,7 +187,10 @@ def test_the_text_holds_arguments_as_they_were_written():
         "decoders.image": ([{"node": [0, 0]}], {"device": "mixed"}),
         "resize": (
             [{"node": [2, 0]}],
-            {"size": {"tuple": [4, {"array": ["float32", [], "AACgQA=="]}]}, "interp_type": {"enum": "DALIInterpType.INTERP_CUBIC"}},
+            {
+                "size": {"tuple": [4, {"array": ["float32", [], "AACgQA=="]}]},
+                "interp_type": {"enum": "DALIInterpType.INTERP_CUBIC"},
+            },
         ),
         "arithmetic": (["mul", {"node": [1, 0]}, {"constant": [2, "FLOAT"]}], {}),
         "rotate": ([{"node": [3, 0]}], {"angle": {"node": [4, 0]}}),
@@ -195,7 +205,9 @@ def test_lists_of_inputs_subscripts_and_what_nothing_needs():
         x, i = types.Constant(np.arange(24).reshape(4, 3, 2)), fn.random.choice(3)
         dropped = fn.cast(x, dtype=types.FLOAT)
         fn.random.normal()
-        _, b = fn.rotate([fn.random.uniform(shape=[2, 2, 1]), x.gpu().gpu()], angle=fn.random.uniform(range=(0.0, 90.0)), size=[4, 4])
+        _, b = fn.rotate(
+            [fn.random.uniform(shape=[2, 2, 1]), x.gpu().gpu()], angle=fn.random.uniform(range=(0.0, 90.0)), size=[4, 4]
+        )
         first, _ = fn.cast([x, dropped], dtype=types.INT16)
         return x[1, :, ::-1], x[i, newaxis("Z"), None:2], b, first, -x / 7, fn.random.coin_flip(probability=0.25)
 
@@ -205,7 +217,9 @@ def test_lists_of_inputs_subscripts_and_what_nothing_needs():
 
 
 def test_text_before_and_after_the_first_batch():
-    pipe = pipeline_def(lambda: fn.resize(types.Constant(np.zeros((4, 5, 3), np.uint8), layout="HWC"), size=3))(batch_size=1)
+    pipe = pipeline_def(lambda: fn.resize(types.Constant(np.zeros((4, 5, 3), np.uint8), layout="HWC"), size=3))(
+        batch_size=1
+    )
     before = pipe.serialize()
     pipe.run()
     assert pipe.serialize() == before
@@ -218,7 +232,9 @@ def test_errors_name_the_line_of_the_definition():
 
     copy = Pipeline.deserialize(pipeline_def(definition)(batch_size=1).serialize())
     copy.feed_input("x", [np.zeros(3, np.float64)])
-    with pytest.raises((ValueError, TypeError, RuntimeError), match=rf"{__file__}:{definition.__code__.co_firstlineno + 1}\)"):
+    with pytest.raises(
+        (ValueError, TypeError, RuntimeError), match=rf"{__file__}:{definition.__code__.co_firstlineno + 1}\)"
+    ):
         copy.run()
 
 
@@ -306,7 +322,9 @@ def test_a_changed_byte_is_noticed():
     """Each damaged text is an error that says what it is, or the same pipeline."""
 
     def define():
-        return fn.crop(types.Constant(np.ones((4, 5, 3), np.uint8)), crop=(2, 3), crop_pos_x=fn.random.uniform(range=(0.25, 0.75)))
+        return fn.crop(
+            types.Constant(np.ones((4, 5, 3), np.uint8)), crop=(2, 3), crop_pos_x=fn.random.uniform(range=(0.25, 0.75))
+        )
 
     text = pipeline_def(define)(batch_size=1, seed=7).serialize()
     same = 0

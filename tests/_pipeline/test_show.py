@@ -82,7 +82,10 @@ def test_a_pipelines_batch():
 
     picture = jaxdali.show(pipeline().run(), columns=3)
     assert titles(picture) == ["0", "0.5", "1", "", "", ""]
-    assert [np.asarray(i.get_array()).shape for a in picture.figure.axes for i in a.images][2:4] == [(20, 12, 3), (10, 10, 3)]
+    assert [np.asarray(i.get_array()).shape for a in picture.figure.axes for i in a.images][2:4] == [
+        (20, 12, 3),
+        (10, 10, 3),
+    ]
     assert repr(picture).startswith("<picture of 3 of 8 images of 0, 1;")
 
 
@@ -116,16 +119,25 @@ def test_errors():
 
 
 def rectangles(picture):
-    return [[np.round([p.get_x(), p.get_y(), p.get_width(), p.get_height()], 3).tolist() for p in a.patches] for a in picture.figure.axes]
+    return [
+        [np.round([p.get_x(), p.get_y(), p.get_width(), p.get_height()], 3).tolist() for p in a.patches]
+        for a in picture.figure.axes
+    ]
 
 
 def test_boxes():
     """Relative ones and pixels, in both forms; padding is left out."""
-    batch = {"images": RED[:2], "boxes": np.float32([[[0.1, 0.2, 0.4, 0.5], [-1, -1, -1, -1]], [[0, 0, 1, 1], [0.5, 0.5, 0.75, 1]]])}
+    batch = {
+        "images": RED[:2],
+        "boxes": np.float32([[[0.1, 0.2, 0.4, 0.5], [-1, -1, -1, -1]], [[0, 0, 1, 1], [0.5, 0.5, 0.75, 1]]]),
+    }
     expected = [[[2.5, 3.5, 9, 6]], [[-0.5, -0.5, 30, 20], [14.5, 9.5, 7.5, 10]]]
     assert rectangles(jaxdali.show(batch, boxes="boxes", ltrb=True)) == expected
     pixels = [np.array([[3, 4, 9, 6]]), np.array([[0, 0, 30, 20], [15, 10, 7, 10]])]
-    assert rectangles(jaxdali.show(RED[:2], boxes=pixels)) == [[[2.5, 3.5, 9, 6]], [[-0.5, -0.5, 30, 20], [14.5, 9.5, 7, 10]]]
+    assert rectangles(jaxdali.show(RED[:2], boxes=pixels)) == [
+        [[2.5, 3.5, 9, 6]],
+        [[-0.5, -0.5, 30, 20], [14.5, 9.5, 7, 10]],
+    ]
     with pytest.raises(ValueError, match="2 images and 1 arrays of boxes"):
         jaxdali.show(RED[:2], boxes=pixels[:1])
     with pytest.raises(ValueError, match=r"\[n, 4\] for each image, got \[2, 2\]"):
@@ -136,7 +148,12 @@ def test_boxes():
 
 def test_labels_of_boxes_and_of_images():
     boxes = [np.array([[3, 4, 9, 6], [0, 0, 5, 5]]), np.zeros((0, 4))]
-    batch = {"images": RED[:2], "boxes": boxes, "kinds": [np.int32([1, 0]), np.zeros(0, np.int32)], "labels": LABELS[:2]}
+    batch = {
+        "images": RED[:2],
+        "boxes": boxes,
+        "kinds": [np.int32([1, 0]), np.zeros(0, np.int32)],
+        "labels": LABELS[:2],
+    }
     picture = jaxdali.show(batch, boxes="boxes", labels="kinds", classes=["cat", "dog"])
     assert [[t.get_text() for t in a.texts] for a in picture.figure.axes] == [["dog", "cat"], []]
     assert titles(picture) == ["", ""]
@@ -144,7 +161,9 @@ def test_labels_of_boxes_and_of_images():
 
 
 def test_a_notebook_shows_what_run_returns():
-    pipeline = pipeline_def(lambda: fn.external_source(source=lambda: RED, batch=True, layout="HWC"))(batch_size=N, num_threads=1)
+    pipeline = pipeline_def(lambda: fn.external_source(source=lambda: RED, batch=True, layout="HWC"))(
+        batch_size=N, num_threads=1
+    )
     (batch,) = pipeline.run()
     for shown in (batch, batch.as_cpu()):
         page = shown._repr_html_()
@@ -157,6 +176,8 @@ def test_a_notebook_shows_what_run_returns():
 def test_a_notebook_shows_a_batch_with_metadata():
     from jaxdali._iterator.batch import BatchWithMetadata
 
-    page = BatchWithMetadata({"images": RED, "names": ["<a>"] * N, "x": LABELS}.items(), frozenset({"names"}))._repr_html_()
+    page = BatchWithMetadata(
+        {"images": RED, "names": ["<a>"] * N, "x": LABELS}.items(), frozenset({"names"})
+    )._repr_html_()
     assert page.count("<img") == N
     assert "&lt;a&gt;" in page

@@ -1,4 +1,6 @@
-"""Frames that only an accelerator reads cross the link as planes; their pixels stay the same. CPU devices play the accelerator."""
+"""Frames that only an accelerator reads cross the link as planes; their pixels stay the same. CPU devices play the
+accelerator.
+"""
 
 import jax
 import numpy as np
@@ -66,7 +68,9 @@ def play(monkeypatch):
 
 
 def cropped(frames):
-    return fn.crop_mirror_normalize(frames, crop=(32, 40), mean=[1.0, 2.0, 3.0], mirror=fn.random.coin_flip(), output_layout="FCHW")
+    return fn.crop_mirror_normalize(
+        frames, crop=(32, 40), mean=[1.0, 2.0, 3.0], mirror=fn.random.coin_flip(), output_layout="FCHW"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Where values cross from the host to an accelerator without kernels: few bytes cross, and nothing comes back. CPU devices play it."""
+"""Where values cross from the host to an accelerator without kernels: few bytes cross, and nothing comes back. CPU
+devices play it.
+"""
 
 import jax
 import numpy as np
@@ -28,8 +30,12 @@ def played(monkeypatch):
 
 
 def decoded(device="mixed", size=(40, 56), num_shards=1, shard_id=0):
-    jpegs, _ = fn.readers.file(file_root=PHOTOS, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=True)
-    return fn.resize(fn.decoders.image(jpegs, device=device), **({"resize_shorter": 48} if size is None else {"size": size}))
+    jpegs, _ = fn.readers.file(
+        file_root=PHOTOS, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=True
+    )
+    return fn.resize(
+        fn.decoders.image(jpegs, device=device), **({"resize_shorter": 48} if size is None else {"size": size})
+    )
 
 
 def normalised(images, **arguments):
@@ -63,7 +69,9 @@ def half(num_shards=1, shard_id=0):
 
 
 def evaluation(num_shards=1, shard_id=0):
-    return normalised(decoded(size=None, num_shards=num_shards, shard_id=shard_id), crop=(32, 40), scale=2.0, shift=0.25)
+    return normalised(
+        decoded(size=None, num_shards=num_shards, shard_id=shard_id), crop=(32, 40), scale=2.0, shift=0.25
+    )
 
 
 def per_sample(num_shards=1, shard_id=0):
@@ -90,7 +98,10 @@ def in_branches(num_shards=1, shard_id=0):
 def outside(num_shards=1, shard_id=0):
     """What lies outside of the image is not normalised: it stays one step, on the host."""
     return normalised(
-        decoded(num_shards=num_shards, shard_id=shard_id), crop=(50, 50), out_of_bounds_policy="pad", fill_values=[1.0, 2.0, 3.0]
+        decoded(num_shards=num_shards, shard_id=shard_id),
+        crop=(50, 50),
+        out_of_bounds_policy="pad",
+        fill_values=[1.0, 2.0, 3.0],
     )
 
 
@@ -160,7 +171,9 @@ def test_a_pipeline_that_runs_alone(played):
 
 
 def test_what_crosses_is_shown(played):
-    """By `lower`, and by the bytes of `statistics`: pixels as bytes, arithmetic and one-hot labels behind them. No transfer is implicit."""
+    """By `lower`, and by the bytes of `statistics`: pixels as bytes, arithmetic and one-hot labels behind them. No
+    transfer is implicit.
+    """
     played()
 
     @pipeline_def(batch_size=4, num_threads=2, seed=5, enable_statistics=True)

@@ -1,4 +1,5 @@
-"""What is in a branch of an `if`: functions, permutations, bad files, nobody; and pipelines with branches that are resumed and peeked at.
+"""What is in a branch of an `if`: functions, permutations, bad files, nobody; and pipelines with branches that are
+resumed and peeked at.
 
 The numbers are those that DALI 2.4 gives for the same code, where it takes it.
 """
@@ -39,7 +40,10 @@ TENS, TAKE = [10, 11, 12, 13, 14, 15], [0, 1, 1, 0, 1, 0]
 @pytest.mark.parametrize("in_program", [False, True])
 def test_permute_batch_counts_the_samples_of_its_branch(in_program):
     def define():
-        x, which = fn.external_source(lambda: [np.full((k % 3 + 1, 2, 1), 10 + k, np.uint8) for k in range(6)], layout="HWC"), given(TAKE)
+        x, which = (
+            fn.external_source(lambda: [np.full((k % 3 + 1, 2, 1), 10 + k, np.uint8) for k in range(6)], layout="HWC"),
+            given(TAKE),
+        )
         x, numbers = fn.flip(x, horizontal=0) if in_program else x, given([9, 2, 0, 9, 1, 9])
         if which:
             listed, each = fn.permute_batch(x, indices=[2, 0, 1]), fn.permute_batch(x, indices=numbers)
@@ -119,7 +123,11 @@ def test_functions_that_nobody_calls_in_the_first_batch(kind):
 
     def define():
         x, which = given(TENS), given([0] * 6, [0, 1, 2, 2, 1, 0])
-        call = jax_function(function, jit=False) if kind == "jax_function" else lambda x: fn.python_function(x, function=function)
+        call = (
+            jax_function(function, jit=False)
+            if kind == "jax_function"
+            else lambda x: fn.python_function(x, function=function)
+        )
         if which == 1:
             y = call(x)
         elif which == 2:
@@ -128,7 +136,11 @@ def test_functions_that_nobody_calls_in_the_first_batch(kind):
             y = x
         return y + 1
 
-    assert [b[0] for b in batches_of(define, 3)] == [[11, 12, 13, 14, 15, 16], [11, 111, 131, 141, 141, 16], [11, 12, 13, 14, 15, 16]]
+    assert [b[0] for b in batches_of(define, 3)] == [
+        [11, 12, 13, 14, 15, 16],
+        [11, 111, 131, 141, 141, 16],
+        [11, 12, 13, 14, 15, 16],
+    ]
 
 
 def test_the_error_where_types_follow_from_nothing():
@@ -138,7 +150,9 @@ def test_the_error_where_types_follow_from_nothing():
             x = fn.cast(fn.python_function(x, function=lambda v: v), dtype=types.INT32)
         return x
 
-    with pytest.raises(OperatorError, match=rf"python_function \(.*{__file__}:\d+\): no sample of the first batch takes its branch"):
+    with pytest.raises(
+        OperatorError, match=rf"python_function \(.*{__file__}:\d+\): no sample of the first batch takes its branch"
+    ):
         batches_of(define)
 
 
@@ -237,7 +251,9 @@ def test_what_asks_a_batch_as_a_whole_is_refused(statement):
                 x = x + 3
         return x
 
-    with pytest.raises(TypeError, match=rf"has no truth value .*not `while`, `assert`, or `break` in an `if`.*{__file__}"):
+    with pytest.raises(
+        TypeError, match=rf"has no truth value .*not `while`, `assert`, or `break` in an `if`.*{__file__}"
+    ):
         batches_of(define)
 
 

@@ -97,7 +97,9 @@ def test_identities_are_bypassed_and_dropped():
 
 
 def test_what_is_wrong_behind_an_eager_function_names_its_own_step():
-    """Its types are known when the first batch is there, and then it is that step's error, as when the pipeline is built."""
+    """Its types are known when the first batch is there, and then it is that step's error, as when the pipeline is
+    built.
+    """
 
     @pipeline_def(batch_size=2, num_threads=1, enable_conditionals=True)
     def definition():
@@ -110,13 +112,18 @@ def test_what_is_wrong_behind_an_eager_function_names_its_own_step():
 
     with pytest.raises(RuntimeError) as e:
         definition().run()
-    assert re.fullmatch(r"if \(created at \S+test_plan.py:\d+\): what it asks must be a number for each sample, got 1-D .*", str(e.value))
+    assert re.fullmatch(
+        r"if \(created at \S+test_plan.py:\d+\): what it asks must be a number for each sample, got 1-D .*",
+        str(e.value),
+    )
     assert isinstance(e.value, TypeError)
     assert e.value.__cause__ is None
 
 
 def test_identities_behind_an_eager_function():
-    names, outputs = planned(lambda x: fn.cast(jax_function(lambda a: jnp.abs(-a), jit=False)(x), dtype=types.INT32) + 1)
+    names, outputs = planned(
+        lambda x: fn.cast(jax_function(lambda a: jnp.abs(-a), jit=False)(x), dtype=types.INT32) + 1
+    )
     assert names == ["external_source", "jax_function", "arithmetic"]
     assert outputs == [[2, 3, 4]]
 
@@ -168,7 +175,12 @@ def test_a_first_batch_of_empty_samples():
 
     @pipeline_def(batch_size=2)
     def pipeline():
-        return fn.external_source(lambda: [np.ones(n, np.int32) for n in [next(sizes)] * 2], dtype=types.INT32, ndim=1).gpu() + 1
+        return (
+            fn.external_source(
+                lambda: [np.ones(n, np.int32) for n in [next(sizes)] * 2], dtype=types.INT32, ndim=1
+            ).gpu()
+            + 1
+        )
 
     pipe = pipeline(prefetch_queue_depth=1, exec_pipelined=False)
     assert [pipe.run()[0].shape() for _ in range(2)] == [[(0,)] * 2, [(3,)] * 2]

@@ -25,7 +25,9 @@ def measured(pipe):
 
 def outputs(define, **options):
     """The samples of each output of the second batch, and what was measured."""
-    pipe = pipeline_def(define, batch_size=4, num_threads=2, device_id=None, seed=1, enable_statistics=True, **options)()
+    pipe = pipeline_def(
+        define, batch_size=4, num_threads=2, device_id=None, seed=1, enable_statistics=True, **options
+    )()
     pipe.run()
     found = [[np.asarray(x) for x in output.as_cpu()] for output in pipe.run()]
     rows = measured(pipe)
@@ -69,7 +71,9 @@ def test_box_of_a_padded_label_and_slices_there():
 
     def define():
         image, label = (fn.pad(given(x, "DHWC"), axes=[0, 1, 2], shape=[10, 9, 8]) for x in (volumes, labels))
-        start, stop = fn.segmentation.random_object_bbox(label, foreground_prob=1.0, background=0, format="start_end", ignore_class=True)
+        start, stop = fn.segmentation.random_object_bbox(
+            label, foreground_prob=1.0, background=0, format="start_end", ignore_class=True
+        )
         cut = [fn.slice(x, start[:3], stop[:3] - start[:3], axes=[0, 1, 2]) for x in (image, label)]
         return start, stop, *cut
 
@@ -90,7 +94,9 @@ def test_boxes_stay_on_the_host():
         boxes = fn.bb_flip(boxes.gpu(), ltrb=True)
         whole = {"thresholds": [0.0], "scaling": [1.0, 1.0], "aspect_ratio": [1.0, 1.0]}
         cropped = fn.random_bbox_crop(boxes, bbox_layout="xyXY", allow_no_crop=False, **whole)[2]
-        coded, _ = fn.box_encoder(boxes, given([np.arange(3, dtype=np.int32)] * 4), anchors=[0.0, 0.0, 1.0, 1.0], criteria=0.0)
+        coded, _ = fn.box_encoder(
+            boxes, given([np.arange(3, dtype=np.int32)] * 4), anchors=[0.0, 0.0, 1.0, 1.0], criteria=0.0
+        )
         return cropped, coded
 
     (cropped, coded), rows = outputs(define)
@@ -133,7 +139,9 @@ def test_copies_are_looked_through():
         images = given(IMAGES, "HWC").gpu()
         matrix = fn.transforms.rotation(angle=30.0)
         size = fn.constant(fdata=[8.0, 9.0])
-        return fn.warp_affine(images, matrix.gpu(), size=size.gpu().cpu()), fn.warp_affine(images, matrix=matrix, size=size)
+        return fn.warp_affine(images, matrix.gpu(), size=size.gpu().cpu()), fn.warp_affine(
+            images, matrix=matrix, size=size
+        )
 
     (moved, direct), rows = outputs(define)
     for a, b in zip(moved, direct, strict=True):
@@ -149,9 +157,9 @@ def test_numbers_of_axes_that_the_first_batch_tells(of_what):
 
     def define():
         if of_what == "an image":
-            shape = fn.cast(fn.slice(given(IMAGES), [0, 0, 0], [1, 1, 2], axes=[0, 1, 2])[0][0] * 0, dtype=types.INT32) + fn.constant(
-                idata=[2, 3]
-            )
+            shape = fn.cast(
+                fn.slice(given(IMAGES), [0, 0, 0], [1, 1, 2], axes=[0, 1, 2])[0][0] * 0, dtype=types.INT32
+            ) + fn.constant(idata=[2, 3])
         elif of_what == "a function":
             shape = fn.python_function(given(vectors), function=lambda a: a)
         else:
@@ -192,10 +200,17 @@ def folder(tmp_path):
 
 
 def definition(folder, num_shards=1, shard_id=0, on_error="raise"):
-    jpegs, _ = fn.readers.file(file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id, random_shuffle=True)
+    jpegs, _ = fn.readers.file(
+        file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id, random_shuffle=True
+    )
     images = fn.decoders.image(jpegs, on_error=on_error, replace_shape=[8, 8, 3] if on_error == "replace" else None)
     bright = fn.brightness_contrast(images, brightness=fn.reductions.mean(images) / 128.0)
-    return fn.resize(bright, size=[8, 8]), fn.resize(images, size=[8, 8]), fn.reductions.mean(images), fn.random.uniform()
+    return (
+        fn.resize(bright, size=[8, 8]),
+        fn.resize(images, size=[8, 8]),
+        fn.reductions.mean(images),
+        fn.random.uniform(),
+    )
 
 
 NAMES = ["bright", "small", "mean", "number"]
@@ -203,7 +218,9 @@ NAMES = ["bright", "small", "mean", "number"]
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_on_several_devices_and_resumed(folder, shards):
-    factory = data_iterator(definition, output_map=NAMES, reader_name="reader", sharding=shardings.of_batch(shards), auto_reset=True)
+    factory = data_iterator(
+        definition, output_map=NAMES, reader_name="reader", sharding=shardings.of_batch(shards), auto_reset=True
+    )
     with factory(folder, batch_size=8, seed=3, num_threads=2) as iterator:
         next(iterator)
         state = iterator.get_state()

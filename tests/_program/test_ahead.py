@@ -1,4 +1,6 @@
-"""Programs are compiled ahead of the batches that need them, in a thread of their own, and stored where the user wants it."""
+"""Programs are compiled ahead of the batches that need them, in a thread of their own, and stored where the user wants
+it.
+"""
 
 import math
 import os
@@ -44,7 +46,9 @@ SIZES = [50 + 2 * i for i in range(100)]  # 23 times the pixels at the end
 
 @pytest.mark.parametrize("statistics", [False, True])
 def test_batches_that_grow_find_their_programs_compiled(statistics):
-    pipe = grown(SIZES, lambda x: fn.gaussian_blur(x, window_size=3 + 2 * statistics) * 2 + 1, enable_statistics=statistics)
+    pipe = grown(
+        SIZES, lambda x: fn.gaussian_blur(x, window_size=3 + 2 * statistics) * 2 + 1, enable_statistics=statistics
+    )
     with counts.compilations() as seen:
         for size in SIZES:
             (out,) = pipe.run()
@@ -58,7 +62,9 @@ def test_batches_that_grow_find_their_programs_compiled(statistics):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.filterwarnings("ignore:size is given")
 def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
-    """They depend on the part of the capacities that is transferred, too: each batch gets a larger part until its own is compiled."""
+    """They depend on the part of the capacities that is transferred, too: each batch gets a larger part until its own
+    is compiled.
+    """
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
     sizes, last = [60, 70] * 20 + [40] * 3 + [90] * 3 + [115] * 6, [60, 40, 70, 90, 115]
     fitted = []
@@ -80,7 +86,9 @@ def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     assert seen["jaxdali-compile"] >= 3
     assert seen["jaxdali-produce"] <= 3  # for the batches before `FIRST`; the thread may be ahead of what is compiled
     needs = [plan_offsets(np.full((2 * devices, 3), (size, size, 1)), devices)[1] for size in last]
-    assert [s.sixths for s in fitted[-5:]] == [Sizes.least({0: s.capacities[0]}, {0: n}).sixths for s, n in zip(fitted[-5:], needs)]
+    assert [s.sixths for s in fitted[-5:]] == [
+        Sizes.least({0: s.capacities[0]}, {0: n}).sixths for s, n in zip(fitted[-5:], needs)
+    ]
     assert len({s.sixths for s in fitted[-5:]}) > 2
 
 
@@ -89,7 +97,12 @@ def test_programs_after_a_value_that_the_host_needs():
 
     def define(x):
         y = fn.gaussian_blur(x, window_size=3) * 2
-        return fn.slice(y, fn.reductions.min(y, axes=[0, 1]), [20], axes=[0], normalized_anchor=False, normalized_shape=False) + 1
+        return (
+            fn.slice(
+                y, fn.reductions.min(y, axes=[0, 1]), [20], axes=[0], normalized_anchor=False, normalized_shape=False
+            )
+            + 1
+        )
 
     pipe = grown(SIZES, define)
     with counts.compilations() as seen:
@@ -106,7 +119,11 @@ def test_programs_of_several_devices():
     def image(info):
         return np.full((SIZES[info.iteration],) * 2 + (1,), info.idx_in_batch + 1, np.uint8)
 
-    @data_iterator(output_map=["x"], size=720, sharding=NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch")))
+    @data_iterator(
+        output_map=["x"],
+        size=720,
+        sharding=NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch")),
+    )
     def images(num_shards=1, shard_id=0):
         return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
 
@@ -158,7 +175,9 @@ def test_the_first_capacities_are_enough_until_others_are_compiled(samples):
     for _ in range(100):
         capacities = Capacities(samples, roomy=True)
         first = capacities.fit(photos(rng, samples))
-        exceeded += any(capacities.fit(photos(rng, samples), first.__eq__) != first for _ in range(max(20, 150 // samples)))
+        exceeded += any(
+            capacities.fit(photos(rng, samples), first.__eq__) != first for _ in range(max(20, 150 // samples))
+        )
     assert exceeded <= 2
 
 
@@ -337,7 +356,9 @@ print(seen.count("cache_hits"), jax.config.jax_persistent_cache_min_compile_time
 
 def test_programs_are_stored_where_the_user_has_set_a_folder(tmp_path):
     def start(folder):
-        done = subprocess.run([sys.executable, "-c", STORED, folder], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-c", STORED, folder], capture_output=True, text=True, timeout=120, cwd=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         hits, least = done.stdout.split()
         return int(hits), float(least), sorted(p.name.split("-")[0] for p in tmp_path.rglob("*-cache*"))

@@ -125,7 +125,9 @@ def cuda_gpu(number, capability):
 
 
 def test_warning_where_kernels_are_missing(monkeypatch):
-    """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where it matters."""
+    """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where
+    it matters.
+    """
     gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"))
     other = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="rocm 6"))
     monkeypatch.setattr(_ffi, "CUDA", "failed to load: libcudart.so.13: no such file")
@@ -145,15 +147,18 @@ def test_warning_where_kernels_are_missing(monkeypatch):
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset())
     monkeypatch.setattr(_ffi, "is_cuda", lambda device: True)
     monkeypatch.setattr(_ffi, "_loaders", {})
-    with pytest.warns(RuntimeWarning, match=r"decoders\.image, resize will run on the CPU.* failed to load: libcudart") as warned:
+    with pytest.warns(
+        RuntimeWarning, match=r"decoders\.image, resize will run on the CPU.* failed to load: libcudart"
+    ) as warned:
         batch("mixed")
     assert len(warned) == 1
     batch("cpu")  # silent: pytest makes errors of warnings
 
 
 def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
-    """Into each GPU once, into all at once, of the module and of a library of one's own; a GPU that can't run them is an error that says
-    why."""
+    """Into each GPU once, into all at once, of the module and of a library of one's own; a GPU that can't run them is
+    an error that says why.
+    """
     gpus, loaded, together = [cuda_gpu(i, "9.0") for i in range(3)], [], threading.Barrier(4, timeout=60)
 
     def load(library):
@@ -177,7 +182,9 @@ def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
 
     events: list[Any] = []
     monkeypatch.setattr(_ffi, "load_kernels", events.append)
-    monkeypatch.setattr(launch, "program_for", lambda *args, real=launch.program_for: events.append("program") or real(*args))
+    monkeypatch.setattr(
+        launch, "program_for", lambda *args, real=launch.program_for: events.append("program") or real(*args)
+    )
     second_batch(on(1, 3))
     assert events[:2] == [tuple(jax.devices()[1:3]), "program"]
 
@@ -189,8 +196,13 @@ def test_gpu_older_than_the_kernels(monkeypatch):
     monkeypatch.setattr(_ffi, "_kernels", {"cpu": set(), "CUDA": {"resize", "warp", "own"}})
     monkeypatch.setattr(_ffi, "_oldest", 8.0)
     monkeypatch.setattr(_ffi, "_loaded", set())
-    monkeypatch.setattr(_ffi, "_loaders", dict.fromkeys(("jaxdali", "own.so"), lambda device: loaded.append(device) or ""))
-    assert _ffi.why_no_kernels(old) == "jaxdali's CUDA kernels are for compute capability 8.0 and newer, and Tesla T4 has 7.5"
+    monkeypatch.setattr(
+        _ffi, "_loaders", dict.fromkeys(("jaxdali", "own.so"), lambda device: loaded.append(device) or "")
+    )
+    assert (
+        _ffi.why_no_kernels(old)
+        == "jaxdali's CUDA kernels are for compute capability 8.0 and newer, and Tesla T4 has 7.5"
+    )
     assert _ffi.kernels_on(old) == {"own"}
     _ffi.load_kernels([old])
     assert loaded == [0]

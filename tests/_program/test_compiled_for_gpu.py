@@ -1,8 +1,8 @@
 """The real programs compiled by XLA for an H100 on a machine without one: what it would launch, copy and allocate.
 
-Needs the wheels jax-cuda13-plugin and jax-cuda13-pjrt of jax's version (no driver, no other library of CUDA's), and the CUDA module or the
-module that JAXDALI_EMULATED builds: its bindings are those of the CUDA kernels. Where something is missing the tests are skipped; with
-JAXDALI_REQUIRE_AOT=1 they fail.
+Needs the wheels jax-cuda13-plugin and jax-cuda13-pjrt of jax's version (no driver, no other library of CUDA's), and the
+CUDA module or the module that JAXDALI_EMULATED builds: its bindings are those of the CUDA kernels. Where something is
+missing the tests are skipped; with JAXDALI_REQUIRE_AOT=1 they fail.
 """
 
 import collections
@@ -94,7 +94,9 @@ class Recorded(Exception):
 
 
 def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
-    """How an iterator's first program is compiled, with CPU devices that emulate GPUs, and the shapes and types of its operands."""
+    """How an iterator's first program is compiled, with CPU devices that emulate GPUs, and the shapes and types of its
+    operands.
+    """
     sharding = shardings.of_batch(devices) if devices > 1 else None
     signature, made = inspect.signature(program._jit), []
 
@@ -153,12 +155,16 @@ def random_crops(files, num_shards=1, shard_id=0):
 
 def train(files, num_shards=1, shard_id=0):
     images, labels = random_crops(files, num_shards, shard_id)
-    return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0]), labels
+    return fn.crop_mirror_normalize(
+        images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0]
+    ), labels
 
 
 def rotated(files, num_shards=1, shard_id=0):
     jpegs, labels = read(files, num_shards, shard_id)
-    images = fn.rotate(fn.decoders.image(jpegs, device="mixed"), angle=fn.random.uniform(range=(-15.0, 15.0)), fill_value=0)
+    images = fn.rotate(
+        fn.decoders.image(jpegs, device="mixed"), angle=fn.random.uniform(range=(-15.0, 15.0)), fill_value=0
+    )
     return fn.resize(images, size=(224, 224)), labels.gpu()
 
 
@@ -171,13 +177,17 @@ def normalised(files, num_shards=1, shard_id=0):
 
 def cropped(files, num_shards=1, shard_id=0):
     jpegs, labels = read(files, num_shards, shard_id)
-    return fn.crop(fn.decoders.image(jpegs, device="mixed"), crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))), labels.gpu()
+    return fn.crop(
+        fn.decoders.image(jpegs, device="mixed"), crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))
+    ), labels.gpu()
 
 
 def cropped_and_normalised(files, num_shards=1, shard_id=0):
     jpegs, labels = read(files, num_shards, shard_id)
     images = fn.decoders.image(jpegs, device="mixed")
-    return fn.crop_mirror_normalize(images, crop=(224, 224), mirror=fn.random.coin_flip(), std=[58.0, 57.0, 57.0]), labels.gpu()
+    return fn.crop_mirror_normalize(
+        images, crop=(224, 224), mirror=fn.random.coin_flip(), std=[58.0, 57.0, 57.0]
+    ), labels.gpu()
 
 
 LEAST_COMMANDS = 5  # of which XLA makes a CUDA graph (xla_gpu_graph_min_graph_size); fewer are launched one by one
@@ -195,7 +205,9 @@ def copies(text: str) -> list[int]:
 def without_elements(text: str) -> list[str]:
     """The operands of custom calls that have no elements. XLA keeps such an array as a constant of size 0."""
     shapes = dict(re.findall(r"(%[\w.-]+) = \w+\[([\d,]*)\]", text))
-    operands = [name for given in re.findall(r"custom-call\(([^)]*)\)", text) for name in re.findall(r"%[\w.-]+", given)]
+    operands = [
+        name for given in re.findall(r"custom-call\(([^)]*)\)", text) for name in re.findall(r"%[\w.-]+", given)
+    ]
     assert len(operands) >= 6
     return [name for name in operands if "0" in shapes[name].split(",")]
 
@@ -210,7 +222,9 @@ def test_kernels_get_no_operand_without_elements(monkeypatch, kernel, dense):
 
         def program(image, control, layout, params):
             at = None if layout is None else Out(capacity, *layout)
-            return real(kernel, types.SimpleNamespace(B=ctx.B, control=control, times=None), image, spec, at, *params, **attrs)
+            return real(
+                kernel, types.SimpleNamespace(B=ctx.B, control=control, times=None), image, spec, at, *params, **attrs
+            )
 
         operands = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(gpus(1)[0])),
@@ -231,14 +245,17 @@ def test_kernels_get_no_operand_without_elements(monkeypatch, kernel, dense):
 def test_what_is_launched(define, devices, photos, tmp_path):
     c = compiled_for_h100(functools.partial(define, photos), 64, devices, tmp_path)
     assert len(re.findall(r'custom_call_target="jaxdali_\w+"', c.text)) == NATIVE[define]
-    assert len(re.findall(r"custom_call_target=", c.text)) == NATIVE[define]  # no callback to the host, no other library
+    # No callback to the host, no other library.
+    assert len(re.findall(r"custom_call_target=", c.text)) == NATIVE[define]
     commands = [t for t in c.thunks if not t.startswith(" ")]
     if define is cropped and 1 < len(commands) < LEAST_COMMANDS:  # jax 0.11 leaves one call between two copies
         assert "kCommandBuffer" not in "".join(c.thunks)
     else:
         assert "kCommandBuffer" in commands[0], f"no CUDA graph: {c.thunks}"
         assert len(commands) == 1, f"not all of the program is one CUDA graph: {c.thunks}"
-    assert not re.search(r"all-gather|all-reduce|all-to-all|collective|reduce-scatter|\b(send|recv|infeed|outfeed)\(", c.text)
+    assert not re.search(
+        r"all-gather|all-reduce|all-to-all|collective|reduce-scatter|\b(send|recv|infeed|outfeed)\(", c.text
+    )
     assert max([0, *copies(c.text)]) <= c.memory.output_size_in_bytes
     assert without_elements(c.text) == []
     # Operands are cut out of the argument buffer by small kernels, and the status is put together by one.
@@ -248,19 +265,27 @@ def test_what_is_launched(define, devices, photos, tmp_path):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_functions_of_values(monkeypatch, devices):
-    """They are traced here, where JAX has CPUs, and lowered for GPUs: each computes its part, and none calls what only the CPU has."""
+    """They are traced here, where JAX has CPUs, and lowered for GPUs: each computes its part, and none calls what only
+    the CPU has.
+    """
     monkeypatch.setattr(jax, "device_count", lambda: 1)  # how many there are here does not count
     mesh = Mesh(np.array(gpus(devices)), ("batch",))
     x = jax.ShapeDtypeStruct((8, 20, 30, 3), np.uint8, sharding=NamedSharding(mesh, PartitionSpec("batch")))
-    function = jax.jit(lambda x: jd.crop_mirror_normalize(jd.resize(x, size=(10, 12)), mean=[1.0, 2, 3], std=[4.0, 5, 6]).jax())
+    function = jax.jit(
+        lambda x: jd.crop_mirror_normalize(jd.resize(x, size=(10, 12)), mean=[1.0, 2, 3], std=[4.0, 5, 6]).jax()
+    )
     text = function.lower(x).compile().as_text()
     assert sorted(re.findall(r'custom_call_target="(\w+)"', text)) == ["jaxdali_resize", "jaxdali_window"]
     assert f"[{8 // devices},10,12,3]" in text
     assert "all-gather" not in text
 
 
-@pytest.mark.parametrize(("define", "limit"), [(tutorial, 360), (random_crops, 210), (rotated, 415), (normalised, 125), (cropped, 95)])
+@pytest.mark.parametrize(
+    ("define", "limit"), [(tutorial, 360), (random_crops, 210), (rotated, 415), (normalised, 125), (cropped, 95)]
+)
 def test_working_memory(define, limit, photos, tmp_path):
-    """In MB, for 256 photos. Of the tutorial's 336, 144 are pixels, 139 the decoder's, and the rest is room for larger batches."""
+    """In MB, for 256 photos. Of the tutorial's 336, 144 are pixels, 139 the decoder's, and the rest is room for larger
+    batches.
+    """
     c = compiled_for_h100(functools.partial(define, photos), 256, 1, tmp_path)
     assert c.memory.temp_size_in_bytes <= limit * 1_000_000

@@ -1,7 +1,8 @@
-"""The real programs compiled by XLA for TPUs on a machine without one: what of a pipeline runs there, and what it needs.
+"""The real programs compiled by XLA for TPUs on a machine without one: what of a pipeline runs there, and what it
+needs.
 
-Needs the wheel libtpu in the version that jax[tpu] names; a folder on the path is enough, and no TPU. Where it is missing the tests are
-skipped; with JAXDALI_REQUIRE_TPU=1 they fail.
+Needs the wheel libtpu in the version that jax[tpu] names; a folder on the path is enough, and no TPU. Where it is
+missing the tests are skipped; with JAXDALI_REQUIRE_TPU=1 they fail.
 """
 
 import collections
@@ -37,7 +38,9 @@ elif not HAS_LIBTPU:
     pytest.skip("needs libtpu", allow_module_level=True)
 
 PHOTOS = str(places.PHOTOS)
-COLLECTIVES = r"\b(all-gather|all-reduce|all-to-all|collective-\w+|reduce-scatter|collective-broadcast|send|recv)(?:-start)?\("
+COLLECTIVES = (
+    r"\b(all-gather|all-reduce|all-to-all|collective-\w+|reduce-scatter|collective-broadcast|send|recv)(?:-start)?\("
+)
 WIDE = r"\b(f64|s64|u64|c128)\["
 TPUS = ["v5e:2x2", "v6e:2x2"]
 
@@ -90,17 +93,24 @@ def programs(define, batch_size: int, devices: int, **options) -> list[Made]:
 
 def compiled(made: Made, chips: list[jax.Device]) -> Any:
     shards = Shards(len(chips), tuple(range(len(chips))), tuple((d,) for d in chips))
-    arguments = made.arguments | {"shards": shards, "out_shardings": tuple(shards.local for _ in made.arguments["out_shardings"])}
+    arguments = made.arguments | {
+        "shards": shards,
+        "out_shardings": tuple(shards.local for _ in made.arguments["out_shardings"]),
+    }
     with jax.enable_x64(True):
         return program._jit(**arguments).lower(*made.operands).compile()
 
 
 def read(num_shards, shard_id):
-    return fn.readers.file(file_root=PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader", pad_last_batch=True)
+    return fn.readers.file(
+        file_root=PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader", pad_last_batch=True
+    )
 
 
 def normalised(images, **arguments):
-    return fn.crop_mirror_normalize(images, dtype=types.FLOAT, mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0], **arguments)
+    return fn.crop_mirror_normalize(
+        images, dtype=types.FLOAT, mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0], **arguments
+    )
 
 
 def tutorial(num_shards=1, shard_id=0):
@@ -159,14 +169,18 @@ def test_programs(define, devices):
     for name in TPUS:
         c = compiled(made, tpus(name)[:devices])
         text, memory = c.as_text(), c.memory_analysis()
-        assert not re.search(r"custom_call_target=|\b(infeed|outfeed|host-\w+)\(", text), "it calls the host, or another library"
+        assert not re.search(r"custom_call_target=|\b(infeed|outfeed|host-\w+)\(", text), (
+            "it calls the host, or another library"
+        )
         assert not re.search(WIDE, text)
         assert not re.search(COLLECTIVES, text)
         assert memory.temp_size_in_bytes <= memory.argument_size_in_bytes + memory.output_size_in_bytes
 
 
 def test_a_train_step():
-    """Batches of a pipeline on a mesh of 2x2 chips, with two named axes: the only communication is that of gradients and loss."""
+    """Batches of a pipeline on a mesh of 2x2 chips, with two named axes: the only communication is that of gradients
+    and loss.
+    """
     nnx, optax = pytest.importorskip("flax.nnx"), pytest.importorskip("optax")
 
     class Model(nnx.Module):
@@ -202,6 +216,8 @@ def test_a_train_step():
         found = re.findall(r"= (\S.*?) " + COLLECTIVES, text)
         assert {kind for _, kind in found} == {"all-reduce"}
         reduced = [
-            math.prod(int(n) for n in dims.split(",") if n) for result, _ in found for dims in re.findall(r"f32\[([\d,]*)\]", result)
+            math.prod(int(n) for n in dims.split(",") if n)
+            for result, _ in found
+            for dims in re.findall(r"f32\[([\d,]*)\]", result)
         ]
         assert sum(reduced) == number + 1

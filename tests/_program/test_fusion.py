@@ -1,4 +1,6 @@
-"""Operators that become one native call (the pass `fused`): the same as without, in less memory. `fuse=False` is the reference."""
+"""Operators that become one native call (the pass `fused`): the same as without, in less memory. `fuse=False` is the
+reference.
+"""
 
 from typing import Any
 
@@ -25,7 +27,11 @@ def files() -> list[np.ndarray]:
     made += [encode(picture(64, 210, seed=k), "JPEG", quality=80, subsampling=k) for k in (0, 1, 2)]
     made += [encode(picture(75, 61), "JPEG", progressive=True), png(picture(77, 95)), png(picture(70, 60, 2))]
     made += [encode(picture(80, 70, 1), "JPEG"), encode(picture(390, 510, 1), "JPEG", progressive=True, orientation=6)]
-    made += [encode(picture(66, 70), "JPEG") + b"behind the end", encode(picture(300, 420), "BMP"), encode(picture(500, 310), "JPEG")]
+    made += [
+        encode(picture(66, 70), "JPEG") + b"behind the end",
+        encode(picture(300, 420), "BMP"),
+        encode(picture(500, 310), "JPEG"),
+    ]
     return [np.frombuffer(f, np.uint8) for f in made]
 
 
@@ -65,18 +71,27 @@ def chosen(rng, *ways):
 def decoded(rng, data):
     coin = fn.random.uniform(range=(0.0, 1.0))
     kind = chosen(rng, "image", "image", "crop", "slice", "random")
-    options = {"output_type": chosen(rng, types.RGB, types.BGR, types.GRAY, types.YCbCr), "adjust_orientation": bool(rng.random() < 0.7)}
+    options = {
+        "output_type": chosen(rng, types.RGB, types.BGR, types.GRAY, types.YCbCr),
+        "adjust_orientation": bool(rng.random() < 0.7),
+    }
     if kind == "crop":
         return fn.decoders.image_crop(data, crop=(50, 40), crop_pos_x=coin, crop_pos_y=coin, **options), options
     if kind == "slice":
-        return fn.decoders.image_slice(data, rel_start=(0.2, 0.1), rel_end=(0.9, 0.7), axis_names="HW", **options), options
+        return fn.decoders.image_slice(
+            data, rel_start=(0.2, 0.1), rel_end=(0.9, 0.7), axis_names="HW", **options
+        ), options
     if kind == "random":
         return fn.decoders.image_random_crop(data, seed=int(rng.integers(99)), **options), options
     return fn.decoders.image(data, dtype=chosen(rng, types.UINT8, types.UINT8, types.FLOAT), **options), options
 
 
 def resized(rng, images):
-    options = {"interp_type": chosen(rng, types.INTERP_NN, *[types.INTERP_LINEAR] * 3, types.INTERP_CUBIC, types.INTERP_LANCZOS3)}
+    options = {
+        "interp_type": chosen(
+            rng, types.INTERP_NN, *[types.INTERP_LINEAR] * 3, types.INTERP_CUBIC, types.INTERP_LANCZOS3
+        )
+    }
     options["antialias"] = bool(rng.random() < 0.7)
     if rng.random() < 0.15:
         options["dtype"] = types.FLOAT
@@ -102,7 +117,11 @@ def windowed(rng, images, channels):
         turned = fn.rotate(images, angle=fn.random.uniform(range=(-40.0, 40.0)), fill_value=chosen(rng, 9.0, None))
         return fn.crop(turned, crop=(20, 22), crop_pos_x=coin, crop_pos_y=coin)
     if kind == "warp":
-        return fn.flip(fn.warp_affine(images, matrix=[0.9, 0.2, 3.0, -0.1, 1.1, 4.0], size=(33, 44), fill_value=0, inverse_map=False))
+        return fn.flip(
+            fn.warp_affine(
+                images, matrix=[0.9, 0.2, 3.0, -0.1, 1.1, 4.0], size=(33, 44), fill_value=0, inverse_map=False
+            )
+        )
     if kind == "crop":
         return fn.crop(images, crop=(30, 25), crop_pos_x=coin, crop_pos_y=coin, out_of_bounds_policy="trim_to_shape")
     if kind == "flip":
@@ -132,7 +151,11 @@ def test_random_pipelines(case):
     def define():
         rng = np.random.default_rng([7, case])
         images, options = decoded(rng, source())
-        images = windowed(rng, images, 3) if rng.random() < 0.1 and options["output_type"] != types.GRAY else resized(rng, images)
+        images = (
+            windowed(rng, images, 3)
+            if rng.random() < 0.1 and options["output_type"] != types.GRAY
+            else resized(rng, images)
+        )
         if images.name.startswith("__crop_mirror"):
             return images
         return windowed(rng, images, 1 if options["output_type"] == types.GRAY else 3)
@@ -146,7 +169,9 @@ def test_train_and_eval():
     def train():
         images = fn.decoders.image_random_crop(source(), seed=1)
         images = fn.resize(images, size=(48, 56))
-        return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
+        return fn.crop_mirror_normalize(
+            images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0]
+        )
 
     def evaluate():
         images = fn.resize(fn.decoders.image(source(), device="mixed"), resize_shorter=64)
@@ -173,7 +198,10 @@ def test_gray_files_as_rgb(filters, size):
 
     def define():
         kinds = (types.RGB, types.BGR, types.GRAY)
-        return tuple(fn.resize(fn.decoders.image(source(gray), output_type=kind), size=size, interp_type=filters) for kind in kinds)
+        return tuple(
+            fn.resize(fn.decoders.image(source(gray), output_type=kind), size=size, interp_type=filters)
+            for kind in kinds
+        )
 
     (fused,), text = batches(define, batch_size=len(gray))
     (alone,), _ = batches(define, batch_size=len(gray), fuse=False)
@@ -194,7 +222,9 @@ def test_a_chain_without_a_decoder():
 
 
 def test_axes_that_come_and_go():
-    """Frames of videos and rows of images are beside a call, or at its ends; which axes are which is not taken for granted."""
+    """Frames of videos and rows of images are beside a call, or at its ends; which axes are which is not taken for
+    granted.
+    """
     rng = np.random.default_rng(1)
     videos = [rng.integers(0, 256, (3, 20 + k, 30, 3)).astype(np.uint8) for k in range(len(FILES))]
 
@@ -205,7 +235,11 @@ def test_axes_that_come_and_go():
         return (
             frame,
             row,
-            fn.flip(fn.transpose(fn.resize(fn.decoders.image(source()), size=(9, 8)), perm=(1, 0, 2), transpose_layout=False)),
+            fn.flip(
+                fn.transpose(
+                    fn.resize(fn.decoders.image(source()), size=(9, 8)), perm=(1, 0, 2), transpose_layout=False
+                )
+            ),
         )
 
     both(define, calls=2)
@@ -261,7 +295,9 @@ def test_an_error_names_the_operator_that_failed(bad, fuse):
         images = fn.resize(fn.decoders.image(source(batch)), size=(40, 40))  # the line that is named
         return fn.crop(images, crop=(8, 8), crop_pos_y=0.0)
 
-    with pytest.raises(SampleError, match=r"decoders\.image \(created at .*test_fusion\.py:\d+\).*(sample 1|truncated)") as e:
+    with pytest.raises(
+        SampleError, match=r"decoders\.image \(created at .*test_fusion\.py:\d+\).*(sample 1|truncated)"
+    ) as e:
         batches(define, fuse=fuse, batch_size=2)
     assert "truncated" in str(e.value) or "damaged" in str(e.value)
 
@@ -317,7 +353,9 @@ def photos(fuse, **options: Any):
 
     @data_iterator(output_map=["images", "labels"], reader_name="reader", **(options or partial))
     def define(num_shards=1, shard_id=0):
-        jpegs, labels = fn.readers.file(file_root=PHOTOS, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
+        jpegs, labels = fn.readers.file(
+            file_root=PHOTOS, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader"
+        )
         images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(48, 56))
         return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), std=[58.0, 57.0, 57.0]), labels.gpu()
 
@@ -359,7 +397,9 @@ def test_one_goes_on_where_the_other_was():
 
 def test_statistics_name_each_operator():
     def define():
-        return fn.flip(fn.resize(fn.decoders.image(source(), name="decoded"), size=(40, 40), name="small"), name="turned")
+        return fn.flip(
+            fn.resize(fn.decoders.image(source(), name="decoded"), size=(40, 40), name="small"), name="turned"
+        )
 
     pipe = pipeline_def(define, batch_size=len(FILES), enable_statistics=True)()
     pipe.run()
@@ -427,10 +467,14 @@ def test_windows_of_resized_images_on_a_gpu(gpu, case):
         rng = np.random.default_rng([8, case])
         images = fn.decoders.image(source()).gpu()
         coin = fn.random.uniform(range=(0.0, 1.0))
-        filters = {"interp_type": chosen(rng, types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_LANCZOS3)}
+        filters = {
+            "interp_type": chosen(rng, types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_LANCZOS3)
+        }
         if case % 4 == 0:
             fill = chosen(rng, 9.0, None)
-            images = fn.rotate(images, angle=fn.random.uniform(range=(-40.0, 40.0)), fill_value=fill, interp_type=types.INTERP_LINEAR)
+            images = fn.rotate(
+                images, angle=fn.random.uniform(range=(-40.0, 40.0)), fill_value=fill, interp_type=types.INTERP_LINEAR
+            )
         elif case % 4 == 1:
             dtype = types.FLOAT if case > 4 else types.UINT8
             images = fn.resize(images, resize_shorter=fn.random.uniform(range=(34.0, 90.0)), dtype=dtype, **filters)
@@ -462,7 +506,9 @@ def test_what_a_gpu_fuses(gpu):
     def define():
         small = lambda: fn.resize(fn.decoders.image(source()).gpu(), size=(40, 44))
         return (
-            fn.crop_mirror_normalize(fn.resize(fn.external_source(lambda: images, layout="HWC").gpu(), size=(40, 44)), mirror=1),
+            fn.crop_mirror_normalize(
+                fn.resize(fn.external_source(lambda: images, layout="HWC").gpu(), size=(40, 44)), mirror=1
+            ),
             fn.crop_mirror_normalize(fn.resize(fn.external_source(lambda: many, layout="HWC").gpu(), size=(40, 44))),
             fn.flip(small(), horizontal=fn.random.coin_flip(), vertical=1),
             fn.slice(small(), rel_start=(0.1, 0.3), rel_end=(0.6, 1.0), axis_names="HW"),

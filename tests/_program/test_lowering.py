@@ -43,7 +43,9 @@ def definition(files, num_shards=1, shard_id=0):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda d: Mesh(np.array(d), ("batch",)), lambda d: jax.make_mesh((len(d),), ("batch",))], ids=["Mesh", "make_mesh"]
+    "make",
+    [lambda d: Mesh(np.array(d), ("batch",)), lambda d: jax.make_mesh((len(d),), ("batch",))],
+    ids=["Mesh", "make_mesh"],
 )
 def test_program_holds_custom_calls_and_no_collective(spread, make):
     mesh = make(jax.devices())
@@ -66,7 +68,9 @@ def test_program_holds_custom_calls_and_no_collective(spread, make):
 def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     rng = np.random.default_rng(6)
     files = [spread[i] for i in rng.integers(0, len(spread), 2000)]
-    make = functools.partial(data_iterator(definition, ["images", "labels"], reader_name="reader"), batch_size=8, fuse=False)
+    make = functools.partial(
+        data_iterator(definition, ["images", "labels"], reader_name="reader"), batch_size=8, fuse=False
+    )
     with counts.compilations() as seen, make(files, seed=1) as it:
         count = sum(1 for _ in it)
         lowered = it.lower()
@@ -79,7 +83,8 @@ def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
     assert needs[-1] <= capacity <= max(2 * max(needs), LEAST_ROOMY + ALIGNMENT)
     with counts.compilations() as seen, make(files[::-1], seed=2) as it:
         assert sum(1 for _ in it) == 250
-    assert set(seen) <= {"jaxdali-compile"}  # no batch waits; what the first iterator's end has cancelled may be compiled ahead
+    # No batch waits; what the first iterator's end has cancelled may be compiled ahead.
+    assert set(seen) <= {"jaxdali-compile"}
 
 
 def pixels(path):
@@ -115,7 +120,9 @@ def test_definition_is_traced_once_per_shard(spread):
         return definition(files, num_shards, shard_id)
 
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
-    with data_iterator(counted, ["images", "labels"], reader_name="reader", sharding=sharding)(spread, batch_size=8) as it:
+    with data_iterator(counted, ["images", "labels"], reader_name="reader", sharding=sharding)(
+        spread, batch_size=8
+    ) as it:
         for _ in it:
             pass
     assert calls == [(8, i) for i in range(8)]
@@ -153,7 +160,9 @@ def test_what_is_read_is_not_copied_again(spread, monkeypatch):
     """Files are read into a buffer of the program's capacity; of a batch without bad images the decoder hands it on."""
     read, buffers, read_files, packed = [], [], _cpu.read_files, Operands.packed
     monkeypatch.setattr(_cpu, "read_files", lambda *args: [read.append(args[2]), read_files(*args)][1])
-    monkeypatch.setattr(Operands, "packed", lambda self, layout: [buffers.append(self.buffers), packed(self, layout)][1])
+    monkeypatch.setattr(
+        Operands, "packed", lambda self, layout: [buffers.append(self.buffers), packed(self, layout)][1]
+    )
     make = data_iterator(definition, ["images", "labels"], reader_name="reader")
     with make(spread[:8] * 4, batch_size=8, seed=3) as it:
         for _ in it:
@@ -175,7 +184,9 @@ def test_capacities_have_little_room_for_many_samples_and_few_programs():
         assert len(programs) <= 2
         assert min(programs) <= most * needs[0]
     capacities = Capacities(256)  # data that grow a hundredfold: one more program for each 1.9-fold
-    assert len({capacities.fit({"x": 10_000 + 2_000 * i})["x"] for i in range(500)}) <= 1 + math.ceil(math.log(100) / math.log(1.9))
+    assert len({capacities.fit({"x": 10_000 + 2_000 * i})["x"] for i in range(500)}) <= 1 + math.ceil(
+        math.log(100) / math.log(1.9)
+    )
 
 
 @pytest.mark.parametrize(("samples", "most"), [(8, 12), (64, 8), (256, 5)])
@@ -229,7 +240,9 @@ def test_batches_after_a_huge_image_run_the_program_that_ran_before():
 
     @pipeline_def(batch_size=2, num_threads=1)
     def pipe():
-        images = fn.external_source(source=lambda i: np.full((sizes[i.iteration],) * 2, i.idx_in_batch, np.uint8), batch=False)
+        images = fn.external_source(
+            source=lambda i: np.full((sizes[i.iteration],) * 2, i.idx_in_batch, np.uint8), batch=False
+        )
         return images.gpu() * 2 + 1
 
     p = pipe(exec_pipelined=False, exec_async=False)

@@ -1,4 +1,6 @@
-"""Pipelines that decode on a GPU, emulated by CPU devices with the emulated kernels: the pixels are those of the CPU pipeline."""
+"""Pipelines that decode on a GPU, emulated by CPU devices with the emulated kernels: the pixels are those of the CPU
+pipeline.
+"""
 
 import contextlib
 import io
@@ -36,8 +38,8 @@ class Spy:
     """Records which samples went to the kernels, and which of them failed.
 
     Attributes:
-      taken: the number of samples of each call of the kernels, for a batch or for samples that are made again; refused: for each
-        call in which some failed, their codes by index.
+      taken: the number of samples of each call of the kernels, for a batch or for samples that are made again; refused:
+        for each call in which some failed, their codes by index.
     """
 
     def __init__(self):
@@ -89,7 +91,16 @@ COVERED = sum(map(is_covered, FILES))
     [(k, types.UINT8) for k in types.DALIImageType]
     + [
         (types.RGB, t)
-        for t in (types.INT8, types.UINT16, types.INT16, types.UINT32, types.INT32, types.FLOAT16, types.FLOAT, types.FLOAT64)
+        for t in (
+            types.INT8,
+            types.UINT16,
+            types.INT16,
+            types.UINT32,
+            types.INT32,
+            types.FLOAT16,
+            types.FLOAT,
+            types.FLOAT64,
+        )
     ]
     + [(types.ANY_DATA, types.UINT16), (types.YCbCr, types.FLOAT)],
 )
@@ -112,7 +123,9 @@ def test_orientation_kept(played):
 
 
 WINDOWS = {
-    "crop": lambda x, **a: fn.decoders.image_crop(x, crop=(9, 12), crop_pos_y=fn.random.uniform(range=(0.0, 1.0), seed=5), **a),
+    "crop": lambda x, **a: fn.decoders.image_crop(
+        x, crop=(9, 12), crop_pos_y=fn.random.uniform(range=(0.0, 1.0), seed=5), **a
+    ),
     "slice": lambda x, **a: fn.decoders.image_slice(x, rel_start=(0.2, 0.3), rel_end=(0.7, 0.9), axes=(0, 1), **a),
     "random crop": lambda x, **a: fn.decoders.image_random_crop(x, seed=3, **a),
 }
@@ -160,7 +173,9 @@ def restart_markers_out_of_order():
     return data.replace(b"\xff\xd2", b"\xff\xd5", 1)
 
 
-@pytest.mark.parametrize("make", [missing_piece, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order])
+@pytest.mark.parametrize(
+    "make", [missing_piece, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order]
+)
 def test_what_kernels_refuse_comes_from_the_cpu(played, make):
     files = [*FILES[:9], make(), *FILES[9:12]]
     want = decode(files)
@@ -178,7 +193,9 @@ def test_what_kernels_refuse_comes_from_the_cpu(played, make):
 
 
 def test_progressive_files_that_arrive_as_pixels(played):
-    """Those whose last scans are missing, which libjpeg smooths, damaged ones, and those with more coefficients than pixels."""
+    """Those whose last scans are missing, which libjpeg smooths, damaged ones, and those with more coefficients than
+    pixels.
+    """
     noise = np.random.default_rng(0).integers(0, 256, (40, 56, 3), np.uint8)
     whole = by_pillow(picture(64, 50), quality=90, progressive=True)
     scans = [m.start() for m in re.finditer(b"\xff\xda", whole)]
@@ -280,7 +297,9 @@ def assert_equal_batches(got, want):
 
 
 def test_bytes_that_cross(played):
-    """Encoded images cross at their size and at most a third more, not with the room that results have; `statistics` counts them."""
+    """Encoded images cross at their size and at most a third more, not with the room that results have; `statistics`
+    counts them.
+    """
     files = [by_pillow(picture(400, 300, seed=i), quality=95) for i in range(8)]
 
     @data_iterator(output_map=["x"], sharding=SingleDeviceSharding(jax.devices()[0]))
@@ -318,7 +337,9 @@ def test_truncated_file_raises_and_the_next_batch_is_good(played, folder):
     truncate(folder / "class1" / "08.jpg")
     with played() as spy, iterator(folder, sharding=device)() as it:
         got = [next(it)]
-        with pytest.raises(SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/08\.jpg: .*truncated") as e:
+        with pytest.raises(
+            SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/08\.jpg: .*truncated"
+        ) as e:
             next(it)
         assert e.value.source == f"{folder}/class1/08.jpg"
         got.append(next(it))
@@ -364,7 +385,9 @@ AFTER = {
 }
 
 
-@pytest.mark.parametrize(("after", "devices"), [("arithmetic", 1), ("arithmetic", 3), ("a function", 1), *((a, 1) for a in [*AFTER][2:])])
+@pytest.mark.parametrize(
+    ("after", "devices"), [("arithmetic", 1), ("arithmetic", 3), ("a function", 1), *((a, 1) for a in [*AFTER][2:])]
+)
 def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
     """Unless others of the batch depend on them. The second time they go to the CPU at once."""
     data = [f for f in FILES if is_covered(f)][:18]
@@ -393,7 +416,8 @@ def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
     assert len(spy.refused) == batches
     alone = after in ("arithmetic", "a function")
     assert spy.taken.count(0) == batches * alone  # nothing but the refused images, and these not by the kernels
-    passes = [n for n in spy.taken if n]  # in the first epoch each image went to the kernels once, or with its batch twice
+    # In the first epoch each image went to the kernels once, or with its batch twice.
+    passes = [n for n in spy.taken if n]
     if alone:
         assert passes[:3] == [6, 6, 6]
     else:  # the first batch of the next epoch may have been prepared before
@@ -464,7 +488,9 @@ def test_on_the_cpu_beside_a_gpu(played):
 
 
 def test_the_host_decodes_while_the_batch_before_is_computed(played, monkeypatch, tmp_path):
-    """What the kernels don't decode is decoded in the host pass, and that of the second batch does not wait for the first one's results."""
+    """What the kernels don't decode is decoded in the host pass, and that of the second batch does not wait for the
+    first one's results.
+    """
     second, calls, began = threading.Event(), [], []
     decode_images, failed = _cpu.decode_images, repair.failed
     files = [str(tmp_path / f"{i}.png") for i in range(8)]

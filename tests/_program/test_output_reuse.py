@@ -75,7 +75,8 @@ def test_a_loop_that_drops_its_batches_needs_few_arrays(fresh):
     for i, x in enumerate(stream(30)):
         np.testing.assert_array_equal(x, flipped(i))
     assert i == 29
-    # Three made ahead, one just taken, the one before it, one that JAX still holds; and one in place of a third free one, which is let go.
+    # Three made ahead, one just taken, the one before it, one that JAX still holds; and one in place of a third free
+    # one, which is let go.
     assert 1 <= len(fresh) <= 7
 
 

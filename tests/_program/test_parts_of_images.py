@@ -1,5 +1,6 @@
-"""Decoders of a GPU that make only the part of an image that a window reads (the pass `narrowed`). CPU devices play GPUs with emulated
-kernels; `fuse=False` is the reference, to the bit."""
+"""Decoders of a GPU that make only the part of an image that a window reads (the pass `narrowed`). CPU devices play
+GPUs with emulated kernels; `fuse=False` is the reference, to the bit.
+"""
 
 import re
 from collections.abc import Callable
@@ -21,11 +22,21 @@ from jaxdali.plugin.jax.fn import jax_function
 
 
 def made() -> list[np.ndarray]:
-    """Photos of all the kinds that decoders treat in ways of their own: orientations, subsampling, coefficients, pixels."""
+    """Photos of all the kinds that decoders treat in ways of their own: orientations, subsampling, coefficients,
+    pixels.
+    """
     files = [encode(picture(90 + 7 * o, 130, seed=o), "JPEG", quality=90, orientation=o) for o in range(1, 9)]
     files += [encode(picture(64, 210, seed=k), "JPEG", quality=80, subsampling=k) for k in (0, 1, 2)]
-    files += [encode(picture(175, 161), "JPEG", progressive=True), encode(picture(80, 70, 1), "JPEG"), png(picture(77, 95))]
-    files += [encode(picture(66, 70), "JPEG") + b"behind the end", encode(picture(150, 220), "BMP"), encode(picture(500, 310), "JPEG")]
+    files += [
+        encode(picture(175, 161), "JPEG", progressive=True),
+        encode(picture(80, 70, 1), "JPEG"),
+        png(picture(77, 95)),
+    ]
+    files += [
+        encode(picture(66, 70), "JPEG") + b"behind the end",
+        encode(picture(150, 220), "BMP"),
+        encode(picture(500, 310), "JPEG"),
+    ]
     return [np.frombuffer(f, np.uint8) for f in files]
 
 
@@ -115,7 +126,9 @@ CROPS = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"adjust_orientation": False}, {"output_type": types.GRAY}, {"output_type": types.ANY_DATA}])
+@pytest.mark.parametrize(
+    "options", [{}, {"adjust_orientation": False}, {"output_type": types.GRAY}, {"output_type": types.ANY_DATA}]
+)
 @pytest.mark.parametrize("crop", CROPS)
 def test_a_crop_is_what_is_decoded(decoded, crop, options):
     part, native, samples = compared(lambda: CROPS[crop](decode(**options)), decoded)
@@ -134,7 +147,9 @@ def test_a_crop_of_one_size_is_dense(decoded):
 def test_what_follows_a_crop_reads_it(decoded):
     def define():
         small = fn.resize(fn.crop(decode(dtype=types.UINT8), crop=(40, 50), crop_pos_x=coin()), size=(20, 24))
-        return fn.crop_mirror_normalize(small, mirror=fn.random.coin_flip(), mean=[1.0, 2.0, 3.0]), fn.crop(decode(), crop=(9, 8))
+        return fn.crop_mirror_normalize(small, mirror=fn.random.coin_flip(), mean=[1.0, 2.0, 3.0]), fn.crop(
+            decode(), crop=(9, 8)
+        )
 
     part, native, _ = compared(define, decoded)
     assert native == ["chain", "decode", "decode"]
@@ -183,7 +198,9 @@ WINDOWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{}, {"adjust_orientation": False}, {"output_type": types.YCbCr, "dtype": types.INT16}])
+@pytest.mark.parametrize(
+    "options", [{}, {"adjust_orientation": False}, {"output_type": types.YCbCr, "dtype": types.INT16}]
+)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_only_what_a_window_reads_is_decoded(decoded, window, options):
     part, native, _ = compared(lambda: WINDOWS[window](decode(**options)), decoded)
@@ -196,7 +213,8 @@ def test_one_pixel_is_decoded_where_none_is_needed(decoded):
     assert decoded.pixels[1] == len(FILES)
 
 
-# --- images that others read, too --------------------------------------------------------------------------------------
+# --- images that others read, too
+# --------------------------------------------------------------------------------------
 
 
 def by_device(images):
@@ -238,11 +256,15 @@ def test_a_window_that_is_decoded_is_not_narrowed(decoded):
 def test_replaced_samples(decoded):
     """Each in its own window of the image that replaces it."""
     files = [FILES[0], FILES[4][:700], FILES[5], np.frombuffer(b"nothing", np.uint8)]
-    compared(lambda: fn.crop(decode(files, on_error="replace"), crop=(30, 31), crop_pos_x=coin()), decoded, files=files, n=1)
+    compared(
+        lambda: fn.crop(decode(files, on_error="replace"), crop=(30, 31), crop_pos_x=coin()), decoded, files=files, n=1
+    )
 
 
 def test_registered_decoders_wait_for_the_first_batch(decoded):
-    extend.register_decoder(lambda data: data.startswith(b"\x93NUMPY"), lambda data: np.zeros((1, 1, 3), np.uint8), name="npy")
+    extend.register_decoder(
+        lambda data: data.startswith(b"\x93NUMPY"), lambda data: np.zeros((1, 1, 3), np.uint8), name="npy"
+    )
     try:
         assert compared(lambda: fn.crop(decode(), crop=(8, 9)), decoded)[0] == 1
     finally:
@@ -287,13 +309,23 @@ def test_epochs_over_shards_with_a_short_batch(decoded, tmp_path, devices):
     files = [str(tmp_path / f"{i:02}.jpg") for i in range(len(FILES))]
     for path, data in zip(files, FILES, strict=True):
         data.tofile(path)
-    options = {"sharding": shardings.of_batch(devices), "last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+    options = {
+        "sharding": shardings.of_batch(devices),
+        "last_batch_policy": LastBatchPolicy.PARTIAL,
+        "mask_name": "mask",
+    }
 
     @data_iterator(output_map=["crops", "windows", "labels"], reader_name="reader", **options)
     def define(num_shards=1, shard_id=0):
-        jpegs, labels = fn.readers.file(files=files, name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id)
+        jpegs, labels = fn.readers.file(
+            files=files, name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id
+        )
         crops = fn.crop(fn.decoders.image(jpegs, device="mixed"), crop=(32, 30), crop_pos_x=coin())
-        return crops, fn.crop_mirror_normalize(fn.decoders.image(jpegs, device="mixed"), crop=(20, 21), crop_pos_y=coin()), labels
+        return (
+            crops,
+            fn.crop_mirror_normalize(fn.decoders.image(jpegs, device="mixed"), crop=(20, 21), crop_pos_y=coin()),
+            labels,
+        )
 
     epochs, pixels = [], []
     for fuse in (False, True):
@@ -319,7 +351,8 @@ def test_an_eager_function_binds_later_steps(decoded):
     assert part < 0.02
 
 
-# --- samples that fail -------------------------------------------------------------------------------------------------
+# --- samples that fail
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -352,13 +385,17 @@ def test_what_is_missing_below_the_window_is_not_missed():
     """As on the CPU, and by `decoders.image_crop`."""
     files = [FILES[0], FILES[9][: len(FILES[9]) * 3 // 4]]
     got, _ = outputs(lambda: fn.crop(decode(files), crop=(20, 21), crop_pos_y=0.0), files, n=1)
-    want, _ = outputs(lambda: fn.decoders.image_crop(source(files), crop=(20, 21), crop_pos_y=0.0, device="mixed"), files, n=1)
+    want, _ = outputs(
+        lambda: fn.decoders.image_crop(source(files), crop=(20, 21), crop_pos_y=0.0, device="mixed"), files, n=1
+    )
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_what_kernels_refuse_is_made_again_alone(decoded):
-    """The host decodes the same part. Here bits are missing above the windows, so that libjpeg has too few for the last rows."""
+    """The host decodes the same part. Here bits are missing above the windows, so that libjpeg has too few for the last
+    rows.
+    """
     damaged = bytearray(FILES[16])
     at = damaged.index(b"\xff\xda") + 1000
     del damaged[at : at + 900]

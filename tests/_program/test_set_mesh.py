@@ -31,7 +31,9 @@ FUNCTIONS = {
     "per_sample": lambda x: jd.flip(x, horizontal=np.arange(N) % 2),
     "draws": lambda x: jd.random_resized_crop(x, size=(8, 8), key=jax.random.key(1)),
     "drawn": lambda x: jd.flip(x, horizontal=jd.random.coin_flip(key=jax.random.key(1), batch_size=N)),
-    "keys": lambda x: jd.rotate(x, angle=jd.random.uniform(key=jax.random.split(jax.random.key(1), N), range=(-9.0, 9.0)), keep_size=True),
+    "keys": lambda x: jd.rotate(
+        x, angle=jd.random.uniform(key=jax.random.split(jax.random.key(1), N), range=(-9.0, 9.0)), keep_size=True
+    ),
     "jit": lambda x: jd.jit(lambda x: jd.cast(jd.flip(x), dtype=types.FLOAT) / 2)(x),
 }
 
@@ -52,7 +54,12 @@ def test_other_axes_of_explicit_arrays():
     mesh = jax.make_mesh((2, 2), ("data", "model"), devices=jax.devices()[:4])
     want = jd.resize(PIXELS, size=(8, 8)).numpy()
     with jax.set_mesh(mesh):
-        for spec in (PartitionSpec("data", "model"), PartitionSpec(("data", "model")), PartitionSpec(None, "model"), PartitionSpec()):
+        for spec in (
+            PartitionSpec("data", "model"),
+            PartitionSpec(("data", "model")),
+            PartitionSpec(None, "model"),
+            PartitionSpec(),
+        ):
             got = jax.jit(lambda x: jd.resize(x, size=(8, 8)).jax())(jax.device_put(PIXELS, spec))
             assert jax.typeof(got).sharding.spec == PartitionSpec(spec[0] if len(spec) else None, None, None, None)
             np.testing.assert_array_equal(np.asarray(got), want)
@@ -63,7 +70,10 @@ AUTO_FIRST, EXPLICIT_FIRST = (AxisType.Auto, AxisType.Explicit), (AxisType.Expli
 
 @pytest.mark.parametrize(
     ("axis_types", "batch"),
-    [*((types, axis) for types in (AUTO_FIRST, EXPLICIT_FIRST) for axis in ("data", "model")), (EXPLICIT_FIRST, ("data", "model"))],
+    [
+        *((types, axis) for types in (AUTO_FIRST, EXPLICIT_FIRST) for axis in ("data", "model")),
+        (EXPLICIT_FIRST, ("data", "model")),
+    ],
 )
 def test_explicit_beside_auto_axes(axis_types, batch):
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=axis_types, devices=jax.devices()[:4])
@@ -141,7 +151,13 @@ def test_constants_of_jax_functions(mesh, jit, sharded):
         return x, jax_function(function, jit=jit)(x)
 
     batch = batch_of(NamedSharding(mesh, PartitionSpec("data")) if sharded else None, defined)
-    want = np.asarray(batch["x"]) + ROW + ROW * ROW + np.where(ROW > 1, ROW, 0) + np.asarray(jax.random.uniform(key, (1, 4)))
+    want = (
+        np.asarray(batch["x"])
+        + ROW
+        + ROW * ROW
+        + np.where(ROW > 1, ROW, 0)
+        + np.asarray(jax.random.uniform(key, (1, 4)))
+    )
     np.testing.assert_allclose(np.asarray(batch["y"]), want, rtol=1e-6)
 
 
@@ -191,8 +207,14 @@ def test_programs_of_other_settings():
     """Operators that broadcast, where a user forbids that."""
     with jax.numpy_rank_promotion("raise"):
         x = jd.normalize(jd.cast(PIXELS, dtype=types.FLOAT), axes=[0, 1])
-        strict = [jd.gaussian_blur(PIXELS, window_size=5), x * np.float32(2) + jd.reductions.mean(x, axes=[0, 1], keep_dims=True)]
+        strict = [
+            jd.gaussian_blur(PIXELS, window_size=5),
+            x * np.float32(2) + jd.reductions.mean(x, axes=[0, 1], keep_dims=True),
+        ]
     x = jd.normalize(jd.cast(PIXELS, dtype=types.FLOAT), axes=[0, 1])
-    free = [jd.gaussian_blur(PIXELS, window_size=5), x * np.float32(2) + jd.reductions.mean(x, axes=[0, 1], keep_dims=True)]
+    free = [
+        jd.gaussian_blur(PIXELS, window_size=5),
+        x * np.float32(2) + jd.reductions.mean(x, axes=[0, 1], keep_dims=True),
+    ]
     for a, b in zip(strict, free, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())

@@ -75,8 +75,12 @@ IMAGES = [np.random.default_rng(i).integers(0, 255, (8 + i % 5, 9 + i % 3, 3), n
 
 def definition(num_shards=1, shard_id=0):
     per_shard = len(IMAGES) // num_shards
-    images = fn.external_source(source=lambda i: IMAGES[shard_id * per_shard + i.idx_in_epoch % per_shard], batch=False, layout="HWC")
-    numbers = fn.external_source(source=lambda i: np.int64(shard_id * per_shard + i.idx_in_epoch % per_shard), batch=False)
+    images = fn.external_source(
+        source=lambda i: IMAGES[shard_id * per_shard + i.idx_in_epoch % per_shard], batch=False, layout="HWC"
+    )
+    numbers = fn.external_source(
+        source=lambda i: np.int64(shard_id * per_shard + i.idx_in_epoch % per_shard), batch=False
+    )
     return fn.resize(images, size=(8, 8)), numbers.gpu(), numbers
 
 
@@ -114,7 +118,9 @@ def test_axes_beside_the_batch_are_cut_on_the_device(monkeypatch):
     whole = np.arange(8 * 3 * 4).reshape(8, 3, 4)
     parts = [jax.device_put(whole[2 * s : 2 * s + 2], d) for s, d in enumerate(shards.primaries)]
     kinds = []
-    monkeypatch.setattr(jax, "device_put", lambda x, device, put=jax.device_put: kinds.append(type(x)) or put(x, device))
+    monkeypatch.setattr(
+        jax, "device_put", lambda x, device, put=jax.device_put: kinds.append(type(x)) or put(x, device)
+    )
     result = assemble(parts, shards, where)
     assert len(kinds) == 8
     assert np.ndarray not in kinds
@@ -173,7 +179,11 @@ def test_one_output_on_two_shardings():
 
 
 def test_shardings_of_outputs_must_cut_the_batch_alike():
-    where = {"images": NamedSharding(MESH, P("data")), "numbers": NamedSharding(MESH, P()), "host": NamedSharding(MESH, P("data"))}
+    where = {
+        "images": NamedSharding(MESH, P("data")),
+        "numbers": NamedSharding(MESH, P()),
+        "host": NamedSharding(MESH, P("data")),
+    }
     with pytest.raises(ValueError, match=r"same slices: 'images' into 4, .* but 'numbers' into 1"):
         data_iterator(definition, list(where), size=32, sharding=where)(batch_size=16)
     del where["numbers"]
@@ -195,9 +205,9 @@ def test_replicas_are_worked_on_once(where, num):
     """The program has a row for each slice, not for each device."""
     with (
         pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(lambda num_shards, shard_id: definition(num_shards, shard_id)[0], ["images"], size=32, sharding=where)(
-            batch_size=16
-        ) as it,
+        data_iterator(
+            lambda num_shards, shard_id: definition(num_shards, shard_id)[0], ["images"], size=32, sharding=where
+        )(batch_size=16) as it,
     ):
         images = next(it)["images"]
         operands = jax.tree.leaves(it.lower().args_info)
@@ -217,9 +227,9 @@ def test_one_shard_of_eight_and_two_of_four_draw_the_same():
     for n in (1, 2, 8):
         with (
             pytest.warns(UserWarning, match="reader_name"),
-            data_iterator(draw, ["x", "r"], size=24, sharding=NamedSharding(Mesh(np.array(DEVICES[:n]), ("b",)), P("b")))(
-                batch_size=8, seed=4
-            ) as it,
+            data_iterator(
+                draw, ["x", "r"], size=24, sharding=NamedSharding(Mesh(np.array(DEVICES[:n]), ("b",)), P("b"))
+            )(batch_size=8, seed=4) as it,
         ):
             seen.append([dict(zip(b["x"].tolist(), b["r"].tolist())) for b in it])
     assert seen[0] == seen[1] == seen[2]

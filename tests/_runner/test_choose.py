@@ -11,12 +11,21 @@ from jaxdali._runner.synchronous import Synchronous
 
 @pytest.mark.parametrize(
     ("in_callers_thread", "by_user", "runner", "depth"),
-    [(False, False, Prefetch, 3), (False, True, Synchronous, 3), (True, False, Synchronous, 1), (True, True, Synchronous, 1)],
+    [
+        (False, False, Prefetch, 3),
+        (False, True, Synchronous, 3),
+        (True, False, Synchronous, 1),
+        (True, True, Synchronous, 1),
+    ],
 )
 def test_the_runner(in_callers_thread, by_user, runner, depth):
     reader = types.SimpleNamespace(asks=False)
     executor = types.SimpleNamespace(
-        must_run_in_callers_thread=in_callers_thread, reader=reader, reads_aside=False, launches=1, tuner=lambda depth: None
+        must_run_in_callers_thread=in_callers_thread,
+        reader=reader,
+        reads_aside=False,
+        launches=1,
+        tuner=lambda depth: None,
     )
     made = runner_of(executor, {}, 3, ahead=3, by_user=by_user)
     assert (type(made), made.depth) == (runner, depth)

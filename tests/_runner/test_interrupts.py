@@ -34,7 +34,9 @@ def source_node(release):
 
 def made_by_iterator(release):
     define = data_iterator(
-        lambda: fn.external_source(source=slow(release), parallel=True, dtype=types.UINT8, ndim=1), ["x"], prepare_first_batch=False
+        lambda: fn.external_source(source=slow(release), parallel=True, dtype=types.UINT8, ndim=1),
+        ["x"],
+        prepare_first_batch=False,
     )
     return define(batch_size=1, num_threads=1, prefetch_queue_depth=1)
 
@@ -60,7 +62,9 @@ def collect_and_wait(held):
 
 @pytest.mark.parametrize("make", [made_by_iterator, made_by_pipeline])
 def test_an_interrupt_of_a_finalizer_is_not_lost(make):
-    """Python prints what a finalizer raises, and goes on as if nothing had been; so the user would have to press Ctrl-C again."""
+    """Python prints what a finalizer raises, and goes on as if nothing had been; so the user would have to press Ctrl-C
+    again.
+    """
     release = threading.Event()
     x = make(release)
     begin(x)

@@ -68,8 +68,9 @@ def test_collected_in_a_thread_of_a_source():
 
 @pytest.mark.parametrize(("launches", "aside"), [(1, False), (2, False), (2, True)])
 def test_reading_overlaps_with_an_accelerator(launches, aside):
-    """While a device is at work the next batches are dispatched, one more is read and prepared, another one read if that has a thread, and
-    no more: memory stays bounded."""
+    """While a device is at work the next batches are dispatched, one more is read and prepared, another one read if
+    that has a thread, and no more: memory stays bounded.
+    """
     read, launched, taken = [], [], []
     computed = [threading.Event() for _ in range(6)]
     as_many = threading.Condition()
@@ -167,6 +168,8 @@ def test_two_batches_are_launched_at_once(monkeypatch, accelerator):
 def test_sizes_of_what_is_moved():
     """At most an eighth more than needed, and few sizes, so that few programs are compiled."""
     sizes = [rounded_up(n) for n in range(1 << 16, 1 << 17)]
-    assert all(n <= size <= n * 9 / 8 and size % ALIGNMENT == 0 for n, size in zip(range(1 << 16, 1 << 17), sizes, strict=True))
+    assert all(
+        n <= size <= n * 9 / 8 and size % ALIGNMENT == 0 for n, size in zip(range(1 << 16, 1 << 17), sizes, strict=True)
+    )
     assert len(set(sizes)) == 9
     assert [rounded_up(n) for n in (0, 1, 64, 65)] == [0, 64, 64, 128]

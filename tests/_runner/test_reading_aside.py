@@ -111,7 +111,9 @@ def test_errors_reach_the_user():
     """Each consumes its batch, and names the line of the definition."""
     with iterator_of(missing=4) as iterator:
         np.testing.assert_array_equal(next(iterator)["x"], [0, 1, 2])
-        with pytest.raises(SampleError, match=r"(?s)test.numbers_aside \(created at .*test_reading_aside.py.*it is not there"):
+        with pytest.raises(
+            SampleError, match=r"(?s)test.numbers_aside \(created at .*test_reading_aside.py.*it is not there"
+        ):
             next(iterator)
         np.testing.assert_array_equal(next(iterator)["x"], [6, 7, 8])
 

@@ -188,7 +188,9 @@ except KeyboardInterrupt:
 def test_ctrl_c_in_next(catch):
     """Caught, it costs no batch. Not caught, the process ends, though the source is busy for a long time."""
     script = INTERRUPTED.format(nap=1.0 if catch else 60, catch=catch)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"

@@ -1,4 +1,6 @@
-"""Automatic augmentation against what DALI 2.4 gave: `tests/data/auto_aug.npz` has images, `auto_aug.json` policies and suites."""
+"""Automatic augmentation against what DALI 2.4 gave: `tests/data/auto_aug.npz` has images, `auto_aug.json` policies and
+suites.
+"""
 
 import json
 from typing import Any
@@ -13,11 +15,23 @@ from jaxdali.auto_aug.core import Policy, augmentation, select, signed_bin
 
 DALI = np.load(DATA / "auto_aug.npz")
 LISTS = json.loads((DATA / "auto_aug.json").read_text())
-EXACT = {"brightness", "contrast", "posterize", "solarize", "solarize_add", "invert", "equalize", "auto_contrast", "identity"}
+EXACT = {
+    "brightness",
+    "contrast",
+    "posterize",
+    "solarize",
+    "solarize_add",
+    "invert",
+    "equalize",
+    "auto_contrast",
+    "identity",
+}
 
 
 def run(define, batch_size=4, n=1, **arguments) -> Any:
-    pipe = pipeline_def(define, batch_size=batch_size, num_threads=2, **{"seed": 1, "enable_conditionals": True, **arguments})()
+    pipe = pipeline_def(
+        define, batch_size=batch_size, num_threads=2, **{"seed": 1, "enable_conditionals": True, **arguments}
+    )()
     for _ in range(n - 1):
         pipe.run()
     outputs = [[np.asarray(x) for x in o.as_cpu()] for o in pipe.run()]
@@ -42,7 +56,9 @@ def test_augmentations(name):
         x = images()
         return aug(x, magnitude_bin=bins, num_magnitude_bins=11, shape=x.shape(), unused=1)
 
-    np.testing.assert_allclose(np.stack(run(define)[0]).astype(int), DALI[name].astype(int), rtol=0, atol=0 if name in EXACT else 1)
+    np.testing.assert_allclose(
+        np.stack(run(define)[0]).astype(int), DALI[name].astype(int), rtol=0, atol=0 if name in EXACT else 1
+    )
 
 
 @pytest.mark.parametrize("name", ["contrast", "auto_contrast"])
@@ -69,7 +85,12 @@ def test_frames_of_sequences_of_different_shapes_are_as_images(name):
 def described(suite):
     def of(x):
         ranges = None if x.mag_range is None else [float(m) for m in x.mag_range]
-        return [x.name, ranges, x.randomly_negate, x._given["mag_to_param"].__name__ if x._given["mag_to_param"] else None]
+        return [
+            x.name,
+            ranges,
+            x.randomly_negate,
+            x._given["mag_to_param"].__name__ if x._given["mag_to_param"] else None,
+        ]
 
     return [of(x) for x in suite]
 
@@ -78,8 +99,13 @@ def described(suite):
 def test_suites(use_shape):
     assert described(trivial_augment.get_trivial_augment_wide_suite(use_shape)) == LISTS[f"trivial {use_shape}"]
     assert described(rand_augment.get_rand_augment_suite(use_shape)) == LISTS[f"rand {use_shape}"]
-    assert described(rand_augment.get_rand_augment_non_monotonic_suite(use_shape)) == LISTS[f"non monotonic {use_shape}"]
-    assert described(auto_augment.get_image_net_policy(use_shape).augmentations.values()) == LISTS[f"image_net {use_shape}"]
+    assert (
+        described(rand_augment.get_rand_augment_non_monotonic_suite(use_shape)) == LISTS[f"non monotonic {use_shape}"]
+    )
+    assert (
+        described(auto_augment.get_image_net_policy(use_shape).augmentations.values())
+        == LISTS[f"image_net {use_shape}"]
+    )
 
 
 @pytest.mark.parametrize("make", ["image_net", "reduced_image_net", "svhn", "reduced_cifar10"])
@@ -102,7 +128,9 @@ def marked(number):
 
 
 def test_trivial_augment_draws_alike():
-    """Each augmentation and magnitude equally often, signs too; and independently of each other, with a seed of one's own as well."""
+    """Each augmentation and magnitude equally often, signs too; and independently of each other, with a seed of one's
+    own as well.
+    """
 
     def define():
         x = fn.external_source(lambda: np.zeros((512, 1), np.int32))
@@ -190,7 +218,9 @@ def test_own_augmentations_may_ask():
 
     def define():
         x = fn.external_source(lambda: np.zeros(4, np.int32))
-        return asks(x, magnitude_bin=fn.external_source(lambda: np.array([0, 4, 6, 10], np.int32)), num_magnitude_bins=11)
+        return asks(
+            x, magnitude_bin=fn.external_source(lambda: np.array([0, 4, 6, 10], np.int32)), num_magnitude_bins=11
+        )
 
     assert np.array(run(define)[0]).tolist() == [-1, -1, 100, 100]
 
@@ -202,7 +232,10 @@ def test_own_augmentations_may_ask():
         (lambda x: augmentation(augmentations.rotate), "is already an augmentation"),
         (lambda x: augmentations.rotate(x, magnitude_bin=3), "pass num_magnitude_bins"),
         (lambda x: augmentations.rotate(x, num_magnitude_bins=3), "pass magnitude_bin"),
-        (lambda x: augmentations.translate_x(x, magnitude_bin=1, num_magnitude_bins=3), "translate_x needs the argument shape"),
+        (
+            lambda x: augmentations.translate_x(x, magnitude_bin=1, num_magnitude_bins=3),
+            "translate_x needs the argument shape",
+        ),
         (lambda x: signed_bin(1.5), "magnitude_bin must be a whole number"),  # pyright: ignore[reportArgumentType]
         (lambda x: select([], x), "no augmentation to choose from"),
         (lambda x: Policy("p", 0, []), "num_magnitude_bins must be a positive number"),
@@ -213,8 +246,14 @@ def test_own_augmentations_may_ask():
         (lambda x: auto_augment.auto_augment(x, "reduced_image_net", shape=(3, 3)), "shape can't be given"),
         (lambda x: rand_augment.rand_augment(x, 2, 31), "m must be a whole number from 0 to 30, got 31"),
         (lambda x: rand_augment.rand_augment(x, 2, 3, excluded=["blur"]), "there is no augmentation 'blur'"),
-        (lambda x: trivial_augment.trivial_augment_wide(x, max_translate_rel=1.0), "max_translate_rel is for translations with"),
-        (lambda x: trivial_augment.apply_trivial_augment([augmentations.invert], x, shade=3), "no augmentation takes the argument shade"),
+        (
+            lambda x: trivial_augment.trivial_augment_wide(x, max_translate_rel=1.0),
+            "max_translate_rel is for translations with",
+        ),
+        (
+            lambda x: trivial_augment.apply_trivial_augment([augmentations.invert], x, shade=3),
+            "no augmentation takes the argument shade",
+        ),
     ],
 )
 def test_refused(call, message):

@@ -1,4 +1,6 @@
-"""RandAugment with TensorFlow's augmentations, against what TensorFlow's calls give (tests/data/rand_augment_tensorflow.py)."""
+"""RandAugment with TensorFlow's augmentations, against what TensorFlow's calls give
+(tests/data/rand_augment_tensorflow.py).
+"""
 
 import numpy as np
 import places
@@ -36,7 +38,9 @@ def test_pixels_are_those_of_tensorflow(case):
     differences = [np.abs(x.astype(int) - RECORDED[case]).max(axis=2) for x in results]
     if name in MOVED:  # TensorFlow's sign is one of the two
         assert min((d > 0).mean() for d in differences) < 0.01
-    elif name == "sharpness":  # the outermost pixels, which TensorFlow leaves as they are, are sharpened like the others
+    elif (
+        name == "sharpness"
+    ):  # the outermost pixels, which TensorFlow leaves as they are, are sharpened like the others
         assert max(d[1:-1, 1:-1].max() for d in differences) <= 1
     else:
         assert max(d.max() for d in differences) <= (3 if name == "equalize" else 1)
@@ -85,6 +89,8 @@ def test_all_are_drawn_and_levels_go_beyond_ten():
 def test_refused(given, message):
     with pytest.raises(ArgumentError, match=message):
         run(
-            lambda: auto_aug.rand_augment.rand_augment(fn.constant(idata=[0], shape=(4, 4, 3), layout="HWC"), **{"n": 1, "m": 3, **given}),
+            lambda: auto_aug.rand_augment.rand_augment(
+                fn.constant(idata=[0], shape=(4, 4, 3), layout="HWC"), **{"n": 1, "m": 3, **given}
+            ),
             1,
         )

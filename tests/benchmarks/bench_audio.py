@@ -66,7 +66,10 @@ def librosa_like():
     window = np.hanning(401)[:400].astype(np.float32)
     points = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), MELS + 2) / 2595) - 1)
     hz = np.linspace(0, RATE / 2, 257)
-    up, down = (hz - points[:-2, None]) / np.diff(points)[:-1, None], (points[2:, None] - hz) / np.diff(points)[1:, None]
+    up, down = (
+        (hz - points[:-2, None]) / np.diff(points)[:-1, None],
+        (points[2:, None] - hz) / np.diff(points)[1:, None],
+    )
     filters = np.maximum(0, np.minimum(up, down)).astype(np.float32)
 
     def batch():
@@ -147,7 +150,9 @@ def compare(args: argparse.Namespace):
     mine = statistics.median(times["jaxdali"])
     for name, found in times.items():
         median = statistics.median(found)
-        print(f"{name:12} {median:6.2f} ms of CPU a clip ({min(found):.2f} to {max(found):.2f}), jaxdali takes {mine / median:.2f} of it")
+        print(
+            f"{name:12} {median:6.2f} ms of CPU a clip ({min(found):.2f} to {max(found):.2f}), jaxdali takes {mine / median:.2f} of it"
+        )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""Functions of values beside pipelines, DALI's dynamic mode, Pillow and torchvision: microseconds a call, and CPU milliseconds an image.
+"""Functions of values beside pipelines, DALI's dynamic mode, Pillow and torchvision: microseconds a call, and CPU
+milliseconds an image.
 
-    python tests/benchmarks/bench_functions.py [--data DIR] [--dali-python VENV/bin/python] [--peers-python VENV/bin/python] [--rounds 10]
+    python tests/benchmarks/bench_functions.py [--data DIR] [--dali-python VENV/bin/python] [--peers-python
+    VENV/bin/python] [--rounds 10]
 
-``flip`` is one call on uint8 ``[4, 8, 8, 3]``, a `jax.Array` or DALI's batch, waited for. ``photos`` are 64 JPEGs, decoded, resized to
-224x224 and flipped: by a pipeline, by functions one after the other, by one function of `jd.jit`, in a Grain `MapDataset` of threads, by
-DALI's dynamic mode, and by Pillow and torchvision sample by sample. All of them have the files' bytes in memory.
+``flip`` is one call on uint8 ``[4, 8, 8, 3]``, a `jax.Array` or DALI's batch, waited for. ``photos`` are 64 JPEGs,
+decoded, resized to 224x224 and flipped: by a pipeline, by functions one after the other, by one function of `jd.jit`,
+in a Grain `MapDataset` of threads, by DALI's dynamic mode, and by Pillow and torchvision sample by sample. All of them
+have the files' bytes in memory.
 
-Each contender is a process that stays, and they take turns, round by round, so that what else happens on the machine hits them alike. Of
-``flip`` the time is the least of a round's slices; of ``photos`` CPU time of all threads. Reported are medians over the rounds, and the
-medians of the ratios of each round. Contenders whose packages an interpreter can't import are left out, and named.
+Each contender is a process that stays, and they take turns, round by round, so that what else happens on the machine
+hits them alike. Of ``flip`` the time is the least of a round's slices; of ``photos`` CPU time of all threads. Reported
+are medians over the rounds, and the medians of the ratios of each round. Contenders whose packages an interpreter can't
+import are left out, and named.
 """
 
 import argparse
@@ -94,7 +98,9 @@ def photos_by_grain(files: list[bytes]) -> Callable[[], Any]:
 
     jd.set_num_threads(THREADS)
     compiled = jd.jit(augmented)
-    batches = grain.MapDataset.source(files).repeat().batch(BATCH, batch_fn=list).map(lambda batch: compiled(batch).jax())
+    batches = (
+        grain.MapDataset.source(files).repeat().batch(BATCH, batch_fn=list).map(lambda batch: compiled(batch).jax())
+    )
     iterator = iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)))
     return lambda: next(iterator)
 
@@ -217,7 +223,9 @@ def main():
     parser.add_argument("--data", default="")
     parser.add_argument("--dali-python")
     parser.add_argument(
-        "--peers-python", default=sys.executable, help="has jaxdali, and where they are to be measured grain and torchvision"
+        "--peers-python",
+        default=sys.executable,
+        help="has jaxdali, and where they are to be measured grain and torchvision",
     )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--serve", nargs=2)
@@ -234,12 +242,16 @@ def main():
             spec.loader.exec_module(photos)
             photos.make_photos(pathlib.Path(folder), n=BATCH)
         for what, known, unit in (("flip", FLIPS, "us a call"), ("photos", PHOTOS, "CPU ms an image")):
-            names = {name: python for name in known if (python := interpreter(name, args.dali_python, args.peers_python))}
+            names = {
+                name: python for name in known if (python := interpreter(name, args.dali_python, args.peers_python))
+            }
             found = measured(what, names, args.data or folder, args.rounds)
             first = "DALI's dynamic mode" if what == "flip" else "pipeline"
             print(f"\n{what}, {unit}, and relative to {first}")
             for name, numbers in found.items():
-                ratio = statistics.median(a / b for a, b in zip(numbers, found[first])) if first in found else float("nan")
+                ratio = (
+                    statistics.median(a / b for a, b in zip(numbers, found[first])) if first in found else float("nan")
+                )
                 print(f"| {name} | {statistics.median(numbers):.3g} | {ratio:.2f} |")
             for name in known.keys() - names.keys():
                 print(f"{name}: left out, as its package is missing")

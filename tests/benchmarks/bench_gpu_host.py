@@ -1,9 +1,10 @@
-"""CPU time of the host for a pipeline on a GPU, without one: CPU devices play GPUs, and kernels are replaced by nothing.
+"""CPU time of the host for a pipeline on a GPU, without one: CPU devices play GPUs, and kernels are replaced by
+nothing.
 
 python tests/benchmarks/bench_gpu_host.py PHOTOS [--batch-size 256] [--batches 100] [--gpus 8]
 
-Bytes are read, headers parsed, tables and operands made, and programs launched, as for a GPU; XLA's copy to the GPU is missing.
-There is one native thread, so that the parts include what it does.
+Bytes are read, headers parsed, tables and operands made, and programs launched, as for a GPU; XLA's copy to the GPU is
+missing. There is one native thread, so that the parts include what it does.
 """
 
 import argparse
@@ -87,19 +88,27 @@ def main():
 
     @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
     def resize(num_shards=1, shard_id=0):
-        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
+        jpegs, labels = fn.readers.file(
+            files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader"
+        )
         return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(224, 224)), labels.gpu()
 
     @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
     def train(num_shards=1, shard_id=0):
-        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
+        jpegs, labels = fn.readers.file(
+            files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader"
+        )
         images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
-        normal = fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])
+        normal = fn.crop_mirror_normalize(
+            images, mirror=fn.random.coin_flip(), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0]
+        )
         return normal, labels.gpu()
 
     @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
     def crop(num_shards=1, shard_id=0):
-        jpegs, labels = fn.readers.file(files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader")
+        jpegs, labels = fn.readers.file(
+            files=files, random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader"
+        )
         images = fn.decoders.image(jpegs, device="mixed")
         return fn.crop(images, crop=(160, 160), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))), labels.gpu()
 
@@ -121,7 +130,9 @@ def main():
         mean = 1e6 * sum(taken) / len(taken) / args.batch_size
         print(f"| **{define.__name__}**, {programs} programs, mean {mean:.1f} | {numbers(taken, args.batch_size)} |")
         reading = [sum(t) for t in zip(times["open files"], times["read files"])]
-        print(f"| all but opening and reading files | {numbers([t - r for t, r in zip(taken, reading)], args.batch_size)} |")
+        print(
+            f"| all but opening and reading files | {numbers([t - r for t, r in zip(taken, reading)], args.batch_size)} |"
+        )
         together = [sum(t) for t in zip(times["the host pass, with these"], times["operands and dispatch"])]
         print(f"| everything between reading and the end of the launch | {numbers(together, args.batch_size)} |")
         for label in parts:

@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_iterator.py [--batches 200]
 
 * ``next()``: on a full queue, 2 outputs sharded over 8 CPU devices, dropping the batch before included; median.
-* producing thread: its CPU time per batch with tiny images (8x8 pixels), so that decoding and resizing are next to nothing,
-  less what it spends in the native file reader.
+* producing thread: its CPU time per batch with tiny images (8x8 pixels), so that decoding and resizing are next to
+  nothing, less what it spends in the native file reader.
 * imports: `import jaxdali` over `import jax`, each in processes of their own, interleaved; medians.
 * first batch: of the tutorial's quick start, in a fresh process: definition, trace, compilation and the batch.
 """
@@ -43,8 +43,11 @@ IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_c
 
 
 def in_process(code: str, *args: str) -> float:
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once, as users have it
-    run = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True, env=environment)
+    # Modules are compiled once, as users have it.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    run = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True, env=environment
+    )
     return float(run.stdout)
 
 
@@ -61,7 +64,9 @@ def iterator_of(folder: pathlib.Path, batch_size: int, size: int):
 
     @data_iterator(output_map=["images", "labels"], reader_name="reader", sharding=sharding)
     def define(num_shards=1, shard_id=0):
-        jpegs, labels = fn.readers.file(files=files, num_shards=num_shards, shard_id=shard_id, random_shuffle=True, name="reader")
+        jpegs, labels = fn.readers.file(
+            files=files, num_shards=num_shards, shard_id=shard_id, random_shuffle=True, name="reader"
+        )
         images = fn.decoders.image(jpegs, device="mixed")
         return fn.resize(images, size=(size, size)), labels.gpu()
 
@@ -123,7 +128,10 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path(__file__).parents[2] / "examples" / "images")
     args = parser.parse_args()
 
-    both = [(in_process(IMPORT.format("jax")), in_process(IMPORT.format("jax, jaxdali, jaxdali.plugin.jax"))) for _ in range(7)]
+    both = [
+        (in_process(IMPORT.format("jax")), in_process(IMPORT.format("jax, jaxdali, jaxdali.plugin.jax")))
+        for _ in range(7)
+    ]
     first = [in_process(FIRST_BATCH, str(args.data)) for _ in range(5)]
 
     import jax

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_jpeg.py [--data DIR] [--files 128] [--rounds 9] [--progressive]
 
-The decoders take turns file by file. Reported are medians over the rounds of the mean over the files, in CPU time of the thread, and
-the median of the per-round ratios to libjpeg-turbo as imagecodecs calls it (as Pillow does, where imagecodecs is not installed).
-Before that every file's pixels are compared.
+The decoders take turns file by file. Reported are medians over the rounds of the mean over the files, in CPU time of
+the thread, and the median of the per-round ratios to libjpeg-turbo as imagecodecs calls it (as Pillow does, where
+imagecodecs is not installed). Before that every file's pixels are compared.
 
 With --progressive it also says what the host does for a GPU: how many bytes cross, and its CPU time.
 """
@@ -54,11 +54,18 @@ def as_progressive(data: bytes) -> bytes:
 
 
 def crops(info: np.ndarray) -> np.ndarray:
-    """The same images with random windows: 8 to 100 % of the area, aspect ratios 3:4 to 4:3, cut where they leave the image."""
+    """The same images with random windows: 8 to 100 % of the area, aspect ratios 3:4 to 4:3, cut where they leave the
+    image.
+    """
     rng, info = np.random.default_rng(0), info.copy()
     height, width = info[:, Info.HEIGHT], info[:, Info.WIDTH]
-    area, ratio = height * width * rng.uniform(0.08, 1, len(info)), np.exp(rng.uniform(-1, 1, len(info)) * np.log(4 / 3))
-    sizes = [np.clip(x, 1, most).astype(int) for x, most in ((np.sqrt(area / ratio), height), (np.sqrt(area * ratio), width))]
+    area, ratio = (
+        height * width * rng.uniform(0.08, 1, len(info)),
+        np.exp(rng.uniform(-1, 1, len(info)) * np.log(4 / 3)),
+    )
+    sizes = [
+        np.clip(x, 1, most).astype(int) for x, most in ((np.sqrt(area / ratio), height), (np.sqrt(area * ratio), width))
+    ]
     starts = [rng.integers(0, most - x + 1) for x, most in zip(sizes, (height, width), strict=True)]
     info[:, [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]] = np.stack([*starts, *sizes], axis=1)
     return info
@@ -93,7 +100,9 @@ def main():
     parser.add_argument("--data", help="folder of class folders of JPEGs; default: made for the occasion")
     parser.add_argument("--files", type=int, default=128, help="how many of them")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--progressive", action="store_true", help="of the same files, written anew with progressive scans")
+    parser.add_argument(
+        "--progressive", action="store_true", help="of the same files, written anew with progressive scans"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(args.data) if args.data else make_photos(pathlib.Path(scratch), args.files)

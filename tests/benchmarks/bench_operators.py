@@ -2,10 +2,10 @@
 
     python tests/benchmarks/bench_operators.py [--dali-python VENV/bin/python] [--operators flip,pad]
 
-64 images of 0.27 megapixels, uint8, HWC, all of other sizes, come from memory; the figure is that of the whole pipeline, of all threads.
-Each library has a process of its own, and they take turns of a few batches, with nothing made ahead: reported are the least and the
-median of a turn's CPU time.
-`augment` is `auto_aug.trivial_augment.trivial_augment_wide`, `source` the images as they are.
+64 images of 0.27 megapixels, uint8, HWC, all of other sizes, come from memory; the figure is that of the whole
+pipeline, of all threads. Each library has a process of its own, and they take turns of a few batches, with nothing made
+ahead: reported are the least and the median of a turn's CPU time. `augment` is
+`auto_aug.trivial_augment.trivial_augment_wide`, `source` the images as they are.
 """
 
 import argparse
@@ -25,7 +25,9 @@ OPERATORS = {
     "gaussian_blur": (lambda fn, x: fn.gaussian_blur(x, window_size=5), 0.15),
     "warp_affine": (lambda fn, x: fn.warp_affine(x, matrix=[1.0, 0.2, -20.0, -0.1, 0.9, 15.0], fill_value=0), 0.15),
     "crop_mirror_normalize": (
-        lambda fn, x: fn.crop_mirror_normalize(x, crop=(224, 224), mirror=1, mean=[120.0] * 3, std=[60.0] * 3, output_layout="CHW"),
+        lambda fn, x: fn.crop_mirror_normalize(
+            x, crop=(224, 224), mirror=1, mean=[120.0] * 3, std=[60.0] * 3, output_layout="CHW"
+        ),
         1.0,
     ),
     "flip": (lambda fn, x: fn.flip(x), 1.0),
@@ -33,7 +35,9 @@ OPERATORS = {
     "pad": (lambda fn, x: fn.pad(x, axes=(0, 1), align=64), 1.0),
     "transpose": (lambda fn, x: fn.transpose(x, perm=[2, 0, 1]), 1.0),
     "warp_perspective": (
-        lambda fn, x: fn.experimental.warp_perspective(x, matrix=[1.0, 0.1, 5.0, 0.05, 1.1, 3.0, 1e-4, 2e-4, 1.0], pixel_origin="center"),
+        lambda fn, x: fn.experimental.warp_perspective(
+            x, matrix=[1.0, 0.1, 5.0, 0.05, 1.1, 3.0, 1e-4, 2e-4, 1.0], pixel_origin="center"
+        ),
         1.0,
     ),
     "grid_mask": (lambda fn, x: fn.grid_mask(x, tile=50, ratio=0.4, angle=0.3), 1.0),
@@ -58,7 +62,9 @@ def build(package: str, operator: str, images: list, threads: int):
     pipeline_def = importlib.import_module(package).pipeline_def
     trivial_augment = importlib.import_module(f"{package}.auto_aug.trivial_augment")
 
-    @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, seed=1, enable_conditionals=True, exec_pipelined=False)
+    @pipeline_def(
+        batch_size=BATCH, num_threads=threads, device_id=None, seed=1, enable_conditionals=True, exec_pipelined=False
+    )
     def define():
         x = fn.external_source(source=[images], batch=True, cycle=True, layout="HWC")
         return trivial_augment.trivial_augment_wide(x) if operator == "augment" else OPERATORS[operator][0](fn, x)
@@ -74,7 +80,9 @@ def cpu() -> float:
 
 
 def work(args: argparse.Namespace) -> None:
-    """One library's side: reads an operator's name or nothing, builds it or runs a turn of it, and prints milliseconds per image."""
+    """One library's side: reads an operator's name or nothing, builds it or runs a turn of it, and prints milliseconds
+    per image.
+    """
     images = [photo(k) for k in range(BATCH)]
     pipe = None
     for line in sys.stdin:
@@ -94,7 +102,16 @@ class Library:
     """A process that runs pipelines of one library, a turn when it is told to."""
 
     def __init__(self, python: str, package: str, args: argparse.Namespace):
-        command = [python, __file__, "--worker", package, "--threads", str(args.threads), "--batches", str(args.batches)]
+        command = [
+            python,
+            __file__,
+            "--worker",
+            package,
+            "--threads",
+            str(args.threads),
+            "--batches",
+            str(args.batches),
+        ]
         env = {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
@@ -118,7 +135,9 @@ def main():
     if args.worker:
         work(args)
     ours, theirs = Library(sys.executable, "jaxdali", args), Library(args.dali_python, "nvidia.dali", args)
-    print("| operator | jaxdali, ms/image: least, median | DALI | of DALI's CPU: least, median | target |\n|---|--:|--:|--:|--:|")
+    print(
+        "| operator | jaxdali, ms/image: least, median | DALI | of DALI's CPU: least, median | target |\n|---|--:|--:|--:|--:|"
+    )
     for operator in args.operators.split(","):
         for library in (ours, theirs):  # programs are compiled, queues filled
             library.turn(operator)

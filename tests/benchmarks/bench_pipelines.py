@@ -1,19 +1,20 @@
 """Images per second and CPU milliseconds per image of whole pipelines, beside other libraries on the same files.
 
-    python tests/benchmarks/bench_pipelines.py [--data DIR] [--dali-python VENV/bin/python] [--peers-python VENV/bin/python] [--rounds 5]
+    python tests/benchmarks/bench_pipelines.py [--data DIR] [--dali-python VENV/bin/python] [--peers-python
+    VENV/bin/python] [--rounds 5]
 
 Each measurement is a process of its own; the libraries take turns, round by round, so that what else happens on the
-machine hits them alike. Reported are medians over the rounds, the least CPU time, and the medians of the per-round ratios. CPU time,
-of all threads of the process and of its worker processes, is the figure to trust on a shared machine. Left out, and named, are DALI, the
-pools of threads of `peers.py` and the libraries of `loaders.py` that the interpreters given (or this one) can't import. SPDL needs
-FFmpeg's shared libraries.
+machine hits them alike. Reported are medians over the rounds, the least CPU time, and the medians of the per-round
+ratios. CPU time, of all threads of the process and of its worker processes, is the figure to trust on a shared machine.
+Left out, and named, are DALI, the pools of threads of `peers.py` and the libraries of `loaders.py` that the
+interpreters given (or this one) can't import. SPDL needs FFmpeg's shared libraries.
 
 The pipelines: ``decode`` (files -> RGB), ``resize`` (decode, resize to 256x256), ``rotate`` (decode, rotate by
--10 ... 10 degrees onto an enlarged canvas, resize to 256x256), ``train`` (a random window decoded and resized to 224x224,
-mirrored, normalised to CHW), ``eval`` (shorter side 256, the middle 224x224, normalised), ``large`` (``resize`` on photos of
-12 megapixels), ``scaled`` (the same with ``dct_scaling`` of jaxdali; the others decode all of it, as for ``large``); two threads,
-or two worker processes (torch), batches of 64. jaxdali is measured with ``fuse=True`` and ``fuse=False``, on what `next` of an iterator
-gives, where images have one size.
+-10 ... 10 degrees onto an enlarged canvas, resize to 256x256), ``train`` (a random window decoded and resized to
+224x224, mirrored, normalised to CHW), ``eval`` (shorter side 256, the middle 224x224, normalised), ``large``
+(``resize`` on photos of 12 megapixels), ``scaled`` (the same with ``dct_scaling`` of jaxdali; the others decode all of
+it, as for ``large``); two threads, or two worker processes (torch), batches of 64. jaxdali is measured with
+``fuse=True`` and ``fuse=False``, on what `next` of an iterator gives, where images have one size.
 """
 
 import argparse
@@ -36,9 +37,11 @@ import numpy as np
 TICKS = os.sysconf("SC_CLK_TCK")
 PIPELINES = ("decode", "resize", "rotate", "train", "eval", "large", "scaled")
 LARGE = ("large", "scaled")
-TARGETS = {"decode": 0.55, "resize": 0.23, "rotate": 0.09, "train": 0.28, "eval": 0.28, "large": 0.4, "scaled": 0.25}  # of DALI's CPU time
+# Of DALI's CPU time.
+TARGETS = {"decode": 0.55, "resize": 0.23, "rotate": 0.09, "train": 0.28, "eval": 0.28, "large": 0.4, "scaled": 0.25}
 OF_OPENCV = {"decode": 0.50, "resize": 0.55, "rotate": 0.50, "train": 0.30, "eval": 0.40, "large": 0.5, "scaled": 0.4}
-POOLS = {"opencv": "import cv2", "simplejpeg": "import cv2, simplejpeg", "pillow": "import PIL"}  # of peers.py, and what they need
+# Of peers.py, and what they need.
+POOLS = {"opencv": "import cv2", "simplejpeg": "import cv2, simplejpeg", "pillow": "import PIL"}
 LOADERS = {  # of loaders.py
     "tf.data": "import tensorflow",
     "torch, Pillow": "import torchvision",
@@ -58,7 +61,9 @@ def definition(package: str, pipeline: str, data: str):
         if pipeline == "train":
             images = fn.resize(fn.decoders.image_random_crop(jpegs), size=(224, 224))
             return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), mean=MEAN, std=STD), labels
-        images = fn.decoders.image(jpegs, **({"dct_scaling": True} if pipeline == "scaled" and package == "jaxdali" else {}))
+        images = fn.decoders.image(
+            jpegs, **({"dct_scaling": True} if pipeline == "scaled" and package == "jaxdali" else {})
+        )
         if pipeline == "eval":
             images = fn.resize(images, resize_shorter=256)
             return fn.crop_mirror_normalize(images, crop=(224, 224), mean=MEAN, std=STD), labels
@@ -82,7 +87,13 @@ def taken(args: argparse.Namespace):
 
         return loaders[args.package](args.pipeline, args.data, args.threads, args.batch)
     define = definition(args.package, args.pipeline, args.data)
-    options = {"batch_size": args.batch, "num_threads": args.threads, "device_id": None, "seed": 1, "prefetch_queue_depth": 2}
+    options = {
+        "batch_size": args.batch,
+        "num_threads": args.threads,
+        "device_id": None,
+        "seed": 1,
+        "prefetch_queue_depth": 2,
+    }
     if args.package == "jaxdali":
         options["fuse"] = not args.alone
         if args.pipeline != "decode":
@@ -109,7 +120,8 @@ def used() -> np.ndarray:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     total = np.sum([(u.ru_utime, u.ru_stime, u.ru_minflt) for u in usages], 0)
     for folder in list(family())[1:]:
-        fields = [int(x) for x in (folder / "stat").read_text().rpartition(")")[2].split()[1:]]  # from field 4 of proc(5)
+        # From field 4 of proc(5)
+        fields = [int(x) for x in (folder / "stat").read_text().rpartition(")")[2].split()[1:]]
         faults, user, system = fields[6] + fields[7], fields[10] + fields[12], fields[11] + fields[13]
         total += np.array([user / TICKS, system / TICKS, faults])
     return total
@@ -117,7 +129,8 @@ def used() -> np.ndarray:
 
 def peak_mb() -> float:
     """The most memory that was resident, of all processes; what several share is counted in each."""
-    peaks = [re.search(r"VmHWM:\s+(\d+)", (folder / "status").read_text()) for folder in family()]  # of ru_maxrss the parent's is part
+    # Of ru_maxrss the parent's is part.
+    peaks = [re.search(r"VmHWM:\s+(\d+)", (folder / "status").read_text()) for folder in family()]
     return sum(int(p[1]) for p in peaks if p) / 1024
 
 
@@ -149,7 +162,18 @@ def measure(args: argparse.Namespace) -> None:
 
 def run(python: str, package: str, alone: bool, pipeline: str, args: argparse.Namespace) -> dict:
     data = args.large if pipeline in LARGE else args.data
-    command = [python, __file__, "--worker", "--package", package, "--pipeline", pipeline, "--data", data, *["--alone"] * alone]
+    command = [
+        python,
+        __file__,
+        "--worker",
+        "--package",
+        package,
+        "--pipeline",
+        pipeline,
+        "--data",
+        data,
+        *["--alone"] * alone,
+    ]
     for name in ("threads", "batch", "images", "warmup"):
         few = pipeline in LARGE and name in ("batch", "images", "warmup")
         command += [f"--{name}", str(max(getattr(args, name) // 16, 1) if few else getattr(args, name))]
@@ -169,12 +193,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of class folders of JPEGs; default: 512 made for the occasion")
     parser.add_argument("--dali-python", default=sys.executable, help="the interpreter of an environment that has DALI")
-    parser.add_argument("--peers-python", default=sys.executable, help="the interpreter of an environment that has the others")
+    parser.add_argument(
+        "--peers-python", default=sys.executable, help="the interpreter of an environment that has the others"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--images", type=int, default=640, help="images measured per round")
-    parser.add_argument("--warmup", type=int, default=512, help="images before these; the files are read once, all programs compiled")
+    parser.add_argument(
+        "--warmup", type=int, default=512, help="images before these; the files are read once, all programs compiled"
+    )
     parser.add_argument("--pipelines", default=",".join(PIPELINES))
     parser.add_argument("--libraries", help="of those that are there, between semicolons; default: all")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -189,9 +217,16 @@ def main():
 
         args.data = args.data or str(make_photos(pathlib.Path(scratch)))
         if any(p in args.pipelines for p in LARGE):
-            args.large = str(make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6)))
-        print(f"{describe(pathlib.Path(args.data))}; {args.threads} threads, batches of {args.batch}, {args.rounds} rounds\n")
-        libraries = {"jaxdali": (sys.executable, "jaxdali", False), "jaxdali, fuse=False": (sys.executable, "jaxdali", True)}
+            args.large = str(
+                make_photos(pathlib.Path(scratch) / "large", 16, 4, shapes=[((4000, 3000), 1.0)], sigma=(3, 6))
+            )
+        print(
+            f"{describe(pathlib.Path(args.data))}; {args.threads} threads, batches of {args.batch}, {args.rounds} rounds\n"
+        )
+        libraries = {
+            "jaxdali": (sys.executable, "jaxdali", False),
+            "jaxdali, fuse=False": (sys.executable, "jaxdali", True),
+        }
         others = {"DALI": (args.dali_python, "nvidia.dali", "import nvidia.dali")}
         others |= {name: (args.peers_python, name, imports) for name, imports in (POOLS | LOADERS).items()}
         for name, (python, package, imports) in others.items():
@@ -224,9 +259,13 @@ def main():
             for name, got in rows.items():
                 of_dali, of_opencv = (ratio(got, rows.get(other)) for other in ("DALI", "opencv"))
                 if name == "jaxdali":
-                    of_dali, of_opencv = f"{of_dali} (target {TARGETS[pipeline]})", f"{of_opencv} (target {OF_OPENCV[pipeline]})"
+                    of_dali, of_opencv = (
+                        f"{of_dali} (target {TARGETS[pipeline]})",
+                        f"{of_opencv} (target {OF_OPENCV[pipeline]})",
+                    )
                 speed, cpu, system, faults, peak = (
-                    statistics.median(r[k] for r in got) for k in ("images_per_s", "cpu_ms", "system_ms", "faults", "peak_mb")
+                    statistics.median(r[k] for r in got)
+                    for k in ("images_per_s", "cpu_ms", "system_ms", "faults", "peak_mb")
                 )
                 numbers = f"{speed:.0f} | {cpu:.2f} | {min(r['cpu_ms'] for r in got):.2f} | {system:.2f} | {faults:.0f} | {peak:.0f}"
                 print(f"| {pipeline} | {name} | {numbers} | {of_dali} | {of_opencv} |", flush=True)
@@ -234,7 +273,9 @@ def main():
 
 def ratio(got: list[dict], other: list[dict] | None) -> str:
     """The median of the ratios of CPU times, round by round."""
-    return f"{statistics.median(a['cpu_ms'] / b['cpu_ms'] for a, b in zip(got, other, strict=True)):.2f}" if other else ""
+    return (
+        f"{statistics.median(a['cpu_ms'] / b['cpu_ms'] for a, b in zip(got, other, strict=True)):.2f}" if other else ""
+    )
 
 
 if __name__ == "__main__":

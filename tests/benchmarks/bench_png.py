@@ -2,10 +2,11 @@
 
     python tests/benchmarks/bench_png.py [--files 48] [--rounds 9]
 
-Photos of 0.27 megapixels as RGB, RGBA and gray, and label masks (values of one byte in long runs), gray and with a palette, all
-written by Pillow. The decoders take turns file by file. Reported are medians over the rounds of the mean over the files, in CPU
-time of the thread, and the median of the per-round ratios to libpng as imagecodecs calls it (as Pillow does, where imagecodecs is
-not installed). Before that every file's pixels are compared. OpenCV takes part where it is installed.
+Photos of 0.27 megapixels as RGB, RGBA and gray, and label masks (values of one byte in long runs), gray and with a
+palette, all written by Pillow. The decoders take turns file by file. Reported are medians over the rounds of the mean
+over the files, in CPU time of the thread, and the median of the per-round ratios to libpng as imagecodecs calls it (as
+Pillow does, where imagecodecs is not installed). Before that every file's pixels are compared. OpenCV takes part where
+it is installed.
 """
 
 import argparse

@@ -38,7 +38,9 @@ def main():
                 for _ in range(batches):
                     next(iterator)
                 each = 1e3 * (time.process_time() - cpu) / batches / batch_size
-            print(f"batches of {batch_size}, {'workers' if workers else 'without'}: {each:.3f} ms of CPU an image in this process")
+            print(
+                f"batches of {batch_size}, {'workers' if workers else 'without'}: {each:.3f} ms of CPU an image in this process"
+            )
     ray.shutdown()
 
 

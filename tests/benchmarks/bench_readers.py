@@ -1,12 +1,15 @@
-"""How fast readers are: beside reading the same files from end to end, opening a large index, and with a server that answers after 50 ms.
+"""How fast readers are: beside reading the same files from end to end, opening a large index, and with a server that
+answers after 50 ms.
 
     python tests/benchmarks/bench_readers.py [--seconds 1] [--only file tfrecord ...]
 
-One thread, files in the page cache, batches of 256 large or 512 small records of random bytes. Of CPU time, which other work disturbs
-least: nothing waits here. "sequential" reads the files in pieces as large as a batch into one buffer, which is what the operating system
-can do at all; "fresh" reads each piece into memory that was not used before, as a program does that keeps what it reads. Records that a
-reader gives one by one are copied to a batch here, as in a pipeline. A list is read in its order (after a first epoch, in which
-checksums are checked), and under ``shuffle="global"``. All ways take turns; rates and shares are medians.
+One thread, files in the page cache, batches of 256 large or 512 small records of random bytes. Of CPU time, which other
+work disturbs
+least: nothing waits here. "sequential" reads the files in pieces as large as a batch into one buffer, which is what the
+operating system can do at all; "fresh" reads each piece into memory that was not used before, as a program does that
+keeps what it reads. Records that a reader gives one by one are copied to a batch here, as in a pipeline. A list is read
+in its order (after a first epoch, in which checksums are checked), and under ``shuffle="global"``. All ways take turns;
+rates and shares are medians.
 """
 
 import argparse
@@ -73,7 +76,10 @@ def tfrecords(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
             length = struct.pack("<Q", len(record))
             index.write(f"{f.tell()} {len(record) + 16}\n")
             f.write(length + masked(length) + record + masked(record))
-    features = {"image": tfrecord.FixedLenFeature((), tfrecord.string, ""), "label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1)}
+    features = {
+        "image": tfrecord.FixedLenFeature((), tfrecord.string, ""),
+        "label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
+    }
     return {"path": str(path), "index_path": str(folder / "index/x.idx"), "features": features}
 
 
@@ -87,7 +93,9 @@ def parquet(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     rows = BATCH[len(records[0])]
-    pq.write_table(pa.table({"data": records}), folder / "x.parquet", row_group_size=rows, compression="none", use_dictionary=False)
+    pq.write_table(
+        pa.table({"data": records}), folder / "x.parquet", row_group_size=rows, compression="none", use_dictionary=False
+    )
     return {"path": str(folder / "x.parquet"), "columns": "data"}
 
 
@@ -114,12 +122,18 @@ def webdataset(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
 
 
 def mxnet(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
-    containers.write_recordio(folder / "x.rec", [containers.image_record(1.0, x, i) for i, x in enumerate(records)], folder / "x.idx")
+    containers.write_recordio(
+        folder / "x.rec", [containers.image_record(1.0, x, i) for i, x in enumerate(records)], folder / "x.idx"
+    )
     return {"path": str(folder / "x.rec"), "index_path": str(folder / "x.idx")}
 
 
 def caffe(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
-    return {"path": str(containers.write_lmdb(folder / "x", [containers.datum(x, i) for i, x in enumerate(records)], 1 << 30))}
+    return {
+        "path": str(
+            containers.write_lmdb(folder / "x", [containers.datum(x, i) for i, x in enumerate(records)], 1 << 30)
+        )
+    }
 
 
 def caffe2(folder: pathlib.Path, records: list[bytes]) -> dict[str, Any]:
@@ -145,7 +159,8 @@ MAKERS: dict[str, tuple[str, Callable[[pathlib.Path, list[bytes]], dict[str, Any
 
 
 def rates(ways: dict[str, Callable[[], int]], count: int, seconds: float) -> dict[str, np.ndarray]:
-    """Records a second of CPU time of each way, in turns of a tenth of `seconds` each; what one calls returns how many it read.
+    """Records a second of CPU time of each way, in turns of a tenth of `seconds` each; what one calls returns how many
+    it read.
 
     Turns, as other work on the machine changes what it can do: only what was measured in one turn is compared.
     """
@@ -234,7 +249,9 @@ def in_page_cache(only: list[str], seconds: float):
 
 
 def row_groups():
-    """An epoch of a gigabyte of Parquet in row groups of 32 MB, in batches of 64, in order and shuffled; three of each, in turn."""
+    """An epoch of a gigabyte of Parquet in row groups of 32 MB, in batches of 64, in order and shuffled; three of each,
+    in turn.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -265,7 +282,11 @@ def sparse(path: pathlib.Path, size: int) -> str:
 def indexed_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
     (folder / "x.idx").write_text("".join(f"{i * 1040} 1040\n" for i in range(n)))
     path = sparse(folder / "x", 1040 * n)
-    return {"path": path, "index_path": str(folder / "x.idx"), "features": {"x": tfrecord.FixedLenFeature((), tfrecord.string, "")}}
+    return {
+        "path": path,
+        "index_path": str(folder / "x.idx"),
+        "features": {"x": tfrecord.FixedLenFeature((), tfrecord.string, "")},
+    }
 
 
 def indexed_mxnet(folder: pathlib.Path, n: int) -> dict[str, Any]:
@@ -287,7 +308,9 @@ def indexed_array_record(folder: pathlib.Path, n: int) -> dict[str, Any]:
 
 def indexed_coco(folder: pathlib.Path, n: int) -> dict[str, Any]:
     images = [{"id": i, "file_name": f"{i:012}.jpg", "width": 640, "height": 480} for i in range(n // 8)]
-    objects = [{"image_id": i // 8, "category_id": 1, "bbox": [1.5, 2.5, 30.25, 40.5], "iscrowd": 0, "id": i} for i in range(n)]
+    objects = [
+        {"image_id": i // 8, "category_id": 1, "bbox": [1.5, 2.5, 30.25, 40.5], "iscrowd": 0, "id": i} for i in range(n)
+    ]
     (folder / "x.json").write_text(json.dumps({"images": images, "categories": [{"id": 1}], "annotations": objects}))
     return {"file_root": str(folder), "annotations_file": str(folder / "x.json")}
 
@@ -338,7 +361,9 @@ def server(seconds: float):
 
         @pipeline_def(batch_size=50, num_threads=1, prefetch_queue_depth=2)
         def pipeline(ahead=ahead):
-            return fn.readers.file(file_root="faulty://data", shuffle="global", storage=jaxdali.Storage(read_ahead=ahead))[0]
+            return fn.readers.file(
+                file_root="faulty://data", shuffle="global", storage=jaxdali.Storage(read_ahead=ahead)
+            )[0]
 
         pipe = pipeline()
         pipe.run()

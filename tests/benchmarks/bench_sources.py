@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_sources.py [--batches 60]
 
-Batches of 32 images of 224x224; the loop is busy for 40 ms per batch without holding the GIL. One source returns batches that lie in
-memory, the other makes samples, each of which waits for 1 ms as a disk or network does.
+Batches of 32 images of 224x224; the loop is busy for 40 ms per batch without holding the GIL. One source returns
+batches that lie in memory, the other makes samples, each of which waits for 1 ms as a disk or network does.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_stall.py FOLDER [--batches 1000] [--batch_size 32] [--threads 2] [--seed 0]
 
-FOLDER holds photos as `photos.py` makes them. Each batch is asked for when the one before it has come, so nothing hides a stall. The
-limit is twice the median and 20 ms; the first batch is not counted. If batches are slow while nothing is compiled, the machine is not
-quiet.
+FOLDER holds photos as `photos.py` makes them. Each batch is asked for when the one before it has come, so nothing hides
+a stall. The limit is twice the median and 20 ms; the first batch is not counted. If batches are slow while nothing is
+compiled, the machine is not quiet.
 """
 
 import argparse
@@ -60,11 +60,16 @@ def main():
     ahead = compiled.get("jaxdali-compile", [])
     meanwhile = {i for i, (start, end) in enumerate(times) if i and any(a < end and start < b for a, b in ahead)}
     longer = {i for i, t in enumerate(took) if i and t > limit}
-    print(f"median {np.median(took[1:]):.1f} ms, 99 % {np.percentile(took[1:], 99):.1f} ms, longest {max(took[1:]):.1f} ms")
+    print(
+        f"median {np.median(took[1:]):.1f} ms, 99 % {np.percentile(took[1:], 99):.1f} ms, longest {max(took[1:]):.1f} ms"
+    )
     print(
         f"more than {limit:.1f} ms: {len(longer)} of {len(took) - 1} batches, {len(longer & meanwhile)} of {len(meanwhile)} while compiling"
     )
-    print("programs: " + ", ".join(f"{len(x)} in {name} ({1e3 * sum(b - a for a, b in x):.0f} ms)" for name, x in compiled.items()))
+    print(
+        "programs: "
+        + ", ".join(f"{len(x)} in {name} ({1e3 * sum(b - a for a, b in x):.0f} ms)" for name, x in compiled.items())
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What threads give, and what a training step on the same cores loses to the pipeline beside it. Wall times: for a quiet machine.
+"""What threads give, and what a training step on the same cores loses to the pipeline beside it. Wall times: for a
+quiet machine.
 
     python tests/benchmarks/bench_threads.py [--data DIR] [--rounds 5]
 
-* threads: images/s of a pipeline by one thread and by as many as there are cores, in processes that take turns: medians, and the
-  median of the rounds' ratios to so many times one thread's.
-* training step: matrix products on all cores, alone and with a batch of ``train`` for each; what it loses, beside the pipeline's
-  share of the CPU time that both take.
+* threads: images/s of a pipeline by one thread and by as many as there are cores, in processes that take turns:
+  medians, and the median of the rounds' ratios to so many times one thread's.
+* training step: matrix products on all cores, alone and with a batch of ``train`` for each; what it loses, beside the
+  pipeline's share of the CPU time that both take.
 
 The pipelines are those of `bench_pipelines.py`.
 """
@@ -28,7 +29,11 @@ def iterator_of(pipeline: str, data: str, threads: int):
 
     from jaxdali.plugin.jax import data_iterator
 
-    return iter(data_iterator(definition("jaxdali", pipeline, data), ["images", "labels"])(batch_size=BATCH, num_threads=threads, seed=1))
+    return iter(
+        data_iterator(definition("jaxdali", pipeline, data), ["images", "labels"])(
+            batch_size=BATCH, num_threads=threads, seed=1
+        )
+    )
 
 
 def speed(pipeline: str, data: str, threads: int) -> dict:
@@ -78,7 +83,9 @@ def step_beside(data: str, size: int, threads: int) -> dict:
 
 def run(*args: object) -> dict:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, __file__, "--worker", *map(str, args)], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, __file__, "--worker", *map(str, args)], capture_output=True, text=True, env=environment
+    )
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])

@@ -2,9 +2,10 @@
 
     python tests/benchmarks/bench_torch.py [--batches 200]
 
-Two iterators over one pipeline of 2 outputs (64 images of 224x224, and labels), one for JAX and one for PyTorch, take turns.
-``next()`` is timed on a full queue, dropping the batch before included; medians. The difference is what the adapter adds there;
-the tensors are made before, in the thread that checks batches, whose CPU time for it is printed too.
+Two iterators over one pipeline of 2 outputs (64 images of 224x224, and labels), one for JAX and one for PyTorch, take
+turns. ``next()`` is timed on a full queue, dropping the batch before included; medians. The difference is what the
+adapter adds there; the tensors are made before, in the thread that checks batches, whose CPU time for it is printed
+too.
 """
 
 import argparse

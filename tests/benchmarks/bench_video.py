@@ -1,9 +1,10 @@
-"""Random clips of 16 frames from 640x480 H.264 with a key frame every 30 frames, beside PyAV in a thread pool written by hand.
+"""Random clips of 16 frames from 640x480 H.264 with a key frame every 30 frames, beside PyAV in a thread pool written
+by hand.
 
     python tests/benchmarks/bench_video.py [--resize 224]
 
-With ``--resize`` the clips are resized, beside OpenCV, or Pillow without it. Both ways run in turns, one at a time; the report is the
-median of each, in milliseconds for a batch of 8 clips, and the median of the ratios.
+With ``--resize`` the clips are resized, beside OpenCV, or Pillow without it. Both ways run in turns, one at a time; the
+report is the median of each, in milliseconds for a batch of 8 clips, and the median of the ratios.
 """
 
 from __future__ import annotations
@@ -67,7 +68,13 @@ def by_hand(files: list[str], size: int) -> Iterator[np.ndarray]:
 
     with ThreadPoolExecutor(THREADS) as threads:
         while True:
-            yield np.stack(list(threads.map(clip, [(str(draw.choice(files)), int(draw.integers(FRAMES - LENGTH))) for _ in range(BATCH)])))
+            yield np.stack(
+                list(
+                    threads.map(
+                        clip, [(str(draw.choice(files)), int(draw.integers(FRAMES - LENGTH))) for _ in range(BATCH)]
+                    )
+                )
+            )
 
 
 def resized(size: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -1,31 +1,36 @@
-"""What a pipeline does with more cores than this machine has: records a run on one core, and replays it on 1 to 256 virtual ones.
+"""What a pipeline does with more cores than this machine has: records a run on one core, and replays it on 1 to 256
+virtual ones.
 
-    python tests/benchmarks/cores.py [--data DIR] [--pipeline train] [--batch 256] [--launches N] [--rounds 3] [--cores 1,2,4,...]
+    python tests/benchmarks/cores.py [--data DIR] [--pipeline train] [--batch 256] [--launches N] [--rounds 3] [--cores
+    1,2,4,...]
 
-Recorded are CPU times: of each task of the native threads (a file, a header, an image), of what the threads of an iterator do between
-these, and of XLA's threads around them. The replay knows:
+Recorded are CPU times: of each task of the native threads (a file, a header, an image), of what the threads of an
+iterator do between these, and of XLA's threads around them. The replay knows:
 
-* which work waits for which: a batch is read, prepared and dispatched by the producing thread, run by XLA's, checked, and
-  taken by the user's, which takes batches as fast as they come. `--launches` batches are dispatched and unfinished (default: as an
-  iterator does it with so many threads), while the next one is read and prepared; in all, one batch less than `--launches` and the
-  depth of the queue together. Where an iterator has so many threads that it reads in a thread of its own, that reads one batch more;
-* the native threads' queue: a thread takes the next task of the first job that has one left, jobs of the producing thread first;
-  the thread that brings a job works on it, too;
+* which work waits for which: a batch is read, prepared and dispatched by the producing thread, run by XLA's, checked,
+  and taken by the user's, which takes batches as fast as they come. `--launches` batches are dispatched and unfinished
+  (default: as an iterator does it with so many threads), while the next one is read and prepared; in all, one batch
+  less than `--launches` and the depth of the queue together. Where an iterator has so many threads that it reads in a
+  thread of its own, that reads one batch more;
+* the native threads' queue: a thread takes the next task of the first job that has one left, jobs of the producing
+  thread first; the thread that brings a job works on it, too;
 * the interpreter's lock: of the threads in Python, one goes on. A free-threaded Python has no lock: all of them go on;
 * cores: if more threads can run than there are cores, they share them evenly.
 
-The serial work is what it costs on one core beside decoding: between two batches its threads sleep, and wake with cold caches. On many
-cores they hardly sleep. `--serial` replays with another cost, such as that of small files, of which one core makes 1,400 batches a second:
-`--data SMALL --batch 8`.
+The serial work is what it costs on one core beside decoding: between two batches its threads sleep, and wake with cold
+caches. On many cores they hardly sleep. `--serial` replays with another cost, such as that of small files, of which one
+core makes 1,400 batches a second: `--data SMALL --batch 8`.
 
-It does not know memory bandwidth, caches and clock rates that several cores share, the time that it takes to wake a thread, and that
-large images are cut into strips for threads that are idle. So it says which limits the code sets, not which the machine does.
+It does not know memory bandwidth, caches and clock rates that several cores share, the time that it takes to wake a
+thread, and that large images are cut into strips for threads that are idle. So it says which limits the code sets, not
+which the machine does.
 
-The first table compares predictions with measured runs, for as many cores as the machine has; the runs take turns. In the second one
-`efficiency` is the throughput by that of one core times the cores, and the other columns are shares of the time: how busy the cores were,
-how long a thread in Python held the lock, and how long the producing thread worked or waited for the tasks that it had brought. The last
-two columns are the efficiency and the limit without the lock.
-With `--dali-python`, the interpreter of an environment that has DALI, a third one has the CPU time of each of DALI's threads.
+The first table compares predictions with measured runs, for as many cores as the machine has; the runs take turns. In
+the second one `efficiency` is the throughput by that of one core times the cores, and the other columns are shares of
+the time: how busy the cores were, how long a thread in Python held the lock, and how long the producing thread worked
+or waited for the tasks that it had brought. The last two columns are the efficiency and the limit without the lock.
+With `--dali-python`, the interpreter of an environment that has DALI, a third one has the CPU time of each of DALI's
+threads.
 """
 
 import argparse
@@ -71,7 +76,9 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """The work for one batch, by stage. The producing thread prepares and dispatches; XLA's threads do not need the interpreter."""
+    """The work for one batch, by stage. The producing thread prepares and dispatches; XLA's threads do not need the
+    interpreter.
+    """
 
     read: Sequence[Work]
     prepare: Sequence[Work]
@@ -84,7 +91,8 @@ class Made:
 STAGES = ("read", "prepare", "dispatch", "xla", "check", "user")
 
 
-# --- replay ---------------------------------------------------------------------------------------------------------------------------
+# --- replay
+# ---------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +161,14 @@ class Simulator:
         self._aside = cores >= MANY_THREADS if aside is None else aside
         launches = launches_on_cpu(cores) if launches is None else launches
         slots = DEPTH + max(1, launches - 1) if slots is None else slots
-        self._made, self._cores, self._launches, self._slots, self._urgent, self._lock = made, cores, launches, slots, urgent, lock
+        self._made, self._cores, self._launches, self._slots, self._urgent, self._lock = (
+            made,
+            cores,
+            launches,
+            slots,
+            urgent,
+            lock,
+        )
         self._workers = [Thread("pool") for _ in range(cores - 1)]
         self._resting = list(self._workers)
         self._producing = Thread("produce")
@@ -221,7 +236,9 @@ class Simulator:
         if stage == "read" and self._aside:  # one batch ahead of the one that is prepared
             return self._begun["prepare"] >= batch
         # When the thread has dispatched the one before, and there is room.
-        if stage == ("prepare" if self._aside else "read") and (done["dispatch"] < batch or done["user"] <= batch - self._slots):
+        if stage == ("prepare" if self._aside else "read") and (
+            done["dispatch"] < batch or done["user"] <= batch - self._slots
+        ):
             return False
         if stage == "read":
             return True
@@ -266,7 +283,9 @@ class Simulator:
             self._next_task(self._resting.pop(), job)
 
     def _next_task(self, thread: Thread, job: Job):
-        """The next task of a job; for a thread of the pool also one of another job, of those who bring jobs none: they wait."""
+        """The next task of a job; for a thread of the pool also one of another job, of those who bring jobs none: they
+        wait.
+        """
         if thread.name == "pool":
             while self._queue and not self._queue[0].waiting:
                 self._queue.popleft()
@@ -286,16 +305,21 @@ def replay(made: Sequence[Made], cores: int, launches: int | None = None, **opti
     return Simulator([*made] * again, cores, launches, **options).run()
 
 
-# --- record ---------------------------------------------------------------------------------------------------------------------------
+# --- record
+# ---------------------------------------------------------------------------------------------------------------------------
 
 
 def cpu_of_threads() -> dict[int, int]:
     """Nanoseconds of CPU time so far of each thread of this process."""
-    return {int(t.name): int((t / "schedstat").read_text().split()[0]) for t in pathlib.Path("/proc/self/task").iterdir()}
+    return {
+        int(t.name): int((t / "schedstat").read_text().split()[0]) for t in pathlib.Path("/proc/self/task").iterdir()
+    }
 
 
 def recorded(pipeline: str, data: str, batch: int, batches: int) -> list[Made]:
-    """Makes batches by the threads of an iterator, with one native thread, and returns the CPU time that each work took."""
+    """Makes batches by the threads of an iterator, with one native thread, and returns the CPU time that each work
+    took.
+    """
     import jax
 
     from jaxdali import _cpu
@@ -343,8 +367,9 @@ class Call(NamedTuple):
 
 
 def calls_of(rows: Sequence[Sequence[int]]) -> list[Call]:
-    """The calls on the pool in the order in which they began, from the rows of `_cpu.pool_recorded`. Those that a task made, in its own
-    thread, are part of it and left out."""
+    """The calls on the pool in the order in which they began, from the rows of `_cpu.pool_recorded`. Those that a task
+    made, in its own thread, are part of it and left out.
+    """
     tasks = collections.defaultdict(list)
     for run, index, _, begin, _, cpu_begin, cpu_end in rows:
         if index >= 0:
@@ -357,7 +382,9 @@ def calls_of(rows: Sequence[Sequence[int]]) -> list[Call]:
     return calls
 
 
-def arranged(rows: Sequence[Sequence[int]], spans: Mapping[str, Sequence[Span]], spent: Mapping[int, int], first: int) -> list[Made]:
+def arranged(
+    rows: Sequence[Sequence[int]], spans: Mapping[str, Sequence[Span]], spent: Mapping[int, int], first: int
+) -> list[Made]:
     """The work for each batch, from what was recorded since the iterator was made.
 
     Args:
@@ -371,7 +398,9 @@ def arranged(rows: Sequence[Sequence[int]], spans: Mapping[str, Sequence[Span]],
     batches, launched = len(spans["next"]), len(spans["dispatch"])
     each = round(len(of_xla) / launched)
     if not each * batches <= len(of_xla) <= each * (launched + 1):
-        raise SystemExit(f"{launched} batches were launched, and {len(of_xla)} native calls made: they can't be told apart")
+        raise SystemExit(
+            f"{launched} batches were launched, and {len(of_xla)} native calls made: they can't be told apart"
+        )
 
     def works(span: Span) -> list[Work]:
         found, at = [], span.begin
@@ -426,7 +455,9 @@ def threads_of_dali(pipeline: str, data: str, batch: int, batches: int) -> list[
     from bench_pipelines import definition
     from nvidia.dali import pipeline_def
 
-    pipe = pipeline_def(definition("nvidia.dali", pipeline, data), batch_size=batch, num_threads=2, device_id=None, seed=1)()
+    pipe = pipeline_def(
+        definition("nvidia.dali", pipeline, data), batch_size=batch, num_threads=2, device_id=None, seed=1
+    )()
     pipe.build()
     before: dict[int, int] = {}
     for i in range(WARM_UP + batches):
@@ -437,7 +468,8 @@ def threads_of_dali(pipeline: str, data: str, batch: int, batches: int) -> list[
     return sorted((cpu * US / batches / batch for cpu in spent), reverse=True)
 
 
-# --- report ---------------------------------------------------------------------------------------------------------------------------
+# --- report
+# ---------------------------------------------------------------------------------------------------------------------------
 
 
 def in_process(kind: str, cores: int, args: argparse.Namespace, data: str, python: str = sys.executable):
@@ -481,7 +513,9 @@ def of_recorded(made: Sequence[Made], batch: int) -> str:
     lines = ["| us of CPU an image | serial | on the pool |", "|---|--:|--:|"]
     for stage in STAGES:
         works = [w for one in made for w in getattr(one, stage)]
-        lines.append(f"| {stage} | {sum(w.alone for w in works) / n:.2f} | {sum(sum(w.tasks) for w in works) / n:.2f} |")
+        lines.append(
+            f"| {stage} | {sum(w.alone for w in works) / n:.2f} | {sum(sum(w.tasks) for w in works) / n:.2f} |"
+        )
     return "\n".join(lines)
 
 
@@ -493,9 +527,15 @@ def main():
     parser.add_argument("--images", type=int, default=4096, help="in each run, after a warm-up")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--launches", type=int, help="batches that may be dispatched and unfinished")
-    parser.add_argument("--serial", type=float, help="microseconds of serial work an image to replay with; default: as recorded")
-    parser.add_argument("--urgent", action=argparse.BooleanOptionalAction, default=True, help="the producing thread's jobs go first")
-    parser.add_argument("--cores", type=lambda s: [int(x) for x in s.split(",")], default=[1, 2, 4, 8, 16, 32, 64, 128, 256])
+    parser.add_argument(
+        "--serial", type=float, help="microseconds of serial work an image to replay with; default: as recorded"
+    )
+    parser.add_argument(
+        "--urgent", action=argparse.BooleanOptionalAction, default=True, help="the producing thread's jobs go first"
+    )
+    parser.add_argument(
+        "--cores", type=lambda s: [int(x) for x in s.split(",")], default=[1, 2, 4, 8, 16, 32, 64, 128, 256]
+    )
     parser.add_argument("--dali-python", help="the interpreter of an environment that has DALI")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -511,17 +551,21 @@ def main():
         for _ in range(args.rounds):
             made = made_of(in_process("record", 1, args, data))
             rounds.append((made, {t: in_process("measure", t, args, data) for t in here}))
-        print(f"load {os.getloadavg()[0]:.1f}\n\n| cores | measured, images/s | predicted | of measured |\n|--:|--:|--:|--:|")
+        print(
+            f"load {os.getloadavg()[0]:.1f}\n\n| cores | measured, images/s | predicted | of measured |\n|--:|--:|--:|--:|"
+        )
         for t in here:
             each = [(got[t], 1e9 * args.batch * replay(made, t, **options).speed) for made, got in rounds]
             real, told = (statistics.median(x) for x in zip(*each, strict=True))
             print(f"| {t} | {real:.0f} | {told:.0f} | {statistics.median(p / m for m, p in each):.3f} |")
         of_dali = in_process("dali", 2, args, data, args.dali_python) if args.dali_python else []
-    made = sorted((made for made, _ in rounds), key=lambda made: sum(w.all for x in made for n in STAGES for w in getattr(x, n)))[
-        len(rounds) // 2
-    ]
+    made = sorted(
+        (made for made, _ in rounds), key=lambda made: sum(w.all for x in made for n in STAGES for w in getattr(x, n))
+    )[len(rounds) // 2]
     print(f"\n{of_recorded(made, args.batch)}\n")
-    print("| cores | images/s | efficiency | cores busy | in Python | producing | bound by | free-threaded | bound by |")
+    print(
+        "| cores | images/s | efficiency | cores busy | in Python | producing | bound by | free-threaded | bound by |"
+    )
     print("|--:|--:|--:|--:|--:|--:|---|--:|---|")
     if args.serial is not None:
         made = with_serial(made, args.serial * args.batch / US)
@@ -530,7 +574,9 @@ def main():
         r = replay(made, t, **options)
         shares = " | ".join(f"{x:.2f}" for x in (r.speed / one / t, r.cores, r.interpreter, r.producing))
         free = replay(made, t, lock=False, **options)
-        print(f"| {t} | {1e9 * args.batch * r.speed:.0f} | {shares} | {r.bound} | {free.speed / one / t:.2f} | {free.bound} |")
+        print(
+            f"| {t} | {1e9 * args.batch * r.speed:.0f} | {shares} | {r.bound} | {free.speed / one / t:.2f} | {free.bound} |"
+        )
     if of_dali:
         print(f"\nDALI's threads, us of CPU an image: {', '.join(f'{x:.1f}' for x in of_dali if x >= 0.1)}")
 

@@ -29,7 +29,8 @@ LIBRARIES = {  # the first words of the rows in RESULTS.md, and their names here
     "torch ": "torch (a)",
 }
 _BLUE, _GRAY, _LIGHT, _INK, _FAINT = "#2a6fbb", "#a9b3be", "#d5dbe1", "#1c2733", "#5b6876"
-_NAMES, _PANEL, _GAP, _ROW, _TOP = 84, 146, 42, 24, 66  # pixels: the names of libraries, a panel, and what is between panels; a bar; above
+# Pixels: the names of libraries, a panel, and what is between panels; a bar; above.
+_NAMES, _PANEL, _GAP, _ROW, _TOP = 84, 146, 42, 24, 66
 
 
 def numbers() -> dict[str, dict[str, float]]:
@@ -64,28 +65,39 @@ def svg(found: dict[str, dict[str, float]]) -> str:
     for p, (pipeline, what) in enumerate(PIPELINES.items()):
         left = _NAMES + 8 + p * (_PANEL + _GAP)
         parts.append(_text(left, 52, what, 13, weight=600))
-        parts.append(f'<line x1="{left}" x2="{left}" y1="{_TOP - 4}" y2="{_TOP + _ROW * len(found)}" stroke="{_LIGHT}"/>')
+        parts.append(
+            f'<line x1="{left}" x2="{left}" y1="{_TOP - 4}" y2="{_TOP + _ROW * len(found)}" stroke="{_LIGHT}"/>'
+        )
         most = max(ms[pipeline] for ms in found.values())
         for k, (name, ms) in enumerate(found.items()):
             y, long = _TOP + _ROW * k, (_PANEL - 36) * ms[pipeline] / most
             color = _BLUE if name == "jaxdali" else _LIGHT if name.endswith(")") else _GRAY
             parts.append(f'<rect x="{left}" y="{y + 2}" width="{long:.1f}" height="{_ROW - 7}" rx="2" fill="{color}"/>')
-            parts.append(_text(left + long + 5, y + 15, _shown(ms[pipeline]), 12, weight=600 if name == "jaxdali" else 400))
+            parts.append(
+                _text(left + long + 5, y + 15, _shown(ms[pipeline]), 12, weight=600 if name == "jaxdali" else 400)
+            )
     parts.append(
-        _text(8, height - 10, "512 JPEGs of 0.27 megapixels, two cores of an AMD EPYC. (a) torch: on a Xeon, in another run.", 12, _FAINT)
+        _text(
+            8,
+            height - 10,
+            "512 JPEGs of 0.27 megapixels, two cores of an AMD EPYC. (a) torch: on a Xeon, in another run.",
+            12,
+            _FAINT,
+        )
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"'
     body = "\n".join(parts)
-    return (
-        f'{head} font-family="system-ui, Helvetica, Arial, sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
-    )
+    background = '<rect width="100%" height="100%" fill="white"/>'
+    return f'{head} font-family="system-ui, Helvetica, Arial, sans-serif">\n{background}\n{body}\n</svg>\n'
 
 
 def _shown(ms: float) -> str:
     return f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"
 
 
-def _text(x: float, y: float, text: str, size: int, fill: str = _INK, *, anchor: str = "start", weight: int = 400) -> str:
+def _text(
+    x: float, y: float, text: str, size: int, fill: str = _INK, *, anchor: str = "start", weight: int = 400
+) -> str:
     given = f'x="{x:.1f}" y="{y}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" fill="{fill}"'
     return f"<text {given}>{html.escape(text)}</text>"
 

@@ -1,9 +1,11 @@
-"""tf.data, torch's DataLoader, Grain and SPDL, as their documentation has it: what `bench_pipelines.py` measures beside the pipelines.
+"""tf.data, torch's DataLoader, Grain and SPDL, as their documentation has it: what `bench_pipelines.py` measures beside
+the pipelines.
 
-Each function returns one that makes the next batch of an endless, shuffled epoch. Windows of `train` are what each library draws by
-itself; none antialiases but torch's. Images of different sizes stay a list.
+Each function returns one that makes the next batch of an endless, shuffled epoch. Windows of `train` are what each
+library draws by itself; none antialiases but torch's. Images of different sizes stay a list.
 
-    pip install tensorflow-cpu torch torchvision grain spdl opencv-python-headless  # and, for SPDL, FFmpeg's shared libraries
+    pip install tensorflow-cpu torch torchvision grain spdl opencv-python-headless  # and, for SPDL, FFmpeg's shared
+    libraries
 """
 
 import math
@@ -141,7 +143,12 @@ def grain(pipeline: str, folder: str, threads: int, batch: int) -> Take:
             return row, label
         return image, label
 
-    data = gr.MapDataset.source(list(zip(*listed(folder), strict=True))).shuffle(seed=1).repeat().random_map(transform, seed=1)
+    data = (
+        gr.MapDataset.source(list(zip(*listed(folder), strict=True)))
+        .shuffle(seed=1)
+        .repeat()
+        .random_map(transform, seed=1)
+    )
     options = gr.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * batch)
     iterator = iter(data.to_iter_dataset(options).batch(batch, batch_fn=None if shape else list))
     return lambda: next(iterator)
@@ -191,7 +198,14 @@ def spdl(pipeline: str, folder: str, threads: int, batch: int) -> Take:
             images -= MEAN / STD
         return images, [label for _, label in items]
 
-    builder = PipelineBuilder().add_source(source()).pipe(load, concurrency=threads).aggregate(batch).pipe(together).add_sink(2)
+    builder = (
+        PipelineBuilder()
+        .add_source(source())
+        .pipe(load, concurrency=threads)
+        .aggregate(batch)
+        .pipe(together)
+        .add_sink(2)
+    )
     running = builder.build(num_threads=threads)
     running.start()
     return running.get_item

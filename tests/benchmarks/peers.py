@@ -1,7 +1,9 @@
-"""Pools of threads over OpenCV, simplejpeg and Pillow, as one writes them by hand: what `bench_pipelines.py` measures beside the pipelines.
+"""Pools of threads over OpenCV, simplejpeg and Pillow, as one writes them by hand: what `bench_pipelines.py` measures
+beside the pipelines.
 
-Each image is read, decoded and worked on by one thread, straight into its row of the batch; images of different sizes stay a list.
-None of them antialiases but Pillow, and images stay HWC, which saves a transposition. OpenCV's own threads are off.
+Each image is read, decoded and worked on by one thread, straight into its row of the batch; images of different sizes
+stay a list. None of them antialiases but Pillow, and images stay HWC, which saves a transposition. OpenCV's own threads
+are off.
 """
 
 import math

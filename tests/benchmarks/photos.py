@@ -14,7 +14,14 @@ import numpy as np
 from PIL import Image
 
 SAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "images"
-SHAPES = [((500, 375), 0.62), ((375, 500), 0.20), ((500, 500), 0.08), ((300, 225), 0.06), ((1600, 1200), 0.03), ((1200, 1600), 0.01)]
+SHAPES = [
+    ((500, 375), 0.62),
+    ((375, 500), 0.20),
+    ((500, 500), 0.08),
+    ((300, 225), 0.06),
+    ((1600, 1200), 0.03),
+    ((1200, 1600), 0.01),
+]
 
 
 def draw_size(rng: np.random.Generator, shapes: Sequence[tuple[tuple[int, int], float]] = SHAPES) -> tuple[int, int]:

@@ -86,7 +86,9 @@ def test_channels_of_other_batches():
 def test_channels_first_tensors():
     torch = pytest.importorskip("torch")
     assert says_chw(warned(lambda: jd.flip(torch.zeros((2, 3, 20, 20), dtype=torch.uint8))))
-    assert not warned(lambda: jd.resize(jd.batch(torch.zeros((2, 3, 20, 20), dtype=torch.uint8), layout="CHW"), size=(8, 8)))
+    assert not warned(
+        lambda: jd.resize(jd.batch(torch.zeros((2, 3, 20, 20), dtype=torch.uint8), layout="CHW"), size=(8, 8))
+    )
 
 
 def test_channels_first_videos():
@@ -111,7 +113,9 @@ def test_one_warning_per_line():
 @pytest.mark.parametrize("name", OF_COLORS)
 def test_channels_first_of_colors(name):
     for function in (OF_COLORS[name], jd.jit(OF_COLORS[name]), in_jax(OF_COLORS[name])):
-        with pytest.raises(ValueError, match=r'3 channels, got 20; .* if they are CHW, jd\.batch\(x, layout="CHW"\) says so') as e:
+        with pytest.raises(
+            ValueError, match=r'3 channels, got 20; .* if they are CHW, jd\.batch\(x, layout="CHW"\) says so'
+        ) as e:
             function(CHW)
         assert __file__ in str(e.value)
 
@@ -121,7 +125,11 @@ def test_channels_first_of_colors(name):
 def test_image_without_an_axis_of_samples(name, shape):
     """An error or, where rows of pixels can be samples, a warning says how one image is passed."""
     function = {**FUNCTIONS, **OF_COLORS}[name]
-    for called in (function, in_jax(function)) if name == "random_resized_crop" else (function, jd.jit(function), in_jax(function)):
+    for called in (
+        (function, in_jax(function))
+        if name == "random_resized_crop"
+        else (function, jd.jit(function), in_jax(function))
+    ):
         texts = []
         try:
             texts = warned(lambda called=called: called(np.zeros(shape, np.uint8)))
@@ -135,7 +143,14 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"mean": MEAN, "std": STD}, {"mean": 0.5, "std": 0.5}, {"mean": np.array(MEAN)}, {"std": STD}, {"mean": 0.0, "std": STD}]
+    "arguments",
+    [
+        {"mean": MEAN, "std": STD},
+        {"mean": 0.5, "std": 0.5},
+        {"mean": np.array(MEAN)},
+        {"std": STD},
+        {"mean": 0.0, "std": STD},
+    ],
 )
 def test_statistics_of_unit_images_for_bytes(arguments):
     def function(x):
@@ -149,7 +164,9 @@ def test_statistics_of_unit_images_for_bytes(arguments):
     assert not warned(lambda: jd.crop_mirror_normalize(HWC, scale=2.0, **arguments))
 
 
-@pytest.mark.parametrize("arguments", [{}, {"mean": 0.0, "std": 255.0}, {"mean": 0.0, "std": 1.0}, {"mean": [127.0, 0.5, 0.5]}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"mean": 0.0, "std": 255.0}, {"mean": 0.0, "std": 1.0}, {"mean": [127.0, 0.5, 0.5]}]
+)
 def test_statistics_of_bytes(arguments):
     assert not warned(lambda: jd.crop_mirror_normalize(HWC, **arguments))
 
@@ -166,7 +183,10 @@ class InterpolationMode(enum.Enum):
 
 @pytest.mark.parametrize("value", [Image.Resampling.BILINEAR, InterpolationMode.BILINEAR, "bilinear"])
 def test_enums_of_other_libraries(value):
-    for function in (lambda x: jd.resize(x, size=(8, 8), interp_type=value), lambda x: jd.rotate(x, angle=3.0, interp_type=value)):
+    for function in (
+        lambda x: jd.resize(x, size=(8, 8), interp_type=value),
+        lambda x: jd.rotate(x, angle=3.0, interp_type=value),
+    ):
         for called in (function, jd.jit(function)):
             with pytest.raises(TypeError, match=r"types\.INTERP_LINEAR here"):
                 called(HWC)
@@ -217,7 +237,9 @@ def test_gaps_in_lists():
 
 def test_keys_are_no_seeds():
     for key in (KEY, jax.random.PRNGKey(0)):
-        with pytest.raises(TypeError, match=r"RNG: seed must be a number, got a key of jax\.random: pass it to functions as key="):
+        with pytest.raises(
+            TypeError, match=r"RNG: seed must be a number, got a key of jax\.random: pass it to functions as key="
+        ):
             jd.random.RNG(key)
 
 

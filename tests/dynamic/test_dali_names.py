@@ -32,7 +32,10 @@ def test_names():
     lacking = {x for x in lines if not there(ndd, x) and not any(x.startswith(f"{m}.") or x == m for m in MISSING)}
     operators = {x for x in lacking if x in DALI_OPERATORS and not there(fn, x)}  # those that jaxdali lacks everywhere
     assert not lacking - operators
-    with pytest.raises(AttributeError, match=r"experimental\.dynamic\.set_current_stream of DALI is not in jaxdali: XLA manages streams"):
+    with pytest.raises(
+        AttributeError,
+        match=r"experimental\.dynamic\.set_current_stream of DALI is not in jaxdali: XLA manages streams",
+    ):
         ndd.set_current_stream
     with pytest.raises(AttributeError, match="did you mean 'rotate'"):
         ndd.rotat
@@ -66,7 +69,11 @@ def test_batches_and_tensors():
     one = ndd.tensor([[[1], [2]], [[3], [4]]], layout="HWC", dtype=ndd.uint8)
     assert (one.dtype, one.layout, one.device, one.item(3)) == (ndd.uint8, "HWC", ndd.Device("cpu"), 4)
     assert ndd.rotate(one, angle=90).shape == (2, 2, 1)
-    assert (ndd.type_id(ndd.float16), ndd.dtype(types.UINT8), ndd.dtype("int64")) == (types.FLOAT16, ndd.uint8, ndd.int64)
+    assert (ndd.type_id(ndd.float16), ndd.dtype(types.UINT8), ndd.dtype("int64")) == (
+        types.FLOAT16,
+        ndd.uint8,
+        ndd.int64,
+    )
     assert ndd.math.sqrt(ndd.batch([4.0, 9.0])).numpy().tolist() == [2, 3]
 
 
@@ -80,7 +87,9 @@ def test_the_default_generator():
     """Each thread has its own generator; `set_seed` restarts it."""
 
     def draw():
-        return ndd.random.uniform(range=(0, 1), batch_size=4).numpy().tolist(), ndd.noise.gaussian(ndd.batch([[0.0]] * 2)).numpy().tolist()
+        return ndd.random.uniform(range=(0, 1), batch_size=4).numpy().tolist(), ndd.noise.gaussian(
+            ndd.batch([[0.0]] * 2)
+        ).numpy().tolist()
 
     def seeded(seed):
         ndd.random.set_seed(seed)
@@ -153,7 +162,9 @@ def test_a_program():
 
 
 def begin():
-    reader = ndd.readers.File(file_root=str(places.ROOT / "examples" / "images"), random_shuffle=True, enable_checkpointing=True, seed=3)
+    reader = ndd.readers.File(
+        file_root=str(places.ROOT / "examples" / "images"), random_shuffle=True, enable_checkpointing=True, seed=3
+    )
     return reader, ndd.random.RNG(seed=42)
 
 
@@ -166,7 +177,11 @@ def test_a_checkpoint_of_readers_and_generators(tmp_path):
     pattern = str(tmp_path / "at_{seq:03d}.json")
     reader, rng = begin()
     checkpoint = ndd.checkpoint.Checkpoint()
-    assert [checkpoint.register(reader, "reader"), checkpoint.register(rng), checkpoint.register(rng)] == ["reader", "__op_1", "__op_1"]
+    assert [checkpoint.register(reader, "reader"), checkpoint.register(rng), checkpoint.register(rng)] == [
+        "reader",
+        "__op_1",
+        "__op_1",
+    ]
     with pytest.raises(RuntimeError, match="empty"):
         checkpoint.save(pattern)
     with pytest.raises(FileNotFoundError, match="at_"):
@@ -250,7 +265,13 @@ def test_misused_checkpoints(tmp_path):
             state.save(str(tmp_path / wrong))
     with pytest.raises(FileNotFoundError):
         state.load(str(tmp_path / "{seq}.json"))
-    for wrong in ("", "[]", "{}", '{"version": 7, "states": {}}', '{"version": 1, "states": {"a": {"state": 1, "type": null}}}'):
+    for wrong in (
+        "",
+        "[]",
+        "{}",
+        '{"version": 7, "states": {}}',
+        '{"version": 1, "states": {"a": {"state": 1, "type": null}}}',
+    ):
         with pytest.raises(ValueError, match="checkpoint"):
             state.deserialize(wrong)
     assert state.is_complete  # a wrong text changes nothing
@@ -271,7 +292,8 @@ def test_checkpoints_as_those_of_dali(tmp_path):
     second.key()
     state.collect()
     assert state.register(first) == "a"  # it is registered already
-    assert [state.save(pattern) for _ in range(2)] == [pattern.format(seq=0), pattern.format(seq=1)]  # the folder is made
+    # The folder is made.
+    assert [state.save(pattern) for _ in range(2)] == [pattern.format(seq=0), pattern.format(seq=1)]
     # Whatever the format of the numbers is now, the last file is found.
     assert state.load(pattern.replace("03d", "d")) == pattern.format(seq=1)
     third, fourth = ndd.random.RNG(3), ndd.random.RNG(4)
@@ -293,7 +315,9 @@ def test_checkpoints_as_those_of_dali(tmp_path):
 def test_blocks():
     assert ndd.EvalMode.default is ndd.EvalMode.eager
     with ndd.Device("gpu", device_id=0), ndd.Device("cpu"):
-        assert ndd.flip(ndd.batch(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), layout="HWC")).numpy().ravel().tolist() == [
+        assert ndd.flip(
+            ndd.batch(np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), layout="HWC")
+        ).numpy().ravel().tolist() == [
             3,
             4,
             5,
@@ -302,15 +326,28 @@ def test_blocks():
             2,
         ]
     if len(jax.local_devices()) > 1:
-        with pytest.raises(ValueError, match=r"gpu:1: functions run on the device of their inputs"), ndd.Device("gpu:1"):
+        with (
+            pytest.raises(ValueError, match=r"gpu:1: functions run on the device of their inputs"),
+            ndd.Device("gpu:1"),
+        ):
             pass
 
 
 def test_constructors():
     sample = ndd.Tensor([[1, 2, 3]], dtype=ndd.float32, layout="XY", device="cpu")
-    assert (type(sample), sample.dtype, sample.layout, sample.device) == (ndd.Tensor, ndd.float32, "XY", ndd.Device("cpu"))
+    assert (type(sample), sample.dtype, sample.layout, sample.device) == (
+        ndd.Tensor,
+        ndd.float32,
+        "XY",
+        ndd.Device("cpu"),
+    )
     samples = ndd.Batch([sample, np.ones((2, 3))], dtype=ndd.int32, layout="YX")
-    assert (samples.dtype, samples.layout, samples.shape, samples.device) == (ndd.int32, "YX", [(1, 3), (2, 3)], ndd.Device("cpu"))
+    assert (samples.dtype, samples.layout, samples.shape, samples.device) == (
+        ndd.int32,
+        "YX",
+        [(1, 3), (2, 3)],
+        ndd.Device("cpu"),
+    )
     assert ndd.Batch(samples).tensors[0].tolist() == [[1, 2, 3]]
 
 
@@ -425,7 +462,9 @@ def test_documented_differences():
         ndd.batch([one, ndd.tensor(one, layout="YX")])
     with pytest.raises(TypeError, match="eq: operands must be batches, tensors or numbers, got Tensor, NoneType"):
         operator.eq(one, None)
-    with pytest.raises(TypeError, match=r"flip: a batch can't be a sample, or a part of one \(called at .*test_dali_names"):
+    with pytest.raises(
+        TypeError, match=r"flip: a batch can't be a sample, or a part of one \(called at .*test_dali_names"
+    ):
         ndd.flip([ndd.batch([one])])
 
 
@@ -453,7 +492,9 @@ def test_copies():
 
 def epochs(number, left=(), batch_size=4, **arguments):
     """The labels of 14 files, by epoch and batch; `left`: epochs and batches after which the loop is left."""
-    reader = ndd.readers.File(files=sorted(map(str, places.PHOTOS.glob("*/*")))[:14], labels=list(range(14)), **arguments)
+    reader = ndd.readers.File(
+        files=sorted(map(str, places.PHOTOS.glob("*/*")))[:14], labels=list(range(14)), **arguments
+    )
     found = []
     for epoch in range(number):
         found.append([])
@@ -469,7 +510,10 @@ def test_epochs_of_dali():
     shard = {"shard_id": 1, "num_shards": 3}
     assert epochs(3, **shard) == [[[4, 5, 6, 7], [8, 9, 10, 11]], [[12, 13, 0, 1], [2, 3, 4, 5]], [[6, 7, 8, 9]]]
     assert epochs(2, **shard, stick_to_shard=True) == [[[4, 5, 6, 7], [8, 4, 5, 6]], [[7, 8, 4, 5], [6, 7, 8, 4]]]
-    assert epochs(2, **shard, pad_last_batch=True) == [[[4, 5, 6, 7], [8, 8, 8, 8]], [[9, 10, 11, 12], [13, 13, 13, 13]]]
+    assert epochs(2, **shard, pad_last_batch=True) == [
+        [[4, 5, 6, 7], [8, 8, 8, 8]],
+        [[9, 10, 11, 12], [13, 13, 13, 13]],
+    ]
     assert epochs(2, batch_size=None, shard_id=2, num_shards=5) == [[[5], [6], [7]], [[8], [9], [10]]]
     whole = [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 0, 1], [2, 3, 4, 5]]
     assert epochs(2, left=[(0, 0)]) == [[[0, 1, 2, 3]], whole]
@@ -513,7 +557,10 @@ def test_tensors_as_arguments():
     image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     for angle in (90.0, 180.0):
         want = np.rot90(image, int(angle) // 90)
-        for found in (ndd.rotate(image, angle=ndd.tensor(angle)), *ndd.rotate(ndd.batch([image] * 2), angle=ndd.tensor(angle))):
+        for found in (
+            ndd.rotate(image, angle=ndd.tensor(angle)),
+            *ndd.rotate(ndd.batch([image] * 2), angle=ndd.tensor(angle)),
+        ):
             assert isinstance(found, ndd.Tensor)
             np.testing.assert_array_equal(found, want)
     video = ndd.tensor(np.stack([image[:, :2]] * 2), layout="FHWC")
@@ -526,18 +573,32 @@ def test_tensors_as_arguments():
 
 
 def test_refused_names():
-    for name, instead in (("pytorch", "torchdata"), ("ThreadPool", "one pool"), ("optical_flow", "engine"), ("stream", "XLA manages")):
-        with pytest.raises(AttributeError, match=rf"experimental\.dynamic\.{name} of DALI is not in jaxdali: .*{instead}"):
+    for name, instead in (
+        ("pytorch", "torchdata"),
+        ("ThreadPool", "one pool"),
+        ("optical_flow", "engine"),
+        ("stream", "XLA manages"),
+    ):
+        with pytest.raises(
+            AttributeError, match=rf"experimental\.dynamic\.{name} of DALI is not in jaxdali: .*{instead}"
+        ):
             getattr(ndd, name)
     with pytest.raises(AttributeError, match=r"experimental\.readers of DALI is not in jaxdali: use readers\.Video"):
         ndd.experimental.readers
-    with pytest.raises(AttributeError, match=r"EvalContext\.cached_results of DALI is not in jaxdali: .*keep the results"):
+    with pytest.raises(
+        AttributeError, match=r"EvalContext\.cached_results of DALI is not in jaxdali: .*keep the results"
+    ):
         ndd.EvalContext().cached_results
 
 
 def test_current_devices():
     cpu = ndd.Device("cpu")
-    assert (cpu.device_id, repr(cpu), cpu == ndd.Device.CPU, ndd.device(None)) == (None, "Device(device_type='cpu')", True, None)
+    assert (cpu.device_id, repr(cpu), cpu == ndd.Device.CPU, ndd.device(None)) == (
+        None,
+        "Device(device_type='cpu')",
+        True,
+        None,
+    )
     with cpu:
         assert ndd.Device.current() == cpu
     assert ndd.Device.current().device_type == ("cpu" if jax.default_backend() == "cpu" else "gpu")
@@ -552,7 +613,11 @@ def test_paths_as_bytes():
     files = sorted(map(str, places.PHOTOS.glob("*/*_0.jpg")))[:2]
     paths = [np.frombuffer(f.encode(), np.uint8) for f in files]
     want = ndd.imread(files)
-    for found in (ndd.imread(ndd.batch(paths)), ndd.imread([ndd.tensor(paths[0]), files[1]]), [*map(ndd.imread, paths)]):
+    for found in (
+        ndd.imread(ndd.batch(paths)),
+        ndd.imread([ndd.tensor(paths[0]), files[1]]),
+        [*map(ndd.imread, paths)],
+    ):
         for a, b in zip(found, want, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -563,7 +628,9 @@ def test_fractions_that_are_cut():
     for size in ([3.7, 4.5], np.array([3.7, 4.5]), ndd.tensor([3.7, 4.5])):
         assert ndd.rotate(image, angle=0, size=size).shape == (3, 4, 1)
         assert ndd.warp_affine(image, matrix=[1, 0, 0, 0, 1, 0], size=size).shape == (3, 4, 1)
-        assert jd.rotate([np.zeros((7, 9, 1), np.uint8)], angle=0, size=size).shapes == [(4, 5, 1) if isinstance(size, list) else (3, 4, 1)]
+        assert jd.rotate([np.zeros((7, 9, 1), np.uint8)], angle=0, size=size).shapes == [
+            (4, 5, 1) if isinstance(size, list) else (3, 4, 1)
+        ]
     assert ndd.one_hot(ndd.tensor([0.7, 1.9]), num_classes=3).tolist() == [[1, 0, 0], [0, 1, 0]]
 
 

@@ -34,11 +34,18 @@ def test_files_become_a_ragged_batch():
 def test_what_is_made_of_images_of_many_sizes_is_dense_where_it_has_one():
     """The channels of decoded images do not depend on the batch, and are not forgotten between two calls."""
     decoded = jd.decoders.image(FILES)
-    for batch in (decoded, decoded[1:4], decoded[[2, 0]], jax.tree.map(lambda x: x, decoded), pickle.loads(pickle.dumps(decoded))):
+    for batch in (
+        decoded,
+        decoded[1:4],
+        decoded[[2, 0]],
+        jax.tree.map(lambda x: x, decoded),
+        pickle.loads(pickle.dumps(decoded)),
+    ):
         resized = jd.resize(batch, size=(20, 24))
         assert (resized.is_dense, resized.numpy().shape) == (True, (len(batch), 20, 24, 3))
         np.testing.assert_array_equal(resized[0], jd.resize(jd.tensor(batch[0], layout="HWC"), size=(20, 24)))
-    assert len(pickle.dumps(decoded)) < 1.1 * sum(x.nbytes for x in decoded) + 2000  # without what the program's buffer has beyond them
+    # Without what the program's buffer has beyond them.
+    assert len(pickle.dumps(decoded)) < 1.1 * sum(x.nbytes for x in decoded) + 2000
 
 
 def test_one_sample_in_one_out():
@@ -84,7 +91,9 @@ def test_an_array_of_numbers_that_an_argument_has_for_all_samples():
 
 
 def test_batches_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match=r"rotate: all batches of a call must have the same number of samples, got 3 and 4"):
+    with pytest.raises(
+        ValueError, match=r"rotate: all batches of a call must have the same number of samples, got 3 and 4"
+    ):
         jd.rotate(images(), angle=np.zeros(3))
 
 
@@ -156,13 +165,19 @@ def test_padding_to_one_array():
     with pytest.raises(ValueError, match="the samples differ in shape"):
         batch.jax()
     array, shapes = batch.jax(pad=True)
-    assert (array.shape, shapes.dtype, shapes.tolist()) == ((5, 76, 80, 3), np.int32, [[60 + 4 * i, 80, 3] for i in range(5)])
+    assert (array.shape, shapes.dtype, shapes.tolist()) == (
+        (5, 76, 80, 3),
+        np.int32,
+        [[60 + 4 * i, 80, 3] for i in range(5)],
+    )
     np.testing.assert_array_equal(array[0, :60], batch[0])
     assert not np.asarray(array[0, 60:]).any()
 
 
 def test_dense_batches_by_dlpack():
-    """To whoever takes it; a batch of one shape that is not dense, and one over memory that can't be written, as a copy."""
+    """To whoever takes it; a batch of one shape that is not dense, and one over memory that can't be written, as a
+    copy.
+    """
     equal = jd.batch(list(images()))
     for batch in (jd.flip(jd.flip(images())), equal, jd.batch(np.asarray(jnp.asarray(images())))):
         for module in (np, jnp):
@@ -185,7 +200,10 @@ def test_a_notebook_shows_pictures():
     def pictures(batch):
         page = batch._repr_html_()
         assert html.escape(repr(batch)) in page
-        found = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall(r'src="data:image/png;base64,([^"]*)"', page)]
+        found = [
+            Image.open(io.BytesIO(base64.b64decode(data)))
+            for data in re.findall(r'src="data:image/png;base64,([^"]*)"', page)
+        ]
         return page, [np.asarray(x) for x in found]
 
     decoded = jd.decoders.image(FILES)
@@ -243,7 +261,9 @@ def test_a_generator_gives_each_call_another_key():
 
 
 def test_random_operators_need_a_key():
-    with pytest.raises(ValueError, match=r"random_resized_crop: it draws random numbers: pass key=jax\.random\.key.*test_functions\.py"):
+    with pytest.raises(
+        ValueError, match=r"random_resized_crop: it draws random numbers: pass key=jax\.random\.key.*test_functions\.py"
+    ):
         jd.random_resized_crop(images(), size=8)
     with pytest.raises(ValueError, match="there are 3 keys for 4 samples"):
         jd.random_resized_crop(images(), size=8, key=jax.random.split(jax.random.key(0), 3))
@@ -370,7 +390,9 @@ os.waitpid(pid, 0)
 )
 def test_after_a_fork(when, said, form):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-c", FORK, when, form], capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, when, form], capture_output=True, text=True, timeout=60, env=environment
+    )
     assert said in done.stdout, done.stderr
 
 
@@ -394,7 +416,9 @@ os.waitpid(pid, 0)
 """
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     said = [
-        subprocess.run([sys.executable, "-c", code, when], capture_output=True, text=True, timeout=60, env=environment).stdout
+        subprocess.run(
+            [sys.executable, "-c", code, when], capture_output=True, text=True, timeout=60, env=environment
+        ).stdout
         for when in ("before", "after")
     ]
     assert said[0].strip() == str(np.asarray(jax.random.key_data(jd.random.RNG(3).key())).tolist())
@@ -402,7 +426,9 @@ os.waitpid(pid, 0)
 
 
 def test_what_goes_to_other_processes():
-    """Batches, samples and generators by pickle; a compiled function as loaders take it, by value, without what is compiled."""
+    """Batches, samples and generators by pickle; a compiled function as loaders take it, by value, without what is
+    compiled.
+    """
     ragged = jd.decoders.image(FILES)
     for batch in (ragged, jd.batch(images(), layout="HWC"), jd.batch(jnp.asarray(images()), layout="HWC")):
         again = pickle.loads(pickle.dumps(batch))
@@ -417,7 +443,12 @@ def test_what_goes_to_other_processes():
     with pytest.raises(SampleError) as failed:
         jd.decoders.image([FILES[0], b"no image" * 20])
     error = pickle.loads(pickle.dumps(failed.value))
-    assert (type(error), str(error), error.index, error.operator) == (SampleError, str(failed.value), 1, "decoders.image")
+    assert (type(error), str(error), error.index, error.operator) == (
+        SampleError,
+        str(failed.value),
+        1,
+        "decoders.image",
+    )
     other = pickle.loads(pickle.dumps(rng))
     np.testing.assert_array_equal(jax.random.key_data(other.key()), jax.random.key_data(rng.key()))
 

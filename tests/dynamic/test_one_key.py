@@ -1,4 +1,5 @@
-"""Random numbers eagerly, in `jd.jit`, in `jax.jit` and in pipelines: how many a key draws, what they may be, equal bits.
+"""Random numbers eagerly, in `jd.jit`, in `jax.jit` and in pipelines: how many a key draws, what they may be, equal
+bits.
 
 The operators and their arguments are those of the registry, so a new one needs a case here.
 """
@@ -46,9 +47,12 @@ OPERATORS = sorted(filter(exists, declared))
 ARGUMENTS = {
     (name, a.name): a for name in OPERATORS for a in declared[name]().values() if a.per_sample and not a.is_input
 }  # those that may differ from sample to sample
-DRAWING = [n for n in OPERATORS if (p := inspect.signature(function_of(fn, n)).parameters.get("seed")) and p.default == -1]
+DRAWING = [
+    n for n in OPERATORS if (p := inspect.signature(function_of(fn, n)).parameters.get("seed")) and p.default == -1
+]
 
-# --- every operator and every argument ----------------------------------------------------------------------------------
+# --- every operator and every argument
+# ----------------------------------------------------------------------------------
 
 _rng = np.random.default_rng(5)
 _MASK = np.zeros((N, 9, 8, 1), np.int32)
@@ -69,13 +73,18 @@ VALUES = {
     "shapes": np.tile(np.int32([20, 30, 3]), (N, 1)),
     "kernel": np.ones((N, 3, 3), np.float32),
     "jpeg": FILES[:N],
-    "sound": [golden.load(x["samples"][0]) for c in golden.cases("decoders.audio") if c.check == "values" for x in c.inputs][:1] * N,
+    "sound": [
+        golden.load(x["samples"][0]) for c in golden.cases("decoders.audio") if c.check == "values" for x in c.inputs
+    ][:1]
+    * N,
     "deflated": [b"\x44abcd\x04\x00\x50efghi"] * N,  # 17 bytes in a block of LZ4
 }
 
 
 def case(operator, *inputs, fixed=None, **drawn):
-    """A call. `drawn`: arguments with their lowest and highest values, and for lists how many these are; integers where both limits are."""
+    """A call. `drawn`: arguments with their lowest and highest values, and for lists how many these are; integers where
+    both limits are.
+    """
     return operator, inputs, drawn, fixed or {}
 
 
@@ -124,7 +133,15 @@ CASES = [
     case("random.choice", 2, p=lambda draw: jd.stack(p := draw(0.2, 0.8), 1.0 - p)),
     case("random.key"),
     case("batch_permutation"),
-    case("decoders.image_crop", "jpeg", crop_w=(9.0, 20.0), crop_h=(9.0, 20.0), crop_pos_x=(0.0, 1.0), crop_pos_y=(0.0, 1.0), page=(0, 0)),
+    case(
+        "decoders.image_crop",
+        "jpeg",
+        crop_w=(9.0, 20.0),
+        crop_h=(9.0, 20.0),
+        crop_pos_x=(0.0, 1.0),
+        crop_pos_y=(0.0, 1.0),
+        page=(0, 0),
+    ),
     case("decoders.image_crop", "jpeg", crop=(9.0, 20.0, 2)),
     case("decoders.image", "jpeg", page=(0, 0)),
     case("decoders.image_random_crop", "jpeg", page=(0, 0)),
@@ -144,7 +161,13 @@ CASES = [
     case("transforms.scale", scale=(0.5, 2.0, 2), center=(0.0, 2.0, 2)),
     case("transforms.shear", shear=(0.0, 0.5, 2), center=(0.0, 2.0, 2)),
     case("transforms.shear", angles=(0.0, 30.0, 2)),
-    case("transforms.crop", from_start=(0.0, 1.0, 2), from_end=(2.0, 3.0, 2), to_start=(0.0, 1.0, 2), to_end=(4.0, 5.0, 2)),
+    case(
+        "transforms.crop",
+        from_start=(0.0, 1.0, 2),
+        from_end=(2.0, 3.0, 2),
+        to_start=(0.0, 1.0, 2),
+        to_end=(4.0, 5.0, 2),
+    ),
     case("audio_resample", "signal", in_rate=(8000.0, 9000.0), out_rate=(4000.0, 9000.0)),
     case("audio_resample", "signal", scale=(0.5, 2.0)),
     case("audio_resample", "signal", out_length=(20, 80)),
@@ -155,7 +178,12 @@ CASES = [
     case("rotate", "image", angle=(-30.0, 30.0), size=(5.0, 9.0, 2)),
     case("rotate", "volume", angle=(-30.0, 30.0), axis=(0.5, 1.0, 3)),
     case(
-        "brightness_contrast", "image", brightness=(0.5, 2.0), brightness_shift=(0.0, 0.2), contrast=(0.5, 2.0), contrast_center=(0.0, 99.0)
+        "brightness_contrast",
+        "image",
+        brightness=(0.5, 2.0),
+        brightness_shift=(0.0, 0.2),
+        contrast=(0.5, 2.0),
+        contrast_center=(0.0, 99.0),
     ),
     case("brightness", "image", brightness=(0.5, 2.0), brightness_shift=(0.0, 0.2)),
     case("contrast", "image", contrast=(0.5, 2.0), contrast_center=(0.0, 99.0)),
@@ -187,7 +215,14 @@ CASES = [
     case("water", "image", mask=(0, 1)),
     case("jpeg_compression_distortion", "image", quality=(5, 90)),
     case("laplacian", "image", scale=(0.5, 2.0), smoothing_size=(1, 1), window_size=(3, 3)),
-    case("multi_paste", "image", fixed={"output_size": (20, 20)}, in_anchors=(0, 2, 2), shapes=(2, 5, 2), out_anchors=(0, 9, 2)),
+    case(
+        "multi_paste",
+        "image",
+        fixed={"output_size": (20, 20)},
+        in_anchors=(0, 2, 2),
+        shapes=(2, 5, 2),
+        out_anchors=(0, 9, 2),
+    ),
     case(
         "multi_paste",
         "image",
@@ -202,7 +237,15 @@ CASES = [
     case("normalize", "matrix", mean=(0.0, 1.0, 1, 1), stddev=(0.5, 1.0, 1, 1)),
     case("pad", "matrix", fill_value=(0.0, 3.0), align=(3, 5, 2)),
     case("pad", "matrix", axes=(0, 1, 1), shape=(9, 12, 1)),
-    case("paste", "image", fixed={"fill_value": 3}, ratio=(1.0, 2.0), paste_x=(0.0, 1.0), paste_y=(0.0, 1.0), min_canvas_size=(9.0, 20.0)),
+    case(
+        "paste",
+        "image",
+        fixed={"fill_value": 3},
+        ratio=(1.0, 2.0),
+        paste_x=(0.0, 1.0),
+        paste_y=(0.0, 1.0),
+        min_canvas_size=(9.0, 20.0),
+    ),
     case("permute_batch", "image", indices=(0, N - 1)),
     case("preemphasis_filter", "signal", preemph_coeff=(0.2, 0.9)),
     case("random_bbox_crop", "boxes", crop_shape=(20, 30, 2), input_shape=(40, 60, 2)),
@@ -231,7 +274,14 @@ CASES = [
     case("experimental.dilate", "image", mask_size=(3, 4, 2), anchor=(0, 2, 2)),
     case("experimental.erode", "image", mask_size=(3, 4, 2), anchor=(0, 2, 2)),
     case("noise.gaussian", "image", mean=(0.0, 3.0), stddev=(0.5, 9.0)),
-    case("noise.salt_and_pepper", "image", prob=(0.1, 0.5), salt_vs_pepper=(0.1, 0.9), salt_val=(200.0, 255.0), pepper_val=(0.0, 9.0)),
+    case(
+        "noise.salt_and_pepper",
+        "image",
+        prob=(0.1, 0.5),
+        salt_vs_pepper=(0.1, 0.9),
+        salt_val=(200.0, 255.0),
+        pepper_val=(0.0, 9.0),
+    ),
     case("noise.shot", "image", factor=(1.0, 20.0)),
     case("segmentation.random_mask_pixel", "mask", foreground=(0, 1), threshold=(0.0, 0.9)),
     case("segmentation.random_mask_pixel", "mask", fixed={"foreground": 1}, value=(1, 2)),
@@ -275,13 +325,20 @@ def program(operator, inputs, drawn, fixed):
         samples, n = iter(values), len(values[0]) if values else N
         more = {"key": keys} if operator in DRAWING else {}
         more |= {} if values else {"batch_size": n}
-        return function(*(next(samples) if isinstance(x, str) else x for x in inputs), **drawn_arguments(drawn, key, n), **fixed, **more)
+        return function(
+            *(next(samples) if isinstance(x, str) else x for x in inputs),
+            **drawn_arguments(drawn, key, n),
+            **fixed,
+            **more,
+        )
 
     return run
 
 
 def by_pipeline(values, operator, inputs, drawn, fixed):
-    """The samples of each output. Keys of two words are a pipeline's epochs and positions, so its first batch has those of `FIRST`."""
+    """The samples of each output. Keys of two words are a pipeline's epochs and positions, so its first batch has those
+    of `FIRST`.
+    """
     numbers = drawn_arguments(drawn, KEY, N)
 
     def node(x):
@@ -295,7 +352,9 @@ def by_pipeline(values, operator, inputs, drawn, fixed):
         made = function_of(fn, operator)(*nodes, **{n: node(x) for n, x in numbers.items()}, **fixed)
         return tuple(made) if isinstance(made, list) else made
 
-    return [[np.asarray(x) for x in output.as_cpu()] for output in definition(exec_pipelined=False, exec_async=False).run()]
+    return [
+        [np.asarray(x) for x in output.as_cpu()] for output in definition(exec_pipelined=False, exec_async=False).run()
+    ]
 
 
 def bits(outputs):
@@ -309,7 +368,8 @@ def bits(outputs):
     return [list(map(of_sample, output)) for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
-# What `jax.jit` has no program for, though all shapes are known: operators that read their inputs on the host, and tables of any length.
+# What `jax.jit` has no program for, though all shapes are known: operators that read their inputs on the host, and
+# tables of any length.
 NO_PROGRAM = {n for n in OPERATORS if n.startswith("segmentation.")}
 NO_PROGRAM |= {"debayer", "filter", "nonsilent_region", "random_crop_generator", "gaussian_blur-window_size"}
 
@@ -332,7 +392,9 @@ def test_equal_bits(call, request):
             jax.block_until_ready(jax.jit(run)(values, KEY, FIRST))
 
 
-@pytest.mark.parametrize("call", [c for c in CASES if c[0] in DRAWING and c[1]], ids=lambda call: "-".join((call[0], *call[2])))
+@pytest.mark.parametrize(
+    "call", [c for c in CASES if c[0] in DRAWING and c[1]], ids=lambda call: "-".join((call[0], *call[2]))
+)
 def test_draws_for_each_sample(call):
     """Of one key, sample i uses `fold_in(key, i)`, whatever draws for it."""
     run, values = program(*call), tuple(VALUES[x] for x in call[1] if isinstance(x, str))
@@ -390,7 +452,10 @@ def test_one_number_for_a_batch(operator, name):
     for compiled in WAYS.values():
         with pytest.raises(ValueError, match=rf"^{operator}: argument {name} is one value, .* for a batch of 3 ") as e:
             compiled(run)(IMAGES, KEY)
-        assert all(way in str(e.value) for way in ("batch_size=len(images)", "jd.random.broadcast(x)", f"test_one_key.py:{line})"))
+        assert all(
+            way in str(e.value)
+            for way in ("batch_size=len(images)", "jd.random.broadcast(x)", f"test_one_key.py:{line})")
+        )
 
 
 USES = {  # of one number, by a batch
@@ -422,16 +487,21 @@ def test_one_number_for_all(use, way):
     def run(x, key):
         return USES[use](x, jd.random.broadcast(draw(key)), key)
 
-    with pytest.raises(ValueError, match=r"is one value, drawn with one key, for a batch of 3 samples: .* jd\.random\.broadcast"):
+    with pytest.raises(
+        ValueError, match=r"is one value, drawn with one key, for a batch of 3 samples: .* jd\.random\.broadcast"
+    ):
         WAYS[way](refused)(IMAGES, KEY)
     want = jd.jit(USES[use])(IMAGES, np.full(N, draw(KEY), np.float32), KEY)
     assert bits(WAYS[way](run)(IMAGES, KEY)) == bits(want)
-    assert bits(WAYS[way](refused)(IMAGES[:1], KEY)) == bits(WAYS[way](run)(IMAGES[:1], KEY))  # one number is one for one sample
+    # One number is one for one sample.
+    assert bits(WAYS[way](refused)(IMAGES[:1], KEY)) == bits(WAYS[way](run)(IMAGES[:1], KEY))
 
 
 @pytest.mark.parametrize("function", [operator.add, operator.truediv, operator.gt, operator.eq])
 def test_operators_of_arrays_of_jax(function):
-    """An array is a batch beside a drawn number, on both sides; beside one for all, an array of JAX has JAX's operators."""
+    """An array is a batch beside a drawn number, on both sides; beside one for all, an array of JAX has JAX's
+    operators.
+    """
     x = IMAGES.numpy()
     for run in (lambda x, key: function(x, draw(key)), lambda x, key: function(draw(key), x)):
         for compiled, array in ((jax.jit, x), (lambda f: f, x), (lambda f: f, jnp.asarray(x))):
@@ -451,7 +521,16 @@ def test_derived_values_are_drawn():
     """Whatever is made of them, but not what Python and NumPy take out of them."""
     number = draw(KEY)
     numbers = jd.random.uniform(shape=[2], key=KEY)
-    made = [-number, abs(number), number.astype(int), number.reshape(1)[0], np.sqrt(number), numbers[0], *numbers, numbers.max()]
+    made = [
+        -number,
+        abs(number),
+        number.astype(int),
+        number.reshape(1)[0],
+        np.sqrt(number),
+        numbers[0],
+        *numbers,
+        numbers.max(),
+    ]
     for x in (*made, jd.tensor(number), pickle.loads(pickle.dumps(number)), copy.copy(number)):
         with pytest.raises(ValueError, match="is one value"):
             jd.rotate(IMAGES, angle=x)
@@ -520,7 +599,9 @@ def test_forms_of_keys(form):
     for keys in FORMS[form]:
         for compiled in WAYS.values():
             got = compiled(lambda x, keys: jd.random_resized_crop(x, size=(4, 4), key=keys))(IMAGES, keys)
-            assert bits(got) == bits(jd.random_resized_crop(IMAGES, size=(4, 4), key=EACH if form != "one" else jax.random.key(3)))
+            assert bits(got) == bits(
+                jd.random_resized_crop(IMAGES, size=(4, 4), key=EACH if form != "one" else jax.random.key(3))
+            )
 
 
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg", "unsafe_rbg"])
@@ -541,7 +622,16 @@ def test_derived_keys():
     def run(x, key, keys):
         first, *_, last = jd.random.split(key, 3)
         a, b = jd.random.split(keys)
-        which = (first, last, jd.random.split(key, 3)[-2], keys[1], jd.random.fold_in(keys, 5), a, b, jd.random.fold_in(b, 2))
+        which = (
+            first,
+            last,
+            jd.random.split(key, 3)[-2],
+            keys[1],
+            jd.random.fold_in(keys, 5),
+            a,
+            b,
+            jd.random.fold_in(b, 2),
+        )
         crops = [jd.random_resized_crop(x, size=(4, 4), key=k) for k in which]
         crops += [jd.random_resized_crop(x, size=(4, 4), key=[jd.random.fold_in(key, i) for i in range(len(x))])]
         return [*crops, jd.random.uniform(key=keys), jd.random.uniform(key=key, batch_size=len(keys))]
@@ -607,6 +697,7 @@ def test_single_files(kind):
         np.testing.assert_array_equal(found[1], second)
     beside = jd.jit(lambda one, many: (jd.decoders.image(one), jd.decoders.image(many)))(kind(FILES[0]), FILES[:2])
     np.testing.assert_array_equal(beside[0], beside[1][0])
-    assert jd.jit(jd.decoders.image)((FILES[0], FILES[1])).shapes == [first.shape, second.shape]  # a tuple of files is a batch
+    # A tuple of files is a batch.
+    assert jd.jit(jd.decoders.image)((FILES[0], FILES[1])).shapes == [first.shape, second.shape]
     key, crop = jax.random.key(3), lambda x, key: jd.random_resized_crop(jd.decoders.image(x), size=(4, 4), key=key)
     np.testing.assert_array_equal(jd.jit(crop)(kind(FILES[0]), key), crop(FILES[0], key))

@@ -29,7 +29,10 @@ KEY = jax.random.key(7)
 def augment(jpegs, key, size=(24, 24)):
     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=size)
     mirror = jd.random.coin_flip(key=jd.random.fold_in(key, 1), batch_size=len(images))
-    return {"image": jd.crop_mirror_normalize(images, mirror=mirror, mean=[1.0, 2, 3], std=[4.0, 5, 6]), "mirror": mirror}
+    return {
+        "image": jd.crop_mirror_normalize(images, mirror=mirror, mean=[1.0, 2, 3], std=[4.0, 5, 6]),
+        "mirror": mirror,
+    }
 
 
 # --- jit --------------------------------------------------------------------------------------------------------------
@@ -89,7 +92,9 @@ def test_few_programs_for_images_of_any_size():
 def test_jit_takes_keys_of_jit_alone():
     with pytest.raises(ValueError, match="key must be one of the keys that the function was called with"):
         jd.jit(lambda x: jd.random_resized_crop(x, size=8, key=KEY))(images())
-    halves = jd.jit(lambda x, key: [jd.random_resized_crop(x, size=8, key=k) for k in jd.random.split(key)])(images(), KEY)
+    halves = jd.jit(lambda x, key: [jd.random_resized_crop(x, size=8, key=k) for k in jd.random.split(key)])(
+        images(), KEY
+    )
     for half, key in zip(halves, jax.random.split(KEY)):
         np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
 
@@ -97,15 +102,20 @@ def test_jit_takes_keys_of_jit_alone():
 @pytest.mark.parametrize("made", [np.asarray, jnp.asarray, jd.batch])
 def test_arguments_from_outside_of_a_program(made):
     angle = made(np.arange(4, dtype=np.float32))
-    with pytest.raises(ValueError, match="rotate: argument angle has values that the compiled function is not called with: pass them"):
+    with pytest.raises(
+        ValueError, match="rotate: argument angle has values that the compiled function is not called with: pass them"
+    ):
         jd.jit(lambda x: jd.rotate(x, angle=angle))(images())
 
 
 def test_values_from_outside_of_a_program():
     with pytest.raises(ValueError, match="cat: an input has values that the compiled function is not called with"):
         jd.jit(lambda x: jd.cat(x, jd.batch(images())))(images())
-    got = jd.jit(lambda x: jd.crop_mirror_normalize(x, mean=np.array([1.0, 2, 3]), std=[4.0, 5, 6]))(images())  # the same for all samples
-    np.testing.assert_array_equal(got.numpy(), jd.crop_mirror_normalize(images(), mean=[1.0, 2, 3], std=[4.0, 5, 6]).numpy())
+    # The same for all samples.
+    got = jd.jit(lambda x: jd.crop_mirror_normalize(x, mean=np.array([1.0, 2, 3]), std=[4.0, 5, 6]))(images())
+    np.testing.assert_array_equal(
+        got.numpy(), jd.crop_mirror_normalize(images(), mean=[1.0, 2, 3], std=[4.0, 5, 6]).numpy()
+    )
 
 
 def test_batch_size_within_a_program():
@@ -139,7 +149,8 @@ def test_compilations_over_a_thousand_batches(monkeypatch):
         x = jd.random_resized_crop(jd.decoders.image(jpegs), size=(16, 16), key=key)
         return jd.crop_mirror_normalize(x, mirror=jd.random.coin_flip(key=key, batch_size=len(x)))
 
-    monkeypatch.setattr(program, "_programs", collections.OrderedDict())  # those of other tests may be dropped meanwhile
+    # Those of other tests may be dropped meanwhile.
+    monkeypatch.setattr(program, "_programs", collections.OrderedDict())
     for i in range(1000):
         run([files[k] for k in rng.integers(0, len(files), 8)], jax.random.fold_in(KEY, i))
     assert 1 <= len(program._programs) <= 12
@@ -192,26 +203,34 @@ def test_shardings_that_are_part_of_the_type(name):
 
 
 def test_platform_of_lowering():
-    """The program is for that platform, not for this process's: a GPU lacks kernels, and only a program on the CPU raises errors."""
+    """The program is for that platform, not for this process's: a GPU lacks kernels, and only a program on the CPU
+    raises errors.
+    """
 
     def flipped(x):
         return jd.jit(lambda x: jd.flip(jd.resize(jd.rotate(x, angle=30.0, keep_size=True), size=(6, 6))))(x)
 
     def targets(*platforms):
-        lowered = jax.jit(flipped).trace(jax.ShapeDtypeStruct((8, 20, 30, 3), np.uint8)).lower(lowering_platforms=platforms)
+        lowered = (
+            jax.jit(flipped).trace(jax.ShapeDtypeStruct((8, 20, 30, 3), np.uint8)).lower(lowering_platforms=platforms)
+        )
         return set(re.findall(r"custom_call @jaxdali_(\w+)", lowered.as_text()))
 
     assert targets("cpu") == {"chain", "check"}
     assert targets("cuda") == {"warp", "chain"}
     assert targets("cpu", "cuda") == {"warp", "chain", "check"}
     line = flipped.__code__.co_firstlineno + 1
-    with pytest.raises(jaxdali.ArgumentError, match=rf"jit of <lambda> \(called at .*test_programs.py:{line}\): .* no kernel for tpu"):
+    with pytest.raises(
+        jaxdali.ArgumentError, match=rf"jit of <lambda> \(called at .*test_programs.py:{line}\): .* no kernel for tpu"
+    ):
         targets("tpu")
     plain = jax.jit(lambda x: jd.cast(x, dtype=types.INT32).jax().sum())
     assert "stablehlo" in plain.trace(jnp.ones((2, 3, 3, 3))).lower(lowering_platforms=("tpu",)).as_text()
     allowed = [jax.export.DisabledSafetyCheck.custom_call(f"jaxdali_{kernel}") for kernel in ("warp", "chain", "check")]
     x = images((8, 20, 30, 3))
-    exported = jax.export.export(jax.jit(lambda x: flipped(x).jax()), platforms=("cpu", "cuda"), disabled_checks=allowed)(x)
+    exported = jax.export.export(
+        jax.jit(lambda x: flipped(x).jax()), platforms=("cpu", "cuda"), disabled_checks=allowed
+    )(x)
     np.testing.assert_array_equal(exported.call(x), flipped(x).numpy())
 
 
@@ -231,7 +250,9 @@ def test_evaluation_part_by_part(jitted):
 
 def test_axis_of_vmap():
     for function in (lambda x: jd.resize(x, size=(6, 6)).jax(), jax.jit(lambda x: jd.resize(x, size=(6, 6)).jax())):
-        with pytest.raises(jaxdali.ArgumentError, match=r"resize: functions work on batches, so jax\.vmap can't add an axis"):
+        with pytest.raises(
+            jaxdali.ArgumentError, match=r"resize: functions work on batches, so jax\.vmap can't add an axis"
+        ):
             jax.vmap(function)(images((2, 4, 20, 30, 3)))
 
 
@@ -256,10 +277,14 @@ def test_arguments_and_keys_that_are_traced():
     @jax.jit
     def step(x, angle, key):
         x = jd.rotate(x, angle=angle, keep_size=True)
-        return jnp.mean(jd.random_resized_crop(x, size=(8, 8), key=jax.random.fold_in(key, 3)).jax().astype(jnp.float32))
+        return jnp.mean(
+            jd.random_resized_crop(x, size=(8, 8), key=jax.random.fold_in(key, 3)).jax().astype(jnp.float32)
+        )
 
     angle = np.arange(4) * 20.0
-    want = jd.random_resized_crop(jd.rotate(images(), angle=angle, keep_size=True), size=(8, 8), key=jax.random.fold_in(KEY, 3))
+    want = jd.random_resized_crop(
+        jd.rotate(images(), angle=angle, keep_size=True), size=(8, 8), key=jax.random.fold_in(KEY, 3)
+    )
     assert float(step(images(), angle, KEY)) == pytest.approx(want.numpy().astype(np.float32).mean(), rel=1e-6)
     drawn = jax.jit(lambda key: jd.random.uniform(batch_size=5, key=key))(KEY)
     np.testing.assert_array_equal(np.asarray(drawn), jd.random.uniform(batch_size=5, key=KEY).numpy())
@@ -277,12 +302,16 @@ def test_arguments_whose_range_does_not_hold_zero():
 
 
 def test_what_can_not_be_traced_says_why():
-    with pytest.raises(ValueError, match=r"rotate: it can't be part of a program that JAX traces: the shape .* depends on values"):
+    with pytest.raises(
+        ValueError, match=r"rotate: it can't be part of a program that JAX traces: the shape .* depends on values"
+    ):
         jax.jit(lambda x: jd.rotate(x, angle=jnp.arange(4.0)))(images())
     with pytest.raises(ValueError, match=r"crop: it can't be part of a program that JAX traces: .* reaches outside"):
         jax.jit(lambda x: jd.crop(x, crop=(50, 50)))(images())
     with pytest.raises(Exception, match="depends on the values of a batch"):
-        jax.block_until_ready(jax.jit(lambda x, s: jd.gaussian_blur(x, sigma=s))(images(), jnp.array([[0.5], [1], [2], [3]])))
+        jax.block_until_ready(
+            jax.jit(lambda x, s: jd.gaussian_blur(x, sigma=s))(images(), jnp.array([[0.5], [1], [2], [3]]))
+        )
     with pytest.raises(TypeError, match="argument sigma takes a list of numbers for all samples"):
         jax.jit(lambda x, s: jd.gaussian_blur(x, sigma=s))(images(), jnp.ones(4))
     with pytest.raises(TypeError, match="not a list"):
@@ -296,7 +325,9 @@ def test_a_sample_that_fails_in_a_program_is_an_error(sharded):
     """Nobody looks at what a program made between its start and its end: it fails, and names the line of this call."""
 
     def run(end):
-        function = jax.jit(lambda x: jd.flip(jd.resize(x, size=(4, 4), roi_start=[0.0, 0.0], roi_end=[end, end])).jax() + 1)
+        function = jax.jit(
+            lambda x: jd.flip(jd.resize(x, size=(4, 4), roi_start=[0.0, 0.0], roi_end=[end, end])).jax() + 1
+        )
         x = images((8, 8, 8, 3))
         return np.asarray(function(jax.device_put(x, shardings.of_batch(4)) if sharded else x))
 
@@ -304,7 +335,10 @@ def test_a_sample_that_fails_in_a_program_is_an_error(sharded):
     with pytest.raises(SampleError, match=r"resize .*sample 0: the image is too large"):
         jd.resize(images((8, 8, 8, 3)), size=(4, 4), roi_start=[0.0, 0.0], roi_end=[1e12, 1e12])
     which = r"sample 0 of the \d on its device" if sharded else "sample 0"
-    with pytest.raises(jax.errors.JaxRuntimeError, match=rf"resize \(called at .*test_programs.py:\d+\): {which}: the image is too large"):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError,
+        match=rf"resize \(called at .*test_programs.py:\d+\): {which}: the image is too large",
+    ):
         run(1e12)
 
 

@@ -1,4 +1,6 @@
-"""Readers without a pipeline: epochs, shards, states, errors. The reference is a pipeline with the same reader, and what DALI gave."""
+"""Readers without a pipeline: epochs, shards, states, errors. The reference is a pipeline with the same reader, and
+what DALI gave.
+"""
 
 import gc
 import inspect
@@ -57,7 +59,8 @@ def test_values(folder, tmp_path):
     assert isinstance(files, jd.Batch)
     assert labels.numpy()[:, 0].tolist() == [0] * 7 + [1]
     np.save(tmp_path / "x.npy", np.arange(6.0).reshape(2, 3))
-    (x,) = next(jd.readers.Numpy(files=[str(tmp_path / "x.npy")]).next_epoch(batch_size=1))  # a tuple, of one output, too
+    # A tuple, of one output, too.
+    (x,) = next(jd.readers.Numpy(files=[str(tmp_path / "x.npy")]).next_epoch(batch_size=1))
     assert x.numpy().tolist() == [[[0, 1, 2], [3, 4, 5]]]
 
 

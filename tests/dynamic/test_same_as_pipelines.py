@@ -20,7 +20,9 @@ ONE_PROGRAM = {"chain"}  # several operators, which XLA compiles together in a p
 
 def by_functions(case):
     """The samples of each output."""
-    batches = {x["name"]: jd.batch([golden.load(s) for s in x["samples"]], layout=x.get("layout") or None) for x in case.inputs}
+    batches = {
+        x["name"]: jd.batch([golden.load(s) for s in x["samples"]], layout=x.get("layout") or None) for x in case.inputs
+    }
 
     def value(v):
         if isinstance(v, dict):
@@ -65,5 +67,7 @@ def test_all_functions_are_there():
                 yield prefix + name
 
     there = {n for n in names(jaxdali.fn) if "readers." not in n and "inputs." not in n and not n.endswith("_reader")}
-    deprecated = {n for n in there if functools.reduce(getattr, n.split("."), jaxdali.fn).__module__.endswith("_deprecated")}
+    deprecated = {
+        n for n in there if functools.reduce(getattr, n.split("."), jaxdali.fn).__module__.endswith("_deprecated")
+    }
     assert there - deprecated <= {*names(jd)}

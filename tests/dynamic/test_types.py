@@ -199,5 +199,7 @@ def test_types_in_a_pipeline_stay():
         batch_size=1, num_threads=1
     )
     pipe.run()
-    with pytest.raises(RuntimeError, match=r"output 0 had 2 dimensions of int32, now 1 of float32; these may not change"):
+    with pytest.raises(
+        RuntimeError, match=r"output 0 had 2 dimensions of int32, now 1 of float32; these may not change"
+    ):
         pipe.run()

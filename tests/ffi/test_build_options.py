@@ -32,7 +32,11 @@ def test_kernels_are_compiled_for_the_gpus_that_are_there(options, gpus, chosen,
     for name, text in {"nvcc": NVCC, "nvidia-smi": f"#!/bin/sh\nprintf '{gpus}'\n"}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    values = {"JAXDALI_CUDA": "AUTO", "JAXDALI_NVCC": tmp_path / "nvcc", "JAXDALI_NVIDIA_SMI": tmp_path / "nvidia-smi"} | options
+    values = {
+        "JAXDALI_CUDA": "AUTO",
+        "JAXDALI_NVCC": tmp_path / "nvcc",
+        "JAXDALI_NVIDIA_SMI": tmp_path / "nvidia-smi",
+    } | options
     script = tmp_path / "choice.cmake"
     script.write_text(f'include("{SCRIPT}")\njaxdali_gpus(real why)\nmessage("${{real}}/${{why}}")\n')
     command = ["cmake", *(f"-D{name}={value}" for name, value in values.items()), "-P", script]

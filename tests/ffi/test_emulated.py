@@ -26,7 +26,9 @@ def test_same_as_on_the_cpu(kernel):
 
 
 def launched_since(before: list[tuple[str, int]]) -> list[str]:
-    """The kernels launched, which must have been listed when the module was loaded: a GPU then loads them before anything runs there."""
+    """The kernels launched, which must have been listed when the module was loaded: a GPU then loads them before
+    anything runs there.
+    """
     after = MODULE.kernels()
     assert [name for name, _ in after] == LISTED
     return [name for (name, now), (_, then) in zip(after, before, strict=True) if now > then]
@@ -36,7 +38,9 @@ def test_kernels_are_listed_before_they_are_launched():
     before = MODULE.kernels()
     jpeg_checks.decode([f.data for f in corpus()[:1]], jpeg_checks.emulated_kernels())
     names = " ".join(launched_since(before))
-    assert all(k in names for k in ("Prepare", "UnstuffCount", "SyncBlocks", "DecodeWrite", "DcPrefix", "CopyKernel")), names
+    assert all(
+        k in names for k in ("Prepare", "UnstuffCount", "SyncBlocks", "DecodeWrite", "DcPrefix", "CopyKernel")
+    ), names
 
 
 def test_a_sample_is_planned_once():

@@ -22,7 +22,9 @@ FORTIFIED = re.compile(r"\b__(?!stack_)\w+_chk\b")  # __memcpy_chk, __longjmp_ch
 
 
 def readelf(path, *arguments):
-    return subprocess.run(["readelf", *arguments, "--wide", str(path)], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["readelf", *arguments, "--wide", str(path)], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def cmake(*arguments):
@@ -65,7 +67,13 @@ file(WRITE "${CMAKE_BINARY_DIR}/fortify" "${JAXDALI_FORTIFY}")
 def configure_codecs(folder, *options, broken=()):
     """Compiles played codecs in `folder`/build, some of which are no C."""
     tarballs = []
-    for kind, name in (("JPEG", "jpeg"), ("PNG", "png16"), ("ZLIB", "z"), ("DEFLATE", "deflate"), ("WEBP", "webpdecoder")):
+    for kind, name in (
+        ("JPEG", "jpeg"),
+        ("PNG", "png16"),
+        ("ZLIB", "z"),
+        ("DEFLATE", "deflate"),
+        ("WEBP", "webpdecoder"),
+    ):
         source = folder / name
         source.mkdir()
         (source / f"{name}.c").write_text("?" if kind in broken else SOURCE.replace("NAME", name))
@@ -82,7 +90,11 @@ def test_a_codec_that_does_not_compile_is_left_out(tmp_path):
     configured = configure_codecs(tmp_path, broken=("PNG", "WEBP"))
     assert configured.returncode == 0, configured.stderr
     for library in ("libpng", "libwebp"):
-        lines = [line for line in configured.stderr.splitlines() if line.startswith(f"-- Without {library} (it does not compile")]
+        lines = [
+            line
+            for line in configured.stderr.splitlines()
+            if line.startswith(f"-- Without {library} (it does not compile")
+        ]
         assert len(lines) == 1, configured.stderr
         assert f"apt install {library}-dev" in lines[0]
 

@@ -34,8 +34,22 @@ def test_every_operand_has_elements(operands, kernel, dense):
 def test_images_without_elements(operands, shape):
     """Of one size, so that their extents are known from the operand alone."""
     ndim, none = len(shape), np.zeros((1, 0), np.float32)
-    params = (np.zeros((1, ndim), np.int32), np.ones((1, ndim), np.int32), np.array([shape], np.int32), none, none, none)
-    case = Case("window", [np.zeros(shape, np.uint8)], np.dtype(np.uint8), [shape], params, {"permutation": (*range(ndim),), "channel": -1})
+    params = (
+        np.zeros((1, ndim), np.int32),
+        np.ones((1, ndim), np.int32),
+        np.array([shape], np.int32),
+        none,
+        none,
+        none,
+    )
+    case = Case(
+        "window",
+        [np.zeros(shape, np.uint8)],
+        np.dtype(np.uint8),
+        [shape],
+        params,
+        {"permutation": (*range(ndim),), "channel": -1},
+    )
     got, status = run(case, dense=True)
     assert got[0].shape == shape
     assert not status.any()

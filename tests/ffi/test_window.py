@@ -35,14 +35,20 @@ def test_windows_of_random_arrays(dtype, dense):
             start.append([r.start if len(r) else 0 for r in key])
             step.append([r.step for r in key])
             extent.append([len(r) for r in key])
-            want.append(samples[-1][np.ix_(*(list(r) for r in key))] if all(map(len, key)) else np.zeros([len(r) for r in key], dtype))
+            want.append(
+                samples[-1][np.ix_(*(list(r) for r in key))]
+                if all(map(len, key))
+                else np.zeros([len(r) for r in key], dtype)
+            )
         got, status = window(samples, start, step, extent, dense)
         assert not status.any()
         for g, w in zip(got, want, strict=True):
             np.testing.assert_array_equal(g, w)
 
 
-@pytest.mark.parametrize(("start", "step", "extent"), [(-1, 1, 2), (3, 1, 3), (5, 1, 1), (1, -1, 3), (0, 2, 4), (2**31 - 1, 2**31 - 1, 3)])
+@pytest.mark.parametrize(
+    ("start", "step", "extent"), [(-1, 1, 2), (3, 1, 3), (5, 1, 1), (1, -1, 3), (0, 2, 4), (2**31 - 1, 2**31 - 1, 3)]
+)
 def test_a_window_that_leaves_the_array_is_refused_for_that_sample_only(start, step, extent):
     x = np.arange(10, dtype=np.int32).reshape(5, 2)
     got, status = window([x, x], [[0, 0], [start, 0]], [[1, 1], [step, 1]], [[5, 2], [extent, 2]])

@@ -1,4 +1,6 @@
-"""transpose, element_extract, lookup_table and color_space_conversion against NumPy: ragged and dense, on the host and in programs."""
+"""transpose, element_extract, lookup_table and color_space_conversion against NumPy: ragged and dense, on the host and
+in programs.
+"""
 
 import numpy as np
 import pytest
@@ -58,7 +60,12 @@ def test_color_spaces(samples):
             return fn.color_space_conversion(y, image_type=source, output_type=result)
 
         gray = to(x, types.RGB, types.GRAY)
-        return to(x, types.RGB, types.BGR), gray, to(gray, types.GRAY, types.BGR), to(to(x, types.BGR, types.YCbCr), types.YCbCr, types.BGR)
+        return (
+            to(x, types.RGB, types.BGR),
+            gray,
+            to(gray, types.GRAY, types.BGR),
+            to(to(x, types.BGR, types.YCbCr), types.YCbCr, types.BGR),
+        )
 
     for bgr, gray, spread, back in outputs(define, samples):
         assert gray.layout() == "HWC"
@@ -78,17 +85,31 @@ def test_color_spaces(samples):
         (lambda x: fn.transpose(x, output_layout="AB"), "output_layout must have a letter for each of the 3 axes"),
         (lambda x: fn.element_extract(x, element_map=[]), "element_map must have at least one index"),
         (lambda x: fn.element_extract(x, element_map=-1), "argument element_map must be"),
-        (lambda x: fn.element_extract(x, element_map=7), "element_extract.*sample 1.*index 7 is out of range for axis 0 of extent 7"),
-        (lambda x: fn.lookup_table(x, keys=[1, 2], values=[3.0]), "must be a value for each key, got 2 keys and 1 values"),
+        (
+            lambda x: fn.element_extract(x, element_map=7),
+            "element_extract.*sample 1.*index 7 is out of range for axis 0 of extent 7",
+        ),
+        (
+            lambda x: fn.lookup_table(x, keys=[1, 2], values=[3.0]),
+            "must be a value for each key, got 2 keys and 1 values",
+        ),
         (lambda x: fn.lookup_table(x, keys=[-1], values=[3.0]), "argument keys must be"),
-        (lambda x: fn.lookup_table(fn.cast(x, dtype=types.FLOAT), keys=[1], values=[3.0]), "must be integers, got float32"),
+        (
+            lambda x: fn.lookup_table(fn.cast(x, dtype=types.FLOAT), keys=[1], values=[3.0]),
+            "must be integers, got float32",
+        ),
         (lambda x: fn.color_space_conversion(x, image_type=types.RGB, output_type=types.RGB), "both RGB"),
         (lambda x: fn.color_space_conversion(x, image_type=types.GRAY, output_type=types.RGB), "must have 1 channel"),
         (
             lambda x: fn.color_space_conversion(x, image_type=types.ANY_DATA, output_type=types.RGB),
             "argument image_type must be one of types.RGB",
         ),
-        (lambda x: fn.color_space_conversion(fn.cast(x, dtype=types.FLOAT), image_type=types.RGB, output_type=types.BGR), "must be uint8"),
+        (
+            lambda x: fn.color_space_conversion(
+                fn.cast(x, dtype=types.FLOAT), image_type=types.RGB, output_type=types.BGR
+            ),
+            "must be uint8",
+        ),
     ],
 )
 def test_bad_arguments(define, message):
@@ -99,7 +120,8 @@ def test_bad_arguments(define, message):
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_element_extract(samples):
     for outs in outputs(
-        lambda x: (*fn.element_extract(fn.transpose(x), element_map=[2, 0]), fn.element_extract(x, element_map=0)), samples
+        lambda x: (*fn.element_extract(fn.transpose(x), element_map=[2, 0]), fn.element_extract(x, element_map=0)),
+        samples,
     ):
         assert [o.layout() for o in outs] == ["WH", "WH", "WC"]
         for i, x in enumerate(samples):

@@ -48,7 +48,12 @@ def lists():
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize(
     ("define", "want"),
-    [(both_sides, [10, 2, 12, 6]), (one_predicate_for_two_values, [0, 1, 204, 3]), (nested, [1000, 1, 2002, 3]), (lists, [1, 2, 3, 4])],
+    [
+        (both_sides, [10, 2, 12, 6]),
+        (one_predicate_for_two_values, [0, 1, 204, 3]),
+        (nested, [1000, 1, 2002, 3]),
+        (lists, [1, 2, 3, 4]),
+    ],
 )
 def test_split_and_merge(define, want, device):
     @pipeline_def(batch_size=N, num_threads=1)
@@ -114,7 +119,9 @@ def test_not_and_checked_sides():
     @pipeline_def(batch_size=N, num_threads=1)
     def define():
         p = even()
-        return fn._conditional.not_(p), fn._conditional.validate_logical(p, expression_name="or", expression_side="right")
+        return fn._conditional.not_(p), fn._conditional.validate_logical(
+            p, expression_name="or", expression_side="right"
+        )
 
     negated, same = define().run()
     assert (negated.as_array().tolist(), same.as_array().tolist()) == ([False, True] * 2, [True, False] * 2)

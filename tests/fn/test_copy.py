@@ -1,4 +1,6 @@
-"""``fn.copy``, ``node.gpu()`` and ``node.cpu()``. Without an accelerator both are the CPU, but the graph keeps them apart."""
+"""``fn.copy``, ``node.gpu()`` and ``node.cpu()``. Without an accelerator both are the CPU, but the graph keeps them
+apart.
+"""
 
 import numpy as np
 from pipelines import run
@@ -30,7 +32,13 @@ def test_device_and_name_arguments():
     seen = []
 
     def define(x):
-        seen.extend([fn.cast(x, dtype=types.FLOAT, device="gpu", name="wide"), fn.shapes(x, device="gpu"), fn.shapes(x, name="extents")])
+        seen.extend(
+            [
+                fn.cast(x, dtype=types.FLOAT, device="gpu", name="wide"),
+                fn.shapes(x, device="gpu"),
+                fn.shapes(x, name="extents"),
+            ]
+        )
         return tuple(seen)
 
     out = run(define, [np.zeros((2, 3), np.uint8)])
@@ -43,7 +51,9 @@ def test_copy():
     seen = []
 
     def define(x):
-        seen.extend([fn.copy(x), fn.copy(x, device="gpu", name="there"), fn.copy(x.gpu()), fn.copy(x.gpu(), device="cpu")])
+        seen.extend(
+            [fn.copy(x), fn.copy(x, device="gpu", name="there"), fn.copy(x.gpu()), fn.copy(x.gpu(), device="cpu")]
+        )
         return tuple(seen)
 
     samples = [np.full((n, 3), n, np.uint8) for n in (1, 50)]

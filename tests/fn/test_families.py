@@ -1,4 +1,6 @@
-"""Operators of the families against their definitions in NumPy: dense and ragged, with numbers per sample, on the host where they can."""
+"""Operators of the families against their definitions in NumPy: dense and ragged, with numbers per sample, on the host
+where they can.
+"""
 
 from typing import Unpack
 
@@ -38,14 +40,18 @@ class Solarize(Elementwise):
 
 
 @operator_function(Solarize)
-def solarize(input: Input, /, *, threshold: PerSample[int] = 128, name: str | None = None, **hints: Unpack[Hints]) -> DataNode: ...
+def solarize(
+    input: Input, /, *, threshold: PerSample[int] = 128, name: str | None = None, **hints: Unpack[Hints]
+) -> DataNode: ...
 
 
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
 def test_a_function_of_elements_and_of_numbers_of_their_sample(samples, on_device):
     thresholds = [np.int32(t) for t in (64, 128, 250)]
-    each, same = images(lambda x, t: (solarize(x, threshold=t), solarize(x, threshold=100)), samples, thresholds, on_device=on_device)
+    each, same = images(
+        lambda x, t: (solarize(x, threshold=t), solarize(x, threshold=100)), samples, thresholds, on_device=on_device
+    )
     for e, s, x, t in zip(each, same, samples, thresholds, strict=True):
         np.testing.assert_array_equal(e, np.where(x < t, x, 255 - x))
         np.testing.assert_array_equal(s, np.where(x < 100, x, 255 - x))
@@ -64,7 +70,15 @@ def test_crop_mirror_normalize(samples, layout):
     mean, std = np.array([120.0, 110, 100], np.float32), np.array([50.0, 60, 70], np.float32)
     (got,) = images(
         lambda x, m: fn.crop_mirror_normalize(
-            x, crop=(15, 8), crop_pos_x=0.0, crop_pos_y=1.0, mirror=m, mean=list(mean), std=list(std), output_layout=layout, pad_output=True
+            x,
+            crop=(15, 8),
+            crop_pos_x=0.0,
+            crop_pos_y=1.0,
+            mirror=m,
+            mean=list(mean),
+            std=list(std),
+            output_layout=layout,
+            pad_output=True,
         ),
         samples,
         [np.int32(1), np.int32(0), np.int32(1)],
@@ -78,7 +92,9 @@ def test_crop_mirror_normalize(samples, layout):
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_brightness_contrast_and_blur_in_one_program(samples):
     factor = [np.float32(f) for f in (0.5, 1.5, 1.0)]
-    (got,) = images(lambda x, b: fn.brightness_contrast(x, brightness=b, contrast=2.0, dtype=types.FLOAT), samples, factor)
+    (got,) = images(
+        lambda x, b: fn.brightness_contrast(x, brightness=b, contrast=2.0, dtype=types.FLOAT), samples, factor
+    )
     for g, x, f in zip(got, samples, factor, strict=True):
         np.testing.assert_allclose(g, f * (128 + 2 * (x.astype(np.float64) - 128)), rtol=1e-5, atol=1e-3)
     (got,) = images(lambda x: fn.gaussian_blur(x, window_size=(3, 5), sigma=1.0, dtype=types.FLOAT), samples)
@@ -86,7 +102,10 @@ def test_brightness_contrast_and_blur_in_one_program(samples):
         want = np.pad(x.astype(np.float64), ((1, 1), (2, 2), (0, 0)), mode="reflect")
         for axis, n in ((0, 3), (1, 5)):
             w = np.exp(-((np.arange(n) - n // 2) ** 2) / 2)
-            want = sum(wi / w.sum() * np.take(want, range(i, want.shape[axis] - n + 1 + i), axis=axis) for i, wi in enumerate(w))
+            want = sum(
+                wi / w.sum() * np.take(want, range(i, want.shape[axis] - n + 1 + i), axis=axis)
+                for i, wi in enumerate(w)
+            )
         np.testing.assert_allclose(g, want, atol=1e-3)
 
 
@@ -114,7 +133,12 @@ def test_reductions(samples, decoded):
     def define(x):
         x = fn.flip(x, horizontal=0) if decoded else x  # after a native operator it is in the program
         mean = fn.reductions.mean(x, axes=(0,))
-        return (mean, fn.reductions.std_dev(x, mean, axes=(0,)), fn.reductions.sum(x, axis_names="HW"), fn.reductions.max(x))
+        return (
+            mean,
+            fn.reductions.std_dev(x, mean, axes=(0,)),
+            fn.reductions.sum(x, axis_names="HW"),
+            fn.reductions.max(x),
+        )
 
     mean, deviation, total, largest = images(define, samples)
     for i, x in enumerate(samples):
@@ -125,7 +149,10 @@ def test_reductions(samples, decoded):
 
 
 def test_slice_pad_and_errors():
-    (got,) = images(lambda x: fn.pad(fn.slice(x, start=(2, 3), end=(10, 9), axes=(0, 1)), axis_names="HW", align=16, fill_value=7), RAGGED)
+    (got,) = images(
+        lambda x: fn.pad(fn.slice(x, start=(2, 3), end=(10, 9), axes=(0, 1)), axis_names="HW", align=16, fill_value=7),
+        RAGGED,
+    )
     for g, x in zip(got, RAGGED, strict=True):
         np.testing.assert_array_equal(g, np.pad(x[2:10, 3:9], ((0, 8), (0, 10), (0, 0)), constant_values=7))
     with pytest.raises(jaxdali.SampleError, match=r"the window .* reaches outside the sample, of shape"):
@@ -138,7 +165,10 @@ def test_types_of_windows():
     """Those of DALI 2.4: the input's, and three that all others become, with its results."""
     wide = [np.array([[-1, 300], [2, 1 << 40]]), np.array([[7, 8, -9]])]
     same, small, real = run(
-        lambda x: [fn.slice(x, start=[0], shape=[1], axes=[0], dtype=t) for t in (types.INT64, types.UINT8, types.FLOAT)], wide
+        lambda x: [
+            fn.slice(x, start=[0], shape=[1], axes=[0], dtype=t) for t in (types.INT64, types.UINT8, types.FLOAT)
+        ],
+        wide,
     )
     for x, a, b, c in zip(wide, same, small, real, strict=True):
         np.testing.assert_array_equal(np.asarray(a), x[:1])
@@ -146,9 +176,12 @@ def test_types_of_windows():
         np.testing.assert_array_equal(np.asarray(c), x[:1].astype(np.float32))
     (cut,) = run(lambda x: fn.crop(x, crop=(1, 1), dtype=types.INT16), [np.ones((2, 2, 1), np.int16)], layouts=["HWC"])
     assert np.asarray(cut[0]).dtype == np.int16
-    for function in (fn.crop, fn.crop_mirror_normalize):  # a fill value's fraction is cut, as by DALI 2.4; elements are rounded
+    # A fill value's fraction is cut, as by DALI 2.4; elements are rounded.
+    for function in (fn.crop, fn.crop_mirror_normalize):
         (padded,) = run(
-            lambda x, f=function: f(x, crop=(1, 2), out_of_bounds_policy="pad", crop_pos_x=1.0, fill_values=2.6, dtype=types.UINT8),
+            lambda x, f=function: f(
+                x, crop=(1, 2), out_of_bounds_policy="pad", crop_pos_x=1.0, fill_values=2.6, dtype=types.UINT8
+            ),
             [np.full((1, 1, 1), 3.6, np.float32)],
             layouts=["HWC"],
         )
@@ -156,14 +189,16 @@ def test_types_of_windows():
     (padded,) = run(lambda x: fn.pad(x, shape=[3], fill_value=-2.6), [np.ones(2, np.int16)])
     assert np.asarray(padded[0]).tolist() == [1, 1, -2]
     with pytest.raises(
-        ValueError, match="dtype must be the input's type, UINT8, FLOAT16, BFLOAT16 or FLOAT; got int32, the input is int64"
+        ValueError,
+        match="dtype must be the input's type, UINT8, FLOAT16, BFLOAT16 or FLOAT; got int32, the input is int64",
     ):
         run(lambda x: fn.slice(x, start=[0], shape=[1], axes=[0], dtype=types.INT32), wide)
 
 
 @pytest.mark.parametrize("fill", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize(
-    ("dtype", "whole"), [(np.uint8, 0), (np.int16, 0), (np.int32, -(2**31)), (np.int64, -(2**63)), (np.float16, None), (np.float32, None)]
+    ("dtype", "whole"),
+    [(np.uint8, 0), (np.int16, 0), (np.int32, -(2**31)), (np.int64, -(2**63)), (np.float16, None), (np.float32, None)],
 )
 def test_fill_values_that_are_not_finite(fill, dtype, whole):
     """The results are those of DALI 2.4."""
@@ -179,15 +214,24 @@ def test_fill_values_that_are_not_finite(fill, dtype, whole):
 
     image = np.full((1, 1, 1), 3, dtype)
     for on_device in (False, True):
-        outputs = run(lambda *x: tuple(define(*x)), [image], [np.float32(fill)], layouts=["HWC", ""], on_device=on_device)
+        outputs = run(
+            lambda *x: tuple(define(*x)), [image], [np.float32(fill)], layouts=["HWC", ""], on_device=on_device
+        )
         for k, out in enumerate(outputs):
-            got = sorted(np.asarray(out[0]).ravel().tolist()) if whole is not None else np.asarray(out[0]).ravel().tolist()
+            got = (
+                sorted(np.asarray(out[0]).ravel().tolist())
+                if whole is not None
+                else np.asarray(out[0]).ravel().tolist()
+            )
             want = sorted([3, whole]) if whole is not None else [fill, 3] if k == 3 else [3, fill]
             np.testing.assert_array_equal(got, want, err_msg=str(k))
 
 
 def test_constants_that_are_not_finite():
-    define = lambda _: (fn.constant(fdata=[np.inf, -np.inf, np.nan]), fn.constant(fdata=[np.inf, -np.inf, np.nan], dtype=types.INT32))
+    define = lambda _: (
+        fn.constant(fdata=[np.inf, -np.inf, np.nan]),
+        fn.constant(fdata=[np.inf, -np.inf, np.nan], dtype=types.INT32),
+    )
     real, whole = run(define, [np.float32(0)])
     np.testing.assert_array_equal(np.asarray(real[0]), [np.inf, -np.inf, np.nan])
     assert np.asarray(whole[0]).tolist() == [2**31 - 1, -(2**31), -(2**31)]

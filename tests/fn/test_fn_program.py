@@ -16,7 +16,9 @@ def test_table(capsys):
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.startswith("  ")]
     assert sorted(r[0] for r in rows) == sorted(program.operators())
-    assert lines.index("readers") < next(i for i, line in enumerate(lines) if line.split()[:2] == ["readers.file", "cpu"])
+    assert lines.index("readers") < next(
+        i for i, line in enumerate(lines) if line.split()[:2] == ["readers.file", "cpu"]
+    )
     (row,) = (line for line in lines if line.split()[:1] == ["resize"])
     assert row.split()[1:3] == ["cpu", "gpu"]
     assert row.endswith("Resizes images, sequences of images or volumes.")
@@ -29,7 +31,8 @@ def test_help(capsys):
     assert inspect.getdoc(fn.readers.file) in out
     assert program.main(["crop", "readers.video"]) == 0
     out = capsys.readouterr().out
-    assert "    rounding: Literal['round', 'truncate', 'torchvision'] = 'round',\n" in out  # where the annotation is a name for it
+    # Where the annotation is a name for it.
+    assert "    rounding: Literal['round', 'truncate', 'torchvision'] = 'round',\n" in out
     assert "    color_matrix: Literal['bt601', 'stream'] = 'bt601',\n" in out
 
 

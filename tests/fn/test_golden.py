@@ -15,13 +15,17 @@ def test_operator(operator):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(("operator", "every"), [("arithmetic.*", 7), ("cast", 2), ("math.*", 2), ("slice.subscript", 2)])
+@pytest.mark.parametrize(
+    ("operator", "every"), [("arithmetic.*", 7), ("cast", 2), ("math.*", 2), ("slice.subscript", 2)]
+)
 def test_operator_in_program(operator, every):
     """Operators that the cases above run on the host."""
     wrong = golden.failures(operator, on_device=True, every=every * EVERY)
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("case", [c for c in golden.cases("chain") if c.id in ("chain_d000", "chain_d002")], ids=lambda c: c.id)
+@pytest.mark.parametrize(
+    "case", [c for c in golden.cases("chain") if c.id in ("chain_d000", "chain_d002")], ids=lambda c: c.id
+)
 def test_chain(case):
     assert not golden.check(case)

@@ -23,7 +23,11 @@ JPEG = np.fromfile(min(places.PHOTOS.rglob("*.jpg")), np.uint8)
         ("experimental.decoders.image", "decoders.image", {}),
         ("experimental.decoders.image_crop", "decoders.image_crop", {"crop": (5, 7)}),
         ("experimental.decoders.image_random_crop", "decoders.image_random_crop", {"seed": 3}),
-        ("experimental.decoders.image_slice", "decoders.image_slice", {"rel_start": [0.1, 0.2], "rel_shape": [0.5, 0.5]}),
+        (
+            "experimental.decoders.image_slice",
+            "decoders.image_slice",
+            {"rel_start": [0.1, 0.2], "rel_shape": [0.5, 0.5]},
+        ),
         ("experimental.resize", "resize", {"size": [5, 6]}),
     ],
 )

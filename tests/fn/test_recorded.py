@@ -1,4 +1,6 @@
-"""Small cases with what NVIDIA DALI gave for them, or the class of the exception that it raised (tests/data/recorded.json)."""
+"""Small cases with what NVIDIA DALI gave for them, or the class of the exception that it raised
+(tests/data/recorded.json).
+"""
 
 import builtins
 import json

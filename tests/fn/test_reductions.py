@@ -11,13 +11,22 @@ from jaxdali import fn
 @pytest.mark.parametrize("axes", [None, 0, 1, (0, 1), (0, 2), (1, 2)])
 def test_as_defined(dtype, axes):
     rng = np.random.default_rng(1)
-    given = [rng.integers(0 if dtype == np.uint8 else -9999, 256, (h, w, 3)).astype(dtype) for h, w in ((3, 5), (300, 211))]
+    given = [
+        rng.integers(0 if dtype == np.uint8 else -9999, 256, (h, w, 3)).astype(dtype) for h, w in ((3, 5), (300, 211))
+    ]
     over = tuple(np.atleast_1d((0, 1, 2) if axes is None else axes).tolist())
 
     def define(x):
         mean = fn.reductions.mean(x, axes=axes)
         r, keep = fn.reductions, {"axes": axes, "keep_dims": True}
-        return mean, r.sum(x, **keep), r.min(x, axes=axes), r.max(x, **keep), r.mean_square(x, axes=axes), r.variance(x, mean, axes=axes)
+        return (
+            mean,
+            r.sum(x, **keep),
+            r.min(x, axes=axes),
+            r.max(x, **keep),
+            r.mean_square(x, axes=axes),
+            r.variance(x, mean, axes=axes),
+        )
 
     mean, total, least, most, square, variance = ([np.asarray(x) for x in o] for o in pipelines.run(define, given))
     for i, x in enumerate(given):
@@ -31,6 +40,8 @@ def test_as_defined(dtype, axes):
 
 
 def test_of_nothing():
-    total, least = pipelines.run(lambda x: (fn.reductions.sum(x, axes=0), fn.reductions.min(x, axes=0)), [np.zeros((0, 2), np.float32)] * 2)
+    total, least = pipelines.run(
+        lambda x: (fn.reductions.sum(x, axes=0), fn.reductions.min(x, axes=0)), [np.zeros((0, 2), np.float32)] * 2
+    )
     assert [np.asarray(x).tolist() for x in total] == [[0, 0]] * 2
     assert [np.asarray(x).tolist() for x in least] == [[np.inf, np.inf]] * 2

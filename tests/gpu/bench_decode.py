@@ -2,10 +2,10 @@
 
     python tests/gpu/bench_decode.py [--images 256] [--rounds 15] [--dry-run]
 
-The images are those of gpu_photos.py. Our contenders take turns; medians. nvJPEG is measured in a process of its own, after all of ours
-is printed. It gets its bytes from the host, as `decode_jpeg` wants them, so the row to compare it with is the one "with the transfer".
-"In a row": eight batches are asked for before the first is waited for. XLA should not take all memory for itself:
-XLA_PYTHON_CLIENT_PREALLOCATE=false.
+The images are those of gpu_photos.py. Our contenders take turns; medians. nvJPEG is measured in a process of its own,
+after all of ours is printed. It gets its bytes from the host, as `decode_jpeg` wants them, so the row to compare it
+with is the one "with the transfer". "In a row": eight batches are asked for before the first is waited for. XLA should
+not take all memory for itself: XLA_PYTHON_CLIENT_PREALLOCATE=false.
 """
 
 import functools
@@ -36,12 +36,20 @@ TARGET = 3  # times nvJPEG
 
 
 class Batch:
-    """Encoded images as the pipeline hands them to the decoder: on the host (`operands`), and what turns them into pixels (`decode`).
+    """Encoded images as the pipeline hands them to the decoder: on the host (`operands`), and what turns them into
+    pixels (`decode`).
 
     `group_bytes`: how many bytes of coefficients the kernels keep at a time.
     """
 
-    def __init__(self, files: Sequence[bytes], target: str, with_tables: bool, pool: int, group_bytes: int = _cpu.JPEG_GROUP_BYTES):
+    def __init__(
+        self,
+        files: Sequence[bytes],
+        target: str,
+        with_tables: bool,
+        pool: int,
+        group_bytes: int = _cpu.JPEG_GROUP_BYTES,
+    ):
         n = len(files)
         buffers = BufferPool(functools.partial(_ffi.pinned_memory, jax.config.jax_default_device or jax.devices()[0]))
 
@@ -60,7 +68,9 @@ class Batch:
         tables = zeros((n, _cpu.TABLE_WORDS if with_tables else 0), np.int32)
         scratch = 0
         if with_tables:
-            _cpu.make_jpeg_tables(p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, np.ones(n, bool), tables, pool)
+            _cpu.make_jpeg_tables(
+                p.data, p.offsets, np.ascontiguousarray(p.shapes[:, 0]), info, np.ones(n, bool), tables, pool
+            )
             scratch = _cpu.plan_jpeg_workspace(tables, 1, group_bytes=group_bytes)
             assert tables[:, 0].all(), "not all of the images are for the kernels"
         self.seconds_on_host = time.perf_counter() - begin
@@ -96,7 +106,13 @@ class Batch:
 
 def nvjpeg_seconds(args: Any, n: int, rounds: int) -> float:
     """Of a batch. 0: not known. What its process says is printed."""
-    command = [sys.executable, str(pathlib.Path(__file__).with_name("bench_nvjpeg.py")), str(n), str(rounds), *["--dry-run"] * args.dry_run]
+    command = [
+        sys.executable,
+        str(pathlib.Path(__file__).with_name("bench_nvjpeg.py")),
+        str(n),
+        str(rounds),
+        *["--dry-run"] * args.dry_run,
+    ]
     try:
         process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -121,7 +137,8 @@ def main():
     with jax.default_device(device):
         target = measuring.kernel("decode", args.dry_run)
         batch = Batch(files, target, not args.dry_run or target != "decode", pool)
-        there = [[jnp.asarray(x) for x in batch.operands] for _ in range(4)]  # some copies: one alone could stay in the cache
+        # Some copies: one alone could stay in the cache.
+        there = [[jnp.asarray(x) for x in batch.operands] for _ in range(4)]
 
         def on_device(count: int):
             jax.block_until_ready([batch.decode(*there[i % len(there)])[1] for i in range(count)])
@@ -152,7 +169,10 @@ def main():
     each = {name: statistics.median(t) / calls[name] for name, t in times.items()}
     measuring.table(
         ("decode", "ms per batch", "fastest", "images/s"),
-        [(name, f"{s * 1e3:.3f}", f"{min(times[name]) / calls[name] * 1e3:.3f}", f"{n / s:,.0f}") for name, s in each.items()],
+        [
+            (name, f"{s * 1e3:.3f}", f"{min(times[name]) / calls[name] * 1e3:.3f}", f"{n / s:,.0f}")
+            for name, s in each.items()
+        ],
     )
     print(
         f"On the host, once: packing {batch.seconds_packing * 1e3:.1f} ms, headers and tables {batch.seconds_on_host * 1e3:.1f} ms; "
@@ -166,7 +186,10 @@ def main():
         measuring.table(("kernel", "ms per batch"), [(f"`{name[:110]}`", f"{ms:.4f}") for name, ms in kernels])
     _cpu.pool_destroy(pool)
     if peer := nvjpeg_seconds(args, n, rounds):
-        print(f"nvJPEG (torchvision), bytes on the host: {peer * 1e3:.3f} ms per batch, {n / peer:,.0f} images/s", flush=True)
+        print(
+            f"nvJPEG (torchvision), bytes on the host: {peer * 1e3:.3f} ms per batch, {n / peer:,.0f} images/s",
+            flush=True,
+        )
         measuring.table(
             ("decode", f"times nvJPEG (target {TARGET})"),
             [(name, f"{peer / seconds:.2f}") for name, seconds in each.items() if "alone" not in name],

@@ -2,8 +2,9 @@
 
     python tests/gpu/bench_pipeline.py [--images 4096] [--batch 256] [--rounds 5] [--dry-run]
 
-Files are read, a random window of each is decoded and resized to 224x224, flipped at random and normalised; batches are taken as fast
-as they come. The files are 512 photos of gpu_photos.py, which an epoch has several times, and are in the page cache.
+Files are read, a random window of each is decoded and resized to 224x224, flipped at random and normalised; batches are
+taken as fast as they come. The files are 512 photos of gpu_photos.py, which an epoch has several times, and are in the
+page cache.
 """
 
 import contextlib
@@ -32,13 +33,20 @@ def define_iterator(files: Sequence[str], batch: int, device: jax.Device, thread
     @data_iterator(output_map=["images", "labels"], reader_name="reader", sharding=SingleDeviceSharding(device))
     def define(num_shards=1, shard_id=0):
         jpegs, labels = fn.readers.file(
-            files=files, labels=list(range(len(files))), random_shuffle=True, num_shards=num_shards, shard_id=shard_id, name="reader"
+            files=files,
+            labels=list(range(len(files))),
+            random_shuffle=True,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            name="reader",
         )
         if decode_only:
             images = fn.decoders.image(jpegs, device="mixed")
             return fn.resize(images, size=(8, 8), interp_type=0), labels.gpu()  # something that all images have
         images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
-        return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), output_layout="HWC", **NUMBERS), labels.gpu()
+        return fn.crop_mirror_normalize(
+            images, mirror=fn.random.coin_flip(), output_layout="HWC", **NUMBERS
+        ), labels.gpu()
 
     return define(batch_size=batch, num_threads=threads, seed=0, prefetch_queue_depth=3)
 
@@ -77,7 +85,10 @@ def main():
     different = gpu_photos.make(min(n, 16 if args.dry_run else DIFFERENT))
     files = [str(different[i % len(different)]) for i in range(n)]
     size = statistics.mean(pathlib.Path(f).stat().st_size for f in different)
-    print(f"\n{len(different)} JPEGs of about 500x375, {size / 1e3:.0f} KB each, {n} in an epoch; batches of {batch}, ", end="")
+    print(
+        f"\n{len(different)} JPEGs of about 500x375, {size / 1e3:.0f} KB each, {n} in an epoch; batches of {batch}, ",
+        end="",
+    )
     print(f"{rounds} epochs after two; medians", flush=True)
     measuring.head(("pipeline", "threads", f"images/s (target {TARGET:,} with 4)", "from-to", "CPU ms/image"))
     for title, threads in ((TRAIN, 4), (TRAIN, 8), (TRAIN, 15), (ALONE, 4)):

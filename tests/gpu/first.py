@@ -1,18 +1,23 @@
-"""The first four minutes on a GPU: whether the kernels load and run, whether pixels are right, and how fast pipelines are.
+"""The first four minutes on a GPU: whether the kernels load and run, whether pixels are right, and how fast pipelines
+are.
 
     python tests/gpu/first.py [--dry-run] [STAGE ...]
 
-Each stage is a process of its own, which a failure of another one cannot spoil. It prints each result as soon as it is known; the
-results are also in $OUT/first.md (or build/gpu/first.md). A stage of pipelines that fails runs again without XLA's CUDA graphs, and then
-without its fusion of slices into native calls, so that the culprit is known at once.
+Each stage is a process of its own, which a failure of another one cannot spoil. It prints each result as soon as it is
+known; the results are also in $OUT/first.md (or build/gpu/first.md). A stage of pipelines that fails runs again without
+XLA's CUDA graphs, and then without its fusion of slices into native calls, so that the culprit is known at once.
 
-The stages that measure run one after the other: `device`, `decode`, `tutorial`, `train`, `beside`. The others run at the same time after
-them: `warps` and `windows` (all kernels but the decoder), `epochs`, `graphs`, `torch`, `run`, `functions`, `stateful`. A stage has the
-seconds that STAGES says and those that the stages before it left over. After END seconds everything ends.
+The stages that measure run one after the other: `device`, `decode`, `tutorial`, `train`, `beside`. The others run at
+the same time after
+them: `warps` and `windows` (all kernels but the decoder), `epochs`, `graphs`, `torch`, `run`, `functions`, `stateful`.
+A stage has the seconds that STAGES says and those that the stages before it left over. After END seconds everything
+ends.
 
-Modules and packages that tests/gpu/carry.sh collected are unpacked where they are missing. PYTHONPATH may be set or not.
+Modules and packages that tests/gpu/carry.sh collected are unpacked where they are missing. PYTHONPATH may be set or
+not.
 
---dry-run   on CPU devices and small, to see that the script works; it needs jax, NumPy, Pillow and the package's modules
+--dry-run   on CPU devices and small, to see that the script works; it needs jax, NumPy, Pillow and the package's
+modules
 """
 
 import contextlib
@@ -33,7 +38,8 @@ from typing import ClassVar
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
 STAGES = {"device": 55, "decode": 25, "tutorial": 25, "train": 40, "beside": 15}  # seconds
-TOGETHER = ("warps", "windows", "epochs", "graphs", "torch", "run", "functions", "stateful")  # what is left until END, 60 to 70 s
+# What is left until END, 60 to 70 s.
+TOGETHER = ("warps", "windows", "epochs", "graphs", "torch", "run", "functions", "stateful")
 END = 230
 OTHERWISE = {
     "without CUDA graphs": "--xla_gpu_enable_command_buffer=",
@@ -81,7 +87,9 @@ def on_one(device):
 def tutorial_pipeline(names, num_shards=1, shard_id=0):
     from jaxdali import fn
 
-    jpegs, labels = fn.readers.file(files=names, labels=list(range(len(names))), num_shards=num_shards, shard_id=shard_id, name="reader")
+    jpegs, labels = fn.readers.file(
+        files=names, labels=list(range(len(names))), num_shards=num_shards, shard_id=shard_id, name="reader"
+    )
     images = fn.resize(fn.decoders.image(jpegs, device="mixed"), resize_x=256, resize_y=256)
     return fn.rotate(images, angle=fn.random.uniform(range=(-30.0, 30.0)), fill_value=0, keep_size=True), labels.gpu()
 
@@ -157,7 +165,9 @@ def decode():
     for i in wrong[:3]:
         x, y = images[i], expected[i]
         row, column = np.argwhere((x != y).any(-1))[0]
-        say(f"   file {i}, {x.shape}: {np.mean(x != y):.2%} differ, first at {row, column}: {x[row, column]} != {y[row, column]}")
+        say(
+            f"   file {i}, {x.shape}: {np.mean(x != y):.2%} differ, first at {row, column}: {x[row, column]} != {y[row, column]}"
+        )
     with jax.default_device(d):
         copies = [jax.device_put(batch.operands, d) for _ in range(4)]
         ways = {
@@ -202,14 +212,18 @@ def tutorial():
     difference = np.abs(images - np.asarray(expected["images"], np.int32))
     same = np.array_equal(labels, np.asarray(expected["labels"]))
     labelled = "labels equal" if same else "labels DIFFER"
-    say(f"TUTORIAL: largest difference from the CPU {difference.max()}, {np.mean(difference > 0):.3%} differ; {labelled}")
+    say(
+        f"TUTORIAL: largest difference from the CPU {difference.max()}, {np.mean(difference > 0):.3%} differ; {labelled}"
+    )
     speed("tutorial", tutorial_pipeline, THREADS[0])
     assert difference.max() <= 2, "wrong pixels"
     assert same
 
 
 def speed(name, define, threads, seconds=4.0, step=None, profiled=False):
-    """Seconds per batch of an iterator. `step`: what the user does with a batch. `profiled`: also says how long each kernel takes."""
+    """Seconds per batch of an iterator. `step`: what the user does with a batch. `profiled`: also says how long each
+    kernel takes.
+    """
     import jax
 
     names = files() * (2 if DRY else 100)
@@ -274,7 +288,9 @@ def beside():
             return [step(batch["images"], w) for _ in range(steps)][-1]
 
         both = speed("step and train", train_pipeline, THREADS[0], 2.0, several)
-        say(f"BESIDE: a step of {alone * 1e3:.2f} ms takes {both * 1e3:.2f} ms with the iterator, {both / alone - 1:.1%} more")
+        say(
+            f"BESIDE: a step of {alone * 1e3:.2f} ms takes {both * 1e3:.2f} ms with the iterator, {both / alone - 1:.1%} more"
+        )
 
 
 def kernels(names):
@@ -334,7 +350,9 @@ def graphs():
 
     processes = [start_digest(flags) for flags in ("", OTHERWISE["without CUDA graphs"])]
     outputs = [p.communicate() for p in processes]
-    with_graphs, without = ([line for line in out.splitlines() if line.startswith("digest ")] or [err[-800:]] for out, err in outputs)
+    with_graphs, without = (
+        [line for line in out.splitlines() if line.startswith("digest ")] or [err[-800:]] for out, err in outputs
+    )
     equal = with_graphs == without and len(set(without)) == 1
     say(f"GRAPHS: {'equal' if equal else 'DIFFERENT'} in {len(without)} batches with and without CUDA graphs")
     if not equal:
@@ -358,7 +376,9 @@ def epochs():
 def unshuffled(names, num_shards=1, shard_id=0):
     from jaxdali import fn
 
-    jpegs, labels = fn.readers.file(files=names, labels=list(range(len(names))), num_shards=num_shards, shard_id=shard_id, name="reader")
+    jpegs, labels = fn.readers.file(
+        files=names, labels=list(range(len(names))), num_shards=num_shards, shard_id=shard_id, name="reader"
+    )
     images = fn.rotate(fn.decoders.image(jpegs, device="mixed"), angle=9.0, fill_value=0)
     return fn.resize(images, size=(96, 128)), labels.gpu()
 
@@ -396,7 +416,9 @@ def torch():
     with iterator(small, cpu(), files()[:64], 8) as it:
         expected = np.concatenate([np.asarray(b["images"], np.float32).mean(axis=(1, 2, 3)) for b in it])
     difference = np.abs(means - expected).max()
-    say(f"TORCH {t.__version__}: {images.device}, {images.dtype}, {len(means)} images, means differ by {difference:.3f}")
+    say(
+        f"TORCH {t.__version__}: {images.device}, {images.dtype}, {len(means)} images, means differ by {difference:.3f}"
+    )
     assert labels == list(range(len(labels)))
     assert images.device.type == ("cpu" if DRY else "cuda")
     assert difference < 0.5
@@ -405,7 +427,9 @@ def torch():
 def small(names, num_shards=1, shard_id=0):
     from jaxdali import fn
 
-    jpegs, labels = fn.readers.file(files=names, labels=list(range(len(names))), num_shards=num_shards, shard_id=shard_id, name="reader")
+    jpegs, labels = fn.readers.file(
+        files=names, labels=list(range(len(names))), num_shards=num_shards, shard_id=shard_id, name="reader"
+    )
     return fn.resize(fn.decoders.image(jpegs, device="mixed"), size=(64, 64)), labels.gpu()
 
 
@@ -427,13 +451,21 @@ def run():
     pipe.build()
     (images,) = pipe.run()
     on_host = images.as_cpu()
-    different = [i for i, name in enumerate(names) if not np.array_equal(on_host.at(i), np.asarray(Image.open(name).convert("RGB")))]
-    say(f"RUN: {type(images).__name__} of {type(images.at(3)).__name__}, {on_host.at(3).shape}; {len(different)} of 8 differ from Pillow's")
+    different = [
+        i
+        for i, name in enumerate(names)
+        if not np.array_equal(on_host.at(i), np.asarray(Image.open(name).convert("RGB")))
+    ]
+    say(
+        f"RUN: {type(images).__name__} of {type(images.at(3)).__name__}, {on_host.at(3).shape}; {len(different)} of 8 differ from Pillow's"
+    )
     if not DRY:
         import torch as t
 
         tensor = t.from_dlpack(images.at(3))
-        say(f"   by DLPack: {tensor.device}, {tuple(tensor.shape)}, equal: {np.array_equal(tensor.cpu().numpy(), on_host.at(3))}")
+        say(
+            f"   by DLPack: {tensor.device}, {tuple(tensor.shape)}, equal: {np.array_equal(tensor.cpu().numpy(), on_host.at(3))}"
+        )
         assert np.array_equal(tensor.cpu().numpy(), on_host.at(3))
     assert not different
 
@@ -455,7 +487,9 @@ def functions():
         decoded = jd.resize(jd.decoders.image(encoded, device="mixed"), size=(64, 64))
         c = np.stack([np.asarray(sample) for sample in decoded]).astype(np.int32)
     with jax.default_device(cpu()):
-        expected = np.stack([np.asarray(sample) for sample in jd.resize(jd.decoders.image(encoded), size=(64, 64))]).astype(np.int32)
+        expected = np.stack(
+            [np.asarray(sample) for sample in jd.resize(jd.decoders.image(encoded), size=(64, 64))]
+        ).astype(np.int32)
     say(f"FUNCTIONS: eager, largest difference {np.abs(c - expected).max()}")
     assert np.abs(c - expected).max() <= 1
 
@@ -517,7 +551,13 @@ class Stage:
         command = [sys.executable, __file__, "--stage", name, *(["--dry-run"] * DRY)]
         env = os.environ | ({"XLA_FLAGS": flags} if flags else {})
         self.process = subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            process_group=0,
         )
         self.running.append(self)
         self.reading = threading.Thread(target=self.read)

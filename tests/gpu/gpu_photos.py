@@ -1,6 +1,7 @@
 """Photos for what is measured on a GPU: JPEGs of 500x375 pixels or a few more or less, about 105 KB, 4:2:0.
 
-They lie in the folder that $PHOTOS names, so that the scripts of one machine share them. This file imports neither JAX nor the package.
+They lie in the folder that $PHOTOS names, so that the scripts of one machine share them. This file imports neither JAX
+nor the package.
 """
 
 import concurrent.futures

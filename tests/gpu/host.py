@@ -2,8 +2,8 @@
 
     python tests/gpu/host.py [--dry-run]
 
-Wall time and CPU time of each function that a batch of training passes through, in the thread that calls it; and what the threads do, as
-a sampling of their stacks sees it.
+Wall time and CPU time of each function that a batch of training passes through, in the thread that calls it; and what
+the threads do, as a sampling of their stacks sees it.
 """
 
 import collections
@@ -39,7 +39,10 @@ def copies_and_transfers():
     say_time("copied to memory that was written before", lambda: np.copyto(target, source))
     say_time("copied to fresh memory", source.copy)
     d = first.gpu()
-    say_time("device_put of four at a time, all", lambda: jax.block_until_ready([jax.device_put(source, d) for _ in range(4)]))
+    say_time(
+        "device_put of four at a time, all",
+        lambda: jax.block_until_ready([jax.device_put(source, d) for _ in range(4)]),
+    )
     parts = np.split(source, 4)
     say_time("in four parts", lambda: jax.block_until_ready([jax.device_put(p, d) for p in parts]))
     double = jax.jit(lambda x: x[:1] * 2)
@@ -51,7 +54,9 @@ def copies_and_transfers():
     for name, array in (("ordinary", source), ("page-locked", page_locked)):
         say_time(f"device_put of {name} memory returns", lambda x=array: jax.device_put(x, d))
         say_time(f"device_put of {name} memory is done", lambda x=array: jax.device_put(x, d).block_until_ready())
-        say_time(f"device_put of {name} memory, and a program with it returns", lambda x=array: double(jax.device_put(x, d)))
+        say_time(
+            f"device_put of {name} memory, and a program with it returns", lambda x=array: double(jax.device_put(x, d))
+        )
     if not DRY:
         try:
             pinned = jax.sharding.SingleDeviceSharding(d, memory_kind="pinned_host")
@@ -77,7 +82,8 @@ def reading():
     for n in (1, 4, 8, 15):
         with concurrent.futures.ThreadPoolExecutor(n) as pool:
             say_time(
-                f"Python, {n} threads, into memory that was written before", lambda n=n, pool=pool: list(pool.map(part, range(n), [n] * n))
+                f"Python, {n} threads, into memory that was written before",
+                lambda n=n, pool=pool: list(pool.map(part, range(n), [n] * n)),
             )
 
 
@@ -131,7 +137,9 @@ def pipeline():
             timed(of, name, times)
     for threads in first.THREADS:
         names = first.files() * (2 if DRY else 100)
-        with first.iterator(first.train_pipeline, first.gpu(), names, num_threads=threads, prefetch_queue_depth=3) as it:
+        with first.iterator(
+            first.train_pipeline, first.gpu(), names, num_threads=threads, prefetch_queue_depth=3
+        ) as it:
             batches = (batch for _ in itertools.count() for batch in it)  # of many epochs
             for _ in range(2 if DRY else 20):
                 batch = next(batches)
@@ -149,12 +157,16 @@ def pipeline():
                 jax.block_until_ready(batch)
                 n = rounds if not sampled else rounds // 3
                 wall, cpu = (time.perf_counter() - begin) / n, (time.process_time() - cpu) / n
-                print(f"\n{threads} threads{', sampled' if sampled else ''}: {wall * 1e3:.2f} ms a batch, CPU {cpu * 1e3:.2f} ms")
+                print(
+                    f"\n{threads} threads{', sampled' if sampled else ''}: {wall * 1e3:.2f} ms a batch, CPU {cpu * 1e3:.2f} ms"
+                )
                 if not sampled:
                     print("\n| function | calls a batch | ms a batch | CPU ms a batch |\n|---|--:|--:|--:|")
                     for name, taken in dict(times).items():
                         walls, cpus = zip(*taken, strict=True)
-                        print(f"| {name} | {len(taken) / n:.1f} | {sum(walls) / n * 1e3:.3f} | {sum(cpus) / n * 1e3:.3f} |")
+                        print(
+                            f"| {name} | {len(taken) / n:.1f} | {sum(walls) / n * 1e3:.3f} | {sum(cpus) / n * 1e3:.3f} |"
+                        )
             stop.set()
             sampler.join()
             total = collections.Counter()
@@ -167,7 +179,12 @@ def pipeline():
 
 
 def main():
-    print(pathlib.Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0], os.cpu_count(), "cores", flush=True)
+    print(
+        pathlib.Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0],
+        os.cpu_count(),
+        "cores",
+        flush=True,
+    )
     copies_and_transfers()
     reading()
     pipeline()

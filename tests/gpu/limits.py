@@ -2,8 +2,9 @@
 
     python tests/gpu/limits.py [KERNEL ...]        the names of rows.py; default: all
 
-A column with 80 % or more says what a kernel is bound by. If none has, its warps wait for each other or for what they have asked for. Then
-occupancy and the cycles between two instructions of a warp say how many warps hide how long a wait.
+A column with 80 % or more says what a kernel is bound by. If none has, its warps wait for each other or for what they
+have asked for. Then occupancy and the cycles between two instructions of a warp say how many warps hide how long a
+wait.
 """
 
 import concurrent.futures
@@ -63,9 +64,15 @@ def main():
         for kernel, report in zip(chosen, pool.map(profile, chosen), strict=True):
             rows_of_kernel = launches(report)
             for launch in rows_of_kernel:
-                print(f"| `{launch['kernel'][:120]}` | {' | '.join(launch.get(name, '') for name in COLUMNS.values())} |", flush=True)
+                print(
+                    f"| `{launch['kernel'][:120]}` | {' | '.join(launch.get(name, '') for name in COLUMNS.values())} |",
+                    flush=True,
+                )
             if not rows_of_kernel:
-                print(f"| {kernel}: no launches | {' | '.join(' ' * len(COLUMNS))} |\n\n```\n{report[-1500:]}\n```", flush=True)
+                print(
+                    f"| {kernel}: no launches | {' | '.join(' ' * len(COLUMNS))} |\n\n```\n{report[-1500:]}\n```",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

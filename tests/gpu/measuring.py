@@ -1,7 +1,7 @@
 """What the benchmarks on a GPU share: where they run, how they take times, what they print.
 
-With ``--dry-run`` they run on the CPU, on small batches and with the emulated kernels where these are built: it shows that the
-scripts work, and its figures say nothing.
+With ``--dry-run`` they run on the CPU, on small batches and with the emulated kernels where these are built: it shows
+that the scripts work, and its figures say nothing.
 """
 
 import argparse
@@ -61,7 +61,9 @@ def kernels(dry_run: bool) -> frozenset[str]:
 
 
 def interleaved(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round; they take turns, and the first one changes, so that what else happens hits all alike."""
+    """Seconds of each contender in each round; they take turns, and the first one changes, so that what else happens
+    hits all alike.
+    """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     for name in names:  # compiles, allocates

@@ -2,7 +2,8 @@
 
     python tests/gpu/rows.py KERNEL SHARED [--images 256] [--dry-run]
 
-The file SHARED is locked while the GPU is used, and has the bandwidth of a copy, which the first process measures. Prints rows.
+The file SHARED is locked while the GPU is used, and has the bandwidth of a copy, which the first process measures.
+Prints rows.
 """
 
 import argparse
@@ -43,7 +44,9 @@ class Images:
         self.dense = dense
         offsets, elements = plan_offsets(self.shapes, 1)
         bits = jax.random.bits(jax.random.key(0), (n, height, width, channels) if dense else (elements,), np.uint8)
-        self.value: Any = bits if dense else Ragged(bits, jnp.asarray(offsets), jnp.asarray(self.shapes.astype(np.int32)))
+        self.value: Any = (
+            bits if dense else Ragged(bits, jnp.asarray(offsets), jnp.asarray(self.shapes.astype(np.int32)))
+        )
 
 
 class Timings:
@@ -84,7 +87,8 @@ class Timings:
         """Times a chain: a resize or a warp, of whose image a window is made.
 
         Args:
-          first: kernel, shapes of the results, operands and attributes of the first stage, whose results have no memory.
+          first: kernel, shapes of the results, operands and attributes of the first stage, whose results have no
+            memory.
           window: operands and attributes of the window, which makes float32.
         """
         kernel, shapes, params, attrs = first
@@ -97,13 +101,24 @@ class Timings:
                 (kernel, between, operands[: len(params)], attrs),
                 ("window", (spec, layout), operands[len(params) :], window[1]),
             ):
-                stage: Any = types.SimpleNamespace(B=ctx.B, control=ctx.control, times=None, spec=spec_of, out=(layout_of,))
+                stage: Any = types.SimpleNamespace(
+                    B=ctx.B, control=ctx.control, times=None, spec=spec_of, out=(layout_of,)
+                )
                 stages.append((name, stage, _ffi.KernelCall(own, more)))
             return _ffi.call_chain(x, stages, kernel=target)
 
         self.time(name, call, images, out_shapes, used, spec.dtype, (*params, *window[0]))
 
-    def time(self, name: str, call: Callable[..., Any], images: Images, out_shapes: np.ndarray, used: Any, dtype: Any, params: Any):
+    def time(
+        self,
+        name: str,
+        call: Callable[..., Any],
+        images: Images,
+        out_shapes: np.ndarray,
+        used: Any,
+        dtype: Any,
+        params: Any,
+    ):
         """Times ``call(context, images, *params)``, which returns a batch and a list of status."""
 
         @jax.jit
@@ -127,7 +142,9 @@ class Timings:
 
 def print_row(name: str, seconds: float, traffic: float, bandwidth: float):
     ratio = seconds * bandwidth / traffic
-    measuring.row((name, f"{seconds * 1e3:.3f}", f"{traffic / 1e6:.0f}", f"{traffic / bandwidth * 1e3:.3f}", f"{ratio:.2f}"))
+    measuring.row(
+        (name, f"{seconds * 1e3:.3f}", f"{traffic / 1e6:.0f}", f"{traffic / bandwidth * 1e3:.3f}", f"{ratio:.2f}")
+    )
 
 
 def result(shapes: np.ndarray, dtype: Any) -> tuple[Spec, _ffi.Out | None]:
@@ -198,7 +215,10 @@ class Batch:
 
     def scales(self) -> list[np.ndarray]:
         """No fill, and scale and offset of each channel."""
-        return [np.zeros((self.n, 0), np.float32), *np.random.default_rng(3).uniform(0.01, 0.02, (2, self.n, 3)).astype(np.float32)]
+        return [
+            np.zeros((self.n, 0), np.float32),
+            *np.random.default_rng(3).uniform(0.01, 0.02, (2, self.n, 3)).astype(np.float32),
+        ]
 
 
 RESIZED = {"first_axis": 0, "num_axes": 2, "antialias": True}
@@ -210,11 +230,30 @@ def resize(t: Timings):
         for interp in ("LINEAR", "CUBIC", "LANCZOS3", "NN"):
             filters = b.filters(interp)
             used = np.minimum(b.extents[:, 0], b.to) * b.extents[:, 1] if interp == "NN" else b.pixels
-            t.show(f"resize to {b.to}x{b.to}, {interp}, {b.kind}", "resize", b.images, b.small, used, b.whole(), filters, **RESIZED)
+            t.show(
+                f"resize to {b.to}x{b.to}, {interp}, {b.kind}",
+                "resize",
+                b.images,
+                b.small,
+                used,
+                b.whole(),
+                filters,
+                **RESIZED,
+            )
             if interp == "LINEAR":
                 roi, used = b.crops()
                 t.show(f"the same, random crops, {b.kind}", "resize", b.images, b.small, used, roi, filters, **RESIZED)
-                t.show(f"the same to float32, {b.kind}", "resize", b.images, b.small, used, roi, filters, out=np.float32, **RESIZED)
+                t.show(
+                    f"the same to float32, {b.kind}",
+                    "resize",
+                    b.images,
+                    b.small,
+                    used,
+                    roi,
+                    filters,
+                    out=np.float32,
+                    **RESIZED,
+                )
 
 
 def warp(t: Timings):
@@ -223,7 +262,9 @@ def warp(t: Timings):
         used = [pixels_under(m, s) for m, s in zip(maps, b.shapes, strict=True)]
         for linear in (True, False):
             name = f"rotate by up to 10 degrees, {'linear' if linear else 'nearest'}, {b.kind}"
-            t.show(name, "warp", b.images, b.shapes, used, maps, np.zeros(b.n, np.float32), **WARPED | {"linear": linear})
+            t.show(
+                name, "warp", b.images, b.shapes, used, maps, np.zeros(b.n, np.float32), **WARPED | {"linear": linear}
+            )
 
 
 def window(t: Timings):
@@ -231,10 +272,24 @@ def window(t: Timings):
         none = [np.zeros((b.n, 0), np.float32)] * 3  # fill, scale, offset
         used, operands = b.to * b.to * np.ones(b.n), b.window(b.extents)
         as_it_is = {"permutation": (0, 1, 2), "channel": -1}
-        t.show(f"crop to {b.to}x{b.to}, mirrored, {b.kind}", "window", b.images, b.small, used, *operands, *none, **as_it_is)
+        t.show(
+            f"crop to {b.to}x{b.to}, mirrored, {b.kind}",
+            "window",
+            b.images,
+            b.small,
+            used,
+            *operands,
+            *none,
+            **as_it_is,
+        )
         for permutation, layout in (((2, 0, 1), "CHW"), ((0, 1, 2), "HWC")):
-            name, attrs = f"the same, normalised, to {layout} float32, {b.kind}", {"permutation": permutation, "channel": 2}
-            t.show(name, "window", b.images, b.small[:, permutation], used, *operands, *b.scales(), out=np.float32, **attrs)
+            name, attrs = (
+                f"the same, normalised, to {layout} float32, {b.kind}",
+                {"permutation": permutation, "channel": 2},
+            )
+            t.show(
+                name, "window", b.images, b.small[:, permutation], used, *operands, *b.scales(), out=np.float32, **attrs
+            )
 
 
 def chain(t: Timings):
@@ -245,7 +300,14 @@ def chain(t: Timings):
         roi, used = b.crops()
         train = ("resize", b.small, (roi, filters), RESIZED)
         end = ((*b.window(b.small[:, :2], coins), *b.scales()), attrs)
-        t.show_chain(f"train: random crops to {b.to}x{b.to}, mirrored at random, normalised, {b.kind}", b.images, used, train, end, b.small)
+        t.show_chain(
+            f"train: random crops to {b.to}x{b.to}, mirrored at random, normalised, {b.kind}",
+            b.images,
+            used,
+            train,
+            end,
+            b.small,
+        )
         side = b.to * 8 // 7
         resized = np.round(extents * (side / extents.min(1, keepdims=True))).astype(np.int64)
         evaluated = ("resize", np.concatenate([resized, b.shapes[:, 2:]], 1), (b.whole(), filters), RESIZED)
@@ -269,7 +331,8 @@ def decode(t: Timings):
 
 
 def several_decoded(batch: bench_decode.Batch) -> Callable[[Any], Any]:
-    before, after = ([jnp.asarray(x) for x in part] for part in (batch.operands[:5], batch.operands[6:]))  # number 5: control
+    # Number 5: control.
+    before, after = ([jnp.asarray(x) for x in part] for part in (batch.operands[:5], batch.operands[6:]))
 
     @jax.jit
     def program(before, controls, after):
@@ -316,7 +379,14 @@ def stencil(t: Timings):
     ):
         weights, extent = np.full((t.n, size * size), 1 / size**2, np.float32), np.full((t.n, 2), size, np.int32)
         attrs = {"first": 0, "axes": 2, "reduction": int(reduction), "border": int(Border.REFLECT_101)}
-        show(f"{reduction.name.lower()} of {size}x{size}", weights, extent, extent // 2, np.zeros(t.n, np.float32), **attrs)
+        show(
+            f"{reduction.name.lower()} of {size}x{size}",
+            weights,
+            extent,
+            extent // 2,
+            np.zeros(t.n, np.float32),
+            **attrs,
+        )
 
 
 def reduce(t: Timings):
@@ -339,7 +409,10 @@ def equalize(t: Timings):
 def jpeg_distortion(t: Timings):
     b, show = varying(t, "jpeg_distortion")
     units = (-(-b.extents // MCU_SIDE)).prod(1)
-    first, tables = (units.cumsum() - units).astype(np.int32), np.random.default_rng(4).integers(1, 60, (t.n, 2, 64)).astype(np.int32)
+    first, tables = (
+        (units.cumsum() - units).astype(np.int32),
+        np.random.default_rng(4).integers(1, 60, (t.n, 2, 64)).astype(np.int32),
+    )
     show("JPEG distortion", tables, first, scratch=MCU_BYTES * int(units.sum()))
 
 
@@ -349,7 +422,14 @@ def remap(t: Timings):
     matrices = np.stack([np.concatenate([turn(h, w, 0.1).ravel(), [1e-5, 1e-5, 1]]) for h, w in b.extents])
     for interp in (Interp.NN, Interp.LINEAR, Interp.CUBIC):
         attrs = {"points": int(Points.PROJECTIVE), "sampling": int(interp), "border": int(Border.CONSTANT), "first": 0}
-        show(f"perspective, {interp.name.lower()}", *given, matrices, np.zeros((t.n, 1), np.float32), np.ones(t.n, np.int32), **attrs)
+        show(
+            f"perspective, {interp.name.lower()}",
+            *given,
+            matrices,
+            np.zeros((t.n, 1), np.float32),
+            np.ones(t.n, np.int32),
+            **attrs,
+        )
 
 
 def paste(t: Timings):
@@ -376,7 +456,22 @@ def merge(t: Timings):
 KERNELS: dict[str, Callable[[Timings], None]] = {
     f.__name__: f
     for f in (
-        *(chain, decode, resize, warp, window, color, filter, remap, stencil, equalize, jpeg_distortion, paste, table, reduce),
+        *(
+            chain,
+            decode,
+            resize,
+            warp,
+            window,
+            color,
+            filter,
+            remap,
+            stencil,
+            equalize,
+            jpeg_distortion,
+            paste,
+            table,
+            reduce,
+        ),
         *(expand, merge),
     )
 }

@@ -28,7 +28,9 @@ def main():
         chosen = cases[:: max(1, len(cases) // args.cases)]
         for case, how in zip(chosen, itertools.cycle(({}, {"dense": True}, {"broken": 2})), strict=False):
             kernels.assert_agree(
-                case, kernels.run(case, measuring.kernel(name, args.dry_run), device=device, **how), kernels.run(case, device=cpu, **how)
+                case,
+                kernels.run(case, measuring.kernel(name, args.dry_run), device=device, **how),
+                kernels.run(case, device=cpu, **how),
             )
         print(f"{name}: {len(chosen)} batches", flush=True)
     decode = jpeg_checks.Kernels(measuring.kernel("decode", args.dry_run), device)

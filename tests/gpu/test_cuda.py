@@ -1,7 +1,7 @@
 """The CUDA kernels against the CPU's, on an NVIDIA GPU; see run.sh.
 
-Settings in the environment: CASES, how many of each kernel's batches are compared (default: all), and of damaged files in hundreds;
-JAXDALI_REQUIRE_CUDA=1, fail where there is no GPU; JAXDALI_DRY_RUN=1, a CPU device stands in for the GPU.
+Settings in the environment: CASES, how many of each kernel's batches are compared (default: all), and of damaged files
+in hundreds; JAXDALI_REQUIRE_CUDA=1, fail where there is no GPU; JAXDALI_DRY_RUN=1, a CPU device stands in for the GPU.
 """
 
 import functools
@@ -94,7 +94,9 @@ def test_absent_and_broken_jpeg(jpeg_kernels):
     jpeg_checks.check_absent(jpeg_kernels)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [(types.RGB, types.UINT8), (types.ANY_DATA, types.UINT16), (types.GRAY, types.FLOAT)])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(types.RGB, types.UINT8), (types.ANY_DATA, types.UINT16), (types.GRAY, types.FLOAT)]
+)
 def test_batch_of_all_kinds(monkeypatch, gpu, kind, dtype):
     files, taken, make, compact = of_all_kinds(), [], _cpu.make_jpeg_tables, _cpu.compact_jpegs
 
@@ -140,7 +142,9 @@ def test_pipeline(gpu):
 
 
 def test_fused(gpu):
-    """A resize and a warp that make the windows of their images: few values differ, by one level of the image, where rounding was close."""
+    """A resize and a warp that make the windows of their images: few values differ, by one level of the image, where
+    rounding was close.
+    """
 
     def batch(fuse):
         @data_iterator(output_map=["resized", "warped"], reader_name="reader", sharding=SingleDeviceSharding(gpu))
@@ -148,9 +152,13 @@ def test_fused(gpu):
             jpegs, _ = fn.readers.file(file_root=PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader")
             images, mirror = fn.decoders.image(jpegs, device="mixed"), fn.random.coin_flip()
             numbers = {"mean": [124.0, 116.0, 104.0], "std": [58.0, 57.0, 57.0]}
-            resized = fn.crop_mirror_normalize(fn.resize(images, resize_shorter=64), crop=(56, 51), mirror=mirror, **numbers)
+            resized = fn.crop_mirror_normalize(
+                fn.resize(images, resize_shorter=64), crop=(56, 51), mirror=mirror, **numbers
+            )
             warped = fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0)
-            return resized, fn.crop_mirror_normalize(warped, crop=(90, 95), mirror=mirror, output_layout="HWC", **numbers)
+            return resized, fn.crop_mirror_normalize(
+                warped, crop=(90, 95), mirror=mirror, output_layout="HWC", **numbers
+            )
 
         with define(batch_size=4, seed=0, fuse=fuse) as iterator:
             batch = {name: np.asarray(x) for name, x in next(iterator).items()}
@@ -233,7 +241,11 @@ def test_labels_stay_on_the_cpu(gpu, folder):
 
     with jax.default_device(gpu), define(batch_size=4) as it:
         batch = next(it)
-    assert {k: v.devices() for k, v in batch.items()} == {"images": {gpu}, "labels": {jax.devices("cpu")[0]}, "moved": {gpu}}
+    assert {k: v.devices() for k, v in batch.items()} == {
+        "images": {gpu},
+        "labels": {jax.devices("cpu")[0]},
+        "moved": {gpu},
+    }
     np.testing.assert_array_equal(batch["labels"], batch["moved"])
 
 
@@ -257,14 +269,26 @@ with define(batch_size=21) as iterator:
 
 
 def test_command_buffers(gpu, folder):
-    """One program run five times: as XLA records and replays it by default, with all of it in the command buffer, and without one."""
+    """One program run five times: as XLA records and replays it by default, with all of it in the command buffer, and
+    without one.
+    """
 
     def digests(flags):
-        env = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        return subprocess.run([sys.executable, "-c", EPOCHS, folder], env=env, check=True, capture_output=True, text=True).stdout.split()
+        env = os.environ | {
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        }
+        return subprocess.run(
+            [sys.executable, "-c", EPOCHS, folder], env=env, check=True, capture_output=True, text=True
+        ).stdout.split()
 
     without = digests("--xla_gpu_enable_command_buffer=")
     assert digests("") == without
     assert len(without) == 5
     assert len(set(without)) == 1
-    assert digests("--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL,DYNAMIC_SLICE_FUSION --xla_gpu_graph_min_graph_size=1") == without
+    assert (
+        digests(
+            "--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL,DYNAMIC_SLICE_FUSION --xla_gpu_graph_min_graph_size=1"
+        )
+        == without
+    )

@@ -2,12 +2,13 @@
 
     python tests/gpu/timings.py [KERNEL ...] [--images 256] [--dry-run]
 
-The images have about 500x375 pixels, 3 channels of bytes. The traffic is what must be moved: the input pixels that the output depends on
-(of `decode`: the bytes of the files), read once, and the output, written once, at the bandwidth at which this card copies 1 GB in the same
-run. Each program makes eight calls on the same images.
+The images have about 500x375 pixels, 3 channels of bytes. The traffic is what must be moved: the input pixels that the
+output depends on (of `decode`: the bytes of the files), read once, and the output, written once, at the bandwidth at
+which this card copies 1 GB in the same run. Each program makes eight calls on the same images.
 
-Each kernel is measured by a process of its own (rows.py), so that one that fails spoils no other. A few of them start at once, because
-imports take seconds, but one at a time uses the GPU. A row is printed, and written to $OUT/timings.md, as soon as it is measured.
+Each kernel is measured by a process of its own (rows.py), so that one that fails spoils no other. A few of them start
+at once, because imports take seconds, but one at a time uses the GPU. A row is printed, and written to $OUT/timings.md,
+as soon as it is measured.
 """
 
 import argparse

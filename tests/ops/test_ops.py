@@ -75,7 +75,9 @@ def test_compose_moves_to_the_device():
     pipe = Pipeline(batch_size=1, num_threads=1)
     with pipe:
         image = ops.ExternalSource(lambda: [np.zeros((4, 6, 3), np.uint8)])()
-        both = ops.Compose([ops.Resize(size=(2, 2)), lambda x: x + 1, ops.Rotate(device="gpu", angle=90.0, keep_size=True)])
+        both = ops.Compose(
+            [ops.Resize(size=(2, 2)), lambda x: x + 1, ops.Rotate(device="gpu", angle=90.0, keep_size=True)]
+        )
         out = both(image)
         assert out.device == "gpu"
         pipe.set_outputs(out)

@@ -1,4 +1,6 @@
-"""Iterators on the hosts of the accelerators, under a single controller: here one process with eight devices is all of them."""
+"""Iterators on the hosts of the accelerators, under a single controller: here one process with eight devices is all of
+them.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ OPTIONS = {"reader_name": "reader", "ragged": {"padded": 40}}
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     for i in range(19):
-        Image.fromarray(np.random.default_rng(i).integers(0, 256, (5 + i % 3, 7, 3), np.uint8)).save(folder / f"{i}.png")
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (5 + i % 3, 7, 3), np.uint8)).save(
+            folder / f"{i}.png"
+        )
     (folder / "bad").write_bytes((folder / "3.png").read_bytes()[:60])
     return str(folder)
 
@@ -49,7 +53,11 @@ def define(folder, bad=False, num_shards=1, shard_id=0):
 def shardings(kind):
     flat = NamedSharding(Mesh(np.array(jax.devices()[::-1]), ("batch",)), PartitionSpec("batch"))
     rows = NamedSharding(GRID, PartitionSpec("data"))
-    return flat if kind == "flat" else {**dict.fromkeys(NAMES, rows), "image": NamedSharding(GRID, PartitionSpec("data", "model"))}
+    return (
+        flat
+        if kind == "flat"
+        else {**dict.fromkeys(NAMES, rows), "image": NamedSharding(GRID, PartitionSpec("data", "model"))}
+    )
 
 
 def assert_equal(batch, wanted):
@@ -62,7 +70,12 @@ def assert_equal(batch, wanted):
 
 @pytest.mark.parametrize("kind", ["flat", "grid"])
 def test_batches_are_those_of_an_iterator_in_the_users_process(folder, kind):
-    options = {**OPTIONS, "sharding": shardings(kind), "last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+    options = {
+        **OPTIONS,
+        "sharding": shardings(kind),
+        "last_batch_policy": LastBatchPolicy.PARTIAL,
+        "mask_name": "mask",
+    }
     remote = colocated.data_iterator(define, NAMES, **options)(folder, batch_size=8, seed=3)
     with remote, data_iterator(define, NAMES, **options)(folder, batch_size=8, seed=3) as local:
         assert len(remote) == len(local) == 3
@@ -124,7 +137,9 @@ def test_errors(folder):
     with pytest.raises(ValueError, match="needs a sharding"):
         colocated.data_iterator(define, NAMES, reader_name="reader")(folder, batch_size=8)
     with pytest.raises(TypeError, match="must be a NamedSharding"):
-        colocated.data_iterator(define, NAMES, reader_name="reader", sharding=SingleDeviceSharding(jax.devices()[0]))(folder, batch_size=8)
+        colocated.data_iterator(define, NAMES, reader_name="reader", sharding=SingleDeviceSharding(jax.devices()[0]))(
+            folder, batch_size=8
+        )
     with pytest.raises(TypeError, match="size"):
         colocated.data_iterator(define, NAMES, size="many", sharding=sharding)
     with pytest.raises(TypeError, match="a colocated iterator has no workers"):
@@ -132,7 +147,11 @@ def test_errors(folder):
     with pytest.raises(RuntimeError, match="nowhere"):
         colocated.data_iterator(define, NAMES, sharding=sharding, reader_name="reader")("nowhere", batch_size=8)
     with pytest.raises(ValueError, match="are lists"):
-        next(colocated.data_iterator(define, NAMES, sharding=sharding, reader_name="reader", ragged={"padded": None})(folder, batch_size=8))
+        next(
+            colocated.data_iterator(define, NAMES, sharding=sharding, reader_name="reader", ragged={"padded": None})(
+                folder, batch_size=8
+            )
+        )
     it = colocated.data_iterator(define, NAMES, sharding=sharding, **OPTIONS)(folder, batch_size=8)
     it.close()
     it.close()
@@ -184,7 +203,11 @@ def test_two_processes(folder, tmp_path):
         for rank in range(2):
             command = [sys.executable, "-P", "-c", SCRIPT, address, str(rank), folder, str(tmp_path / f"{rank}.json")]
             with open(tmp_path / f"{rank}.log", "w") as log:
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": path, "XLA_FLAGS": ""}))
+                processes.append(
+                    subprocess.Popen(
+                        command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": path, "XLA_FLAGS": ""}
+                    )
+                )
         for rank, p in enumerate(processes):
             text = tmp_path / f"{rank}.log"
             assert p.wait(timeout=100) == 0, text.read_text()

@@ -38,7 +38,9 @@ def missing() -> str:
 
 
 class Hosts:
-    """Namespaces host1, host2, ... with the addresses 10.77.0.1, 10.77.0.2, ... They reach each other by a bridge, and nothing else."""
+    """Namespaces host1, host2, ... with the addresses 10.77.0.1, 10.77.0.2, ... They reach each other by a bridge, and
+    nothing else.
+    """
 
     def __init__(self, number: int):
         self._prefix = f"jaxdali{os.getpid()}-"
@@ -62,7 +64,10 @@ class Hosts:
                 self._ip("-n", own, "address", "add", f"10.77.0.{i}/24", "dev", "eth0")
                 self._ip("-n", own, "link", "set", "eth0", "up")
                 self._ip("-n", own, "link", "set", "lo", "up")
-                names = [f"10.77.0.{i} {socket.gethostname()}", *(f"10.77.0.{k} host{k}" for k in range(1, self.number + 1))]
+                names = [
+                    f"10.77.0.{i} {socket.gethostname()}",
+                    *(f"10.77.0.{k} host{k}" for k in range(1, self.number + 1)),
+                ]
                 folder = pathlib.Path("/etc/netns", own)  # `ip netns exec` mounts its files over those in /etc
                 folder.mkdir(parents=True)
                 (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
@@ -84,9 +89,25 @@ class Hosts:
 
     def start(self, host: int, arguments: list[str], log: pathlib.Path, **environment: str) -> subprocess.Popen:
         """A process of the example on a host."""
-        command = ["ip", "netns", "exec", self.name(host), sys.executable, "-P", str(places.ROOT / "examples/several_hosts.py"), *arguments]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.name(host),
+            sys.executable,
+            "-P",
+            str(places.ROOT / "examples/several_hosts.py"),
+            *arguments,
+        ]
         path = os.pathsep.join(p for p in sys.path if p)
-        environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": "1", **environment}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "",
+            "JAX_NUM_CPU_DEVICES": "1",
+            **environment,
+        }
         with open(log, "w") as f:
             self._processes.append(subprocess.Popen(command, stdout=f, stderr=subprocess.STDOUT, env=environment))
         return self._processes[-1]
@@ -113,7 +134,9 @@ def photos(tmp_path):
 
 def steps(logs):
     """[(epoch, step, photos of one process)]."""
-    found = [m for log in logs for m in re.findall(r"epoch (\d+), step (\d+), loss [\d.]+, photos (\[.*\])", log.read_text())]
+    found = [
+        m for log in logs for m in re.findall(r"epoch (\d+), step (\d+), loss [\d.]+, photos (\[.*\])", log.read_text())
+    ]
     return [(int(epoch), int(step), json.loads(numbers)) for epoch, step, numbers in found]
 
 
@@ -151,7 +174,9 @@ def test_a_host_is_lost_and_three_go_on(hosts, photos, tmp_path):
             "--num-processes",
             str(len(numbers)),
         ]
-        return [hosts.start(h, [*options, "--process-id", str(i)], log) for i, (h, log) in enumerate(zip(numbers, logs))], logs
+        return [
+            hosts.start(h, [*options, "--process-id", str(i)], log) for i, (h, log) in enumerate(zip(numbers, logs))
+        ], logs
 
     processes, logs = begin([1, 2, 3, 4], "first")
     until = time.monotonic() + 90

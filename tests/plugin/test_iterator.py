@@ -95,7 +95,9 @@ def test_two_shards_in_one_iterator(files, policy, pad, want, how):
 
 def test_shuffle_after_epoch(files):
     def shuffled(num_shards=1, shard_id=0):
-        return fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, shuffle_after_epoch=True)[0]
+        return fn.readers.file(
+            files=files, name="reader", num_shards=num_shards, shard_id=shard_id, shuffle_after_epoch=True
+        )[0]
 
     with data_iterator(shuffled, ["x"], reader_name="reader", sharding=shardings.of_batch(2))(batch_size=8) as it:
         seen = [[np.ravel(b["x"]).reshape(2, 4) for b in it] for _ in range(2)]
@@ -133,7 +135,9 @@ def test_next_and_for_and_reset(files, caplog):
 @pytest.mark.one_device
 @pytest.mark.parametrize("auto_reset", [True, "yes", "True"])
 def test_auto_reset(files, auto_reset):
-    with data_iterator(file_contents, ["x"], reader_name="reader", auto_reset=auto_reset)(files[:4], batch_size=2) as it:
+    with data_iterator(file_contents, ["x"], reader_name="reader", auto_reset=auto_reset)(
+        files[:4], batch_size=2
+    ) as it:
         for _ in range(3):
             assert [next(it)["x"][0, 0].item() for _ in range(2)] == [1, 3]
             with pytest.raises(StopIteration):
@@ -170,13 +174,18 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
         return file_contents(files, num_shards, shard_id, shuffle=True), fn.random.uniform(range=(0.0, 1.0))
 
     with shuffled(batch_size=8, seed=3) as it:
-        all_epochs = [{int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))} for _ in range(2)]
+        all_epochs = [
+            {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
+            for _ in range(2)
+        ]
     for drawn in all_epochs:
         assert sorted(drawn) == list(range(1, 33))
     assert all(all_epochs[0][k] != all_epochs[1][k] for k in all_epochs[0])
-    with data_iterator(lambda: (file_contents(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))), ["x", "r"], reader_name="reader")(
-        batch_size=4, seed=3
-    ) as it:
+    with data_iterator(
+        lambda: (file_contents(files, shuffle=True), fn.random.uniform(range=(0.0, 1.0))),
+        ["x", "r"],
+        reader_name="reader",
+    )(batch_size=4, seed=3) as it:
         alone = {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
     assert alone == all_epochs[0]
 
@@ -184,7 +193,10 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
 @pytest.mark.one_device
 def test_several_pipelines_are_stacked_or_sharded(files):
     def pipes(devices):
-        return [pipeline_def(file_contents)(files[:8], num_shards=2, shard_id=i, batch_size=2, device_id=d) for i, d in enumerate(devices)]
+        return [
+            pipeline_def(file_contents)(files[:8], num_shards=2, shard_id=i, batch_size=2, device_id=d)
+            for i, d in enumerate(devices)
+        ]
 
     with DALIGenericIterator(pipes([0, 0]), ["x"], reader_name="reader") as it:
         assert next(it)["x"].tolist() == [[[1], [2]], [[5], [6]]]
@@ -244,7 +256,9 @@ def test_kept_and_donated_batches(files):
 
 def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
     make = data_iterator(
-        lambda: (file_contents(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()), ["x", "r"], reader_name="reader"
+        lambda: (file_contents(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()),
+        ["x", "r"],
+        reader_name="reader",
     )
     with jax.transfer_guard("disallow"), make(batch_size=4) as it:
         for _ in range(3):
@@ -297,7 +311,9 @@ def test_element_spec(files):
         with data_iterator(define, ["x", "small", "ragged"], reader_name="reader", sharding=where)(batch_size=8) as it:
             spec = it.element_spec
             batch = next(it)
-            assert spec == {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()}
+            assert spec == {
+                name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()
+            }
             assert np.ravel(batch["x"]).min() == 1  # nothing was taken
     alone = pipeline_def(lambda: define()[0])
     with DALIGenericIterator([alone(batch_size=8) for _ in range(2)], ["x"], reader_name="reader") as it:
@@ -325,5 +341,12 @@ def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
         for batch in it:
             jax.block_until_ready(batch)
     found = b"".join(f.read_bytes() for f in tmp_path.rglob("*.xplane.pb"))
-    for name in (b"read readers.file", b"read external_source", b"host random.uniform", b"setup resize", b"launch resize", b"check resize"):
+    for name in (
+        b"read readers.file",
+        b"read external_source",
+        b"host random.uniform",
+        b"setup resize",
+        b"launch resize",
+        b"check resize",
+    ):
         assert b"jaxdali " + name in found

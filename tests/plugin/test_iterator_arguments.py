@@ -35,7 +35,11 @@ from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data
         ({"size": "4", "reader_name": None}, TypeError, "size must be a whole number, got '4'"),
         ({"size": 2.5, "reader_name": None}, TypeError, r"size must be a whole number, got 2\.5"),
         ({"reader_name": 3}, TypeError, "reader_name must be a string, got 3"),
-        ({"last_batch_padded": "no", "reader_name": None}, TypeError, "last_batch_padded must be True or False, got 'no'"),
+        (
+            {"last_batch_padded": "no", "reader_name": None},
+            TypeError,
+            "last_batch_padded must be True or False, got 'no'",
+        ),
         ({"prepare_first_batch": "no"}, TypeError, "prepare_first_batch must be True or False, got 'no'"),
         ({"pipelines": [3]}, TypeError, "Pipeline objects, got int"),
         ({"pipelines": [{}, {"batch_size": 3}]}, ValueError, r"one batch size, got \[2, 3\]"),
@@ -53,7 +57,11 @@ from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data
         ({"pipelines": [{}, {"num_shards": 2}]}, ValueError, "same number_of_shards"),
         ({"pipelines": [{}, {"pad": True}]}, ValueError, "same pad_last_batch"),
         ({"pipelines": [{}, {"stick": True}]}, ValueError, "same stick_to_shard"),
-        ({"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP}, RuntimeError, "no data in the pipeline"),
+        (
+            {"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP},
+            RuntimeError,
+            "no data in the pipeline",
+        ),
     ],
     ids=lambda x: "" if isinstance(x, (type, str)) else "-".join(f"{k}={v}"[:40] for k, v in x.items()),
 )
@@ -89,7 +97,9 @@ def test_fewer_names_than_outputs(files):
         return x, x * 2
 
     for sharding in (None, shardings.of_batch(2), {"x": shardings.of_batch(2)}):
-        with pytest.warns(UserWarning, match=r"output_map has 1 of the pipeline's 2 outputs, \['x'\]: the others are left out") as warned:
+        with pytest.warns(
+            UserWarning, match=r"output_map has 1 of the pipeline's 2 outputs, \['x'\]: the others are left out"
+        ) as warned:
             it = data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2)
         assert [w.filename for w in warned] == [__file__]
         with it:
@@ -138,7 +148,9 @@ def test_shards_that_read_the_same_are_warned_of(files):
     passed_on = True
     make(batch_size=2).close()  # warnings are errors
     passed_on = False
-    with pytest.warns(UserWarning, match="define: the reader 'reader' is the same for all 2 shards, which get the same data"):
+    with pytest.warns(
+        UserWarning, match="define: the reader 'reader' is the same for all 2 shards, which get the same data"
+    ):
         make(batch_size=2).close()
 
 

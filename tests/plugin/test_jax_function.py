@@ -21,7 +21,12 @@ IMAGES = [np.random.default_rng(0).integers(0, 255, (20 + i, 30, 3), np.uint8) f
 
 @pytest.mark.parametrize(
     "decorate",
-    [lambda f: f, jax.jit, lambda f: jax.jit(jax.vmap(lambda x: f(x[None])[0])), lambda f: jax.vmap(jax.jit(lambda x: f(x[None])[0]))],
+    [
+        lambda f: f,
+        jax.jit,
+        lambda f: jax.jit(jax.vmap(lambda x: f(x[None])[0])),
+        lambda f: jax.vmap(jax.jit(lambda x: f(x[None])[0])),
+    ],
 )
 def test_flip_is_traced_inline(decorate):
     flip = jax_function(decorate(lambda x: x[:, :, ::-1]))
@@ -191,7 +196,9 @@ def test_ragged_input_within_a_batch_is_an_error():
 
     pipe = definition()
     at = rf"jax_function \(created at {__file__}:\d+\): double \({__file__}:\d+\)"
-    with pytest.raises(RuntimeError, match=rf"{at}.*input 0 differ in shape.*\(20, 30, 3\), \(21, 30, 3\).*fn\.resize.*vmap can't help"):
+    with pytest.raises(
+        RuntimeError, match=rf"{at}.*input 0 differ in shape.*\(20, 30, 3\), \(21, 30, 3\).*fn\.resize.*vmap can't help"
+    ):
         pipe.run()
     pipe.close()
 
@@ -264,7 +271,11 @@ def test_each_shard_sees_its_own_batch_and_global_functions_all():
 def test_shards_with_different_functions_run_eagerly(caplog):
     with (
         caplog.at_level(logging.WARNING),
-        sharded(lambda x, shard: jax_function(lambda x: jnp.full((2,), float(shard)))(fn.cast(fn.shapes(x), dtype=types.FLOAT))) as it,
+        sharded(
+            lambda x, shard: jax_function(lambda x: jnp.full((2,), float(shard)))(
+                fn.cast(fn.shapes(x), dtype=types.FLOAT)
+            )
+        ) as it,
     ):
         assert next(it)["y"].tolist() == [float(i // 2) for i in range(16)]
     assert "different things" in caplog.text
@@ -273,9 +284,9 @@ def test_shards_with_different_functions_run_eagerly(caplog):
 def test_a_second_iterator_compiles_nothing():
     def make():
         scale = np.float32(2)
-        with data_iterator(lambda: jax_function(lambda x: x * scale)(fn.resize(images(), size=(5, 5), dtype=types.FLOAT)), ["x"])(
-            batch_size=4
-        ) as it:
+        with data_iterator(
+            lambda: jax_function(lambda x: x * scale)(fn.resize(images(), size=(5, 5), dtype=types.FLOAT)), ["x"]
+        )(batch_size=4) as it:
             return np.asarray(next(it)["x"])
 
     first = make()

@@ -197,7 +197,9 @@ json.dump({
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     for i in range(24):
-        Image.fromarray(np.random.default_rng(i).integers(0, 256, (5 + i % 3, 7, 3), np.uint8)).save(folder / f"{i}.png")
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (5 + i % 3, 7, 3), np.uint8)).save(
+            folder / f"{i}.png"
+        )
     (folder / "bad").write_bytes((folder / "3.png").read_bytes()[:60])
     return folder
 
@@ -249,7 +251,9 @@ class Alone:
 
         names = ["id", "image", "drawn", "padded", "listed", "name"]
         ragged = {"padded": 40, "listed": None}
-        make = data_iterator(define, names, reader_name="reader", sharding=sharding or self.flat, ragged=ragged, **options)
+        make = data_iterator(
+            define, names, reader_name="reader", sharding=sharding or self.flat, ragged=ragged, **options
+        )
         return make(batch_size=batch_size, seed=5)
 
 
@@ -274,9 +278,13 @@ def whole(seen, get, shape):
 def check_batch(processes, wanted):
     for name in ("id", "image", "drawn"):
         expected = np.asarray(wanted[name])
-        np.testing.assert_array_equal(whole(processes, lambda p, name=name: p[name], expected.shape).astype(expected.dtype), expected)
+        np.testing.assert_array_equal(
+            whole(processes, lambda p, name=name: p[name], expected.shape).astype(expected.dtype), expected
+        )
     for k, expected in enumerate(map(np.asarray, wanted["padded"])):
-        np.testing.assert_array_equal(whole(processes, lambda p, k=k: p["padded"][k], expected.shape).astype(expected.dtype), expected)
+        np.testing.assert_array_equal(
+            whole(processes, lambda p, k=k: p["padded"][k], expected.shape).astype(expected.dtype), expected
+        )
     # Lists have the samples of the process's own shards, in order.
     held = [sorted({index[0][0] for index, _ in p["id"]}) for p in processes]
     per_shard = min(b - a for p in processes for ((a, b), *_), _ in p["id"])
@@ -304,7 +312,9 @@ def check_run(seen, case, iterator, epochs=2, masked=False):
     assert all(next(f, "end") == "end" for f in found)
 
 
-@pytest.mark.parametrize(("case", "pipelines", "epochs"), [("one", [0, 6, 0], 2), ("two", [3, 0, 3], 2), ("all", [2, 2, 2], 1)])
+@pytest.mark.parametrize(
+    ("case", "pipelines", "epochs"), [("one", [0, 6, 0], 2), ("two", [3, 0, 3], 2), ("all", [2, 2, 2], 1)]
+)
 def test_batches_are_those_of_one_process(seen, alone, case, pipelines, epochs):
     assert [p[case]["pipelines"] for p in seen] == pipelines
     check_run(seen, case, alone.iterator(), epochs)
@@ -315,7 +325,11 @@ def test_replicas_and_cuts_along_other_axes(seen, alone):
     grid = Mesh(alone.devices.reshape(2, 3).T, ("data", "model"))
     names = ["id", "drawn", "padded", "listed"]
     sharding = {n: NamedSharding(grid, PartitionSpec("data")) for n in names}
-    check_run(seen, "crossing", alone.iterator(sharding={**sharding, "image": NamedSharding(grid, PartitionSpec("data", "model"))}))
+    check_run(
+        seen,
+        "crossing",
+        alone.iterator(sharding={**sharding, "image": NamedSharding(grid, PartitionSpec("data", "model"))}),
+    )
 
 
 def test_mask(seen, alone):
@@ -338,7 +352,9 @@ def test_a_sample_error_reaches_all_processes(seen):
 
 
 def test_states(seen, alone):
-    """They are the same in all processes, and fit iterators with other loading processes, with none, and in one process."""
+    """They are the same in all processes, and fit iterators with other loading processes, with none, and in one
+    process.
+    """
     assert seen[0]["resumed"]["state"] == seen[1]["resumed"]["state"] == seen[2]["resumed"]["state"]
     with alone.iterator() as it:
         next(it)
@@ -397,7 +413,9 @@ def test_a_loading_process_may_hold_no_shard(seen):
     assert batches[0] == [[]] * 3
     for step in range(3):
         found = sorted((index[0][0], values) for b in batches[1:] for index, values in b[step] if len(index) == 2)
-        assert [i for _, values in found for (i,) in values] == [6 * s + 2 * step + k for s in range(4) for k in range(2)]
+        assert [i for _, values in found for (i,) in values] == [
+            6 * s + 2 * step + k for s in range(4) for k in range(2)
+        ]
         assert [values for b in batches[1:] for index, values in b[step] if len(index) == 1] == [[True, True]] * 4
 
 

@@ -218,7 +218,9 @@ def test_each_sample_once_though_shuffled_without_a_seed(seen, case, num_slices,
                     assert len(holders) == copies
                     assert all(h == holders[0] for h in holders)  # replicas are equal, also across processes
             here = [i for holders in by_name["id"].values() for (i,) in holders[0]]
-            assert [x for holders in by_name["image"].values() for x in holders[0]] == [[[[i] * 3] * 2] * 2 for i in here]
+            assert [x for holders in by_name["image"].values() for x in holders[0]] == [
+                [[[i] * 3] * 2] * 2 for i in here
+            ]
             assert {epochs_of(r[case])[epoch][step]["total"] for r in seen} == {sum(here)}
             drawn += [r for holders in by_name["drawn"].values() for r in holders[0]]
             ids += here
@@ -236,17 +238,23 @@ def test_each_process_works_on_its_own_samples_once(seen, case, local):
 
 
 def test_shards_are_numbered_by_place(seen):
-    assert [i for v in slices(seen, "in order", 0, 0, "id").values() for (i,) in v[0]] == [x for s in range(8) for x in (4 * s, 4 * s + 1)]
+    assert [i for v in slices(seen, "in order", 0, 0, "id").values() for (i,) in v[0]] == [
+        x for s in range(8) for x in (4 * s, 4 * s + 1)
+    ]
 
 
 def test_a_function_over_all_devices_runs_in_the_users_thread(seen):
     """Its collectives and those of users' steps begin in one order in all processes."""
     assert all(r["function"]["in the user's thread"] for r in seen)
     for step in range(2):
-        parts = {name: {k: v for r in seen for k, v in r["function"]["batches"][step][name]} for name in ("id", "centred")}
+        parts = {
+            name: {k: v for r in seen for k, v in r["function"]["batches"][step][name]} for name in ("id", "centred")
+        }
         ids = np.array([x for _, v in sorted(parts["id"].items()) for x in v])
         assert len(ids) == 16
-        np.testing.assert_allclose([x for _, v in sorted(parts["centred"].items()) for x in v], ids - ids.mean(), rtol=1e-6)
+        np.testing.assert_allclose(
+            [x for _, v in sorted(parts["centred"].items()) for x in v], ids - ids.mean(), rtol=1e-6
+        )
 
 
 def test_masked_tail_over_processes(seen):
@@ -270,7 +278,9 @@ def test_one_process_goes_on_from_the_state_of_either(seen, rank):
         return label, fn.random.uniform(range=(0.0, 1.0))
 
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
-    with data_iterator(define, ["id", "drawn"], reader_name="reader", sharding=sharding)(batch_size=16, num_threads=2) as it:
+    with data_iterator(define, ["id", "drawn"], reader_name="reader", sharding=sharding)(
+        batch_size=16, num_threads=2
+    ) as it:
         it.set_state(seen[rank]["saved"]["state"])
         batch = next(it)
     for name in batch:

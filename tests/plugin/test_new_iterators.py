@@ -50,7 +50,9 @@ def iterator(pipe, **options):
 
 
 @pytest.mark.parametrize("how", ["reset", "gone", "exhausted"])
-@pytest.mark.parametrize(("kind", "epochs"), [("raise", [[10, 20, 30]] * 3), ("samples", [[0, 2, 4], [100, 102, 104], [200, 202, 204]])])
+@pytest.mark.parametrize(
+    ("kind", "epochs"), [("raise", [[10, 20, 30]] * 3), ("samples", [[0, 2, 4], [100, 102, 104], [200, 202, 204]])]
+)
 def test_one_per_epoch(kind, epochs, how):
     pipe, it, got = make(kind), None, []
     for _ in range(3):
@@ -64,7 +66,9 @@ def test_one_per_epoch(kind, epochs, how):
 
 
 def test_what_was_made_ahead_is_not_lost():
-    """DALI's: of size 6 all epochs begin with 10, though batches of the next were made ahead; and in the midst of an epoch."""
+    """DALI's: of size 6 all epochs begin with 10, though batches of the next were made ahead; and in the midst of an
+    epoch.
+    """
     pipe, it, got = make("quiet"), None, []
     for _ in range(3):
         it = None
@@ -116,7 +120,9 @@ def test_masks_count_each_sample_once_per_epoch(files):
     pipe = read(files)
     for _ in range(3):
         it = iterator(pipe, reader_name="r", last_batch_policy=LastBatchPolicy.PARTIAL, mask_name="valid")
-        assert sorted(x for b in it for x in np.asarray(b["x"])[np.asarray(b["valid"])].ravel().tolist()) == list(range(1, 8))
+        assert sorted(x for b in it for x in np.asarray(b["x"])[np.asarray(b["valid"])].ravel().tolist()) == list(
+            range(1, 8)
+        )
 
 
 def test_what_is_refused(files):

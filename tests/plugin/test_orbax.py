@@ -42,14 +42,21 @@ def train_step(weights, batch):
 
 def definition(root, num_shards=1, shard_id=0):
     data, label = fn.readers.file(
-        file_root=root, name="reader", random_shuffle=True, num_shards=num_shards, shard_id=shard_id, pad_last_batch=True
+        file_root=root,
+        name="reader",
+        random_shuffle=True,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        pad_last_batch=True,
     )
     return data, label, fn.random.uniform(range=[0.5, 1.5])
 
 
 def make_iterator(root):
     sharding = NamedSharding(mesh(), PartitionSpec("batch"))
-    factory = data_iterator(definition, ["bytes", "label", "scale"], reader_name="reader", sharding=sharding, auto_reset=True)
+    factory = data_iterator(
+        definition, ["bytes", "label", "scale"], reader_name="reader", sharding=sharding, auto_reset=True
+    )
     return factory(str(root), batch_size=8, num_threads=2, prefetch_queue_depth=4)
 
 
@@ -75,15 +82,20 @@ def training_process(root, checkpoints, log, kill_after):
         start, weights = 0, initial_weights()
         last = manager.latest_step()
         if last is None:
-            iterator.set_state(json.loads(pathlib.Path(root, "..", "start").read_text()))  # the seed of the uninterrupted run
+            # The seed of the uninterrupted run.
+            iterator.set_state(json.loads(pathlib.Path(root, "..", "start").read_text()))
         else:
-            restored = manager.restore(last, args=ocp.args.Composite(model=ocp.args.StandardRestore(weights), data=ocp.args.JsonRestore()))
+            restored = manager.restore(
+                last, args=ocp.args.Composite(model=ocp.args.StandardRestore(weights), data=ocp.args.JsonRestore())
+            )
             weights, start = restored["model"], last + 1
             iterator.set_state(restored["data"])
 
         def after_step(step, weights):
             if step % SAVE_EVERY == SAVE_EVERY - 1:
-                parts = ocp.args.Composite(model=ocp.args.StandardSave(weights), data=ocp.args.JsonSave(iterator.get_state()))
+                parts = ocp.args.Composite(
+                    model=ocp.args.StandardSave(weights), data=ocp.args.JsonSave(iterator.get_state())
+                )
                 manager.save(step, args=parts)
             if step == kill_after:
                 manager.wait_until_finished()
@@ -107,7 +119,9 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(tmp_path):
     def run(kill_after):
         arguments = [sys.executable, __file__, root, tmp_path / "checkpoints", tmp_path / "log", str(kill_after)]
         path = os.pathsep.join(p for p in sys.path if p)
-        return subprocess.run(arguments, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            arguments, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False
+        )
 
     with make_iterator(root) as iterator:
         (tmp_path / "start").write_text(json.dumps(iterator.get_state()))

@@ -12,11 +12,15 @@ from jaxdali import fn
 from jaxdali.plugin.jax import data_iterator
 
 
-@pytest.mark.parametrize(("name", "how"), [("tf", "from_generator"), ("mxnet", "mxnet.nd"), ("paddle", "paddle.to_tensor")])
+@pytest.mark.parametrize(
+    ("name", "how"), [("tf", "from_generator"), ("mxnet", "mxnet.nd"), ("paddle", "paddle.to_tensor")]
+)
 def test_import(name, how):
     """Not a ModuleNotFoundError, and every way to ask says the same."""
     for _ in range(2):
-        with pytest.raises(ImportError, match=rf"plugin\.{name} of DALI is not in jaxdali: use plugin\.jax.*{re.escape(how)}") as e:
+        with pytest.raises(
+            ImportError, match=rf"plugin\.{name} of DALI is not in jaxdali: use plugin\.jax.*{re.escape(how)}"
+        ) as e:
             importlib.import_module(f"jaxdali.plugin.{name}")
         assert e.type is ImportError
     with pytest.raises(ImportError, match=re.escape(how)):
@@ -26,7 +30,9 @@ def test_import(name, how):
 
 
 class Dataset:
-    """What `tf.data.Dataset` does with a generator: it calls the function for each pass, and compares what comes with the signature."""
+    """What `tf.data.Dataset` does with a generator: it calls the function for each pass, and compares what comes with
+    the signature.
+    """
 
     def __init__(self, function, signature):
         self.function, self.signature = function, signature
@@ -52,7 +58,9 @@ class Dataset:
 def test_tensorflow(monkeypatch):
     """The README's lines, with a TensorFlow that does the same as far as they go: each pass is an epoch."""
     (code,) = re.findall(
-        r"<!-- test: tensorflow -->\n```python\n(.*?)```", (places.ROOT / "jaxdali/plugin/README.md").read_text(), re.DOTALL
+        r"<!-- test: tensorflow -->\n```python\n(.*?)```",
+        (places.ROOT / "jaxdali/plugin/README.md").read_text(),
+        re.DOTALL,
     )
     tensorflow = types.ModuleType("tensorflow")
     tensorflow.TensorSpec = lambda shape, dtype: (shape, dtype)  # pyright: ignore[reportAttributeAccessIssue]

@@ -56,7 +56,9 @@ def test_each_sample_of_an_epoch_counts_once(files, S, order):
 )
 def test_mask_lies_as_the_batch_axis_of_the_outputs(files, sharding, of_mask):
     def both(num_shards=1, shard_id=0):
-        return definition(files[:13], num_shards, shard_id), fn.external_source(source=lambda: np.ones((8 // num_shards, 8), np.float32))
+        return definition(files[:13], num_shards, shard_id), fn.external_source(
+            source=lambda: np.ones((8 // num_shards, 8), np.float32)
+        )
 
     where = {"x": NamedSharding(sharding.mesh, of_mask), "wide": sharding}
     make = data_iterator(both, ["x", "wide"], reader_name="reader", sharding=where, **PARTIAL)
@@ -74,11 +76,15 @@ def test_pipelines_and_devices_get_a_mask_of_their_shape(files):
     pipes = [pipeline_def(definition)(files[:7], 2, i, batch_size=2) for i in range(2)]
     with DALIGenericIterator(pipes, ["x"], reader_name="reader", **PARTIAL) as it:
         assert [b["mask"].tolist() for b in it] == [[[True, True]] * 2, [[True, False], [True, True]]]
-    with data_iterator(definition, ["x"], reader_name="reader", devices=jax.devices()[:2], **PARTIAL)(files[:7], batch_size=4) as it:
+    with data_iterator(definition, ["x"], reader_name="reader", devices=jax.devices()[:2], **PARTIAL)(
+        files[:7], batch_size=4
+    ) as it:
         batches = list(it)
         assert [b["mask"].tolist() for b in batches] == [[[True, True]] * 2, [[True, False], [True, True]]]
         assert batches[0]["mask"].sharding == batches[0]["x"].sharding
-    with DALIGenericIterator(pipeline_def(definition)(files[:7], batch_size=4, device_id=3), ["x"], reader_name="reader", **PARTIAL) as it:
+    with DALIGenericIterator(
+        pipeline_def(definition)(files[:7], batch_size=4, device_id=3), ["x"], reader_name="reader", **PARTIAL
+    ) as it:
         assert [b["mask"].devices() for b in it] == [{jax.devices()[3]}] * 2
 
 
@@ -126,7 +132,10 @@ def test_short_batches_without_a_mask(recwarn):
 
 
 def test_size_masks_what_lies_beyond_it(recwarn):
-    pipes = [pipeline_def(lambda: fn.external_source(source=lambda i: np.int32(i.idx_in_epoch), batch=False))(batch_size=2) for _ in "ab"]
+    pipes = [
+        pipeline_def(lambda: fn.external_source(source=lambda i: np.int32(i.idx_in_epoch), batch=False))(batch_size=2)
+        for _ in "ab"
+    ]
     with DALIGenericIterator(pipes, ["x"], size=5, **PARTIAL) as it:
         assert [b["mask"].tolist() for b in it] == [[[True, True]] * 2, [[True, False], [False, False]]]
 

@@ -88,7 +88,10 @@ def test_a_state_forgets_what_was_only_peeked_at(files):
 def test_element_spec(files):
     with make(files) as it:
         spec = it.element_spec
-        assert spec == {"x": clu.ArraySpec(np.dtype(np.uint8), (2, 1)), "label": clu.ArraySpec(np.dtype(np.int32), (2, 1))}
+        assert spec == {
+            "x": clu.ArraySpec(np.dtype(np.uint8), (2, 1)),
+            "label": clu.ArraySpec(np.dtype(np.int32), (2, 1)),
+        }
         assert numbers(next(it)) == [1, 2]
 
 

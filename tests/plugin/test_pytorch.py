@@ -38,7 +38,9 @@ LINE = r"\(created at .*test_pytorch\.py:\d+\)"
 
 @pipeline_def(batch_size=2, num_threads=1)
 def numbers(files, num_shards=1, shard_id=0, pad=False):
-    data, labels = fn.readers.file(files=files, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=pad)
+    data, labels = fn.readers.file(
+        files=files, name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=pad
+    )
     return data, labels
 
 
@@ -127,7 +129,9 @@ def several(x):
 def test_tensors_are_the_memory_of_the_arrays(define, outputs, monkeypatch):
     arrays = []
     made = _iterator._Tensors.__call__
-    monkeypatch.setattr(_iterator._Tensors, "__call__", lambda self, graph, given: arrays.append(given) or made(self, graph, given))
+    monkeypatch.setattr(
+        _iterator._Tensors, "__call__", lambda self, graph, given: arrays.append(given) or made(self, graph, given)
+    )
     with DALIGenericIterator(supplied(pictures, define), list("abcdef")[:outputs]) as it:
         for i in range(3):
             (batch,) = next(it)
@@ -162,7 +166,9 @@ def test_what_a_function_of_the_user_holds_is_not_changed():
         given.append(x)
         return table
 
-    with DALIGenericIterator(supplied(counted, lambda x: (constant(x * 2), x * 2, fn.cast(x, dtype=types.FLOAT))), list("abc")) as it:
+    with DALIGenericIterator(
+        supplied(counted, lambda x: (constant(x * 2), x * 2, fn.cast(x, dtype=types.FLOAT))), list("abc")
+    ) as it:
         for _ in range(3):
             for t in next(it)[0].values():
                 t.fill_(7)
@@ -227,7 +233,9 @@ def test_bfloat16():
 
 def test_type_that_torch_lacks():
     define = jax_fn.jax_function(lambda x: x.astype(jnp.int4))
-    with pytest.raises(TypeError, match=rf"jax_function {LINE}: output 'x' is of type int4, which PyTorch .* does not support"):
+    with pytest.raises(
+        TypeError, match=rf"jax_function {LINE}: output 'x' is of type int4, which PyTorch .* does not support"
+    ):
         DALIGenericIterator(supplied(counted, define), ["x"])
 
 
@@ -243,7 +251,8 @@ def test_static_shapes():
         next(it)
         for _ in range(2):  # the first batch counts
             with pytest.raises(
-                RuntimeError, match=rf"external_source {LINE}.* output 'x' had the shape \(1, 3\) .* now it is \(2, 3\).*dynamic"
+                RuntimeError,
+                match=rf"external_source {LINE}.* output 'x' had the shape \(1, 3\) .* now it is \(2, 3\).*dynamic",
             ):
                 next(it)
 
@@ -309,7 +318,9 @@ def test_without_torch(monkeypatch):
 
 def test_state(files):
     def make() -> Iterator:
-        return DALIClassificationIterator([numbers(files[:7], 2, i, pad=True) for i in range(2)], reader_name="reader", auto_reset=True)
+        return DALIClassificationIterator(
+            [numbers(files[:7], 2, i, pad=True) for i in range(2)], reader_name="reader", auto_reset=True
+        )
 
     with make() as it, make() as other:
         next(it)
@@ -324,12 +335,17 @@ def test_the_warning_of_the_first_state(files, policy):
 
     def make(shards) -> Iterator:
         pipes = [numbers(files[:7], shards, i, seed=1) for i in range(shards)]
-        return DALIClassificationIterator(pipes, reader_name="reader", auto_reset=True, last_batch_policy=LastBatchPolicy[policy])
+        return DALIClassificationIterator(
+            pipes, reader_name="reader", auto_reset=True, last_batch_policy=LastBatchPolicy[policy]
+        )
 
     with make(2) as it, make(1) as other:
         for _ in it:
             pass
-        with pytest.warns(UserWarning, match="with last_batch_policy=PARTIAL and without padding, a state that is taken after the first"):
+        with pytest.warns(
+            UserWarning,
+            match="with last_batch_policy=PARTIAL and without padding, a state that is taken after the first",
+        ):
             state = it.get_state()
         with pytest.raises(RuntimeError, match=r"can't be divided.*restart_epoch=True"):
             other.set_state(state)
@@ -362,9 +378,19 @@ def test_feed_ndarray_of_a_pipeline():
 @pytest.mark.parametrize(
     ("source", "target", "error", "message"),
     [
-        (TensorListCPU(np.zeros((2, 3), np.uint8)), torch.zeros((2, 3), dtype=torch.uint8), TypeError, "TensorListCPU; use as_tensor"),
+        (
+            TensorListCPU(np.zeros((2, 3), np.uint8)),
+            torch.zeros((2, 3), dtype=torch.uint8),
+            TypeError,
+            "TensorListCPU; use as_tensor",
+        ),
         (TensorCPU(np.zeros((2, 3), np.uint8)), np.zeros((2, 3), np.uint8), TypeError, "torch.Tensor, got ndarray"),
-        (TensorCPU(np.zeros((2, 3), np.uint8)), torch.zeros((3, 2), dtype=torch.uint8), ValueError, r"\(2, 3\) .* \(3, 2\)"),
+        (
+            TensorCPU(np.zeros((2, 3), np.uint8)),
+            torch.zeros((3, 2), dtype=torch.uint8),
+            ValueError,
+            r"\(2, 3\) .* \(3, 2\)",
+        ),
         (TensorCPU(np.zeros((2, 3), np.uint8)), torch.zeros((2, 3)), TypeError, "uint8 .* torch.float32"),
     ],
 )
@@ -429,7 +455,9 @@ def test_pipelines_keep_their_places_where_nothing_could_be_read(tmp_path):
     def pipeline(shard):
         return fn.readers.file(files=paths, num_shards=2, shard_id=shard, on_error="skip")[0]
 
-    batches = list(DALIGenericIterator([pipeline(0), pipeline(1)], ["x"], size=7, last_batch_policy=LastBatchPolicy.PARTIAL))
+    batches = list(
+        DALIGenericIterator([pipeline(0), pipeline(1)], ["x"], size=7, last_batch_policy=LastBatchPolicy.PARTIAL)
+    )
     assert [[x["x"].reshape(-1).tolist() for x in batch] for batch in batches] == [[[0, 1], [4, 5]], [[], [6]]]
 
 
@@ -467,7 +495,11 @@ print({k: v for k, v in os.environ.items() if "XLA_" in k and "MEM" in k or "PRE
 def test_memory_of_gpus_beside_pytorch(arguments, environment, want):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("XLA_")}
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, *arguments], capture_output=True, text=True, timeout=120, env={**kept, **environment}
+        [sys.executable, "-c", MEMORY, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**kept, **environment},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(want)
@@ -480,7 +512,9 @@ def test_warning_about_memory_of_gpus(monkeypatch):
     make = functools.partial(DALIGenericIterator, output_map=["x"])
     make(supplied(counted)).close()  # silent: on the CPU
     monkeypatch.setattr(_memory, "is_cuda", lambda device: True)
-    with pytest.warns(UserWarning, match="three quarters of each GPU's memory.*XLA_PYTHON_CLIENT_PREALLOCATE=false") as warned:
+    with pytest.warns(
+        UserWarning, match="three quarters of each GPU's memory.*XLA_PYTHON_CLIENT_PREALLOCATE=false"
+    ) as warned:
         make(supplied(counted)).close()
         make(supplied(counted)).close()
     assert len(warned) == 1

@@ -36,13 +36,19 @@ def text_of_forms(epoch):
     return " ".join("|".join(values(d) for d in batch) for batch in epoch)
 
 
-@pytest.mark.parametrize(("shards", "policy", "pad", "by", "want"), [row for row in EPOCHS_IN_TORCH if row[:2] != (1, "DROP")])
+@pytest.mark.parametrize(
+    ("shards", "policy", "pad", "by", "want"), [row for row in EPOCHS_IN_TORCH if row[:2] != (1, "DROP")]
+)
 def test_ragged_batches_end_as_dense_ones(files, shards, policy, pad, by, want):
     pipes = [in_all_forms(files[:7], shards, i, pad) for i in range(shards)]
     counted_by = {"reader_name": "reader"} if by == "reader" else {"size": 7, "last_batch_padded": pad}
     with pytest.warns(UserWarning, match="reader_name") if by == "size" else contextlib.nullcontext():
         it = DALIRaggedIterator(
-            pipes, ["dense", "list", "sparse"], output_types=[DENSE, LIST, COO], last_batch_policy=LastBatchPolicy[policy], **counted_by
+            pipes,
+            ["dense", "list", "sparse"],
+            output_types=[DENSE, LIST, COO],
+            last_batch_policy=LastBatchPolicy[policy],
+            **counted_by,
         )
     seen = []
     with it:
@@ -88,14 +94,22 @@ def test_lists_of_samples_are_numpys_and_may_be_kept_and_changed():
     del it
     for i, batch in enumerate(kept):
         for k, x in enumerate(ragged_images(i)):
-            for name, want in (("host", x), ("doubled", x * 2), ("flipped", x[:, ::-1]), ("called", x[::-1]), ("again", x)):
+            for name, want in (
+                ("host", x),
+                ("doubled", x * 2),
+                ("flipped", x[:, ::-1]),
+                ("called", x[::-1]),
+                ("again", x),
+            ):
                 np.testing.assert_array_equal(batch[name][k].numpy(), want + np.uint8(3), err_msg=f"{name} {i} {k}")
 
 
 def test_lists_share_the_memory_of_the_array(monkeypatch):
     arrays = []
     made = _iterator._Tensors.__call__
-    monkeypatch.setattr(_iterator._Tensors, "__call__", lambda self, plan, given: arrays.append(given) or made(self, plan, given))
+    monkeypatch.setattr(
+        _iterator._Tensors, "__call__", lambda self, plan, given: arrays.append(given) or made(self, plan, given)
+    )
     with DALIRaggedIterator(images(), NAMES, output_types=[LIST] * 6) as it:
         (batch,) = next(it)
     for name, output in zip(NAMES[:3], arrays[0]):
@@ -189,12 +203,18 @@ def test_without_tags_a_ragged_iterator_is_a_dense_one(files):
 def test_ragged_iterators_go_on_from_states(files):
     def make():
         pipe = in_all_forms(files[:7])
-        return DALIRaggedIterator(pipe, ["dense", "list", "sparse"], reader_name="reader", output_types=[DENSE, LIST, COO], auto_reset=True)
+        return DALIRaggedIterator(
+            pipe, ["dense", "list", "sparse"], reader_name="reader", output_types=[DENSE, LIST, COO], auto_reset=True
+        )
 
     with make() as it, make() as other:
         assert repr(it).splitlines()[1:] == [
             f"  {name}: uint8[2, ?], on the cpu, of {made}, {tag}"
-            for name, made, tag in (("dense", "readers.file", DENSE), ("list", "readers.file", LIST), ("sparse", "cat", COO))
+            for name, made, tag in (
+                ("dense", "readers.file", DENSE),
+                ("list", "readers.file", LIST),
+                ("sparse", "cat", COO),
+            )
         ]
         next(it)
         other.set_state(json.loads(json.dumps(it.get_state())))
@@ -205,7 +225,11 @@ def test_ragged_iterators_go_on_from_states(files):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"output_types": ["dense", "sparse"]}, ValueError, r"SPARSE_LIST_TAG \('sparse_list'\).* got \['dense', 'sparse'\]"),
+        (
+            {"output_types": ["dense", "sparse"]},
+            ValueError,
+            r"SPARSE_LIST_TAG \('sparse_list'\).* got \['dense', 'sparse'\]",
+        ),
         ({"output_types": LIST}, ValueError, "must be a list of DENSE_TAG"),
         ({"output_types": 3}, ValueError, "must be a list of DENSE_TAG.* got 3"),
         ({"output_types": iter([LIST] * 3)}, ValueError, "must be a list of DENSE_TAG.* got <list_iterator"),
@@ -222,5 +246,7 @@ def test_wrong_arguments_of_ragged_iterators(files, options, error, message):
 
 
 def test_sparse_tensors_are_of_vectors():
-    with pytest.raises(RuntimeError, match=rf"flip {LINE}: output 'flipped' has SPARSE_COO_TAG.* of 3 dimensions; use SPARSE_LIST_TAG"):
+    with pytest.raises(
+        RuntimeError, match=rf"flip {LINE}: output 'flipped' has SPARSE_COO_TAG.* of 3 dimensions; use SPARSE_LIST_TAG"
+    ):
         DALIRaggedIterator(images(), NAMES, output_types=[LIST, LIST, COO, LIST, LIST, LIST])

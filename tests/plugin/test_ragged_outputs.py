@@ -52,7 +52,9 @@ def check(batch, at, limit=12, dtype=np.float32):
     assert boxes.dtype == dtype
     assert lengths.dtype == jnp.int32
     for k, i in enumerate(at):
-        np.testing.assert_array_equal(np.asarray(boxes[k], np.float32), padded(i, limit).astype(dtype).astype(np.float32))
+        np.testing.assert_array_equal(
+            np.asarray(boxes[k], np.float32), padded(i, limit).astype(dtype).astype(np.float32)
+        )
         assert lengths[k] == batch["length"].reshape(-1)[k] == LENGTHS[i]
 
 
@@ -137,7 +139,10 @@ def test_on_shards(files, shards, device):
 
 def test_sharding_of_several_axes_and_by_name(files):
     grid = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
-    by_name = {"boxes": NamedSharding(grid, PartitionSpec("data", None, "model")), "length": NamedSharding(grid, PartitionSpec("data"))}
+    by_name = {
+        "boxes": NamedSharding(grid, PartitionSpec("data", None, "model")),
+        "length": NamedSharding(grid, PartitionSpec("data")),
+    }
     batch = next(iterator(files, batch_size=4, order={"pad_last_batch": True}, sharding=by_name, ragged={"boxes": 12}))
     boxes, lengths = batch["boxes"]
     assert boxes.sharding == by_name["boxes"]
@@ -147,7 +152,9 @@ def test_sharding_of_several_axes_and_by_name(files):
 
 
 def test_devices_stack_the_shards(files):
-    batch = next(iterator(files, batch_size=4, order={"pad_last_batch": True}, devices=jax.devices()[:2], ragged={"boxes": 12}))
+    batch = next(
+        iterator(files, batch_size=4, order={"pad_last_batch": True}, devices=jax.devices()[:2], ragged={"boxes": 12})
+    )
     boxes, lengths = batch["boxes"]
     assert boxes.shape == (2, 2, 12, 4)
     np.testing.assert_array_equal(lengths, batch["length"].reshape(2, 2))
@@ -164,7 +171,9 @@ def test_several_pipelines(files, shards):
             )
             for i in range(2)
         ]
-        it = DALIGenericIterator(pipelines, ["boxes", "length"], reader_name="r", sharding=sharding, ragged={"boxes": limits})
+        it = DALIGenericIterator(
+            pipelines, ["boxes", "length"], reader_name="r", sharding=sharding, ragged={"boxes": limits}
+        )
         batch, at = next(it), [0, 1, 2, 11, 12, 13]
         if limits is None:
             for x, i in zip(batch["boxes"], at, strict=True):
@@ -213,7 +222,8 @@ def test_short_batches_of_sources():
         return fn.external_source(batches, batch=True, cycle="quiet")
 
     (first, last), (all_listed, last_listed) = (
-        [b["boxes"] for b, _ in zip(DALIGenericIterator(define(), ["boxes"], ragged={"boxes": r}), range(2))] for r in (12, None)
+        [b["boxes"] for b, _ in zip(DALIGenericIterator(define(), ["boxes"], ragged={"boxes": r}), range(2))]
+        for r in (12, None)
     )
     assert [x.shape for x in (*first, *last)] == [(3, 12, 4), (3,), (1, 12, 4), (1,)]
     assert (len(all_listed), len(last_listed)) == (3, 1)
@@ -227,7 +237,10 @@ def test_fill(files):
     boxes, _ = next(iterator(files, ragged={"boxes": [15]}, ragged_fill={"boxes": 7}))["boxes"]
     np.testing.assert_array_equal(boxes[0], np.full((15, 4), 7))
     it = iterator(files, dtype=types.UINT8, ragged={"boxes": 15}, ragged_fill=-1, prepare_first_batch=False)
-    with pytest.raises(jaxdali.OperatorError, match=r"cast .*the output 'boxes', of type uint8, can't be padded with -1, its ragged_fill"):
+    with pytest.raises(
+        jaxdali.OperatorError,
+        match=r"cast .*the output 'boxes', of type uint8, can't be padded with -1, its ragged_fill",
+    ):
         next(it)
 
 
@@ -248,12 +261,18 @@ def test_several_limits():
         np.testing.assert_array_equal(got, want)
     with pytest.raises(jaxdali.DifferentShapes, match=r"'masks'.*ragged={'masks': N}"):
         next(DALIGenericIterator(define(), ["masks"], ragged={"masks": 5}, prepare_first_batch=False))
-    with pytest.raises(jaxdali.OperatorError, match=r"ragged\['masks'\] has 4 limits, but the samples of this output have 3 axes"):
+    with pytest.raises(
+        jaxdali.OperatorError, match=r"ragged\['masks'\] has 4 limits, but the samples of this output have 3 axes"
+    ):
         next(DALIGenericIterator(define(), ["masks"], ragged={"masks": (5, 9, 3, 1)}, prepare_first_batch=False))
 
 
 def test_samples_of_one_shape_and_empty_ones():
-    batches = [np.zeros((2, 0, 4), np.float32), np.ones((2, 3, 4), np.float32), [np.zeros((0, 4), np.float32), np.ones((2, 4), np.float32)]]
+    batches = [
+        np.zeros((2, 0, 4), np.float32),
+        np.ones((2, 3, 4), np.float32),
+        [np.zeros((0, 4), np.float32), np.ones((2, 4), np.float32)],
+    ]
 
     @jaxdali.pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def define():
@@ -272,7 +291,14 @@ def test_a_longer_sample(files, device):
     assert long == 5
     with pytest.raises(jaxdali.SampleError) as e:
         next(it)
-    for part in ("sample 1 of the batch", files[long], "output 'boxes'", f"{LENGTHS[long]} elements", "the limit 9", "created at"):
+    for part in (
+        "sample 1 of the batch",
+        files[long],
+        "output 'boxes'",
+        f"{LENGTHS[long]} elements",
+        "the limit 9",
+        "created at",
+    ):
         assert part in str(e.value)
 
 
@@ -308,7 +334,9 @@ def test_arguments(files, ragged, fill, error, message):
 
 
 def test_different_shapes_name_it(files):
-    with pytest.raises(jaxdali.DifferentShapes, match=r"ragged={'boxes': N}, or lists them with ragged={'boxes': None}"):
+    with pytest.raises(
+        jaxdali.DifferentShapes, match=r"ragged={'boxes': N}, or lists them with ragged={'boxes': None}"
+    ):
         iterator(files)
 
 

@@ -31,7 +31,9 @@ def test_names():
 def called(batch):
     """By function and by class."""
     return [
-        lambda f, x, y: torch_python_function(x, y, function=f, num_outputs=2, batch_processing=batch, output_layouts=["HW"]),
+        lambda f, x, y: torch_python_function(
+            x, y, function=f, num_outputs=2, batch_processing=batch, output_layouts=["HW"]
+        ),
         lambda f, x, y: TorchPythonFunction(f, 2, "cpu", batch, output_layouts=["HW"])(x, y),
     ]
 
@@ -114,12 +116,18 @@ def test_errors():
         (lambda x: x.to(torch.complex64), {}, "must return arrays of numbers"),
         (lambda x: x.bfloat16(), {}, "BFloat16"),
         (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
-        (lambda x: x if len(x) == 3 else x * 1.0, {}, r"one type and number of dimensions in all samples, got .*float32.*uint8"),
+        (
+            lambda x: x if len(x) == 3 else x * 1.0,
+            {},
+            r"one type and number of dimensions in all samples, got .*float32.*uint8",
+        ),
         (lambda x: x[:1], {"batch_processing": True}, "a list of 3 arrays, got 1"),
     ):
         with pytest.raises(OperatorError, match=f"^torch_python_function .*test_torch_function.py.*{message}"):
             run(lambda x, f=function, m=more: torch_python_function(x, function=f, **m), RAGGED)
-    with pytest.raises(TypeError, match=r"^plugin\.pytorch\.TorchPythonFunction: .* 'num_output'; did you mean 'num_outputs'"):
+    with pytest.raises(
+        TypeError, match=r"^plugin\.pytorch\.TorchPythonFunction: .* 'num_output'; did you mean 'num_outputs'"
+    ):
         TorchPythonFunction(len, num_output=2)
     assert isinstance(TorchPythonFunction(len), ops.PythonFunction.__base__)
 

@@ -1,5 +1,7 @@
 # ruff: noqa: NPY002  the global NumPy generator is what is tested
-"""What of jax_function's functions is traced into the program, and what runs eagerly, as tracing it would not be faithful."""
+"""What of jax_function's functions is traced into the program, and what runs eagerly, as tracing it would not be
+faithful.
+"""
 
 import array
 import contextvars
@@ -74,7 +76,8 @@ class _Stateful:
 
 
 @pytest.mark.parametrize(
-    "function", [_numpy_random, _python_random, _global_counter, _split_key, _as_float, _sharding, _text, _branch, _Stateful()]
+    "function",
+    [_numpy_random, _python_random, _global_counter, _split_key, _as_float, _sharding, _text, _branch, _Stateful()],
 )
 def test_what_can_not_be_traced_runs_eagerly_with_the_right_results(function, caplog):
     global _counter, _key
@@ -254,7 +257,9 @@ def test_what_can_not_be_put_back_is_not_tried(tmp_path):
 def test_what_is_not_named_does_not_matter():
     """An object with a file, a lock and much data, of which the function uses a number."""
     with open(__file__) as file:
-        owner = types_of_python.SimpleNamespace(factor=3, file=file, lock=threading.Lock(), samples=[("name", i) for i in range(200_000)])
+        owner = types_of_python.SimpleNamespace(
+            factor=3, file=file, lock=threading.Lock(), samples=[("name", i) for i in range(200_000)]
+        )
         batches, pipe = run(lambda x: (x, jax_function(lambda x: x.astype(jnp.int32) * owner.factor)(x)))
     for x, y in batches:
         np.testing.assert_array_equal(y, x.astype(np.int32) * 3)

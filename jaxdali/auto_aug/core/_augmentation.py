@@ -48,8 +48,8 @@ def signed_bin(
     seed: int | None = None,
     shape: Sequence[int] | None = None,
 ) -> SignedBin:
-    """Makes a bin with a random sign, for augmentations that negate their magnitude at random. The sign is drawn once, before samples are
-    split among augmentations.
+    """Makes a bin with a random sign, for augmentations that negate their magnitude at random. The sign is drawn once,
+    before samples are split among augmentations.
 
     Args:
       magnitude_bin: number of the bin, from 0, of all samples or per sample.
@@ -58,13 +58,17 @@ def signed_bin(
       shape: the shape of the signs for each sample; with it, the result has an element for each step of a sequence.
 
     Raises:
-      ArgumentError: the bin is neither a whole number nor a DataNode, or `random_sign` is given together with `seed` or `shape`.
+      ArgumentError: the bin is neither a whole number nor a DataNode, or `random_sign` is given together with `seed` or
+        `shape`.
     """
     if isinstance(magnitude_bin, bool) or not (isinstance(magnitude_bin, int) or is_node(magnitude_bin)):
         raise ArgumentError(f"magnitude_bin must be a whole number or a DataNode, got {magnitude_bin!r}")
     if random_sign is None:
         random_sign = fn.random.uniform(
-            values=[0, 1], dtype=types.INT32, seed=-1 if seed is None else seed, shape=None if shape is None else tuple(shape)
+            values=[0, 1],
+            dtype=types.INT32,
+            seed=-1 if seed is None else seed,
+            shape=None if shape is None else tuple(shape),
         )
     elif seed is not None or shape is not None:
         raise ArgumentError("random_sign can't be given together with seed or shape, which are for drawing one")
@@ -142,7 +146,9 @@ class Augmentation:
             "param_device": param_device,
             "name": name,
         }
-        return (augmentation_cls or type(self))(self.op, **{**self._given, **{k: v for k, v in new.items() if v is not _UNCHANGED}})
+        return (augmentation_cls or type(self))(
+            self.op, **{**self._given, **{k: v for k, v in new.items() if v is not _UNCHANGED}}
+        )
 
     def __call__(
         self,
@@ -161,13 +167,15 @@ class Augmentation:
           **kwargs: further arguments of the function; arguments that it does not take are ignored.
 
         Raises:
-          ArgumentError: an argument that the function needs, the bin or their number is missing; or the parameters of the magnitudes
-            differ in type or shape.
+          ArgumentError: an argument that the function needs, the bin or their number is missing; or the parameters of
+            the magnitudes differ in type or shape.
         """
         _, named, needed = _parameters(self.op)
         missing = [n for n in needed if n not in kwargs]
         if missing:
-            raise MissingArgument(f"the augmentation {self.name} needs the argument {', '.join(missing)}", self, tuple(missing))
+            raise MissingArgument(
+                f"the augmentation {self.name} needs the argument {', '.join(missing)}", self, tuple(missing)
+            )
         parameter = self._parameter(data, magnitude_bin, num_magnitude_bins)
         return converted(self.op)(data, parameter, **{n: x for n, x in kwargs.items() if n in named})
 
@@ -183,7 +191,9 @@ class Augmentation:
             raise ArgumentError(f"the augmentation {self.name} has magnitudes: pass magnitude_bin")
         number = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
         if isinstance(number, int) and not 0 <= number < len(magnitudes):
-            raise ArgumentError(f"the augmentation {self.name} has the magnitude bins 0 to {len(magnitudes) - 1}, got {number}")
+            raise ArgumentError(
+                f"the augmentation {self.name} has the magnitude bins 0 to {len(magnitudes) - 1}, got {number}"
+            )
         if self.randomly_negate and not isinstance(magnitude_bin, SignedBin):
             warnings.warn(
                 f"the augmentation {self.name} draws its own sign; pass magnitude_bin=signed_bin(...), made before samples are split "
@@ -192,7 +202,10 @@ class Augmentation:
             )
             magnitude_bin = signed_bin(magnitude_bin)
         if self.randomly_negate:
-            magnitudes, place = np.stack([magnitudes, -magnitudes], axis=1).reshape(-1), magnitude_bin.signed_magnitude_idx
+            magnitudes, place = (
+                np.stack([magnitudes, -magnitudes], axis=1).reshape(-1),
+                magnitude_bin.signed_magnitude_idx,
+            )
         else:
             place = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
         table = self._table(magnitudes)
@@ -209,7 +222,9 @@ class Augmentation:
             return None
         if isinstance(given, np.ndarray):
             if bins not in (None, len(given)):
-                raise ArgumentError(f"the augmentation {self.name} has {len(given)} magnitudes, but num_magnitude_bins is {bins}")
+                raise ArgumentError(
+                    f"the augmentation {self.name} has {len(given)} magnitudes, but num_magnitude_bins is {bins}"
+                )
             return given
         if bins is None:
             raise ArgumentError(f"the augmentation {self.name} has a range of magnitudes: pass num_magnitude_bins")
@@ -221,7 +236,9 @@ class Augmentation:
         """The parameter of each magnitude."""
         found = [self.mag_to_param(m) for m in magnitudes]
         if any(is_node(x) or (isinstance(x, (list, tuple)) and any(map(is_node, x))) for x in found):
-            raise ArgumentError(f"mag_to_param of {self.name} must return numbers or arrays, not DataNodes: it is called once for each bin")
+            raise ArgumentError(
+                f"mag_to_param of {self.name} must return numbers or arrays, not DataNodes: it is called once for each bin"
+            )
         arrays = [np.asarray(x) for x in found]
         kinds = dict.fromkeys((a.shape, a.dtype.name) for a in arrays)
         if len(kinds) > 1:
@@ -250,8 +267,14 @@ def check_used(augmentations: Sequence[Augmentation], arguments: Mapping[str, An
 
 @functools.lru_cache(maxsize=1024)
 def _parameters(op: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
-    """Names of a function's positional parameters, of those that can be named but for the first two, and which of these have no default."""
+    """Names of a function's positional parameters, of those that can be named but for the first two, and which of these
+    have no default.
+    """
     parameters = list(inspect.signature(op).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = [p for p in parameters if p not in positional[:2] and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return tuple(p.name for p in positional), frozenset(p.name for p in named), tuple(p.name for p in named if p.default is p.empty)
+    return (
+        tuple(p.name for p in positional),
+        frozenset(p.name for p in named),
+        tuple(p.name for p in named if p.default is p.empty),
+    )

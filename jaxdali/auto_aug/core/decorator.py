@@ -30,11 +30,11 @@ def augmentation(
 
     Args:
       function: gets the data and the parameter by position, other arguments by name, and returns one DataNode.
-      mag_range: the magnitudes of the first and the last bin, with the others evenly spaced between; or an array of all. None: there are no
-        magnitudes, and the parameter is None.
+      mag_range: the magnitudes of the first and the last bin, with the others evenly spaced between; or an array of
+        all. None: there are no magnitudes, and the parameter is None.
       randomly_negate: whether the magnitude is negated for a random half of the samples.
-      mag_to_param: makes the parameter from a magnitude: a number, or an array whose shape and type are the same for all bins. It is called
-        once for each bin. None: the magnitude itself.
+      mag_to_param: makes the parameter from a magnitude: a number, or an array whose shape and type are the same for
+        all bins. It is called once for each bin. None: the magnitude itself.
       param_device: where the parameter is: "cpu", "gpu", or "auto" for the place of the data.
       name: the name. Default: the function's name.
       augmentation_cls: a subclass of `Augmentation`.

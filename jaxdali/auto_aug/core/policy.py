@@ -17,11 +17,13 @@ class Policy:
     Args:
       name: the name of the policy.
       num_magnitude_bins: the number of bins that the magnitudes of its augmentations are divided into.
-      sub_policies: sequences of (augmentation, probability that it is applied, magnitude bin or None). For each sample one sequence is
-        chosen, all equally likely. If two augmentations have the same name, all names get a number in front.
+      sub_policies: sequences of (augmentation, probability that it is applied, magnitude bin or None). For each sample
+        one sequence is chosen, all equally likely. If two augmentations have the same name, all names get a number in
+        front.
 
     Raises:
-      ArgumentError: `sub_policies` has another form, a probability is outside 0 to 1, or a bin is missing or out of range.
+      ArgumentError: `sub_policies` has another form, a probability is outside 0 to 1, or a bin is missing or out of
+        range.
     """
 
     def __init__(self, name: str, num_magnitude_bins: int, sub_policies: Sequence[SubPolicy]):
@@ -37,25 +39,40 @@ class Policy:
 
     def _check(self, entry: object):
         if not isinstance(entry, (list, tuple)) or len(entry) != 3:
-            raise ArgumentError(f"an entry of a sub-policy must be (augmentation, probability, magnitude bin), got {entry!r}")
+            raise ArgumentError(
+                f"an entry of a sub-policy must be (augmentation, probability, magnitude bin), got {entry!r}"
+            )
         augmentation, probability, magnitude = entry
         if not isinstance(augmentation, Augmentation):
-            raise ArgumentError(f"an entry of a sub-policy must have an augmentation, see the decorator of that name; got {augmentation!r}")
+            raise ArgumentError(
+                f"an entry of a sub-policy must have an augmentation, see the decorator of that name; got {augmentation!r}"
+            )
         if isinstance(probability, bool) or not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
-            raise ArgumentError(f"the probability of {augmentation.name} must be a number from 0 to 1, got {probability!r}")
+            raise ArgumentError(
+                f"the probability of {augmentation.name} must be a number from 0 to 1, got {probability!r}"
+            )
         if probability == 0:
             warnings.warn(f"the policy {self.name!r} has {augmentation.name} with probability 0", stacklevel=4)
         if magnitude is None:
             if augmentation.mag_range is not None:
-                raise ArgumentError(f"the policy {self.name!r} has {augmentation.name} without a magnitude bin, but that has magnitudes")
+                raise ArgumentError(
+                    f"the policy {self.name!r} has {augmentation.name} without a magnitude bin, but that has magnitudes"
+                )
             return
         if augmentation.mag_range is None:
             warnings.warn(
-                f"the policy {self.name!r} has {augmentation.name} with a magnitude bin, but that has no magnitudes", stacklevel=4
+                f"the policy {self.name!r} has {augmentation.name} with a magnitude bin, but that has no magnitudes",
+                stacklevel=4,
             )
-        if isinstance(magnitude, bool) or not isinstance(magnitude, int) or not 0 <= magnitude < self.num_magnitude_bins:
+        if (
+            isinstance(magnitude, bool)
+            or not isinstance(magnitude, int)
+            or not 0 <= magnitude < self.num_magnitude_bins
+        ):
             most = self.num_magnitude_bins - 1
-            raise ArgumentError(f"the magnitude bin of {augmentation.name} must be a number from 0 to {most}, got {magnitude!r}")
+            raise ArgumentError(
+                f"the magnitude bin of {augmentation.name} must be a number from 0 to {most}, got {magnitude!r}"
+            )
 
     @property
     def augmentations(self) -> dict[str, Augmentation]:

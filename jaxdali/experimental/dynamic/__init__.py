@@ -1,20 +1,21 @@
 """DALI's dynamic mode: `jaxdali.dynamic` under the names and by the rules of ``nvidia.dali.experimental.dynamic``.
 
-What is no `Batch` is one sample: an array, and a list of numbers or of arrays, too. Random functions have a default generator. New code
-does better with `jaxdali.dynamic`: random numbers by JAX's keys, and `jit`.
+What is no `Batch` is one sample: an array, and a list of numbers or of arrays, too. Random functions have a default
+generator. New code does better with `jaxdali.dynamic`: random numbers by JAX's keys, and `jit`.
 
 Differs from DALI:
 
 - Arithmetic with a NumPy array or scalar on the left of a `Tensor` follows DALI's rules, too; in DALI it is NumPy's.
-- Comparisons of floats with negative integers, `math.min`, `max` and `clamp` of NaN, `math.rsqrt` of 0, and shifts by negative numbers or
-  by all bits of a type have the values that NumPy gives. Division of integers by 0 gives 0. float16 is computed with; bool is not shifted
-  by bool.
-- Tensors also have NumPy's subscripts (arrays, None), `len`, iteration, `bool`, `int`, `float` and `tolist`, batches have subscripts;
-  DALI's lack or ignore these. `select` and `as_batch` of some samples have these samples.
-- `layout=` always sets the layout, and must fit. Samples of different layouts are not made one batch. `cat` and `stack` take the layout
-  that any of their inputs has. A subscript keeps the letters of the axes that are left at once, in DALI after it is evaluated.
-- A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for each sample. Arguments
-  that are whole numbers refuse fractions, which DALI cuts.
+- Comparisons of floats with negative integers, `math.min`, `max` and `clamp` of NaN, `math.rsqrt` of 0, and shifts by
+  negative numbers or by all bits of a type have the values that NumPy gives. Division of integers by 0 gives 0. float16
+  is computed with; bool is not shifted by bool.
+- Tensors also have NumPy's subscripts (arrays, None), `len`, iteration, `bool`, `int`, `float` and `tolist`, batches
+  have subscripts; DALI's lack or ignore these. `select` and `as_batch` of some samples have these samples.
+- `layout=` always sets the layout, and must fit. Samples of different layouts are not made one batch. `cat` and `stack`
+  take the layout that any of their inputs has. A subscript keeps the letters of the axes that are left at once, in DALI
+  after it is evaluated.
+- A list of files' bytes is a batch of files, and a named argument of one number takes a list or an array of one for
+  each sample. Arguments that are whole numbers refuse fractions, which DALI cuts.
 - Tensors are in the host's memory, those of enumeration members do not exist, and functions run when they are called.
 - Readers take another batch size in each epoch.
 """
@@ -80,7 +81,9 @@ def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
         with open(name, "rb") as f:
             data.append(f.read())
     here: Any = globals()["decoders"]
-    return here.image(data if several else data[0], device="mixed" if str(device).startswith(("gpu", "tpu")) else "cpu", **arguments)
+    return here.image(
+        data if several else data[0], device="mixed" if str(device).startswith(("gpu", "tpu")) else "cpu", **arguments
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -14,10 +14,12 @@ _UNNAMED = "__op_"  # begins the names of objects that were registered without o
 
 
 class Checkpoint:
-    """Collects the states of readers and generators, writes them to a file, and gives them back to the objects of another process.
+    """Collects the states of readers and generators, writes them to a file, and gives them back to the objects of
+    another process.
 
-    To save, register the objects, and call `collect` and `save`. To restore, call `load`, and register new objects with the same names:
-    each gets its state when it is registered, and must not be used before. A checkpoint is for one thread.
+    To save, register the objects, and call `collect` and `save`. To restore, call `load`, and register new objects with
+    the same names: each gets its state when it is registered, and must not be used before. A checkpoint is for one
+    thread.
 
     Examples:
       >>> state = ndd.checkpoint.Checkpoint()
@@ -64,8 +66,8 @@ class Checkpoint:
 
         Args:
           op: a reader or a generator.
-          name: None: a name by the number of objects registered so far, or the name that the object already has. Another object of the
-            same type may take the place of one with this name.
+          name: None: a name by the number of objects registered so far, or the name that the object already has.
+            Another object of the same type may take the place of one with this name.
 
         Returns:
           The name.
@@ -89,7 +91,9 @@ class Checkpoint:
             if self._complete:
                 raise RuntimeError(f"{name!r} can't be registered after collect(): call clear() first")
             if self._loaded and name not in self._states:
-                raise KeyError(f"the loaded checkpoint has no state of {name!r}; it has those of {', '.join(map(repr, self._states))}")
+                raise KeyError(
+                    f"the loaded checkpoint has no state of {name!r}; it has those of {', '.join(map(repr, self._states))}"
+                )
         elif type(self._objects[name]) is not type(op):
             before = type(self._objects[name]).__name__
             raise TypeError(f"{name!r} is a {before}, so a {type(op).__name__} can't take its place")
@@ -109,7 +113,9 @@ class Checkpoint:
             self._pending.discard(name)
 
     def get_state(self, name: str) -> Any:
-        """The state of a registered object: as it was collected or set, or a text after `load`; None: there is none yet."""
+        """The state of a registered object: as it was collected or set, or a text after `load`; None: there is none
+        yet.
+        """
         if name not in self:
             raise KeyError(f"no object is registered as {name!r}")
         return self._states.get(str(name))
@@ -141,7 +147,8 @@ class Checkpoint:
         self._complete, self._loaded = True, False
 
     def restore(self) -> None:
-        """Gives all registered objects their states, as far as they do not have them yet. Without any state it does nothing.
+        """Gives all registered objects their states, as far as they do not have them yet. Without any state it does
+        nothing.
 
         Raises:
           RuntimeError: a state has no object, or an object has no state.
@@ -180,7 +187,9 @@ class Checkpoint:
             raise ValueError(f"this is not a checkpoint: {e}") from e
         if version != VERSION:
             raise ValueError(f"the checkpoint has version {version}, and version {VERSION} can be read")
-        if not all(isinstance(x, str) for x in states.values()) or not all(x is None or isinstance(x, str) for x in types.values()):
+        if not all(isinstance(x, str) for x in states.values()) or not all(
+            x is None or isinstance(x, str) for x in types.values()
+        ):
             raise ValueError("this is not a checkpoint: a state or a type is not a text")
         self._states, self._types, self._pending = states, types, set(states)
         self._complete, self._loaded = False, True
@@ -189,8 +198,8 @@ class Checkpoint:
         """Writes the states to a new file.
 
         Args:
-          filename: a path with the field ``{seq}``, e.g. "state_{seq:04d}.json", for the number of the file: one more than the highest
-            number of the files there are. The file appears at once, when it is whole.
+          filename: a path with the field ``{seq}``, e.g. "state_{seq:04d}.json", for the number of the file: one more
+            than the highest number of the files there are. The file appears at once, when it is whole.
 
         Returns:
           The path of the file.

@@ -18,7 +18,8 @@ _local = threading.local()
 
 
 class Device:
-    """A device by DALI's names: "cpu", "gpu" or "gpu:1". "gpu", or "tpu" or "cuda", is the accelerator that JAX has, or JAX's CPU device.
+    """A device by DALI's names: "cpu", "gpu" or "gpu:1". "gpu", or "tpu" or "cuda", is the accelerator that JAX has, or
+    JAX's CPU device.
 
     Args:
       name: the kind, with a number behind a colon.
@@ -34,7 +35,9 @@ class Device:
         kind, _, number = str(name).partition(":")
         kind = "gpu" if kind == "cuda" else device_named(kind)
         if kind not in ("cpu", "gpu") or (number and (not number.isdigit() or device_id is not None)):
-            raise ValueError(f'a device is "cpu", "gpu" or "gpu:0", got {name!r}{"" if device_id is None else f" and {device_id}"}')
+            raise ValueError(
+                f'a device is "cpu", "gpu" or "gpu:0", got {name!r}{"" if device_id is None else f" and {device_id}"}'
+            )
         if kind == "cpu" and (number or device_id is not None):
             raise ValueError(f"the CPU has no number, got {name!r}{'' if device_id is None else f' and {device_id}'}")
         self.device_type = kind
@@ -81,7 +84,9 @@ class Device:
         return Device(kind, None if kind == "cpu" else int(number))
 
     def __enter__(self) -> Device:
-        """Functions run where their inputs are, and read files to the first device; a block for another one is a ValueError."""
+        """Functions run where their inputs are, and read files to the first device; a block for another one is a
+        ValueError.
+        """
         if self.device_id:
             raise ValueError(
                 f"{self}: functions run on the device of their inputs, so a block can't choose it: "
@@ -137,7 +142,10 @@ _NOT_HERE = {  # of DALI's objects, and what holds here
     **{f"Stream.{name}": _STREAMS for name in ("create_new", "device_id", "handle")},
     "EvalContext.cuda_stream": _STREAMS,
     "EvalContext.thread_pool": "a process has one pool of threads, see set_num_threads",
-    **dict.fromkeys(("EvalContext.cache_results", "EvalContext.cached_results"), "functions run when they are called: keep the results"),
+    **dict.fromkeys(
+        ("EvalContext.cache_results", "EvalContext.cached_results"),
+        "functions run when they are called: keep the results",
+    ),
 }
 
 
@@ -165,7 +173,9 @@ def get_current_stream(device_id: int | None = None) -> Stream:
 
 
 class EvalMode(enum.Enum):
-    """DALI's modes of evaluation. In all of them functions are run when they are called, and accelerators compute on their own."""
+    """DALI's modes of evaluation. In all of them functions are run when they are called, and accelerators compute on
+    their own.
+    """
 
     deferred = 1
     eager = 2
@@ -199,9 +209,18 @@ class EvalContext(_Refusing):
       ValueError: there is no such device, or one of the last two is given.
     """
 
-    def __init__(self, *, num_threads: int | None = None, device_id: int | None = None, cuda_stream: Any = None, thread_pool: Any = None):
+    def __init__(
+        self,
+        *,
+        num_threads: int | None = None,
+        device_id: int | None = None,
+        cuda_stream: Any = None,
+        thread_pool: Any = None,
+    ):
         if cuda_stream is not None or thread_pool is not None:
-            raise ValueError("EvalContext: cuda_stream and thread_pool can't be given: streams are XLA's, and there is one pool of threads")
+            raise ValueError(
+                "EvalContext: cuda_stream and thread_pool can't be given: streams are XLA's, and there is one pool of threads"
+            )
         if device_id is not None:
             Device("gpu", device_id)
         self._num_threads, self.device_id = num_threads, device_id

@@ -51,18 +51,28 @@ class DType:
             self.significand_bits = significand_bits or bits - self.exponent_bits - 1
         known = next((x for x in _known if x._facts == self._facts), None) if kind is not DType.Kind.enum else None
         self.type_id = known.type_id if known and type_id is None else type_id
-        self.dtype = None if self.type_id is None or kind is DType.Kind.enum else np.dtype(types.to_numpy_type(self.type_id))
+        self.dtype = (
+            None if self.type_id is None or kind is DType.Kind.enum else np.dtype(types.to_numpy_type(self.type_id))
+        )
         self.name = name or (known.name if known else self._named())
 
     def _named(self) -> str:
         if self.kind is DType.Kind.bool:
             return "bool"
         usual = self.exponent_bits in (None, _EXPONENTS.get(self.bits))
-        return f"{self.kind.name[0]}{self.bits}".replace("s", "i") + ("" if usual else f"e{self.exponent_bits}m{self.significand_bits}")
+        return f"{self.kind.name[0]}{self.bits}".replace("s", "i") + (
+            "" if usual else f"e{self.exponent_bits}m{self.significand_bits}"
+        )
 
     @property
     def _facts(self) -> tuple[Any, ...]:
-        return self.kind, self.bits, self.exponent_bits, self.significand_bits, self.type_id if self.kind is DType.Kind.enum else None
+        return (
+            self.kind,
+            self.bits,
+            self.exponent_bits,
+            self.significand_bits,
+            self.type_id if self.kind is DType.Kind.enum else None,
+        )
 
     @staticmethod
     def from_type_id(type_id: types.DALIDataType) -> DType:
@@ -98,11 +108,24 @@ class DType:
         return self.name
 
     def __repr__(self) -> str:
-        parts = {"kind": self.kind, "bits": self.bits, "exponent_bits": self.exponent_bits, "significand_bits": self.significand_bits}
+        parts = {
+            "kind": self.kind,
+            "bits": self.bits,
+            "exponent_bits": self.exponent_bits,
+            "significand_bits": self.significand_bits,
+        }
         return f"DType({', '.join(f'{n}={x}' for n, x in parts.items() if x is not None)})"
 
     def __reduce__(self) -> Any:
-        return DType, (self.kind, self.bits, self.exponent_bits, self.significand_bits, self.bytes, self.type_id, self.name)
+        return DType, (
+            self.kind,
+            self.bits,
+            self.exponent_bits,
+            self.significand_bits,
+            self.bytes,
+            self.type_id,
+            self.name,
+        )
 
 
 def _missing(type_id: Any) -> Any:
@@ -130,7 +153,8 @@ def of_numpy(array_type: Any) -> DType:
 
 
 def dtype(*x: Any) -> DType:
-    """An element type: of a member of `DALIDataType`, of its name, or of what NumPy takes; or a new one by the arguments of `DType`.
+    """An element type: of a member of `DALIDataType`, of its name, or of what NumPy takes; or a new one by the
+    arguments of `DType`.
 
     Raises:
       TypeError, KeyError, ValueError: there is none.

@@ -19,17 +19,18 @@ class ExternalSource:
     """Takes data from a Python function or iterable: each call takes the next ones.
 
     Args:
-      source: a function without parameters that returns data, also a generator function; or an iterable of data. Data are one sample, a
-        `Batch`, or a tuple of these if there are several outputs.
+      source: a function without parameters that returns data, also a generator function; or an iterable of data. Data
+        are one sample, a `Batch`, or a tuple of these if there are several outputs.
       num_outputs: how many there are.
-      cycle: what follows the end of an iterable: "no", False or None: StopIteration, again and again; "quiet" or True: it begins anew;
-        "raise": StopIteration, then it begins anew.
+      cycle: what follows the end of an iterable: "no", False or None: StopIteration, again and again; "quiet" or True:
+        it begins anew; "raise": StopIteration, then it begins anew.
       device: where the outputs are put.
       layout, dtype: of the outputs, one for all or a sequence.
 
     Raises:
       TypeError: `source` is neither a function nor an iterable.
-      ValueError: `cycle` is none of these, or needs an iterable; or there is another number of layouts or types than of outputs.
+      ValueError: `cycle` is none of these, or needs an iterable; or there is another number of layouts or types than of
+        outputs.
 
     Example:
       >>> source = ndd.ExternalSource([np.full((2, 2), i) for i in range(4)])

@@ -88,7 +88,9 @@ def _is_traced(x: Any) -> bool:
 
 
 def _computed(a: Argument | None, x: Any, N: int) -> Any:
-    """A named argument that is a tensor, as a value of each of N samples: what is compiled for a number would serve once."""
+    """A named argument that is a tensor, as a value of each of N samples: what is compiled for a number would serve
+    once.
+    """
     if a is None or a.is_input or not a.per_sample or not isinstance(x, OwnTensor):
         return x
     return batch(np.broadcast_to(np.asarray(x), (N, *x.shape)), x.layout)
@@ -139,7 +141,9 @@ def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
             found[public] = function_of(x)
         elif inspect.ismodule(x) and x.__name__ == f"{module.__name__}.{public}":
             part = f"{name}.{public}"
-            made = sys.modules.get(part) or types.ModuleType(part, f"The functions of `{x.__name__}`, with DALI's defaults.")
+            made = sys.modules.get(part) or types.ModuleType(
+                part, f"The functions of `{x.__name__}`, with DALI's defaults."
+            )
             sys.modules[part] = made
             vars(made).update(functions_of(x, part), __getattr__=functools.partial(_refuse, part, public))
             found[public] = made
@@ -155,5 +159,9 @@ def _refuse(module: str, path: str, name: str) -> Any:
 def missing(module: str, name: str, there: Iterable[str]) -> AttributeError:
     """The error for a name that is not there, which says what to use instead."""
     if name in _INSTEAD:
-        return AttributeError(f"{module.removeprefix('jaxdali.')}.{name} of DALI is not in jaxdali: {_INSTEAD[name]}", name=name)
-    return AttributeError(of_values(f"module {module!r} has no attribute {name!r}{did_you_mean(name, there)}"), name=name)
+        return AttributeError(
+            f"{module.removeprefix('jaxdali.')}.{name} of DALI is not in jaxdali: {_INSTEAD[name]}", name=name
+        )
+    return AttributeError(
+        of_values(f"module {module!r} has no attribute {name!r}{did_you_mean(name, there)}"), name=name
+    )

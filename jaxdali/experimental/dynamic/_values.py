@@ -25,7 +25,9 @@ _LAYOUT: Any = _batch.Batch.layout  # the slot
 
 
 def pointwise(function: str, *operands: Any) -> Any:
-    """A pointwise function of batches, tensors, numbers, and what a tensor is made of; NotImplemented when an operand is none of them."""
+    """A pointwise function of batches, tensors, numbers, and what a tensor is made of; NotImplemented when an operand
+    is none of them.
+    """
     if any(map(is_node, operands)):  # in a function of `jaxdali.dynamic.jit`
         return language().pointwise(function, *(np.asarray(x) if isinstance(x, Tensor) else x for x in operands))
     return own(_functions.pointwise(function, *map(_operand, operands)))
@@ -45,7 +47,9 @@ def types_of(operands: Sequence[Any]) -> str:
 
 
 def _operand(x: Any) -> Any:
-    is_value = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(x, np.generic)
+    is_value = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(
+        x, np.generic
+    )
     return plain(x) if is_value or not (is_array(x) or isinstance(x, (list, tuple))) else as_tensor(x)._sample
 
 
@@ -60,7 +64,9 @@ class Batch(_batch.Batch):
     __slots__ = ()
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a batch
 
-    def __init__(self, tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None, copy: bool = False):
+    def __init__(
+        self, tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None, copy: bool = False
+    ):
         """The same as `batch` with `copy`, else as `as_batch`."""
         made = (batch if copy else as_batch)(tensors, dtype, device, layout)
         super().__init__(made._data, made._shapes, made.layout or "", made._dims)
@@ -131,7 +137,9 @@ class Batch(_batch.Batch):
 
     @property
     def tensors(self) -> _Tensors:
-        """The samples: ``batch.tensors[i]`` is a `Tensor`, a slice or a list of numbers gives some of them; and iteration."""
+        """The samples: ``batch.tensors[i]`` is a `Tensor`, a slice or a list of numbers gives some of them; and
+        iteration.
+        """
         return _Tensors(self)
 
     def select(self, sample_range: Any) -> Any:
@@ -259,8 +267,9 @@ class _Tensors(Sequence[Any]):
 class Tensor(Operators):
     """A single sample in the host's memory, with the names of DALI's. The arguments are those of `tensor`.
 
-    Arithmetic, comparisons and `math` follow DALI's rules, also with NumPy's arrays and scalars on the left. It is no NumPy array, but
-    functions of NumPy take it as one; ``np.asarray(tensor)`` shares its memory; `jax.numpy.asarray`, DLPack and `torch` make others of it.
+    Arithmetic, comparisons and `math` follow DALI's rules, also with NumPy's arrays and scalars on the left. It is no
+    NumPy array, but functions of NumPy take it as one; ``np.asarray(tensor)`` shares its memory; `jax.numpy.asarray`,
+    DLPack and `torch` make others of it.
     """
 
     __slots__ = ("_sample",)
@@ -325,7 +334,9 @@ class Tensor(Operators):
         return Device("cpu")
 
     def __repr__(self) -> str:
-        return _described("Tensor", np.array2string(np.asarray(self), prefix="    ", edgeitems=2), self, {"shape": self.shape})
+        return _described(
+            "Tensor", np.array2string(np.asarray(self), prefix="    ", edgeitems=2), self, {"shape": self.shape}
+        )
 
     # --- elements ---------------------------------------------------------------------------------------------------
 
@@ -439,7 +450,8 @@ def own(x: Any, single: bool = False) -> Any:
             return Tensor.of(e[0], e.layout) if single else Batch.of(e)
         if isinstance(e, _batch.Tensor):
             return Tensor.of(e, e.layout)
-        return dynamic.random.broadcast(e) if isinstance(e, JaxTensor) else e  # one number serves all samples, as in DALI
+        # One number serves all samples, as in DALI.
+        return dynamic.random.broadcast(e) if isinstance(e, JaxTensor) else e
 
     kinds = (_batch.Batch, _batch.Tensor, JaxTensor)
     return jax.tree.map(leaf, tuple(x) if isinstance(x, list) else x, is_leaf=lambda e: isinstance(e, kinds))
@@ -453,7 +465,9 @@ def is_array(x: Any) -> bool:
 
 
 def _array(x: Any, dtype: np.dtype | None) -> np.ndarray:
-    """A sample of a type. Arrays are rounded and saturated to it, as by `cast`; of Python's numbers it is made by NumPy's rules."""
+    """A sample of a type. Arrays are rounded and saturated to it, as by `cast`; of Python's numbers it is made by
+    NumPy's rules.
+    """
     if any(isinstance(e, _batch.Batch) for e in (x if isinstance(x, (list, tuple)) else [x])):
         raise TypeError("a batch can't be a sample, or a part of one")
     if isinstance(x, FILE):
@@ -467,7 +481,9 @@ def _array(x: Any, dtype: np.dtype | None) -> np.ndarray:
         raise ValueError(f"a tensor is made of lists of one length, and of numbers: {e}") from None
     if dtype is not None:
         return array
-    if array.dtype in (np.int64, np.uint64) or (array.dtype == object and array.size and all(type(e) is int for e in array.flat)):
+    if array.dtype in (np.int64, np.uint64) or (
+        array.dtype == object and array.size and all(type(e) is int for e in array.flat)
+    ):
         return _of_32_bits(array)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"a tensor is made of an array, of numbers or of a file's bytes, got {type(x).__name__}")
@@ -502,11 +518,12 @@ def _tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, c
 
 @boundary
 def tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, pad: bool = False) -> Tensor:
-    """A single sample, as a copy: of an array, numbers in lists, a file's bytes, or a whole batch as an array ``[N, ...]``.
+    """A single sample, as a copy: of an array, numbers in lists, a file's bytes, or a whole batch as an array ``[N,
+    ...]``.
 
     Args:
-      dtype: by default that of the array, and int32 or float32 for Python's numbers (uint32 for those that only this holds). Arrays are
-        rounded and saturated; Python's numbers must fit, and lose their fractions.
+      dtype: by default that of the array, and int32 or float32 for Python's numbers (uint32 for those that only this
+        holds). Arrays are rounded and saturated; Python's numbers must fit, and lose their fractions.
       device: checked; a single sample is in the host's memory.
       layout: a letter for each axis. Default: that of `data`, and "N" before that of a batch.
       pad: whether the samples of a ragged batch are padded with zeros.
@@ -540,7 +557,9 @@ def _batch_of(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: b
     if is_array(tensors):
         inherited = (tensors.layout or "")[1:] if isinstance(tensors, (_batch.Tensor, Tensor)) else ""
         array = _array(tensors, element)
-        return _placed(dynamic.batch(np.array(array) if copy else array, inherited if layout is None else layout), device)
+        return _placed(
+            dynamic.batch(np.array(array) if copy else array, inherited if layout is None else layout), device
+        )
     if not isinstance(tensors, Iterable) or isinstance(tensors, str) or hasattr(tensors, "__array_interface__"):
         raise TypeError(f"a batch is made of a list of samples, an array or a batch, got {type(tensors).__name__}")
     samples: list[np.ndarray] = []

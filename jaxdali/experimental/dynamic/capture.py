@@ -1,7 +1,7 @@
 """DALI's module of this name, for loops with ``next_epoch(capture=True)``.
 
-Capture changes no result. Here nothing is captured: functions run when they are called. `jaxdali.dynamic.jit` compiles several of them into
-one program.
+Capture changes no result. Here nothing is captured: functions run when they are called. `jaxdali.dynamic.jit` compiles
+several of them into one program.
 """
 
 from typing import TypeVar

@@ -1,4 +1,6 @@
-"""`jaxdali.math` for values: operands are batches, tensors, numbers, and what a tensor is made of. Of numbers the result is a tensor."""
+"""`jaxdali.math` for values: operands are batches, tensors, numbers, and what a tensor is made of. Of numbers the
+result is a tensor.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(*operands, **named)
         found = _pointwise(function.__name__, *bound.args)
         if found is NotImplemented:
-            raise TypeError(f"{function.__name__}: operands must be batches, tensors or numbers, got {_types_of(bound.args)}")
+            raise TypeError(
+                f"{function.__name__}: operands must be batches, tensors or numbers, got {_types_of(bound.args)}"
+            )
         return found
 
     of_values.__module__ = __name__

@@ -20,7 +20,13 @@ class ReaderState(dict[str, Any]):
 
 
 def _class_of(base: type[Any]) -> type[Any]:
-    def __init__(self: Any, *positional: Any, max_batch_size: int | None = None, enable_checkpointing: bool = True, **arguments: Any):
+    def __init__(
+        self: Any,
+        *positional: Any,
+        max_batch_size: int | None = None,
+        enable_checkpointing: bool = True,
+        **arguments: Any,
+    ):
         base.__init__(self, *positional, **arguments)
         self._most = base._checked(self, max_batch_size)
         self._epochs = 0  # that were read to their ends
@@ -28,18 +34,21 @@ def _class_of(base: type[Any]) -> type[Any]:
     def next_epoch(self: Any, batch_size: int | None = None, ctx: Any = None, capture: bool = False) -> Iterator[Any]:
         """Iterates over an epoch: so many batches that they have all samples of a shard, from where the reader stands.
 
-        Each epoch that was read to its end is followed by one of the next shard, unless ``stick_to_shard=True``. One that was left early,
-        or before `set_state`, is not continued: the next one is as long as another. `ctx` and `capture` have no effect.
+        Each epoch that was read to its end is followed by one of the next shard, unless ``stick_to_shard=True``. One
+        that was left early, or before `set_state`, is not continued: the next one is as long as another. `ctx` and
+        `capture` have no effect.
 
         Args:
           batch_size: number of samples in a batch; None: as in the constructor, or single samples.
 
         Returns:
-          An iterator over tuples (or dicts) with an entry for each output of the reader: a `Batch`, or a `Tensor` without a batch size.
+          An iterator over tuples (or dicts) with an entry for each output of the reader: a `Batch`, or a `Tensor`
+          without a batch size.
 
         Raises:
           ValueError: `batch_size` exceeds `max_batch_size`.
-          SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with the next batch.
+          SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with
+            the next batch.
         """
         return base.next_epoch(self, sized(self, batch_size))
 

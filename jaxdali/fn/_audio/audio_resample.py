@@ -38,7 +38,9 @@ class AudioResample(HostOperator):
         if len(rates) == 1:
             raise ArgumentError("arguments in_rate and out_rate must be given together")
         if len(ways) != 1:
-            raise ArgumentError(f"one of scale, out_length, or in_rate and out_rate must be given, got {' and '.join(ways) or 'none'}")
+            raise ArgumentError(
+                f"one of scale, out_length, or in_rate and out_rate must be given, got {' and '.join(ways) or 'none'}"
+            )
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if x.dtype.name not in _TYPES:
@@ -59,8 +61,11 @@ class AudioResample(HostOperator):
             else:
                 scale = float(a.scale[i] if "scale" in a else a.out_rate[i] / a.in_rate[i])
                 length = math.ceil(n * scale)
-            # Scaled before: beyond its ends a signal goes on with 0, which is the least of unsigned integers, as in DALI.
-            samples[i] = as_type(resampled(scaled(as_floats(signal), dtype), scale, length, self.quality, self.antialias), dtype)
+            # Scaled before: beyond its ends a signal goes on with 0, which is the least of unsigned integers, as in
+            # DALI.
+            samples[i] = as_type(
+                resampled(scaled(as_floats(signal), dtype), scale, length, self.quality, self.antialias), dtype
+            )
         return (samples,)
 
 
@@ -88,10 +93,12 @@ def audio_resample(
       scale: the new rate divided by the old one, in their place. May be per sample.
       out_length: length of the result in samples, in place of all these. May be per sample.
       quality: 0 to 100: 3 to 64 lobes of a sinc in Hann's window (16 for 50).
-      antialias: also take away the frequencies that the new rate can't hold; beyond DALI, which lets them through as others: a tone of
-        12 kHz taken from 44.1 to 16 kHz becomes one of 4 kHz, of the same loudness. From `quality` 50 on, what lies above 1.1 of the new
-        Nyquist frequency is at least 80 dB weaker, and what lies below 0.85 of it changes by at most 0.1 dB.
-      dtype: element type of the result. Default: the input's. Full scale stays full scale: -1 ... 1 of floats, and the range of integers.
+      antialias: also take away the frequencies that the new rate can't hold; beyond DALI, which lets them through as
+        others: a tone of 12 kHz taken from 44.1 to 16 kHz becomes one of 4 kHz, of the same loudness. From `quality` 50
+        on, what lies above 1.1 of the new Nyquist frequency is at least 80 dB weaker, and what lies below 0.85 of it
+        changes by at most 0.1 dB.
+      dtype: element type of the result. Default: the input's. Full scale stays full scale: -1 ... 1 of floats, and the
+        range of integers.
 
     Returns:
       Signals of ``ceil(samples * scale)`` samples, of the input's layout.
@@ -104,7 +111,9 @@ def audio_resample(
       >>> audio = fn.audio_resample(audio, in_rate=44100, out_rate=16000, antialias=True)
     """
     signal = as_node(input, "audio_resample")
-    args, nodes = Arguments.of({"in_rate": in_rate, "out_rate": out_rate, "scale": scale, "out_length": out_length}, is_node)
+    args, nodes = Arguments.of(
+        {"in_rate": in_rate, "out_rate": out_rate, "scale": scale, "out_length": out_length}, is_node
+    )
     op = AudioResample(args=args, quality=quality, antialias=antialias, dtype=dtype)  # pyright: ignore[reportArgumentType]
     result = add(op, copy_to(signal, "cpu"), *nodes, name=name)
     return result.gpu() if (device or signal.device) == "gpu" else result

@@ -33,7 +33,9 @@ def first_of(counts: Any, room: int) -> tuple[Any, Any, Any]:
 
 
 def elements_of(out: Out) -> tuple[Any, Any]:
-    """For each block of a ragged buffer its sample, ``i32[blocks]``; for each element its number there, ``i32[blocks, ALIGNMENT]``."""
+    """For each block of a ragged buffer its sample, ``i32[blocks]``; for each element its number there, ``i32[blocks,
+    ALIGNMENT]``.
+    """
     sample = samples_of_blocks(out.offsets, out.capacity)
     block = jnp.arange(len(sample), dtype=jnp.int32) - out.offsets[sample]
     return sample, block[:, None] * ALIGNMENT + jnp.arange(ALIGNMENT, dtype=jnp.int32)
@@ -79,7 +81,8 @@ def along(f: Callable[[Any], Any], x: Any, axis: int, ctx: LowerContext) -> Any:
 class AlongAxis(ProgramOperator):
     """A function of the vectors along one axis, whose lengths are known when the pipeline is built.
 
-    Where they are not, as in ragged tensors from anywhere, each sample is computed by itself, on the host: `_EachSample`.
+    Where they are not, as in ragged tensors from anywhere, each sample is computed by itself, on the host:
+    `_EachSample`.
     """
 
     def axis_of(self, x: Spec) -> int:

@@ -14,7 +14,8 @@ from .._families.conversion import convert
 from .amplitudes import as_type
 from .resampling import resampled
 
-_FLOATS = ("FLOAT", "DOUBLE", "VORBIS", "OPUS")  # kinds of samples that libsndfile does not scale or saturate where it gives integers
+# Kinds of samples that libsndfile does not scale or saturate where it gives integers.
+_FLOATS = ("FLOAT", "DOUBLE", "VORBIS", "OPUS")
 
 
 def soundfile(operator: str) -> Any:
@@ -27,7 +28,8 @@ def soundfile(operator: str) -> Any:
 
 
 def _plain(content: bytes | memoryview) -> tuple[np.ndarray, int] | None:
-    """The samples ``int16[n, channels]`` of a WAV file of 16-bit PCM, as a view, and its rate; None: it is another file.
+    """The samples ``int16[n, channels]`` of a WAV file of 16-bit PCM, as a view, and its rate; None: it is another
+    file.
 
     Most speech is stored so, and libsndfile would read it through calls back into Python, in ten times the time.
     """
@@ -41,7 +43,8 @@ def _plain(content: bytes | memoryview) -> tuple[np.ndarray, int] | None:
         if kind == b"data":
             if form is None or form[0] != 1 or form[5] != 16 or form[4] != 2 * form[1] or not form[1] or not form[2]:
                 return None
-            if size % form[4] or at + 8 + size > len(content):  # cut off, or still being written: libsndfile knows what to do
+            # Cut off, or still being written: libsndfile knows what to do.
+            if size % form[4] or at + 8 + size > len(content):
                 return None
             return np.frombuffer(content, "<i2", size // 2, at + 8).reshape(-1, form[1]), form[2]
         at += 8 + size + size % 2
@@ -64,7 +67,8 @@ def read(
     Args:
       content: of the file.
       storage: bounds what is decoded of a file.
-      dtype: float32, int16 or int32. Floats of a file become integers so that full scale is their whole range; louder ones saturate.
+      dtype: float32, int16 or int32. Floats of a file become integers so that full scale is their whole range; louder
+        ones saturate.
       downmix: give the mean of the channels, ``[samples]``; otherwise ``[samples, channels]``.
       to: the rate to resample to, in Hz; 0: none.
       quality, antialias: of resampling.
@@ -91,7 +95,9 @@ def read(
                 if begin:
                     f.seek(begin)
                 if wanted.kind == "i" and f.subtype in _FLOATS:
-                    x = _integers(f.read(count, "float64" if f.subtype == "DOUBLE" else "float32", always_2d=True), wanted)
+                    x = _integers(
+                        f.read(count, "float64" if f.subtype == "DOUBLE" else "float32", always_2d=True), wanted
+                    )
                 else:
                     x = f.read(count, wanted.name, always_2d=True)
         else:

@@ -21,7 +21,8 @@ from .columns import AlongAxis, check_floats
 from .spectrogram import Spectrogram
 
 _F = np.float32
-_BREAK, _STEP = _F(1000), _F(200 / 3)  # Slaney's scale: linear up to 1 kHz, with so many Hz per mel, and logarithmic above
+# Slaney's scale: linear up to 1 kHz, with so many Hz per mel, and logarithmic above.
+_BREAK, _STEP = _F(1000), _F(200 / 3)
 _LOG_STEP = _F(np.log(6.4) / 27)
 
 
@@ -40,10 +41,11 @@ def _hz(mel: np.float32, htk: bool) -> np.float32:
 
 @functools.lru_cache(maxsize=64)
 def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: bool, normalize: bool) -> np.ndarray:
-    """The filters as rows, ``float32[nfilter, bins]``: triangles between points that are equally far from each other in mel.
+    """The filters as rows, ``float32[nfilter, bins]``: triangles between points that are equally far from each other in
+    mel.
 
-    Points are rounded to single precision as in DALI, by the C library's functions: narrow filters far above 0 Hz depend on it.
-    The bins are those from `low` on and below `high`, also rounded as in DALI.
+    Points are rounded to single precision as in DALI, by the C library's functions: narrow filters far above 0 Hz
+    depend on it. The bins are those from `low` on and below `high`, also rounded as in DALI.
     """
     ends = [float(_mel(_F(low), htk)), float(_mel(_F(high), htk))]
     step = (ends[1] - ends[0]) / (nfilter + 1)
@@ -92,7 +94,9 @@ class MelFilterBank(AlongAxis):
         if not x.ndim:
             raise ArgumentError("the input must have an axis of frequencies, got a scalar")
         if x.layout and "f" not in x.layout:
-            raise ArgumentError(f'the input must have an axis of frequencies, "f" in its layout, got layout {x.layout!r}')
+            raise ArgumentError(
+                f'the input must have an axis of frequencies, "f" in its layout, got layout {x.layout!r}'
+            )
 
     def axis_of(self, x: Spec) -> int:
         return x.layout.index("f") if x.layout else max(x.ndim - 2, 0)
@@ -154,11 +158,12 @@ def mel_filter_bank(
     """Makes mel spectrograms of spectrograms, by a bank of triangular filters, as librosa does.
 
     Args:
-      input: spectrograms, float32. The frequencies are the axis "f" of the layout; without a layout the last but one, or the only one.
+      input: spectrograms, float32. The frequencies are the axis "f" of the layout; without a layout the last but one,
+        or the only one.
       nfilter: number of filters.
       sample_rate: of the signal, in Hz.
-      freq_low, freq_high: where the first filter begins and the last one ends, in Hz; at most `sample_rate`. If `freq_high` is 0, half
-        of `sample_rate`.
+      freq_low, freq_high: where the first filter begins and the last one ends, in Hz; at most `sample_rate`. If
+        `freq_high` is 0, half of `sample_rate`.
       normalize: the integral of each filter is 1; otherwise its peak.
       mel_formula: "slaney" (linear up to 1 kHz, logarithmic above) or "htk" (``2595 * log10(1 + f / 700)``).
 

@@ -17,7 +17,9 @@ from .columns import AlongAxis, check_floats
 
 @functools.lru_cache(maxsize=64)
 def cosines(n: int, count: int, kind: int, normalize: bool, lifter: float) -> np.ndarray:
-    """The transform as a matrix ``float32[count, n]``: the discrete cosine transform of a kind, then the lifter's weights."""
+    """The transform as a matrix ``float32[count, n]``: the discrete cosine transform of a kind, then the lifter's
+    weights.
+    """
     k, i = np.arange(count)[:, None], np.arange(n)
     if kind == 1:
         matrix = np.cos(np.pi * k * i / (n - 1)) * np.where((i == 0) | (i == n - 1), 0.5, 1)
@@ -52,7 +54,9 @@ class MFCC(AlongAxis):
     def check(self, x: Spec) -> None:
         check_floats(x)
         if self.axis >= x.ndim:
-            raise ArgumentError(f"argument axis must be less than the input's number of dimensions {x.ndim}, got {self.axis}")
+            raise ArgumentError(
+                f"argument axis must be less than the input's number of dimensions {x.ndim}, got {self.axis}"
+            )
         if self.dct_type == 1 and x.extent(self.axis) in (0, 1):
             raise ArgumentError(f"with dct_type=1 the axis must have more than one element, got {x.extent(self.axis)}")
 
@@ -92,8 +96,8 @@ def mfcc(
       dct_type: 1, 2, 3 or 4. Coefficients are half of those of ``scipy.fft.dct(x, dct_type)``.
       normalize: by an orthonormal basis, as ``scipy.fft.dct(x, dct_type, norm="ortho")``; not with `dct_type` 1.
       axis: that is transformed.
-      lifter: coefficient i is multiplied by ``1 + lifter / 2 * sin(pi * (i + 1) / lifter)``, as in librosa. DALI does the same, although
-        its documentation has another formula. 0 or less: nothing is.
+      lifter: coefficient i is multiplied by ``1 + lifter / 2 * sin(pi * (i + 1) / lifter)``, as in librosa. DALI does
+        the same, although its documentation has another formula. 0 or less: nothing is.
 
     Returns:
       float32, with the coefficients along `axis`, of the input's layout.

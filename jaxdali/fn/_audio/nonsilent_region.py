@@ -60,7 +60,9 @@ class NonsilentRegion(HostOperator):
                 why = f"argument reset_interval must be -1 or a multiple of window_length={window}, got {reset[i]}"
                 ctx.fail(i, Status.ARGUMENT, why)
                 continue
-            found[:, i] = nonsilent(x.sample(i), window, a.cutoff_db[i], None if reference is None else float(reference[i]))
+            found[:, i] = nonsilent(
+                x.sample(i), window, a.cutoff_db[i], None if reference is None else float(reference[i])
+            )
         return tuple(found)
 
 
@@ -86,12 +88,12 @@ def nonsilent_region(
       cutoff_db: where silence ends, in decibels relative to the reference. May be per sample.
       window_length: samples of a window; of shorter signals all. May be per sample.
       reference_power: what 0 dB is, above 0. Default: the largest power of a window of the signal. May be per sample.
-      reset_interval: of float32, -1 or a multiple of `window_length`, as in DALI, which adds up powers anew after so many samples. Here
-        sums are exact without that. May be per sample.
+      reset_interval: of float32, -1 or a multiple of `window_length`, as in DALI, which adds up powers anew after so
+        many samples. Here sums are exact without that. May be per sample.
 
     Returns:
-      Begin and length of the part, from the first sample of the first window that is not silent to the last sample of the last one:
-      ``int32``, scalars. 0 and 0 where all is silent.
+      Begin and length of the part, from the first sample of the first window that is not silent to the last sample of
+      the last one: ``int32``, scalars. 0 and 0 where all is silent.
 
     Raises:
       TypeError: the input is bool, float16 or float64.
@@ -105,7 +107,12 @@ def nonsilent_region(
       >>> audio = fn.slice(audio, begin, length, axes=[0])
     """
     signal = as_node(input, "nonsilent_region")
-    given = {"cutoff_db": cutoff_db, "window_length": window_length, "reference_power": reference_power, "reset_interval": reset_interval}
+    given = {
+        "cutoff_db": cutoff_db,
+        "window_length": window_length,
+        "reference_power": reference_power,
+        "reset_interval": reset_interval,
+    }
     args, nodes = Arguments.of(given, is_node)
     found = add(NonsilentRegion(args=args), copy_to(signal, "cpu"), *nodes, name=name)
     return [x.gpu() for x in found] if (device or signal.device) == "gpu" else found

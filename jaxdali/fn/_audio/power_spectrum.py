@@ -60,7 +60,8 @@ def power_spectrum(
 
     Args:
       input: signals, float32, of any shape.
-      nfft: length of the transform: zeros are added to shorter signals, longer ones are cut off. Default, and 0: the signal's length.
+      nfft: length of the transform: zeros are added to shorter signals, longer ones are cut off. Default, and 0: the
+        signal's length.
       power: 2 for power, 1 for amplitude.
       axis: that is transformed. Negative: counted from the end.
 

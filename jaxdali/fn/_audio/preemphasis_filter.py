@@ -56,10 +56,16 @@ class PreemphasisFilter(ProgramOperator):
         if self.border == "zero":
             start = jnp.zeros_like(begin)
         else:
-            start = data[begin] if self.border == "clamp" else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
+            start = (
+                data[begin]
+                if self.border == "clamp"
+                else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
+            )
         before = before.at[begin].set(start.astype(data.dtype), mode="drop")
         sample = samples_of_blocks(out.offsets, out.capacity)
-        blocks = self._filtered(data.reshape(-1, ALIGNMENT), before.reshape(-1, ALIGNMENT), coefficient[sample][:, None])
+        blocks = self._filtered(
+            data.reshape(-1, ALIGNMENT), before.reshape(-1, ALIGNMENT), coefficient[sample][:, None]
+        )
         return (Ragged(blocks.reshape(-1), out.offsets, out.shapes),)
 
     def _filtered(self, x: Any, before: Any, coefficient: Any) -> Any:

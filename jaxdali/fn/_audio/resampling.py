@@ -62,9 +62,10 @@ def _as_dali(x: np.ndarray, scale: float, length: int, quality: float) -> np.nda
     return result
 
 
-# DALI's resampler interpolates at the old rate, whatever the new one is: a tone of 12 kHz taken from 44.1 to 16 kHz comes out as one of
-# 4 kHz, at full amplitude. With `antialias` the sinc is stretched to the lower rate, in a Kaiser window of 24 lobes or more from quality
-# 50 on: 86 dB, and a transition from 0.86 to 1.09 of the new Nyquist frequency (5.7 / 24 wide, around 0.975).
+# DALI's resampler interpolates at the old rate, whatever the new one is: a tone of 12 kHz taken from 44.1 to 16 kHz
+# comes out as one of 4 kHz, at full amplitude. With `antialias` the sinc is stretched to the lower rate, in a Kaiser
+# window of 24 lobes or more from quality 50 on: 86 dB, and a transition from 0.86 to 1.09 of the new Nyquist frequency
+# (5.7 / 24 wide, around 0.975).
 _KAISER, _LOBES, _CUTOFF = 8.6, 24, 0.975
 
 
@@ -97,9 +98,11 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
     padded[half : half + len(x)] = x
     result = np.empty((length, *x.shape[1:]), np.float32)
     taps = np.arange(-half + 1, half + 1)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half, axis=0)  # [place, ..., tap]: of x[place - half ...]
+    # [place, ..., tap]: of x[place - half ...].
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half, axis=0)
     phases = ratio.denominator if exact and ratio.denominator < length else 0
-    for phase in range(phases):  # every so many samples of the result the same weights, as far as the rates are integers
+    # Every so many samples of the result the same weights, as far as the rates are integers.
+    for phase in range(phases):
         position = phase * ratio.numerator / phases
         first = math.floor(position)
         weights = _weights(taps - (position - first), cutoff, lobes).astype(np.float32)

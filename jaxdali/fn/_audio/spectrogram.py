@@ -57,7 +57,9 @@ class Spectrogram(ProgramOperator):
 
     def __post_init__(self):
         if self.window_fn is not None and len(self.window_fn) != self.window_length:
-            raise ArgumentError(f"argument window_fn must have window_length={self.window_length} numbers, got {len(self.window_fn)}")
+            raise ArgumentError(
+                f"argument window_fn must have window_length={self.window_length} numbers, got {len(self.window_fn)}"
+            )
         if self._nfft < self.window_length:
             raise ArgumentError(f"argument nfft must be at least window_length={self.window_length}, got {self._nfft}")
 
@@ -132,7 +134,12 @@ class Spectrogram(ProgramOperator):
         def _derivative(primals: Any, tangents: Any) -> Any:
             return jax.jvp(lambda data: with_arrays(self._defined, data, *primals[1:]), primals[:1], tangents[:1])
 
-        y = spectra(x.data if isinstance(x, Ragged) else x, ctx.control, (x.offsets, x.shapes) if isinstance(x, Ragged) else (), place)
+        y = spectra(
+            x.data if isinstance(x, Ragged) else x,
+            ctx.control,
+            (x.offsets, x.shapes) if isinstance(x, Ragged) else (),
+            place,
+        )
         return (y if out is None else Ragged(y, out.offsets, out.shapes),)
 
     def _native(self, ctx: LowerContext, x: Any) -> Any:
@@ -157,7 +164,9 @@ class Spectrogram(ProgramOperator):
         return y
 
     def _filters(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each bin the first filter that it belongs to, ``i32[bins]``, and its weights there and in the next; empty: there are none."""
+        """For each bin the first filter that it belongs to, ``i32[bins]``, and its weights there and in the next;
+        empty: there are none.
+        """
         return np.zeros(0, np.int32), np.zeros((0, 2), np.float32)
 
     def _window(self) -> np.ndarray:
@@ -194,7 +203,9 @@ class Spectrogram(ProgramOperator):
             at, weight = self._outside(np, outside, n)
             parts.insert(2 * i, x[:, at] * weight)
         padded = jnp.concatenate(parts, axis=1)
-        return jax.vmap(lambda s: jax.lax.dynamic_slice_in_dim(padded, s, self.window_length, axis=1), out_axes=1)(start.astype(np.int32))
+        return jax.vmap(lambda s: jax.lax.dynamic_slice_in_dim(padded, s, self.window_length, axis=1), out_axes=1)(
+            start.astype(np.int32)
+        )
 
     def _ragged(self, x: Ragged, counts: Any, room: int) -> tuple[Any, Any]:
         """The first row of each sample, and the rows of all windows, ``[at least room, bins]``."""
@@ -203,7 +214,8 @@ class Spectrogram(ProgramOperator):
         base = x.offsets * ALIGNMENT
         first, sample, number = first_of(counts, room)
         data = jnp.pad(x.data, (0, max(length - x.data.shape[0], 0)))
-        # Rows are made in parts that stay in the cache, and only as many parts as the batch has: a buffer may be twice as large.
+        # Rows are made in parts that stay in the cache, and only as many parts as the batch has: a buffer may be twice
+        # as large.
         rows = min(room, _ROWS)
         start = jnp.pad(base[sample] + number * step - self._before, (0, -room % rows))
 
@@ -218,8 +230,12 @@ class Spectrogram(ProgramOperator):
         leading = -(-self._before // step) if self.center_windows else 1
         trailing = (length - self._before) // step + 1 if self.center_windows else 0
         last = counts[:, None] - 1 - jnp.arange(trailing, dtype=jnp.int32)
-        of = jnp.concatenate([jnp.broadcast_to(jnp.arange(leading, dtype=jnp.int32), (len(counts), leading)), last], axis=1)
-        at, weight = self._outside(jnp, (of * step - self._before)[:, :, None] + jnp.arange(length, dtype=jnp.int32), n[:, None, None])
+        of = jnp.concatenate(
+            [jnp.broadcast_to(jnp.arange(leading, dtype=jnp.int32), (len(counts), leading)), last], axis=1
+        )
+        at, weight = self._outside(
+            jnp, (of * step - self._before)[:, :, None] + jnp.arange(length, dtype=jnp.int32), n[:, None, None]
+        )
         edges = data.at[base[:, None, None] + at].get(mode="clip") * weight
         row = jnp.where((of >= 0) & (of < counts[:, None]), first[:, None] + of, len(start))
         return first, made.at[row.reshape(-1)].set(self._spectra(edges.reshape(-1, length)), mode="drop")
@@ -248,16 +264,18 @@ def spectrogram(
       input: signals of one channel, float32: ``[n]``, ``[n, 1]`` or ``[1, n]``.
       nfft: length of the transform; windows are filled up with zeros. Default: `window_length`.
       window_length, window_step: length of a window, and from one to the next, in samples.
-      window_fn: `window_length` numbers that windows are multiplied by. Default: Hann's window, ``0.5 * (1 - cos(2 * pi * (i + 0.5) / n))``
-        as in DALI: neither the periodic nor the symmetric one of other packages.
+      window_fn: `window_length` numbers that windows are multiplied by. Default: Hann's window, ``0.5 * (1 - cos(2 * pi
+        * (i + 0.5) / n))`` as in DALI: neither the periodic nor the symmetric one of other packages.
       power: 2 for power, 1 for amplitude.
-      center_windows: window i has its middle at sample ``i * window_step``, and the signal goes on beyond its ends. Otherwise windows lie
-        inside the signal, but for a first one that lacks less than `window_step` samples, which are 0.
+      center_windows: window i has its middle at sample ``i * window_step``, and the signal goes on beyond its ends.
+        Otherwise windows lie inside the signal, but for a first one that lacks less than `window_step` samples, which
+        are 0.
       reflect_padding: beyond its ends the signal is mirrored; otherwise 0.
       layout: "ft" or "tf": of frequencies and times.
 
     Returns:
-      float32 ``[nfft // 2 + 1, windows]``, or with "tf" the other way round. Centered windows are ``n // window_step + 1``.
+      float32 ``[nfft // 2 + 1, windows]``, or with "tf" the other way round. Centered windows are ``n // window_step +
+      1``.
 
     Raises:
       TypeError: the input is not float32.

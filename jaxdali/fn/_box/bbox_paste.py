@@ -37,7 +37,8 @@ def bbox_paste(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Moves bounding boxes as `paste` moves their image: from coordinates relative to the image to coordinates relative to the canvas.
+    """Moves bounding boxes as `paste` moves their image: from coordinates relative to the image to coordinates relative
+    to the canvas.
 
     Differs from DALI: boxes whose length is not 4 are an error.
 

@@ -43,7 +43,11 @@ class BBoxRotate(HostOperator):
         outputs = [Spec(boxes.dtype, 2, None, boxes.layout, dims=(None, 4))]
         if self.has_labels:
             labels = others[0]
-            if labels.dtype != np.int32 or labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.extent(1) not in (1, None)):
+            if (
+                labels.dtype != np.int32
+                or labels.ndim not in (1, 2)
+                or (labels.ndim == 2 and labels.extent(1) not in (1, None))
+            ):
                 raise ArgumentError(f"the labels must be int32 [n] or [n, 1], got {labels.ndim}-D {labels.dtype}")
             outputs.append(Spec(labels.dtype, labels.ndim, None, labels.layout, dims=(None, 1)[: labels.ndim]))
         self.args.check_width("size", 2, (boxes, *others))
@@ -54,7 +58,9 @@ class BBoxRotate(HostOperator):
         shape, size = a.input_shape.reshape(ctx.N, -1), a.vector("size", 2)
         at = [self.shape_layout.index(c) for c in "HW"]
         if shape.shape[1] <= max(at):
-            raise ArgumentError(f"input_shape must have the axes of shape_layout={self.shape_layout!r}, got {shape.shape[1]} numbers")
+            raise ArgumentError(
+                f"input_shape must have the axes of shape_layout={self.shape_layout!r}, got {shape.shape[1]} numbers"
+            )
         shape = shape[:, at].astype(np.int64)
         if self.keep_size:
             out = shape
@@ -66,7 +72,11 @@ class BBoxRotate(HostOperator):
             if not ctx.present[i]:
                 b = b[:0]
             elif b.shape[1] != 4 or (self.has_labels and len(others[0].sample(i)) != len(b)):
-                ctx.fail(i, Status.INPUT, f"each box must have 4 coordinates and, where there are labels, one; got boxes {b.shape}")
+                ctx.fail(
+                    i,
+                    Status.INPUT,
+                    f"each box must have 4 coordinates and, where there are labels, one; got boxes {b.shape}",
+                )
                 b = b[:0]
             if len(b):
                 b, rows = self._rotated(b, F32(a.angle[i]), shape[i, ::-1].astype(F32), out[i, ::-1].astype(F32))
@@ -75,7 +85,9 @@ class BBoxRotate(HostOperator):
                 labels.append(others[0].sample(i)[rows])
         return (kept, labels) if self.has_labels else (kept,)
 
-    def _rotated(self, boxes: np.ndarray, angle: np.float32, size: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rotated(
+        self, boxes: np.ndarray, angle: np.float32, size: np.ndarray, out: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The boxes on the rotated image, and the numbers of those that are kept. Sizes are (width, height)."""
         extents = self.bbox_layout == "xyWH"
         low, high = boxes[:, :2], boxes[:, 2:] + boxes[:, :2] if extents else boxes[:, 2:]
@@ -119,7 +131,8 @@ def bbox_rotate(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Rotates bounding boxes as `rotate` rotates their image, and removes boxes of which too little remains on the image.
+    """Rotates bounding boxes as `rotate` rotates their image, and removes boxes of which too little remains on the
+    image.
 
     Pass the same arguments as to the image's `rotate`. Boxes are host values.
 
@@ -131,11 +144,12 @@ def bbox_rotate(
       bbox_layout: "xyXY" for (left, top, right, bottom), "xyWH" for (left, top, width, height).
       bbox_normalized: whether coordinates are relative to the image, in 0 ... 1; otherwise they are pixels.
       keep_size: whether the rotated image keeps the size of the image.
-      mode: with "expand", boxes contain the whole rotated boxes; with "fixed", they keep their extents; "halfway" is between the two.
+      mode: with "expand", boxes contain the whole rotated boxes; with "fixed", they keep their extents; "halfway" is
+        between the two.
       remove_threshold: a box is removed if a smaller part of its area than this, 0 ... 1, remains on the image.
       shape_layout: the axes of `input_shape`, in their order; H and W are used.
-      size: extents (H, W) of the rotated image, if they are given to `rotate`. Default: as large as the rotated image needs. May be per
-        sample.
+      size: extents (H, W) of the rotated image, if they are given to `rotate`. Default: as large as the rotated image
+        needs. May be per sample.
       device: "gpu": the results are moved to the accelerator.
 
     Returns:

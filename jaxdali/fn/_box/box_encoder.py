@@ -36,7 +36,11 @@ class BoxEncoder(HostOperator):
     def infer(self, boxes: Spec, labels: Spec) -> tuple[Spec, ...]:
         if boxes.dtype != np.float32 or boxes.ndim != 2 or boxes.extent(1) not in (4, None):
             raise ArgumentError(f"the boxes must be float32 [n, 4], got {boxes.ndim}-D {boxes.dtype}")
-        if labels.dtype != np.int32 or labels.ndim not in (1, 2) or (labels.ndim == 2 and labels.extent(1) not in (1, None)):
+        if (
+            labels.dtype != np.int32
+            or labels.ndim not in (1, 2)
+            or (labels.ndim == 2 and labels.extent(1) not in (1, None))
+        ):
             raise ArgumentError(f"the labels must be int32 [n] or [n, 1], got {labels.ndim}-D {labels.dtype}")
         count = len(self.anchors) // 4
         return Spec(np.dtype(np.float32), 2, (count, 4)), Spec(np.dtype(np.int32), 1, (count,))
@@ -49,7 +53,11 @@ class BoxEncoder(HostOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             b, label = boxes.sample(i), labels.sample(i).reshape(-1)
             if b.shape[1] != 4 or len(b) != len(label):
-                ctx.fail(i, Status.INPUT, f"each box must have 4 coordinates and a label, got boxes {b.shape} and {len(label)} labels")
+                ctx.fail(
+                    i,
+                    Status.INPUT,
+                    f"each box must have 4 coordinates and a label, got boxes {b.shape} and {len(label)} labels",
+                )
             elif len(b):
                 anchor, box = self._matches(b, anchors)
                 encoded[i, anchor] = self._offsets(b[box], anchors[anchor]) if self.offset else _centers(b[box])
@@ -58,14 +66,17 @@ class BoxEncoder(HostOperator):
 
     def _matches(self, boxes: np.ndarray, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The anchors that stand for a box, and which box. Of equal ones the last is taken, as in DALI."""
-        low, high = (edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2)))
+        low, high = (
+            edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2))
+        )
         common = np.clip(high - low, 0, None).prod(axis=2)
         area, own = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (boxes, anchors))
         union = area[:, None] + own - common
         overlap = np.divide(common, union, out=np.zeros_like(union), where=union > 0)
         box = len(boxes) - 1 - overlap[::-1].argmax(axis=0)
         matched = overlap.max(axis=0) > np.float32(self.criteria)
-        best = len(anchors) - 1 - overlap[:, ::-1].argmax(axis=1)  # a box gets its best anchor, however little they overlap
+        # A box gets its best anchor, however little they overlap.
+        best = len(anchors) - 1 - overlap[:, ::-1].argmax(axis=1)
         for b, a in enumerate(best.tolist()):
             box[a] = b
         matched[best] = True
@@ -102,7 +113,8 @@ def box_encoder(
 ) -> list[DataNode]:
     """Assigns boxes to the anchors of a detector, as SSD (Liu et al., 2016) does.
 
-    An anchor gets the box that it overlaps most, if the intersection is more than `criteria` of the union. In addition, each box gets the
+    An anchor gets the box that it overlaps most, if the intersection is more than `criteria` of the union. In addition,
+    each box gets the
       anchor that it overlaps most. The operator runs on the host: the inputs are host values.
 
     Args:
@@ -110,14 +122,15 @@ def box_encoder(
       input_1: their labels, int32, ``[n]`` or ``[n, 1]``.
       anchors: four numbers for each anchor: left, top, right, bottom.
       criteria: the threshold described above, 0 ... 1.
-      offset: whether the result is the offset of each box from its anchor: ``((x - ax) / aw, (y - ay) / ah, log(w / aw), log(h / ah))``,
-        with x and y of the centres, minus `means` and divided by `stds`; 0 for an anchor without a box. By default, the result is the box
-        itself, or the anchor if it has no box.
+      offset: whether the result is the offset of each box from its anchor: ``((x - ax) / aw, (y - ay) / ah, log(w /
+        aw), log(h / ah))``, with x and y of the centres, minus `means` and divided by `stds`; 0 for an anchor without a
+        box. By default, the result is the box itself, or the anchor if it has no box.
       scale: a factor for boxes and anchors before offsets are calculated.
       means, stds: 4 numbers each, see `offset`.
 
     Returns:
-      (boxes, labels): ``[anchors, 4]`` float32, x and y of the centre, width and height; ``[anchors]`` int32, 0 if there is no box.
+      (boxes, labels): ``[anchors, 4]`` float32, x and y of the centre, width and height; ``[anchors]`` int32, 0 if
+      there is no box.
 
     Raises:
       ArgumentError: an anchor does not have 4 numbers, or an input has another type.

@@ -25,7 +25,9 @@ class BoxMap(PointMap):
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if x.dtype != np.float32 or x.ndim < 1 or x.extent(x.ndim - 1) not in (4, None):
-            raise ArgumentError(f"the input must be float32 boxes [..., 4], got {x.dtype} of shape {x.shape or f'{x.ndim}-D'}")
+            raise ArgumentError(
+                f"the input must be float32 boxes [..., 4], got {x.dtype} of shape {x.shape or f'{x.ndim}-D'}"
+            )
         return mapped(x, 4, x.dtype)
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:

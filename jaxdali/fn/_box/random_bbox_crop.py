@@ -23,7 +23,8 @@ from ..._cpu import Status
 from .._families.drawing import draw
 
 _log = logging.getLogger("jaxdali")
-_Columns = tuple[list[int], list[int], bool]  # columns of starts, columns of ends or extents, and whether the latter are extents
+# Columns of starts, columns of ends or extents, and whether the latter are extents.
+_Columns = tuple[list[int], list[int], bool]
 _MOST = 1 << 17  # attempts if the user sets no limit
 _ALIKE = 1e-9  # metrics that differ by less are equal apart from rounding
 _FIRST = 32  # windows that are tried at once; then twice as many
@@ -58,7 +59,9 @@ class RandomBBoxCrop(HostOperator):
     def infer(self, boxes: Spec, *others: Spec) -> tuple[Spec, ...]:
         f32, i32 = np.dtype(np.float32), np.dtype(np.int32)
         if boxes.dtype != f32 or boxes.ndim != 2 or boxes.extent(1) not in (4, 6, None):
-            raise ArgumentError(f"the boxes must be float32 [n, 4], or [n, 6] of volumes, got {boxes.ndim}-D {boxes.dtype}")
+            raise ArgumentError(
+                f"the boxes must be float32 [n, 4], or [n, 6] of volumes, got {boxes.ndim}-D {boxes.dtype}"
+            )
         ndim = self._ndim(boxes.extent(1))
         self._columns(ndim)
         self._shape_order(ndim)
@@ -78,7 +81,13 @@ class RandomBBoxCrop(HostOperator):
 
     def _ndim(self, columns: int | None) -> int:
         """The number of axes of the boxes: from their columns, or from other arguments if these are not known, else 2."""
-        return columns // 2 if columns is not None else 3 if len(self.bbox_layout or "") == 6 or len(self.aspect_ratio) == 6 else 2
+        return (
+            columns // 2
+            if columns is not None
+            else 3
+            if len(self.bbox_layout or "") == 6 or len(self.aspect_ratio) == 6
+            else 2
+        )
 
     def _columns(self, ndim: int) -> _Columns:
         """The columns of starts, and of ends or extents, by axis; and whether they are extents."""
@@ -86,7 +95,9 @@ class RandomBBoxCrop(HostOperator):
         for second, extents in (("XYZ"[:ndim], False), ("WHD"[:ndim], True)):
             if sorted(layout) == sorted("xyz"[:ndim] + second):
                 return [layout.index(c) for c in "xyz"[:ndim]], [layout.index(c) for c in second], extents
-        raise ArgumentError(f"bbox_layout must be made of {'xyz'[:ndim]} and {'XYZ'[:ndim]} or {'WHD'[:ndim]}, got {layout!r}")
+        raise ArgumentError(
+            f"bbox_layout must be made of {'xyz'[:ndim]} and {'XYZ'[:ndim]} or {'WHD'[:ndim]}, got {layout!r}"
+        )
 
     def _shape_order(self, ndim: int) -> list[int]:
         """The positions of width, height and depth in `crop_shape` and `input_shape`."""
@@ -99,7 +110,11 @@ class RandomBBoxCrop(HostOperator):
         ndim = self._ndim(boxes.spec.extent(1))
         starts, ends, extents = self._columns(ndim)
         order, a = self._shape_order(ndim), self.arguments(ctx, others)
-        shapes = {n: x[:, order].astype(np.float64) for n in ("crop_shape", "input_shape") if (x := a.vector(n, ndim)) is not None}
+        shapes = {
+            n: x[:, order].astype(np.float64)
+            for n in ("crop_shape", "input_shape")
+            if (x := a.vector(n, ndim)) is not None
+        }
         samples: dict[int, _Sample] = {}
         for i in np.flatnonzero(ctx.present).tolist():
             b = boxes.sample(i)
@@ -107,20 +122,27 @@ class RandomBBoxCrop(HostOperator):
             if not wrong:
                 low = b[:, starts]
                 high = low + b[:, ends] if extents else b[:, ends]
-                if not ((low >= 0) & (high <= 1 + (1e-6 if extents else 0))).all():  # ends may come before starts, as in DALI
+                # Ends may come before starts, as in DALI.
+                if not ((low >= 0) & (high <= 1 + (1e-6 if extents else 0))).all():
                     wrong = f"boxes must lie in 0 ... 1, got {b.tolist()}"
             if wrong:
                 ctx.fail(i, Status.INPUT, wrong)
                 continue
             given = {n: x[i] for n, x in shapes.items()}
-            samples[i] = _Sample(low.astype(np.float64), high.astype(np.float64), given.get("crop_shape"), given.get("input_shape"))
+            samples[i] = _Sample(
+                low.astype(np.float64), high.astype(np.float64), given.get("crop_shape"), given.get("input_shape")
+            )
         self._search(ctx, ndim, samples)
         return self._outputs(ctx, samples, boxes, others, (starts, ends, extents))
 
     def _wrong(self, boxes: np.ndarray, ndim: int, labels: np.ndarray | None) -> str:
         if boxes.shape[1] != 2 * ndim:
             return f"boxes must have {2 * ndim} coordinates, got {boxes.shape[1]}"
-        return f"there are {len(boxes)} boxes, but {len(labels)} labels" if labels is not None and len(labels) != len(boxes) else ""
+        return (
+            f"there are {len(boxes)} boxes, but {len(labels)} labels"
+            if labels is not None and len(labels) != len(boxes)
+            else ""
+        )
 
     def _search(self, ctx: HostContext, ndim: int, samples: dict[int, _Sample]):
         """Finds a window for each sample."""
@@ -142,12 +164,22 @@ class RandomBBoxCrop(HostOperator):
             if sample.best == np.inf:
                 continue
             if self.total_num_attempts is None:
-                ctx.fail(i, Status.INPUT, f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then")
+                ctx.fail(
+                    i,
+                    Status.INPUT,
+                    f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then",
+                )
             elif not self.quiet:
-                _log.warning("random_bbox_crop: no window was found in %d attempts, the best one is used (%s)", limit, sample.best)
+                _log.warning(
+                    "random_bbox_crop: no window was found in %d attempts, the best one is used (%s)",
+                    limit,
+                    sample.best,
+                )
 
     def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int, limit: int) -> bool:
-        """Tries windows in turn, each made from a row of numbers, up to the limit of attempts; returns whether one suits."""
+        """Tries windows in turn, each made from a row of numbers, up to the limit of attempts; returns whether one
+        suits.
+        """
         fixed = sample.crop_shape is not None
         # For every `num_attempts` windows, a threshold is drawn, or the choice not to crop.
         options = len(self.thresholds) + self.allow_no_crop
@@ -181,7 +213,8 @@ class RandomBBoxCrop(HostOperator):
         sample.attempts += int(tried.sum())
         suits &= tried
         measured = np.where(valid & tried, worst, -1.0)
-        # Of windows that are equally good, such as all within one box, the first is taken: rounding must not prefer some places.
+        # Of windows that are equally good, such as all within one box, the first is taken: rounding must not prefer
+        # some places.
         k = int((suits if suits.any() else measured >= measured.max() - _ALIKE).argmax())
         score = np.inf if suits[k] else measured[k]
         if score > sample.best + _ALIKE:
@@ -309,42 +342,44 @@ def random_bbox_crop(
 ) -> list[DataNode]:
     """Draws a window of each image that overlaps enough with its boxes, and returns the boxes relative to the window.
 
-    Windows are drawn in turn, until one suits: it has the aspect ratio, its metric with the boxes is at least the threshold, and at
-    least one box is kept. Boxes and labels are host values.
+    Windows are drawn in turn, until one suits: it has the aspect ratio, its metric with the boxes is at least the
+    threshold, and at least one box is kept. Boxes and labels are host values.
 
-    Differs from DALI: the same seed gives other numbers; without a limit, a sample fails after 131072 attempts; with a limit, nothing is
-    cropped if no window had the aspect ratio.
+    Differs from DALI: the same seed gives other numbers; without a limit, a sample fails after 131072 attempts; with a
+    limit, nothing is cropped if no window had the aspect ratio.
 
     Args:
       boxes: ``[n, 4]``, or for volumes ``[n, 6]``, float32 in 0 ... 1.
       labels: ``[n]`` or ``[n, 1]``, int32. Optional.
       all_boxes_above_threshold: whether all boxes must reach the threshold; otherwise one must.
-      allow_no_crop: whether "do not crop" is one of the choices beside the thresholds. Default: True; with `crop_shape` it is False, and
-        True is refused.
-      aspect_ratio: range of width divided by height, in pixels if `input_shape` is given, else relative to the image. For volumes also
-        three ranges: x by y, x by z and y by z. Default: 1.
-      bbox_layout: the meaning of the columns: xyXY for starts and ends, xyWH for starts and extents, in any order; for volumes with z, Z
-        and D. Default: xyXY.
-      bbox_prune_threshold: a box is kept if at least this part of it, 0 ... 1, lies in the window. Default: if its centre does.
-      crop_shape: the window's extents in pixels, instead of `aspect_ratio` and `scaling`; needs `input_shape`. May be per sample.
+      allow_no_crop: whether "do not crop" is one of the choices beside the thresholds. Default: True; with `crop_shape`
+        it is False, and True is refused.
+      aspect_ratio: range of width divided by height, in pixels if `input_shape` is given, else relative to the image.
+        For volumes also three ranges: x by y, x by z and y by z. Default: 1.
+      bbox_layout: the meaning of the columns: xyXY for starts and ends, xyWH for starts and extents, in any order; for
+        volumes with z, Z and D. Default: xyXY.
+      bbox_prune_threshold: a box is kept if at least this part of it, 0 ... 1, lies in the window. Default: if its
+        centre does.
+      crop_shape: the window's extents in pixels, instead of `aspect_ratio` and `scaling`; needs `input_shape`. May be
+        per sample.
       input_shape: extents of the image in pixels. May be per sample.
       ltrb: former name of ``bbox_layout="xyXY"`` (True) and "xyWH" (False).
-      num_attempts: how many windows are drawn for a threshold before another threshold is drawn. A window that reaches the threshold but
-        keeps no box also ends the attempts for it.
+      num_attempts: how many windows are drawn for a threshold before another threshold is drawn. A window that reaches
+        the threshold but keeps no box also ends the attempts for it.
       output_bbox_indices: whether the indices of the kept boxes are also returned.
       quiet: whether to suppress the warning when the best of `total_num_attempts` is used.
       scaling: range of the window's extents, relative to the image. Default: 1.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
       shape_layout: the order of axes in `crop_shape` and `input_shape`. Default: WH, or WHD for volumes.
-      threshold_type: the metric of a box and the window: "iou", their intersection divided by their union, or "overlap", their intersection
-        divided by the box.
+      threshold_type: the metric of a box and the window: "iou", their intersection divided by their union, or
+        "overlap", their intersection divided by the box.
       thresholds: the thresholds, of which one is drawn.
       total_num_attempts: after this many windows, the one with the best metric is used. Default: no limit.
 
     Returns:
-      (anchor, shape, boxes), then labels if there are any, then indices (int32) if asked for. Anchor and shape are float32, x first, for
-      use with `slice`: relative to the image, or in pixels with `crop_shape`.
+      (anchor, shape, boxes), then labels if there are any, then indices (int32) if asked for. Anchor and shape are
+      float32, x first, for use with `slice`: relative to the image, or in pixels with `crop_shape`.
 
     Raises:
       ArgumentError: arguments that can't be combined, wrong ranges, or inputs of other types.
@@ -370,7 +405,9 @@ def random_bbox_crop(
     aspect, scale = tuple(aspect_ratio or (1.0, 1.0)), tuple(scaling or (1.0, 1.0))
     for what, given, counts in (("aspect_ratio", aspect, (2, 6)), ("scaling", scale, (2,))):
         if len(given) not in counts or any(low > high for low, high in zip(given[::2], given[1::2])):
-            raise ArgumentError(f"{what} must be (least, most){' or three such ranges' if 6 in counts else ''}, got {given}")
+            raise ArgumentError(
+                f"{what} must be (least, most){' or three such ranges' if 6 in counts else ''}, got {given}"
+            )
     args, nodes = Arguments.of({"crop_shape": crop_shape, "input_shape": input_shape}, is_node)
     op = RandomBBoxCrop(
         has_labels=labels is not None,

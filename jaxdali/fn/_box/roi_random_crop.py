@@ -40,11 +40,17 @@ class RoiRandomCrop(HostOperator):
         return dataclasses.replace(self, args=self.args.measure(ctx, inputs, *self.args.inputs))
 
     def _axes(self, inputs: tuple[Spec, ...]) -> int:
-        widths = {n: self.args.width(n, inputs) for n in ("crop_shape", "roi_start", "roi_end", "roi_shape", "in_shape") if n in self.args}
+        widths = {
+            n: self.args.width(n, inputs)
+            for n in ("crop_shape", "roi_start", "roi_end", "roi_shape", "in_shape")
+            if n in self.args
+        }
         axes = max([w for w in widths.values() if w is not None] + [1])
         have = inputs[0].ndim if self.of_data else axes
         if any(w not in (1, axes, None) for w in widths.values()) or have < axes:
-            raise ArgumentError(f"crop_shape and the region must have one number of axes, at most the {have} of the input; got {widths}")
+            raise ArgumentError(
+                f"crop_shape and the region must have one number of axes, at most the {have} of the input; got {widths}"
+            )
         return axes
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
@@ -60,7 +66,8 @@ class RoiRandomCrop(HostOperator):
 
         crop, first = vector("crop_shape"), vector("roi_start")
         last = vector("roi_end") if "roi_end" in a else first + vector("roi_shape")
-        # From the place where the window ends with the region to where it begins with it; or inside the region, if the window is smaller.
+        # From the place where the window ends with the region to where it begins with it; or inside the region, if the
+        # window is smaller.
         low, high = np.minimum(first, last - crop), np.maximum(first, last - crop)
         whole = inputs[0].shapes[:, :axes] if self.of_data else vector("in_shape") if "in_shape" in a else None
         if whole is not None:
@@ -90,18 +97,21 @@ def roi_random_crop(
 ) -> DataNode:
     """Draws the start of a window that shows as much of a region of interest as it can.
 
-    Along an axis where the region is larger than the window, the window lies inside the region; along others, the region lies inside the
-    window. All positions are equally likely. Differs from DALI: the same seed gives other numbers.
+    Along an axis where the region is larger than the window, the window lies inside the region; along others, the
+    region lies inside the window. All positions are equally likely. Differs from DALI: the same seed gives other
+    numbers.
 
     Args:
-      input: the data that the window must lie in. Only the shapes are read, and only of the first axes if the other arguments have fewer
-        axes. Optional.
+      input: the data that the window must lie in. Only the shapes are read, and only of the first axes if the other
+        arguments have fewer axes. Optional.
       crop_shape: extents of the window, in elements: one number, or one per axis. May be per sample.
       roi_start: first indices of the region. May be per sample.
-      roi_end, roi_shape: the indices after the region's last element, or its extents; give one of them. May be per sample.
-      in_shape: extents that the window must lie in, instead of those of an input. Default: no limits. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      roi_end, roi_shape: the indices after the region's last element, or its extents; give one of them. May be per
+        sample.
+      in_shape: extents that the window must lie in, instead of those of an input. Default: no limits. May be per
+        sample.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Returns:
       The first indices of the window, 1-D int64.
@@ -114,7 +124,13 @@ def roi_random_crop(
       >>> start = fn.roi_random_crop(images, crop_shape=(224, 224, 3), roi_start=start, roi_end=end)
       >>> images = fn.slice(images, start=start, shape=(224, 224, 3), axes=(0, 1, 2))
     """
-    arguments = {"crop_shape": crop_shape, "roi_start": roi_start, "roi_end": roi_end, "roi_shape": roi_shape, "in_shape": in_shape}
+    arguments = {
+        "crop_shape": crop_shape,
+        "roi_start": roi_start,
+        "roi_end": roi_end,
+        "roi_shape": roi_shape,
+        "in_shape": in_shape,
+    }
     args, nodes = Arguments.of(arguments, is_node)
     op = RoiRandomCrop(of_data=input is not None, seed=seed, args=args)
     return add(op, *(() if input is None else (input,)), *nodes, device=device, name=name)

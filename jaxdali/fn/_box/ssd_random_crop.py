@@ -30,8 +30,9 @@ def ssd_random_crop(
 
     It combines `random_bbox_crop` and `slice`, which DALI recommends instead.
 
-    A window has 0.3 to 1 of the image's width and height, and an aspect ratio of 0.5 to 2. For each image, either nothing is cropped, or
-    one of the thresholds 0, 0.1, 0.3, 0.5, 0.7 and 0.9 is drawn, which the intersection over union of each box and the window must reach.
+    A window has 0.3 to 1 of the image's width and height, and an aspect ratio of 0.5 to 2. For each image, either
+    nothing is cropped, or one of the thresholds 0, 0.1, 0.3, 0.5, 0.7 and 0.9 is drawn, which the intersection over
+    union of each box and the window must reach.
 
     Differs from DALI: the same seed gives other numbers; images may be on the accelerator and may have any type.
 
@@ -40,12 +41,13 @@ def ssd_random_crop(
       boxes: ``[n, 4]``, float32: left, top, right, bottom, in 0 ... 1. Host values.
       labels: ``[n]`` or ``[n, 1]``, int32. Host values.
       num_attempts: how many windows are drawn for a threshold before another threshold is drawn.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
       device: "cpu" or None.
 
     Returns:
-      (images, boxes, labels): the windows, and the boxes whose centres lie in them, clipped to the window and relative to it.
+      (images, boxes, labels): the windows, and the boxes whose centres lie in them, clipped to the window and relative
+      to it.
 
     Raises:
       ArgumentError: boxes or labels have another type.

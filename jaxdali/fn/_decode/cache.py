@@ -39,8 +39,8 @@ class CacheOptions:
     Attributes:
       limit: most bytes of all images together.
       least: bytes of the smallest image that is kept.
-      policy: what happens when the limit is reached: "" drops the least recently used images, "threshold" keeps no further image, "largest"
-        drops smaller images.
+      policy: what happens when the limit is reached: "" drops the least recently used images, "threshold" keeps no
+        further image, "largest" drops smaller images.
     """
 
     limit: int

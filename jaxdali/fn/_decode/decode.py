@@ -1,9 +1,9 @@
 """The operators that decode images.
 
-A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the compiled program can't
-decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG, PNG and WebP. On a GPU with native kernels, it
-decodes sequential JPEG (``ffi/cuda_jpeg/``). Progressive JPEG arrives as coefficients, which the host has decoded, and all other images as
-finished pixels.
+A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the
+compiled program can't decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG, PNG
+and WebP. On a GPU with native kernels, it decodes sequential JPEG (``ffi/cuda_jpeg/``). Progressive JPEG arrives as
+coefficients, which the host has decoded, and all other images as finished pixels.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ NO_PALETTE = (
     'palette="index" needs a PNG, GIF, BMP or TIFF whose pixels are indices of a palette; this image has no palette '
     "(without it, output_type=types.GRAY gives the numbers of gray images of 8 bits)"
 )
-DTYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64")))
+DTYPES = tuple(
+    map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64"))
+)
 
 
 def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
@@ -53,8 +55,9 @@ def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
       encoded: N byte strings, u8, 1-D.
 
     Returns:
-      (``i32[N, INFO_COLUMNS]`` with the columns `Info`, in which the region to decode is initially the whole image, and absent samples have
-      zeros; the most pixels of an image, or -1: some have failed, or need more than the native decoders).
+      (``i32[N, INFO_COLUMNS]`` with the columns `Info`, in which the region to decode is initially the whole image, and
+      absent samples have zeros; the most pixels of an image, or -1: some have failed, or need more than the native
+      decoders).
     """
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
     sizes = np.ascontiguousarray(encoded.shapes[:, 0])
@@ -74,7 +77,14 @@ def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
     """The info row of an image that the host pass has decoded."""
     row = np.zeros(_cpu.INFO_COLUMNS, np.int32)
     size = {Info.HEIGHT: height, Info.WIDTH: width, Info.REGION_H: height, Info.REGION_W: width}
-    values = {**size, Info.FORMAT: kind, Info.CHANNELS: channels, Info.DEPTH: 8, Info.ORIENTATION: 1, Info.ORIENTATION_AT: -1}
+    values = {
+        **size,
+        Info.FORMAT: kind,
+        Info.CHANNELS: channels,
+        Info.DEPTH: 8,
+        Info.ORIENTATION: 1,
+        Info.ORIENTATION_AT: -1,
+    }
     row[list(values)] = list(values.values())
     return row
 
@@ -133,7 +143,9 @@ _PAGE_OF_REGISTERED = "page must be 0 for files that registered decoders decode"
 
 
 class _Refused:
-    """Files that the accelerator's kernels could not decode, identified by their bytes. The host decodes them at once the next time."""
+    """Files that the accelerator's kernels could not decode, identified by their bytes. The host decodes them at once
+    the next time.
+    """
 
     MOST = 1 << 17
 
@@ -169,7 +181,8 @@ class _Samples:
     """A batch on its way through the host.
 
     Attributes:
-      source: the encoded images; info: their info rows; tables: the tables of each for GPU kernels, ``i32[N, 0]`` if none will run.
+      source: the encoded images; info: their info rows; tables: the tables of each for GPU kernels, ``i32[N, 0]`` if
+        none will run.
       rasters: images that registered decoders have decoded.
       data: bytes that replace a sample's encoded bytes.
       failed: status code and reason of each sample that can't be decoded.
@@ -202,7 +215,8 @@ class DecodeImage(StageOperator):
     palette: str = "color"  # or "index"
     truncated: str = "error"  # or "accept"
     dct_scaling: bool = False
-    resize: Resize | None = None  # the only reader of the images, if they may be scaled; known when the pipeline is built
+    # The only reader of the images, if they may be scaled; known when the pipeline is built.
+    resize: Resize | None = None
     on_gpu: bool = False  # whether the GPU kernels run; known when the pipeline is built
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
@@ -217,8 +231,15 @@ class DecodeImage(StageOperator):
         only = readers[0] if len(readers) == 1 else None
         return dataclasses.replace(self, resize=only) if self.dct_scaling and isinstance(only, Resize) else self
 
-    def narrowed(self, maker: Operator, reader: Operator, image: Spec, out: Spec) -> tuple[Operator, Operator, Operator] | None:
-        if type(maker) is not ImageHeaders or maker.reader is not None or not self.on_gpu or not isinstance(reader, Window):
+    def narrowed(
+        self, maker: Operator, reader: Operator, image: Spec, out: Spec
+    ) -> tuple[Operator, Operator, Operator] | None:
+        if (
+            type(maker) is not ImageHeaders
+            or maker.reader is not None
+            or not self.on_gpu
+            or not isinstance(reader, Window)
+        ):
             return None  # the other decoders make parts already
         if self.on_error != "raise" or maker.cache is not None:
             return None  # an image that replaces a failed one is read in another part, and the cache has whole images
@@ -226,13 +247,22 @@ class DecodeImage(StageOperator):
         if found is None:
             return None
         window, last = found
-        images = dataclasses.replace(self, extents=(out.extent(0), out.extent(1))) if isinstance(last, PartOfImage) else self
+        images = (
+            dataclasses.replace(self, extents=(out.extent(0), out.extent(1))) if isinstance(last, PartOfImage) else self
+        )
         return dataclasses.replace(maker, images=images, reader=window), images, last
 
     @property
     def how(self) -> tuple[Any, ...]:
         """The arguments that determine the pixels of an image."""
-        return self.output_type, self.dtype.str, self.adjust_orientation, self.use_fast_idct, self.palette, self.truncated
+        return (
+            self.output_type,
+            self.dtype.str,
+            self.adjust_orientation,
+            self.use_fast_idct,
+            self.palette,
+            self.truncated,
+        )
 
     def ask(self, info: np.ndarray) -> dict[int, str]:
         """Writes into info rows what else than the colours of a complete file is decoded.
@@ -281,7 +311,9 @@ class DecodeImage(StageOperator):
         if not self.on_gpu:
             return Setup((shapes,), {"info": rows})
         assert isinstance(tables.data, np.ndarray)
-        return Setup((shapes,), {"info": rows, "tables": tables.data}, scratch=_cpu.plan_jpeg_workspace(tables.data, ctx.S))
+        return Setup(
+            (shapes,), {"info": rows, "tables": tables.data}, scratch=_cpu.plan_jpeg_workspace(tables.data, ctx.S)
+        )
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         tables = ctx.params["tables"] if self.on_gpu else jnp.zeros((ctx.B, 0), jnp.int32)
@@ -310,9 +342,18 @@ class DecodeImage(StageOperator):
         if not images:
             return []
         info = np.stack([row for _, row in images])
-        out = [np.empty(tuple(shape), self.dtype) for shape in output_shapes(info, self.output_type, self.adjust_orientation).tolist()]
+        out = [
+            np.empty(tuple(shape), self.dtype)
+            for shape in output_shapes(info, self.output_type, self.adjust_orientation).tolist()
+        ]
         codes = _cpu.decode_images(
-            [data for data, _ in images], info, out, int(self.output_type), self.adjust_orientation, self.use_fast_idct, pool
+            [data for data, _ in images],
+            info,
+            out,
+            int(self.output_type),
+            self.adjust_orientation,
+            self.use_fast_idct,
+            pool,
         )
         return [code or pixels for code, pixels in zip(codes, out, strict=True)]
 
@@ -336,8 +377,9 @@ class Decoded(Copy):
 
 
 class ImageHeaders(HostOperator):
-    """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported or replaced here.
-    With a `reader` there are its arguments behind the other inputs, and a fourth output, the place of the part that is decoded.
+    """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported
+    or replaced here. With a `reader` there are its arguments behind the other inputs, and a fourth output, the place of
+    the part that is decoded.
 
     With registered decoders the first output may be finished images or volumes; see `register_decoder`.
     """
@@ -393,7 +435,9 @@ class ImageHeaders(HostOperator):
         return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
 
     def _scale(self, ctx: HostContext, info: np.ndarray):
-        """Has JPEG, WebP and JPEG 2000 decoded at 1/2, 1/4 or 1/8 of their size, as small as is not smaller than the resized result."""
+        """Has JPEG, WebP and JPEG 2000 decoded at 1/2, 1/4 or 1/8 of their size, as small as is not smaller than the
+        resized result.
+        """
         op = self.images
         if op.resize is None or self.on_gpu:
             return
@@ -480,7 +524,8 @@ class ImageHeaders(HostOperator):
         self._scale(ctx, info)
         place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
         if usual and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
-            return source, info, np.zeros((ctx.N, 0), np.int32)  # the kernels decode all images, and the bytes are not copied
+            # The kernels decode all images, and the bytes are not copied.
+            return source, info, np.zeros((ctx.N, 0), np.int32)
         x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages)
         return (*self._decoded(ctx, x, reasons), *place)
 
@@ -502,12 +547,19 @@ class ImageHeaders(HostOperator):
                 _refused.add(source[i])
             usable &= ~_refused.among(source)
             usable[[*x.data, *x.keys, *x.rasters]] = False
-            _cpu.make_jpeg_tables(source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool)
+            _cpu.make_jpeg_tables(
+                source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool
+            )
             remaining = ctx.present & (x.tables[:, 0] == 0)
             others = np.flatnonzero(usable & remaining).tolist()
         remaining[[*x.keys]] = True
         remaining &= info[:, Info.FORMAT] != Format.PIXELS  # the cache had them
-        if not ctx.bad and not x.data and not x.rasters and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any():
+        if (
+            not ctx.bad
+            and not x.data
+            and not x.rasters
+            and not (info[:, Info.STATUS] | info[:, Info.HOST_DECODE] | remaining).any()
+        ):
             return source, info, x.tables  # the bytes as they came, without a copy
 
         x.failed = {
@@ -534,7 +586,12 @@ class ImageHeaders(HostOperator):
         return source, info, x.tables
 
     def _pages(
-        self, ctx: HostContext, source: Packed, info: np.ndarray, rasters: dict[int, np.ndarray], values: Sequence[Value]
+        self,
+        ctx: HostContext,
+        source: Packed,
+        info: np.ndarray,
+        rasters: dict[int, np.ndarray],
+        values: Sequence[Value],
     ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
         """Sets the rows of samples of which another picture than the first is decoded.
 
@@ -559,7 +616,9 @@ class ImageHeaders(HostOperator):
                 info[i, Info.STATUS], reasons[i] = e.code, str(e)
         return data, reasons
 
-    def _registered_rasters(self, ctx: HostContext, source: Packed, info: np.ndarray) -> tuple[dict[int, np.ndarray], dict[int, str]]:
+    def _registered_rasters(
+        self, ctx: HostContext, source: Packed, info: np.ndarray
+    ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
         """Decodes what registered decoders match, where images of other formats determine the outputs.
 
         Returns:
@@ -570,10 +629,14 @@ class ImageHeaders(HostOperator):
         if not registered.names():
             return rasters, reasons
         here = np.flatnonzero(ctx.present).tolist()
-        for i, x in zip(here, registered.on_threads(lambda i: registered.decoded(source[i]), here, ctx.num_threads), strict=True):
+        for i, x in zip(
+            here, registered.on_threads(lambda i: registered.decoded(source[i]), here, ctx.num_threads), strict=True
+        ):
             if x is None:
                 continue
-            if isinstance(x, np.ndarray) and (x.dtype not in (np.uint8, np.uint16) or x.ndim != 3 or not 1 <= x.shape[2] <= 4):
+            if isinstance(x, np.ndarray) and (
+                x.dtype not in (np.uint8, np.uint16) or x.ndim != 3 or not 1 <= x.shape[2] <= 4
+            ):
                 text = f"a registered decoder gives {x.dtype}{list(x.shape)}, but the first batch has only 8-bit images of other formats"
                 x = DecodeError(Status.UNSUPPORTED, text)
             if isinstance(x, DecodeError):
@@ -586,7 +649,9 @@ class ImageHeaders(HostOperator):
         return rasters, reasons
 
     def _decode_arrays(self, ctx: HostContext, pixels: Spec, values: Sequence[Value]) -> list[np.ndarray]:
-        """The samples of a batch as registered decoders make them, or sequences, all of one type and number of dimensions."""
+        """The samples of a batch as registered decoders make them, or sequences, all of one type and number of
+        dimensions.
+        """
         source = values[0].data
         assert source is not None
         use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
@@ -599,7 +664,9 @@ class ImageHeaders(HostOperator):
         known = {i: x for i, key in keys.items() if use is not None and (x := use.get(key)) is not None}
         wanted = [i for i in np.flatnonzero(ctx.present).tolist() if i not in known]
         decode = self._frames if of_frames(values[0].spec) else registered.decoded
-        made = dict(zip(wanted, registered.on_threads(lambda i: decode(source[i]), wanted, ctx.num_threads), strict=True))
+        made = dict(
+            zip(wanted, registered.on_threads(lambda i: decode(source[i]), wanted, ctx.num_threads), strict=True)
+        )
         for i, x in made.items():
             if x is None:
                 made[i] = self._usual(ctx.pool, source[i], pages[i])
@@ -628,11 +695,16 @@ class ImageHeaders(HostOperator):
             ctx.fail(i, *failed[i])
         return [arrays[i] if i in arrays and i not in failed else empty for i in range(ctx.N)]
 
-    def _replace_arrays(self, ctx: HostContext, arrays: dict[int, np.ndarray], failed: dict[int, tuple[int, str]], pixels: Spec):
+    def _replace_arrays(
+        self, ctx: HostContext, arrays: dict[int, np.ndarray], failed: dict[int, tuple[int, str]], pixels: Spec
+    ):
         """Replaces failed samples as `_replace` does; those that nothing can replace stay in `failed`."""
         for i in sorted(failed):
             first = i - i % ctx.B
-            others = [*(first + (i + k) % ctx.B for k in range(1, ctx.B)), *((first + k) % ctx.N for k in range(ctx.B, ctx.N))]
+            others = [
+                *(first + (i + k) % ctx.B for k in range(1, ctx.B)),
+                *((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
+            ]
             good = next((j for j in others if j in arrays and j not in failed), None)
             if self.replace_shape is not None:
                 arrays[i] = np.zeros(self.replace_shape, pixels.dtype)
@@ -650,11 +722,14 @@ class ImageHeaders(HostOperator):
             return x
         count = x.size // max(x.shape[-1], 1)
         if count > self.max_pixels:
-            text = f"the image is too large: {' x '.join(map(str, x.shape[:-1]))} pixels, max_pixels is {self.max_pixels}"
+            text = (
+                f"the image is too large: {' x '.join(map(str, x.shape[:-1]))} pixels, max_pixels is {self.max_pixels}"
+            )
             return DecodeError(Status.TOO_LARGE, text)
         if x.ndim != pixels.ndim or (x.dtype != pixels.dtype and self.images.dtype == np.uint8):
             text = (
-                f"it is decoded to {x.dtype}{list(x.shape)}, but the samples of the first batch are {pixels.dtype} with {pixels.ndim} axes"
+                f"it is decoded to {x.dtype}{list(x.shape)}, but the samples of the first batch are {pixels.dtype} "
+                f"with {pixels.ndim} axes"
             )
             return DecodeError(Status.UNSUPPORTED, text)
         return convert(np, x, pixels.dtype)
@@ -703,7 +778,12 @@ class ImageHeaders(HostOperator):
             if isinstance(raster, DecodeError):
                 return DecodeError(raster.code, self.images.failure(row, raster.code, str(raster)))
             data = raster.reshape(-1).view(np.uint8)
-            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * raster.itemsize, 0, -1
+            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
+                Format.RAW,
+                8 * raster.itemsize,
+                0,
+                -1,
+            )
         (result,) = self.images.on_host(pool, [(data, row)])
         return DecodeError(result, self.images.failure(row, result)) if isinstance(result, int) else result
 
@@ -712,7 +792,13 @@ class ImageHeaders(HostOperator):
         op = self.images
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
         for i in np.flatnonzero(ctx.present & (x.info[:, Info.STATUS] == 0)).tolist():
-            key = digest(x.bytes_of(i)), int(x.info[i, Info.PAGE]), op.how, int(x.info[i, Info.HEIGHT]), int(x.info[i, Info.WIDTH])
+            key = (
+                digest(x.bytes_of(i)),
+                int(x.info[i, Info.PAGE]),
+                op.how,
+                int(x.info[i, Info.HEIGHT]),
+                int(x.info[i, Info.WIDTH]),
+            )
             pixels = use.get(key)
             if pixels is not None:
                 x.data[i] = pixels
@@ -726,18 +812,26 @@ class ImageHeaders(HostOperator):
             if i not in x.failed and i not in x.data:
                 x.data[i] = raster.reshape(-1).view(np.uint8)
         chosen = [int(i) for i in np.flatnonzero(x.info[:, Info.HOST_DECODE]) if i not in x.failed]
-        for i, result in zip(chosen, _pillow.decode_all([(x.bytes_of(i), x.info[i]) for i in chosen], ctx.num_threads), strict=True):
+        for i, result in zip(
+            chosen, _pillow.decode_all([(x.bytes_of(i), x.info[i]) for i in chosen], ctx.num_threads), strict=True
+        ):
             if isinstance(result, DecodeError):
                 x.failed[i] = (result.code, str(result))
             else:
                 x.data[i] = result.reshape(-1).view(np.uint8)
-                x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.RAW, 8 * result.itemsize, 0, -1
+                x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
+                    Format.RAW,
+                    8 * result.itemsize,
+                    0,
+                    -1,
+                )
 
     def _compact(self, ctx: HostContext, x: _Samples, chosen: list[int]) -> list[int]:
         """Decodes the coefficients of progressive JPEG, from which GPU kernels make the pixels.
 
-        A file is left out if its coefficients would be more bytes to send to the GPU than its pixels. Photos are not like that. No file is
-        taken with `use_fast_idct`, which only the host has: pixels must not depend on the size of a window.
+        A file is left out if its coefficients would be more bytes to send to the GPU than its pixels. Photos are not
+        like that. No file is taken with `use_fast_idct`, which only the host has: pixels must not depend on the size of
+        a window.
 
         Returns:
           Which of the chosen samples have become coefficients.
@@ -757,7 +851,9 @@ class ImageHeaders(HostOperator):
 
     def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
         """Decodes images that GPU kernels don't take to finished pixels."""
-        for i, result in zip(chosen, self.images.on_host(ctx.pool, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True):
+        for i, result in zip(
+            chosen, self.images.on_host(ctx.pool, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True
+        ):
             if isinstance(result, int):
                 x.failed[i] = (result, "")
             else:
@@ -765,18 +861,23 @@ class ImageHeaders(HostOperator):
                 x.info[i, Info.FORMAT] = Format.PIXELS
 
     def _replace(self, ctx: HostContext, x: _Samples):
-        """Replaces each failed sample by a black image, or by the next valid sample of its shard (cyclic), or else of the other shards."""
+        """Replaces each failed sample by a black image, or by the next valid sample of its shard (cyclic), or else of
+        the other shards.
+        """
         for i in sorted(x.failed):
             if self.replace_shape is not None:
                 height, width, channels = self.replace_shape
-                x.data[i] = np.zeros(height * width * channels * (self.images.dtype.itemsize if self.on_gpu else 1), np.uint8)
+                x.data[i] = np.zeros(
+                    height * width * channels * (self.images.dtype.itemsize if self.on_gpu else 1), np.uint8
+                )
                 kind = Format.PIXELS if self.on_gpu else Format.RAW
                 x.info[i] = _info(kind, height, width, channels)
                 x.tables[i] = 0
             else:
                 first = i - i % ctx.B
                 others = itertools.chain(
-                    (first + (i + k) % ctx.B for k in range(1, ctx.B)), ((first + k) % ctx.N for k in range(ctx.B, ctx.N))
+                    (first + (i + k) % ctx.B for k in range(1, ctx.B)),
+                    ((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
                 )
                 good = next((j for j in others if j not in x.failed and ctx.present[j]), None)
                 if good is None:

@@ -56,22 +56,22 @@ def encode_jpeg(
     """Encodes images as baseline JPEG files by libjpeg-turbo, outside any pipeline, without the GIL; not in DALI.
 
     Args:
-      images: one image, uint8 ``[height, width, channels]`` or gray ``[height, width]``; or many: a list of images, an array
-        ``[N, height, width, channels]``, or a `dynamic.Batch`, whose layout may be HWC, CHW or HW. An array is one of NumPy, JAX, PyTorch
-        or whatever NumPy converts. One channel makes a gray file, three make a color file.
+      images: one image, uint8 ``[height, width, channels]`` or gray ``[height, width]``; or many: a list of images, an
+        array ``[N, height, width, channels]``, or a `dynamic.Batch`, whose layout may be HWC, CHW or HW. An array is
+        one of NumPy, JAX, PyTorch or whatever NumPy converts. One channel makes a gray file, three make a color file.
       quality: 1 to 100. The tables are those of libjpeg, as in Pillow and OpenCV.
-      subsampling: of the colors: "444" (none), "422" (half of the columns), "440" (half of the rows), "420" (half of both), "411" (a
-        quarter of the columns). A gray file has no colors.
-      input_type: RGB or BGR says the order of three channels. GRAY takes gray images alone. ANY_DATA is what `decode_jpeg` gives by that
-        type: gray or RGB.
+      subsampling: of the colors: "444" (none), "422" (half of the columns), "440" (half of the rows), "420" (half of
+        both), "411" (a quarter of the columns). A gray file has no colors.
+      input_type: RGB or BGR says the order of three channels. GRAY takes gray images alone. ANY_DATA is what
+        `decode_jpeg` gives by that type: gray or RGB.
       num_threads: how many threads encode different images.
 
     Returns:
       bytes of one image, a list of bytes of many.
 
     Raises:
-      ValueError: an image is empty, larger than 65,500 pixels a side, or has another number of channels; `quality`, `subsampling`,
-        `input_type` or `num_threads` is none of the above. Says which image of a list.
+      ValueError: an image is empty, larger than 65,500 pixels a side, or has another number of channels; `quality`,
+        `subsampling`, `input_type` or `num_threads` is none of the above. Says which image of a list.
       TypeError: an image is no uint8 array.
 
     Example:
@@ -81,9 +81,13 @@ def encode_jpeg(
     if isinstance(quality, bool) or not 1 <= operator.index(quality) <= 100:
         raise ValueError(f"encode_jpeg: quality must be 1 to 100, got {quality}")
     if not isinstance(subsampling, str) or subsampling not in SUBSAMPLINGS:
-        raise ValueError(f"encode_jpeg: subsampling must be one of {', '.join(map(repr, SUBSAMPLINGS))}, got {subsampling!r}")
+        raise ValueError(
+            f"encode_jpeg: subsampling must be one of {', '.join(map(repr, SUBSAMPLINGS))}, got {subsampling!r}"
+        )
     if input_type not in INPUT_TYPES or is_foreign(input_type, types.DALIImageType):
-        raise ValueError(f"encode_jpeg: input_type must be one of {', '.join(f'types.{t.name}' for t in INPUT_TYPES)}, got {input_type!r}")
+        raise ValueError(
+            f"encode_jpeg: input_type must be one of {', '.join(f'types.{t.name}' for t in INPUT_TYPES)}, got {input_type!r}"
+        )
     if isinstance(num_threads, bool) or operator.index(num_threads) < 1:
         raise ValueError(f"encode_jpeg: num_threads must be 1 or more, got {num_threads}")
 
@@ -135,8 +139,12 @@ def _pixels(sample: Any, layout: str, what: str, input_type: types.DALIImageType
         x = x[:, :, None]
     wanted = (1,) if input_type == types.GRAY else (1, 3)
     if x.ndim != 3 or x.shape[2] not in wanted:
-        form = "[height, width] or [height, width, 1]" if wanted == (1,) else "[height, width] or [height, width, 1 or 3]"
+        form = (
+            "[height, width] or [height, width, 1]" if wanted == (1,) else "[height, width] or [height, width, 1 or 3]"
+        )
         raise ValueError(f"{what} must be {form}, got {list(np.shape(sample))}")
     if not 1 <= min(x.shape[:2]) <= max(x.shape[:2]) <= _LARGEST:
-        raise ValueError(f"{what} must have 1 to {_LARGEST} rows and columns, got {x.shape[0]} x {x.shape[1]} (height x width)")
+        raise ValueError(
+            f"{what} must have 1 to {_LARGEST} rows and columns, got {x.shape[0]} x {x.shape[1]} (height x width)"
+        )
     return np.ascontiguousarray(x)

@@ -39,7 +39,9 @@ _BEGINNINGS = (
 
 
 def known_as(data: np.ndarray) -> str:
-    """Says what encoded data are if they are not an image of a supported format, as the end of a message; "" if they are not recognized."""
+    """Says what encoded data are if they are not an image of a supported format, as the end of a message; "" if they
+    are not recognized.
+    """
     head = data[:256].tobytes()
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     found = next((what for start, what in _BEGINNINGS if head.startswith(start)), None)

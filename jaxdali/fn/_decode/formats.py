@@ -28,7 +28,10 @@ PILLOW_NAMES = {
     Format.GIF: "GIF",
     Format.AVIF: "AVIF",
 }
-NAMES = {kind: kind.name for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)}
+NAMES = {
+    kind: kind.name
+    for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)
+}
 NAMES |= {Format.WEBP: "WebP", Format.JPEG2000: "JPEG 2000", Format.JPEG_XL: "JPEG XL"}
 AS_INDICES = 2  # a value of the column `Info.PALETTE`, see image_header.h
 # The usual extensions of each format, in lower case.
@@ -47,7 +50,8 @@ EXTENSIONS = {
 }
 _ABOUT_FILES = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
 _BY_LIBRARIES = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
-_OF_SEVERAL = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)  # formats with frames, besides TIFF's pages
+# Formats with frames, besides TIFF's pages.
+_OF_SEVERAL = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)
 
 
 class DecodeError(Exception):
@@ -98,7 +102,9 @@ def errors_of_libraries() -> Iterator[None]:
 
 def complete(info: np.ndarray, data: Callable[[int], np.ndarray]) -> None:
     """Fills in the rows of formats whose headers libraries read. `data(i)` gives the bytes of a file."""
-    for i in np.flatnonzero((info[:, Info.HEIGHT] == 0) & (info[:, Info.STATUS] == 0) & (info[:, Info.FORMAT] != 0)).tolist():
+    for i in np.flatnonzero(
+        (info[:, Info.HEIGHT] == 0) & (info[:, Info.STATUS] == 0) & (info[:, Info.FORMAT] != 0)
+    ).tolist():
         try:
             _read(data(i).tobytes(), info[i])
         except DecodeError as e:
@@ -134,7 +140,9 @@ def of_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarray, n
         data = np.frombuffer(_from_directory(data.tobytes(), page), np.uint8)
         return data, parse_header(data)
     if kind == Format.JPEG_XL:  # imagecodecs gives no error for a frame that does not exist
-        raise DecodeError(Status.UNSUPPORTED, f"page {page}: of a JPEG XL file only the first frame, page 0, is supported")
+        raise DecodeError(
+            Status.UNSUPPORTED, f"page {page}: of a JPEG XL file only the first frame, page 0, is supported"
+        )
     if kind not in _OF_SEVERAL:
         raise _no_page(page, 1)
     row[[Info.PAGE, Info.HOST_DECODE]] = page, 1
@@ -189,7 +197,9 @@ def library(name: str) -> Any:
 
 
 def _no_page(page: int, count: int) -> DecodeError:
-    return DecodeError(Status.OUT_OF_BOUNDS, f"page {page} does not exist: the file holds {count} picture{'s' * (count != 1)}")
+    return DecodeError(
+        Status.OUT_OF_BOUNDS, f"page {page} does not exist: the file holds {count} picture{'s' * (count != 1)}"
+    )
 
 
 def _read(data: bytes, row: np.ndarray):
@@ -202,18 +212,30 @@ def _read(data: bytes, row: np.ndarray):
         elif kind == Format.AVIF:
             _need_avif()
             with pillow_image(data, kind) as image:
-                (width, height), channels, orientation = image.size, len(image.getbands()), image.getexif().get(0x112, 1)
+                (width, height), channels, orientation = (
+                    image.size,
+                    len(image.getbands()),
+                    image.getexif().get(0x112, 1),
+                )
                 still = image.n_frames == 1
             depth = _avif_depth(data) if still and library("imagecodecs") is not None else 8
         else:
             if library("imagecodecs") is None:
-                raise DecodeError(Status.UNSUPPORTED, "JPEG XL images need the package imagecodecs: pip install jaxdali[formats]")
+                raise DecodeError(
+                    Status.UNSUPPORTED, "JPEG XL images need the package imagecodecs: pip install jaxdali[formats]"
+                )
             height, width, channels, depth, orientation = _JpegXl(data).header()
     if min(height, width) < 1 or not 1 <= channels <= 4:
         raise DecodeError(Status.CORRUPT, STATUS[Status.CORRUPT])
     if height * width * channels > np.iinfo(np.int32).max:
         raise DecodeError(Status.TOO_LARGE, f"the image is too large: {width} x {height} pixels of {channels} channels")
-    values = {Info.HEIGHT: height, Info.WIDTH: width, Info.REGION_H: height, Info.REGION_W: width, Info.CHANNELS: channels}
+    values = {
+        Info.HEIGHT: height,
+        Info.WIDTH: width,
+        Info.REGION_H: height,
+        Info.REGION_W: width,
+        Info.CHANNELS: channels,
+    }
     values |= {Info.DEPTH: depth, Info.ORIENTATION: orientation if 1 <= orientation <= 8 else 1}
     row[list(values)] = list(values.values())
 

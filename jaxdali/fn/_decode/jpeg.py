@@ -58,27 +58,27 @@ def decode_jpeg(
 ) -> np.ndarray | list[np.ndarray]:
     """Decodes JPEG files outside any pipeline, without holding the GIL. Not in DALI.
 
-    The pixels equal those of `fn.decoders.image` and libjpeg-turbo bit by bit. Baseline and progressive files take half of libjpeg-turbo's
-    time.
+    The pixels equal those of `fn.decoders.image` and libjpeg-turbo bit by bit. Baseline and progressive files take half
+    of libjpeg-turbo's time.
 
     Args:
       data: a file's bytes (bytes, bytearray, memoryview or 1-D uint8 array), or a list of these.
       output_type: RGB, BGR, GRAY, YCbCr or ANY_DATA (the channels of the file), as in `fn.decoders.image`.
-      region: (y, x, height, width) of the part to decode, in pixels of the upright image; for a list of files, one region for all or a list
-        of them. The pixels are the same as those cut out of the whole image; the part above is skipped over, and the part below is not
-        read. None: the whole image.
+      region: (y, x, height, width) of the part to decode, in pixels of the upright image; for a list of files, one
+        region for all or a list of them. The pixels are the same as those cut out of the whole image; the part above is
+        skipped over, and the part below is not read. None: the whole image.
       adjust_orientation: whether to apply the EXIF orientation.
       truncated: what becomes of a file that ends early, as in `fn.decoders.image`.
-      num_threads: how many threads decode. They decode different files, and parts of the same file if it is baseline and has 0.25 MB or
-        more.
+      num_threads: how many threads decode. They decode different files, and parts of the same file if it is baseline
+        and has 0.25 MB or more.
 
     Returns:
       uint8 ``[height, width, channels]``, or a list of these.
 
     Raises:
-      ValueError: a file is not JPEG, is damaged so that nothing can be decoded, ends early, or is of an unsupported kind; a region is empty
-        or reaches outside the image; `output_type` or `truncated` is unknown; `num_threads` is below 1. The message says which file of a
-        list.
+      ValueError: a file is not JPEG, is damaged so that nothing can be decoded, ends early, or is of an unsupported
+        kind; a region is empty or reaches outside the image; `output_type` or `truncated` is unknown; `num_threads` is
+        below 1. The message says which file of a list.
       TypeError: `data` is not bytes.
 
     Example:
@@ -88,7 +88,9 @@ def decode_jpeg(
     single = not isinstance(data, list | tuple)
     files = [_bytes_of(d) for d in ([data] if single else data)]
     if output_type not in OUTPUT_TYPES or is_foreign(output_type, types.DALIImageType):
-        raise ValueError(f"output_type must be one of {', '.join(f'types.{t.name}' for t in OUTPUT_TYPES)}, got {output_type!r}")
+        raise ValueError(
+            f"output_type must be one of {', '.join(f'types.{t.name}' for t in OUTPUT_TYPES)}, got {output_type!r}"
+        )
     if truncated not in ("error", "accept"):
         raise ValueError(f"truncated must be 'error' or 'accept', got {truncated!r}")
     if operator.index(num_threads) < 1:
@@ -108,14 +110,17 @@ def decode_jpeg(
     if region is not None and files:
         windows = np.atleast_2d(np.asarray(region))
         if windows.dtype.kind != "i" or windows.shape not in ((1, 4), (len(files), 4)):
-            raise ValueError(f"region must be (y, x, height, width), or a list of one for each of {len(files)} files, got {region}")
+            raise ValueError(
+                f"region must be (y, x, height, width), or a list of one for each of {len(files)} files, got {region}"
+            )
         windows = np.broadcast_to(windows, (len(files), 4))
         extents = np.empty((len(files), 2), np.int64)
         _cpu.upright_extents(info, adjust_orientation, extents)
         start, size = (np.ascontiguousarray(x, np.float64) for x in (windows[:, :2], windows[:, 2:]))
         for i in _cpu.set_regions(info, adjust_orientation, start, size):
             fail(
-                i, f"region {tuple(windows[i].tolist())} is empty or outside the image, {extents[i, 0]} x {extents[i, 1]} (height x width)"
+                i,
+                f"region {tuple(windows[i].tolist())} is empty or outside the image, {extents[i, 0]} x {extents[i, 1]} (height x width)",
             )
 
     out = [np.empty(shape, np.uint8) for shape in output_shapes(info, output_type, adjust_orientation).tolist()]

@@ -91,8 +91,8 @@ def peek_image_shape(
       input: encoded images, 1-D uint8. A host value.
       dtype: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
       adjust_orientation: whether the shape is that after the EXIF orientation is applied.
-      image_type: as `output_type` of `decoders.image`; it determines the number of channels. With `types.ANY_DATA`, CMYK and YCCK JPEG
-        files have 4 channels, as in DALI, although `decoders.image` converts them to RGB.
+      image_type: as `output_type` of `decoders.image`; it determines the number of channels. With `types.ANY_DATA`,
+        CMYK and YCCK JPEG files have 4 channels, as in DALI, although `decoders.image` converts them to RGB.
 
     Returns:
       1-D: height, width and channels. This is a host value, so it can be an argument of other operators.

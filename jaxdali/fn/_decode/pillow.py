@@ -15,8 +15,19 @@ from ..._cpu import Format, Info, Status
 from .formats import AS_INDICES, NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
 _MODE = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-_DEEP = {Format.JPEG: "jpeg_decode", Format.JPEG2000: "jpeg2k_decode", Format.PNG: "png_decode"}  # imagecodecs' functions
-_USED = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION, Info.ORIENTATION_AT, Info.PAGE, Info.PALETTE]
+# Imagecodecs' functions.
+_DEEP = {Format.JPEG: "jpeg_decode", Format.JPEG2000: "jpeg2k_decode", Format.PNG: "png_decode"}
+_USED = [
+    Info.FORMAT,
+    Info.HEIGHT,
+    Info.WIDTH,
+    Info.CHANNELS,
+    Info.DEPTH,
+    Info.ORIENTATION,
+    Info.ORIENTATION_AT,
+    Info.PAGE,
+    Info.PALETTE,
+]
 
 
 @functools.lru_cache(maxsize=8)
@@ -73,12 +84,17 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
         pixels = _pillow(data, kind, channels, height, width, page)
     pixels = pixels.reshape(pixels.shape if pixels.ndim == 3 else (*pixels.shape, 1))
     if pixels.shape != (height, width, channels):
-        raise DecodeError(Status.SIZE_MISMATCH, f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}")
+        raise DecodeError(
+            Status.SIZE_MISMATCH,
+            f"the decoded image has shape {pixels.shape}, its header says {(height, width, channels)}",
+        )
     return np.ascontiguousarray(pixels)
 
 
 def _is_still(avif: bytes) -> bool:
-    """Whether imagecodecs can decode a file. It writes outside of its memory when it is asked for one frame of an animation."""
+    """Whether imagecodecs can decode a file. It writes outside of its memory when it is asked for one frame of an
+    animation.
+    """
     with pillow_image(avif, Format.AVIF) as im:
         return im.n_frames == 1
 
@@ -102,8 +118,8 @@ def _pillow(data: bytes, kind: int, channels: int, height: int, width: int, page
     if kind == Format.JPEG2000:
         with pillow_image(data, kind) as im:
             wanted = _level(im.size, (width, height))
-    # A level that the file lacks is an error, and so is one whose size Pillow rounds down where the format rounds up: the next larger one
-    # is taken then. A damaged file fails at all levels.
+    # A level that the file lacks is an error, and so is one whose size Pillow rounds down where the format rounds up:
+    # the next larger one is taken then. A damaged file fails at all levels.
     for level in range(wanted, 0, -1):
         with contextlib.suppress(OSError):
             return load(level, 1 << (wanted - level))
@@ -123,7 +139,9 @@ def _indices(data: bytes, kind: int, page: int) -> np.ndarray:
 
 
 def _level(size: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """The resolution level at which an image has the size that is wanted: each level halves it, rounded up. 0: none has, or the whole."""
+    """The resolution level at which an image has the size that is wanted: each level halves it, rounded up. 0: none
+    has, or the whole.
+    """
     return next((n for n in range(4) if (-(-size[0] >> n), -(-size[1] >> n)) == wanted), 0)
 
 

@@ -1,7 +1,7 @@
 """Decoders that return a window of each image, as a region of the stored raster.
 
-The windows of all three operators refer to the upright image. `ImageHeaders` passes each image's region to its decoder, which writes no
-pixel outside.
+The windows of all three operators refer to the upright image. `ImageHeaders` passes each image's region to its decoder,
+which writes no pixel outside.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ class _RegionHeaders(ImageHeaders):
     """Chooses windows. Inputs: the encoded images, then what `windows` takes."""
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Start and size of each sample's window, ``f64[N, 2]`` of whole numbers, in upright images of these extents ``i64[N, 2]``."""
+        """Start and size of each sample's window, ``f64[N, 2]`` of whole numbers, in upright images of these extents
+        ``i64[N, 2]``.
+        """
         raise NotImplementedError(self.name)
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         adjust, extents = self.images.adjust_orientation, np.empty((len(info), 2), np.int64)
         _cpu.upright_extents(info, adjust, extents)
         start, size = self.windows(ctx, values, extents)
-        bad = _cpu.set_regions(info, adjust, np.ascontiguousarray(start, np.float64), np.ascontiguousarray(size, np.float64))
+        bad = _cpu.set_regions(
+            info, adjust, np.ascontiguousarray(start, np.float64), np.ascontiguousarray(size, np.float64)
+        )
         return {i: _outside(start[i], size[i], extents[i]) for i in bad}
 
 
@@ -104,7 +108,9 @@ class SliceHeaders(_RegionHeaders):
             x = a.vector(name, extent.shape[1], one_for_all=True)
             return _single(x) if x is not None and name.startswith("rel_") else x
 
-        start, rel_start, end, rel_end, shape, rel_shape = map(get, ("start", "rel_start", "end", "rel_end", "shape", "rel_shape"))
+        start, rel_start, end, rel_end, shape, rel_shape = map(
+            get, ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
+        )
         if start is None:
             start = np.zeros(extent.shape) if rel_start is None else _single(rel_start * extent)
         if rel_end is not None:
@@ -115,18 +121,24 @@ class SliceHeaders(_RegionHeaders):
             end = start + _single(rel_shape * extent) if rel_start is None else (rel_start + rel_shape) * extent
         return np.broadcast_to(start, extent.shape), np.broadcast_to(extent if end is None else end, extent.shape)
 
-    def _positional(self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _positional(
+        self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         assert self.normalized is not None
         anchor, shape = (_dense(ctx, x, name) for x, name in zip(values[1:3], ("anchor", "shape"), strict=True))
         for name, x in (("anchor", anchor), ("shape", shape)):
             if x.shape[1] != extent.shape[1]:
-                raise ArgumentError(f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}")
+                raise ArgumentError(
+                    f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}"
+                )
         if not is_float(values[1].spec.dtype):
             return anchor, anchor + shape
         anchor, shape = _single(anchor), _single(shape)
         if all(self.normalized):
             return anchor * extent, (anchor + shape) * extent
-        start, size = (x * extent if normalized else x for x, normalized in zip((anchor, shape), self.normalized, strict=True))
+        start, size = (
+            x * extent if normalized else x for x, normalized in zip((anchor, shape), self.normalized, strict=True)
+        )
         return start, start + size
 
 
@@ -141,7 +153,9 @@ class RandomCropHeaders(_RegionHeaders):
     seed: int
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return random_windows(uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, self.area, self.aspect_ratio)
+        return random_windows(
+            uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, self.area, self.aspect_ratio
+        )
 
 
 class DecodeCrop(DecodeImage):
@@ -171,7 +185,11 @@ def _single(x: np.ndarray) -> np.ndarray:
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
     (y, x), (height, width), (H, W) = start.tolist(), size.tolist(), extents.tolist()
     what = "the window reaches outside the image" if height >= 1 and width >= 1 else "the window is empty"
-    how = '; fn.crop of the whole image, with out_of_bounds_policy="pad", fills what is outside' if height >= 1 and width >= 1 else ""
+    how = (
+        '; fn.crop of the whole image, with out_of_bounds_policy="pad", fills what is outside'
+        if height >= 1 and width >= 1
+        else ""
+    )
     return f"{what}: rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}{how}"
 
 
@@ -189,7 +207,14 @@ def crop_arguments(
         raise ArgumentError("crop_d must be given together with crop_h and crop_w")
     if crop is not None and crop_h is not None:
         raise ArgumentError("either crop or crop_h and crop_w must be given, not both")
-    values = {"crop": crop, "crop_h": crop_h, "crop_w": crop_w, "crop_pos_x": crop_pos_x, "crop_pos_y": crop_pos_y, "page": page}
+    values = {
+        "crop": crop,
+        "crop_h": crop_h,
+        "crop_w": crop_w,
+        "crop_pos_x": crop_pos_x,
+        "crop_pos_y": crop_pos_y,
+        "page": page,
+    }
     args, nodes = Arguments.of(values, is_node)
     given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
     if not given or not all(map(args.is_static, given)):
@@ -221,7 +246,9 @@ def slice_arguments(
         )
     for exclusive in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
         if sum(name in given for name in exclusive) > 1:
-            raise ArgumentError(f"only one of {', '.join(exclusive)} can be given, got {', '.join(n for n in exclusive if n in given)}")
+            raise ArgumentError(
+                f"only one of {', '.join(exclusive)} can be given, got {', '.join(n for n in exclusive if n in given)}"
+            )
     if axis_names is not None:
         if axes is not None:
             raise ArgumentError("either axes or axis_names can be given, not both")

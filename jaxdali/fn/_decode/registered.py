@@ -41,10 +41,13 @@ class Decoder:
         try:
             to_dali_type(x.dtype.newbyteorder("="))
         except (TypeError, KeyError):
-            raise DecodeError(Status.UNSUPPORTED, f"the decoder {self.name!r} returned values of type {x.dtype}") from None
+            raise DecodeError(
+                Status.UNSUPPORTED, f"the decoder {self.name!r} returned values of type {x.dtype}"
+            ) from None
         if x.ndim not in LAYOUTS:
             raise DecodeError(
-                Status.UNSUPPORTED, f"the decoder {self.name!r} must return an array (H, W, C) or (D, H, W, C), got the shape {x.shape}"
+                Status.UNSUPPORTED,
+                f"the decoder {self.name!r} must return an array (H, W, C) or (D, H, W, C), got the shape {x.shape}",
             )
         return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
@@ -53,29 +56,33 @@ _decoders: tuple[Decoder, ...] = ()  # the one that is asked first comes first
 _lock = threading.Lock()  # guards changes of `_decoders`; readers get the tuple of one moment
 
 
-def register_decoder(matches: Callable[[bytes], Any], decode: Callable[[bytes], Any], *, name: str | None = None) -> None:
+def register_decoder(
+    matches: Callable[[bytes], Any], decode: Callable[[bytes], Any], *, name: str | None = None
+) -> None:
     """Makes `decoders.image` and its relatives decode a further format.
 
-    It applies to `decoders.image`, `image_crop`, `image_random_crop` and `image_slice`, `peek_image_shape`, and the frames of
-    `readers.sequence`, in all pipelines of the process that are built afterwards, and in `jaxdali.dynamic`. A decoder that was registered
-    later is asked earlier, and all are asked before the formats that jaxdali knows.
+    It applies to `decoders.image`, `image_crop`, `image_random_crop` and `image_slice`, `peek_image_shape`, and the
+    frames of `readers.sequence`, in all pipelines of the process that are built afterwards, and in `jaxdali.dynamic`. A
+    decoder that was registered later is asked earlier, and all are asked before the formats that jaxdali knows.
 
-    While decoders are registered, the first batch determines the outputs of image decoders. If it has a sample that a registered decoder
-    matches, they have the type and the number of dimensions of that sample; values are not scaled, and `output_type` has no effect on them.
-    All samples must then agree; images of other formats are decoded as RGB (or `output_type`). A `dtype` other than UINT8 converts values
-    by rounding and saturation. If the first batch has no such sample, images are decoded as usual, and later samples that match must be
-    8-bit images. In `jaxdali.dynamic` this holds for the batch of each call. Windows of a volume are windows of each of its slices.
+    While decoders are registered, the first batch determines the outputs of image decoders. If it has a sample that a
+    registered decoder matches, they have the type and the number of dimensions of that sample; values are not scaled,
+    and `output_type` has no effect on them. All samples must then agree; images of other formats are decoded as RGB (or
+    `output_type`). A `dtype` other than UINT8 converts values by rounding and saturation. If the first batch has no
+    such sample, images are decoded as usual, and later samples that match must be 8-bit images. In `jaxdali.dynamic`
+    this holds for the batch of each call. Windows of a volume are windows of each of its slices.
 
-    Both functions are called in `num_threads` threads at the same time. Where the interpreter has a lock (GIL), only work that releases it,
-    as NumPy and many libraries do, uses several cores; a free-threaded Python has none. Any exception that `decode` raises is a
-    `SampleError` of its sample, which names the file. Before Python 3.11.8, functions that parse Python's literals, as `numpy.load` does,
-    sometimes raise a `SystemError` in threads (python/cpython#106905): hold a lock there.
+    Both functions are called in `num_threads` threads at the same time. Where the interpreter has a lock (GIL), only
+    work that releases it, as NumPy and many libraries do, uses several cores; a free-threaded Python has none. Any
+    exception that `decode` raises is a `SampleError` of its sample, which names the file. Before Python 3.11.8,
+    functions that parse Python's literals, as `numpy.load` does, sometimes raise a `SystemError` in threads
+    (python/cpython#106905): hold a lock there.
 
     Args:
       matches: whether some bytes, a whole file, are of the format; should look at their beginning only.
       decode: makes an array of the bytes: an image ``(H, W)`` or ``(H, W, C)``, or a volume ``(D, H, W, C)``.
-      name: name of the format in messages and in serialized pipelines, which say when a decoder is missing. A decoder of the same name is
-        replaced. Default: module and name of `decode`.
+      name: name of the format in messages and in serialized pipelines, which say when a decoder is missing. A decoder
+        of the same name is replaced. Default: module and name of `decode`.
 
     Example:
       >>> register_decoder(lambda data: data[128:132] == b"DICM", lambda data: pydicom.dcmread(io.BytesIO(data)).pixel_array, name="dicom")
@@ -158,7 +165,9 @@ def on_threads(function: Callable[[Any], Any], items: Sequence[Any], num_threads
 
 
 def spec_among(samples: Sequence[np.ndarray]) -> Spec | None:
-    """The spec of what registered decoders make of the first samples that match; None: none matches, or none can be decoded."""
+    """The spec of what registered decoders make of the first samples that match; None: none matches, or none can be
+    decoded.
+    """
     for data in samples:
         x = decoded(data)
         if isinstance(x, np.ndarray):
@@ -167,6 +176,8 @@ def spec_among(samples: Sequence[np.ndarray]) -> Spec | None:
 
 
 def kind_of(samples: Sequence[np.ndarray]) -> tuple[str, int] | None:
-    """What distinguishes the programs for these samples from those for others: the type and the dimensions that decoders give."""
+    """What distinguishes the programs for these samples from those for others: the type and the dimensions that
+    decoders give.
+    """
     spec = spec_among(samples) if _decoders else None
     return None if spec is None else (spec.dtype.name, spec.ndim)

@@ -1,4 +1,5 @@
-"""What operators are made of: families, each one native kernel or one function of arrays, and functions that many operators share.
+"""What operators are made of: families, each one native kernel or one function of arrays, and functions that many
+operators share.
 
 Nothing here imports an operator.
 """

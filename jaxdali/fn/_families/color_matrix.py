@@ -38,7 +38,9 @@ class ColorMatrix(NativeOperator):
                 f"the input must be of an integer or float type of at most 32 bits, and the output; got {image.dtype} to {dtype}"
             )
         if self.colors == 1:
-            return (dataclasses.replace(image, dtype=dtype, layout=image.layout or DEFAULT_LAYOUTS.get(image.ndim, "")),)
+            return (
+                dataclasses.replace(image, dtype=dtype, layout=image.layout or DEFAULT_LAYOUTS.get(image.ndim, "")),
+            )
         return self.pixels(image, dtype)
 
     def pixels(self, image: Spec, dtype: np.dtype) -> tuple[Spec, ...]:

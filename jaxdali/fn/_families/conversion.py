@@ -23,7 +23,8 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         return x != xp.zeros((), x.dtype)
     if x.dtype == np.bool_ or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
-            if dtype.name == "bfloat16":  # rounded once, and by NumPy as in programs: all that is wider comes by way of float32
+            # Rounded once, and by NumPy as in programs: all that is wider comes by way of float32.
+            if dtype.name == "bfloat16":
                 x = x.astype(np.float32)
             return x.astype(dtype)
     limits = np.iinfo(dtype)
@@ -51,8 +52,9 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
 def cut(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Fill values as `dtype`, by DALI's rule for these, which is C's cast on x86.
 
-    Of integers the fraction is cut, and what the type can't hold wraps around: 300 is 44 in uint8, -1 is 255. What the wider signed type
-    that this goes through can't hold becomes that type's minimum first. `CutTo` in ffi/common/convert.h is the same.
+    Of integers the fraction is cut, and what the type can't hold wraps around: 300 is 44 in uint8, -1 is 255. What the
+    wider signed type that this goes through can't hold becomes that type's minimum first. `CutTo` in
+    ffi/common/convert.h is the same.
     """
     if dtype.kind not in "iu":
         return convert(np, x, dtype)

@@ -29,12 +29,16 @@ def halves_away(x: np.ndarray) -> np.ndarray:
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """To whole numbers, halves away from zero; what no window reaches is as far away as int64 can say and still be added to."""
+    """To whole numbers, halves away from zero; what no window reaches is as far away as int64 can say and still be
+    added to.
+    """
     return np.clip(halves_away(x), -_FAR, _FAR).astype(np.int64)
 
 
 def placed(position: np.ndarray, free: np.ndarray, rounding: Rounding) -> np.ndarray:
-    """First elements of windows, whole numbers as ``f64``, at a `position` from 0 to 1 of axes of which they leave `free` elements."""
+    """First elements of windows, whole numbers as ``f64``, at a `position` from 0 to 1 of axes of which they leave
+    `free` elements.
+    """
     place = position.astype(np.float32).astype(np.float64) * free
     if rounding == "torchvision":  # a window that is larger than the image gets more of what is outside at its end
         return np.where(place < 0, np.trunc(place), np.rint(place))
@@ -70,7 +74,9 @@ class Bounded(Window):
         if self.out_of_bounds_policy == "pad":
             part.fill = np.tile(np.atleast_1d(np.asarray(self.fill_values, np.float64)), (ctx.N, 1))
             return part
-        for i in _cpu.bound_windows(np.ascontiguousarray(shapes), self.out_of_bounds_policy == "trim_to_shape", start, extent):
+        for i in _cpu.bound_windows(
+            np.ascontiguousarray(shapes), self.out_of_bounds_policy == "trim_to_shape", start, extent
+        ):
             window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
             reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
             ctx.fail(i, Status.OUT_OF_BOUNDS, reason + _INSIDE * (shapes.shape[1] > 1))
@@ -106,7 +112,9 @@ class ByAxis:
             self.meant[i, self._each[i]] = True
 
     def argument(self, name: str) -> np.ndarray | None:
-        """An argument, one number per axis or one for all, as ``f64[N, ndim]``, NaN for the other axes; None: it is not given."""
+        """An argument, one number per axis or one for all, as ``f64[N, ndim]``, NaN for the other axes; None: it is not
+        given.
+        """
         if name not in self._a:
             return None
         if self._axes is None:
@@ -127,19 +135,25 @@ class ByAxis:
         if isinstance(numbers, np.ndarray):
             assert self._axes is not None
             if numbers.shape[1] not in (1, len(self._axes)):
-                raise ArgumentError(f"{name} must have {len(self._axes)} numbers per sample, one per axis, got {numbers.shape[1]}")
+                raise ArgumentError(
+                    f"{name} must have {len(self._axes)} numbers per sample, one per axis, got {numbers.shape[1]}"
+                )
             out[:, self._axes] = numbers
             return out
         for i, (axes, x) in enumerate(zip(self._each, numbers, strict=True)):
             if len(x) in (1, len(axes)):
                 out[i, axes] = x
             elif self._ctx is not None and self._ctx.present[i]:
-                self._ctx.fail(i, Status.ARGUMENT, f"{name} must have a number for each of the axes {axes}, got {x.tolist()}")
+                self._ctx.fail(
+                    i, Status.ARGUMENT, f"{name} must have a number for each of the axes {axes}, got {x.tolist()}"
+                )
         return out
 
 
 class CropWindow(Bounded):
-    """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and `rounding`."""
+    """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and
+    `rounding`.
+    """
 
     rounding: Rounding
 
@@ -148,7 +162,8 @@ class CropWindow(Bounded):
         return any(n in self.args for n in _SIZES)
 
     def layout(self, image: Spec) -> str:
-        return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)  # as in DALI, but for other operators FHWC
+        # As in DALI, but for other operators FHWC.
+        return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)
 
     def crop_extents(self, image: Spec) -> list[int | None]:
         """The extents of the window that are known when the pipeline is built."""
@@ -176,7 +191,9 @@ class CropWindow(Bounded):
 
 
 def crop_axes(layout: str) -> dict[str, int]:
-    """The axes that arguments of a window call D, H and W, in the layout's order: of sequences D is the frames, of images there is none."""
+    """The axes that arguments of a window call D, H and W, in the layout's order: of sequences D is the frames, of
+    images there is none.
+    """
     letters = {"F": "D", "H": "H", "W": "W"} if "D" not in layout else dict(zip(SPATIAL, SPATIAL))
     return {letters[letter]: d for d, letter in enumerate(layout) if letter in letters}
 
@@ -184,8 +201,8 @@ def crop_axes(layout: str) -> dict[str, int]:
 def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
     """The axes of which `crop` or `crop_h`, `crop_w` and `crop_d` give the extents, with these: ``i64[N]``, 0: all.
 
-    As in DALI, fractions are dropped, numbers below 1 mean all, and a number for an axis D that the layout has not is ignored. Of sequences
-    it is for the frames.
+    As in DALI, fractions are dropped, numbers below 1 mean all, and a number for an axis D that the layout has not is
+    ignored. Of sequences it is for the frames.
     """
     axes = crop_axes(layout)
     named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
@@ -206,7 +223,9 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
 
 
 def crop_start(letter: str, free: np.ndarray, a: Values, rounding: Rounding) -> np.ndarray:
-    """Where `crop_pos_x`, `crop_pos_y` or `crop_pos_z` puts the window on an axis, of which it leaves `free` elements, ``i64[N]``."""
+    """Where `crop_pos_x`, `crop_pos_y` or `crop_pos_z` puts the window on an axis, of which it leaves `free` elements,
+    ``i64[N]``.
+    """
     return placed(a[f"crop_pos_{_POSITION[letter]}"], free, rounding).clip(-_FAR, _FAR).astype(np.int64)
 
 

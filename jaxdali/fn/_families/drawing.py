@@ -9,17 +9,22 @@ import numpy as np
 from ... import _cpu
 from ..._core.context import HostContext
 
-_OWN_SEED = 2**63  # the stream of operators with a seed of their own; the pipeline's random operators are numbered from 0
+# The stream of operators with a seed of their own; the pipeline's random operators are numbered from 0.
+_OWN_SEED = 2**63
 
 
 def stream(ctx: HostContext, seed: int) -> int:
-    """The key of an operator's random numbers: of its own seed when that is >= 0, else of the pipeline's seed and its number."""
+    """The key of an operator's random numbers: of its own seed when that is >= 0, else of the pipeline's seed and its
+    number.
+    """
     if seed >= 0:
         return _cpu.stream_key(seed % 2**64, _OWN_SEED)
     return _cpu.stream_key(ctx.seed % 2**64, ctx.random_index)
 
 
-def draw(ctx: HostContext, seed: int, sizes: np.ndarray | int, *, normal: bool = False, part: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def draw(
+    ctx: HostContext, seed: int, sizes: np.ndarray | int, *, normal: bool = False, part: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Random numbers for every sample of a batch.
 
     Args:
@@ -40,7 +45,16 @@ def draw(ctx: HostContext, seed: int, sizes: np.ndarray | int, *, normal: bool =
     epoch, position = np.ascontiguousarray(ctx.epoch, np.int64), np.ascontiguousarray(ctx.position, np.int64)
     key = stream(ctx, seed)
     key = _cpu.stream_key(key, part) if part else key
-    _cpu.random_fill(key, _cpu.Distribution.NORMAL if normal else _cpu.Distribution.UNIT, epoch, position, sizes, starts, out, ctx.pool)
+    _cpu.random_fill(
+        key,
+        _cpu.Distribution.NORMAL if normal else _cpu.Distribution.UNIT,
+        epoch,
+        position,
+        sizes,
+        starts,
+        out,
+        ctx.pool,
+    )
     return out, starts
 
 

@@ -16,14 +16,16 @@ from .ragged import aligned, fit, samples_of_blocks, shapes_of
 
 
 class Elementwise(HostOperator, ProgramOperator):
-    """A function of elements. Inputs without axes and the numbers of `numbers` are one per sample, for all its elements.
+    """A function of elements. Inputs without axes and the numbers of `numbers` are one per sample, for all its
+    elements.
 
-    The other inputs have the output's shape, or are all dense and broadcast as in NumPy. An operator whose shape is not its first input's
-    has a `setup` that says so.
+    The other inputs have the output's shape, or are all dense and broadcast as in NumPy. An operator whose shape is not
+    its first input's has a `setup` that says so.
     """
 
     def element(self, xp: Any, *inputs: Any, **numbers: Any) -> Any:
-        """The function, with NumPy (`xp` = numpy) or in a program (jax.numpy), of arrays that broadcast against each other.
+        """The function, with NumPy (`xp` = numpy) or in a program (jax.numpy), of arrays that broadcast against each
+        other.
 
         Args:
           inputs: those that are no arguments.
@@ -32,7 +34,9 @@ class Elementwise(HostOperator, ProgramOperator):
         raise NotImplementedError(self.name)
 
     def numbers(self, ctx: HostContext | None, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
-        """What the function needs to know of each sample, ``[N]`` each, by its `arguments`, which gets the same operands."""
+        """What the function needs to know of each sample, ``[N]`` each, by its `arguments`, which gets the same
+        operands.
+        """
         return {}
 
     def infer(self, x: Spec, *others: Spec) -> tuple[Spec, ...]:
@@ -70,6 +74,8 @@ class Elementwise(HostOperator, ProgramOperator):
             result = self.element(jnp, *(aligned(x, spec.ndim) for x in inputs), **numbers)
             return (jnp.broadcast_to(result, (ctx.B, *(spec.shape or ()))),)
         sample = samples_of_blocks(out.offsets, out.capacity)
-        blocks = [fit(x, out).data.reshape(-1, ALIGNMENT) if isinstance(x, Ragged) else x[sample][:, None] for x in inputs]
+        blocks = [
+            fit(x, out).data.reshape(-1, ALIGNMENT) if isinstance(x, Ragged) else x[sample][:, None] for x in inputs
+        ]
         result = self.element(jnp, *blocks, **{n: x[sample][:, None] for n, x in ctx.params.items()})
         return (Ragged(result.reshape(-1), out.offsets, out.shapes),)

@@ -26,7 +26,9 @@ def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:
         return layout
     got = f"layout {spec.layout!r}" if spec.layout else f"{spec.ndim}-D data without a layout"
     known = f"layout {', '.join(among)}" if among else "a layout with the axes H and W"
-    raise ValueError(f"the input must have {known} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}{channels_missing(layout, among)}")
+    raise ValueError(
+        f"the input must have {known} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), got {got}{channels_missing(layout, among)}"
+    )
 
 
 def channels_missing(layout: str, known: Iterable[str]) -> str:

@@ -15,8 +15,8 @@ from ..._core.values import Spec, Value
 from .ragged import fit, shapes_of
 from .window import Window
 
-# Where a part is in its image, a row of 5 numbers for each sample: the shape of the whole image, HWC, and the part's first row and column.
-# These are -1 where a window's set-up fails.
+# Where a part is in its image, a row of 5 numbers for each sample: the shape of the whole image, HWC, and the part's
+# first row and column. These are -1 where a window's set-up fails.
 PLACE = Spec(np.dtype(np.int64), 1, (5,))
 
 
@@ -42,12 +42,15 @@ class Reader:
         return self.window.setup(dataclasses.replace(ctx, specs=(self.out,)), Value(self.image, shapes), *arguments)
 
     def part(self, ctx: HostContext, shapes: np.ndarray, *arguments: Value) -> tuple[np.ndarray, np.ndarray] | None:
-        """The first row and column of the smallest part with all that the window reads, at least one pixel; and the part's extents,
-        ``f64[N, 2]`` each. None: the set-up fails, as that of the window's own step will, which says why.
+        """The first row and column of the smallest part with all that the window reads, at least one pixel; and the
+        part's extents, ``f64[N, 2]`` each. None: the set-up fails, as that of the window's own step will, which says
+        why.
         """
         extents, failed = np.maximum(shapes[:, :2], 1), list[int]()
         try:
-            params = self.setup(dataclasses.replace(ctx, fail=lambda i, *_: failed.append(i)), shapes, *arguments).params
+            params = self.setup(
+                dataclasses.replace(ctx, fail=lambda i, *_: failed.append(i)), shapes, *arguments
+            ).params
         except Exception:
             return None
         if ctx.present[failed].any():

@@ -33,14 +33,18 @@ def shapes_of(x: Value) -> np.ndarray | None:
 
 
 def samples_of_blocks(offsets: Any, capacity: int) -> Any:
-    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity // ALIGNMENT]``.
+    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity //
+    ALIGNMENT]``.
 
-    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
+    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against
+    ``x[samples][:, None]``.
     """
     first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
     return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
 
 
 def aligned(x: Any, ndim: int) -> Any:
-    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last of `ndim` axes."""
+    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last of
+    `ndim` axes.
+    """
     return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])

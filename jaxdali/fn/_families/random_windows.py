@@ -15,9 +15,9 @@ def random_windows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random windows as DALI chooses them.
 
-    The first of several attempts counts whose window fits into the image and, rounded to pixels, still has an allowed aspect ratio. When
-    none does, or none could be large enough, it is the largest window of the allowed aspect ratio nearest to the image's, shrunk to
-    the largest allowed area.
+    The first of several attempts counts whose window fits into the image and, rounded to pixels, still has an allowed
+    aspect ratio. When none does, or none could be large enough, it is the largest window of the allowed aspect ratio
+    nearest to the image's, shrunk to the largest allowed area.
 
     Args:
       u: ``[N, 2 + 2 * attempts]`` uniform in [0, 1): the place, the attempts' areas, their aspect ratios.
@@ -28,7 +28,9 @@ def random_windows(
       (start, size), ``f64[N, 2]`` each.
     """
     start, size = np.empty((len(u), 2)), np.empty((len(u), 2))
-    _cpu.random_windows(np.ascontiguousarray(u), np.ascontiguousarray(extents, np.int64), area, aspect_ratio, start, size)
+    _cpu.random_windows(
+        np.ascontiguousarray(u), np.ascontiguousarray(extents, np.int64), area, aspect_ratio, start, size
+    )
     return start, size
 
 

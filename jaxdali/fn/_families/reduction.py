@@ -12,7 +12,9 @@ from ..._core.values import Spec
 from ..._cpu import Reduction
 
 
-def call_reduce(ctx: LowerContext, x: Any, spec: Spec, out: Any, center: Any, reduction: Reduction, axes: Sequence[int]) -> Any:
+def call_reduce(
+    ctx: LowerContext, x: Any, spec: Spec, out: Any, center: Any, reduction: Reduction, axes: Sequence[int]
+) -> Any:
     """Numbers in double precision from the elements over some axes, and the statuses of the samples.
 
     Args:

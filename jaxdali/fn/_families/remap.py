@@ -47,7 +47,9 @@ class PointGather(NativeOperator):
         return layout, layout.index("H")
 
     def output(self, image: Spec, size: Sequence[int | None]) -> Spec:
-        """The spec of the output, of known or unknown size ``(H, W)``. Raises ValueError for element types that are not taken."""
+        """The spec of the output, of known or unknown size ``(H, W)``. Raises ValueError for element types that are not
+        taken.
+        """
         layout, first = self.layout(image)
         if image.dtype.name not in self.types:
             raise ValueError(f"the input must be {', '.join(self.types)}, got {image.dtype}")

@@ -22,7 +22,8 @@ class Warp(StageOperator):
     """An affine map of images or volumes."""
 
     kernel = "warp"
-    layouts: ClassVar[dict[str, tuple[int, int]]] = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}  # first axis, how many
+    # First axis, how many.
+    layouts: ClassVar[dict[str, tuple[int, int]]] = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}
     max_extent: ClassVar[int] = 1 << 26  # the kernel's coordinates are fixed point
     fill_value: float | None
     interp_type: types.DALIInterpType
@@ -41,7 +42,9 @@ class Warp(StageOperator):
         return layout, *self.layouts[layout]
 
     def extents(self, size: Any) -> np.ndarray:
-        """Extents of the result, at least 1. As in DALI, those for all samples are rounded, and those per sample lose their fractions."""
+        """Extents of the result, at least 1. As in DALI, those for all samples are rounded, and those per sample lose
+        their fractions.
+        """
         half = 0.5 if self.args.is_static("size") else 0.0
         return np.maximum(1, np.floor(np.minimum(size, 2.0 * self.max_extent) + half)).astype(np.int64)
 
@@ -62,7 +65,8 @@ class Warp(StageOperator):
 
         Args:
           size: ``i64[N, dims]``, extents of the outputs; of samples where these are too large 1, and the sample fails.
-          source_map: ``source_map(size)`` gives ``f64[N, dims, dims + 1]``: output pixel (x, y(, z)) to the source point of its centre.
+          source_map: ``source_map(size)`` gives ``f64[N, dims, dims + 1]``: output pixel (x, y(, z)) to the source
+            point of its centre.
         """
         _, first, dims = self.layout(image.spec)
         have = image.shapes[:, first : first + dims]

@@ -26,7 +26,8 @@ class Part:
 
     Attributes:
       start, step, extent: ``i64[N, ndim]`` by axis of the input: first index, to the next, how many.
-      fill: ``[N, channels]``, of indices outside the input, converted as by `cut`; None: these are an error of their sample.
+      fill: ``[N, channels]``, of indices outside the input, converted as by `cut`; None: these are an error of their
+        sample.
       scale, offset: ``[N, channels]``; elements are ``scale * x + offset``.
     """
 
@@ -48,7 +49,8 @@ class Part:
 
 
 class Window(StageOperator):
-    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the input's.
+    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the
+    input's.
 
     What operators on the host make arguments of, as boxes are, stays there.
     """
@@ -73,11 +75,17 @@ class Window(StageOperator):
         return False
 
     def is_part(self, image: Spec, out: Spec) -> bool:
-        """Whether it is rows and columns of the image, at least one of each, just as they are. Only asked where it `cuts`."""
+        """Whether it is rows and columns of the image, at least one of each, just as they are. Only asked where it
+        `cuts`.
+        """
         return False
 
     def is_made_in_place(self, image: Spec, out: Spec) -> bool:
-        if image.ndim != 3 or image.extent(2) not in range(1, MOST_TILE_CHANNELS + 1) or self.layout(image).find("C") != 2:
+        if (
+            image.ndim != 3
+            or image.extent(2) not in range(1, MOST_TILE_CHANNELS + 1)
+            or self.layout(image).find("C") != 2
+        ):
             return False
         known = out.dtype.name in ("uint8", "float16", "bfloat16", "float32")
         return known and not self.has_fill and self.permutation(image, out) in ([0, 1, 2], [2, 0, 1])
@@ -99,7 +107,11 @@ class Window(StageOperator):
     def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
         """What `setup` returns."""
         params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
-        params |= {n: x.astype(np.float32, copy=False) for n in ("fill", "scale", "offset") if (x := getattr(part, n)) is not None}
+        params |= {
+            n: x.astype(np.float32, copy=False)
+            for n in ("fill", "scale", "offset")
+            if (x := getattr(part, n)) is not None
+        }
         return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
 
     def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:
@@ -108,10 +120,16 @@ class Window(StageOperator):
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         image = ctx.inputs[0]
-        return _call(ctx, **ctx.params, permutation=self.permutation(image, ctx.spec), channel=self.layout(image).find("C"))
+        return _call(
+            ctx, **ctx.params, permutation=self.permutation(image, ctx.spec), channel=self.layout(image).find("C")
+        )
 
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
-        known = (type(self).lower, type(self).call) == (Window.lower, Window.call) and spec.shape is not None and out.shape is not None
+        known = (
+            (type(self).lower, type(self).call) == (Window.lower, Window.call)
+            and spec.shape is not None
+            and out.shape is not None
+        )
         # Fill values of these types are exact as float32.
         exact = out.dtype.itemsize <= 2 or out.dtype == np.float32
         return DenseWindow(window=self) if known and exact and spec.dtype.itemsize <= 4 else None
@@ -126,7 +144,9 @@ class Window(StageOperator):
         extent, permutation = params["extent"].copy(), self.permutation(image, out)
         if out.shape is not None:
             extent[permutation] = out.shape  # also where the sample has failed, or is not there
-        at = [a + s * np.arange(n) for a, s, n in zip(params["start"].tolist(), params["step"].tolist(), extent.tolist())]
+        at = [
+            a + s * np.arange(n) for a, s, n in zip(params["start"].tolist(), params["step"].tolist(), extent.tolist())
+        ]
         inside = [(i >= 0) & (i < n) for i, n in zip(at, x.shape)]
         channel = self.layout(image).find("C")
 
@@ -161,18 +181,22 @@ class WindowOnHost(HostOperator):
         image, params = values[0], self.window.setup(ctx, *values).params
         nothing = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
         samples = [
-            self.window.of_sample(image.sample(i), image.spec, ctx.spec, {n: p[i] for n, p in params.items()}) if here else nothing
+            self.window.of_sample(image.sample(i), image.spec, ctx.spec, {n: p[i] for n, p in params.items()})
+            if here
+            else nothing
             for i, here in enumerate(ctx.present.tolist())
         ]
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
 
 class DenseWindow(ProgramOperator):
-    """A window of dense samples in JAX's own operations: for accelerators without native kernels, such as TPUs. Its result is dense, too.
+    """A window of dense samples in JAX's own operations: for accelerators without native kernels, such as TPUs. Its
+    result is dense, too.
 
     Attributes:
       window: what is taken.
-      moves: whether elements come from other places than their own; otherwise the window is the whole sample, and zeros behind it.
+      moves: whether elements come from other places than their own; otherwise the window is the whole sample, and zeros
+        behind it.
     """
 
     window: Window
@@ -200,9 +224,11 @@ class DenseWindow(ProgramOperator):
         spec, out, params = ctx.inputs[0], ctx.spec, ctx.params
         assert spec.shape is not None and out.shape is not None
         permutation = self.window.permutation(spec, out)
-        extents = [out.shape[permutation.index(axis)] for axis in range(spec.ndim)]  # of the window, in the order of the input's axes
+        # Of the window, in the order of the input's axes.
+        extents = [out.shape[permutation.index(axis)] for axis in range(spec.ndim)]
         channel = self.window.layout(spec).find("C")
-        at, inside = [], []  # by axis: the index of each element along it, and whether it is inside the sample, ``[B, n]``
+        # By axis: the index of each element along it, and whether it is inside the sample, ``[B, n]``
+        at, inside = [], []
         for axis, (size, n) in enumerate(zip(spec.shape, extents, strict=True)) if self.moves else ():
             index = params["start"][:, axis, None] + params["step"][:, axis, None] * jnp.arange(n, dtype=jnp.int32)
             at.append(index)

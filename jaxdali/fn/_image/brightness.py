@@ -33,7 +33,8 @@ def brightness(
     Args:
       input: any tensor of at most 32 bits an element.
       brightness: a factor. May be per sample or frame.
-      brightness_shift: an offset, in units of the largest value of the output's type (1 for floats). May be per sample or frame.
+      brightness_shift: an offset, in units of the largest value of the output's type (1 for floats). May be per sample
+        or frame.
       dtype: element type of the result. Values are rounded and saturated. Default: the input's.
 
     Returns:

@@ -16,7 +16,9 @@ from .._families import ColorMatrix
 
 
 class BrightnessContrast(ColorMatrix):
-    """``brightness_shift * range + brightness * (center + contrast * (x - center))``; arguments that are not given change nothing."""
+    """``brightness_shift * range + brightness * (center + contrast * (x - center))``; arguments that are not given
+    change nothing.
+    """
 
     name = "brightness_contrast"
     colors = 1
@@ -63,7 +65,8 @@ def brightness_contrast(
       brightness: a factor. May be per sample or frame.
       brightness_shift: an offset, in units of `range`. May be per sample or frame.
       contrast: a factor. May be per sample or frame.
-      contrast_center: the value that the contrast does not change. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
+      contrast_center: the value that the contrast does not change. Default: 128 for uint8, 0.5 for floats. May be per
+        sample or frame.
       dtype: element type of the result. Values are rounded and saturated. Default: the input's.
 
     Returns:

@@ -21,18 +21,24 @@ from .equalize import Equalize
 
 @functools.cache
 def lab_tables() -> np.ndarray:
-    """The tables of ffi/equalize/equalize.h: sRGB to CIE L*a*b* in 8 bits and back, in OpenCV's fixed point. ``i32[7936]``."""
+    """The tables of ffi/equalize/equalize.h: sRGB to CIE L*a*b* in 8 bits and back, in OpenCV's fixed point.
+    ``i32[7936]``.
+    """
     linears, roots, lightnesses, gammas = LAB_SIZES
     channel = np.arange(linears) / 255
     linear = 255 * 8 * np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
     t = np.arange(roots, dtype=np.float32) * np.float32(1 / (255 * 8))
-    root = np.float32(1 << 15) * np.where(t < np.float32(216 / 24389), t * np.float32(841 / 108) + np.float32(16 / 116), np.cbrt(t))
+    root = np.float32(1 << 15) * np.where(
+        t < np.float32(216 / 24389), t * np.float32(841 / 108) + np.float32(16 / 116), np.cbrt(t)
+    )
     lightness = np.arange(lightnesses) * (100 / 255)
     root_of = np.where(lightness <= 8, 16 / 116 + lightness * (841 / 108) / (29 / 3) ** 3, (lightness + 16) / 116)
     y = np.where(lightness <= 8, lightness / (29 / 3) ** 3, root_of**3)
     light = np.arange(gammas) / gammas
     gamma = 255 * np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
-    return np.concatenate([np.rint(x).astype(np.int32) for x in (linear, root, y * (1 << 14), root_of * (1 << 14), gamma)])
+    return np.concatenate(
+        [np.rint(x).astype(np.int32) for x in (linear, root, y * (1 << 14), root_of * (1 << 14), gamma)]
+    )
 
 
 class Clahe(Equalize):
@@ -96,17 +102,19 @@ def clahe(
 ) -> DataNode:
     """Contrast limited adaptive histogram equalization.
 
-    The image is cut into tiles. In the histogram of each tile, no value counts more than `clip_limit` times the mean, and the excess is
-    spread over all values. Each pixel is then mapped by the histograms of the tiles around it, blended by distance. The results equal those
-    of DALI's CPU operator (OpenCV's ``CLAHE``) on every device.
+    The image is cut into tiles. In the histogram of each tile, no value counts more than `clip_limit` times the mean,
+    and the excess is spread over all values. Each pixel is then mapped by the histograms of the tiles around it,
+    blended by distance. The results equal those of DALI's CPU operator (OpenCV's ``CLAHE``) on every device.
 
     Args:
       input: uint8 images, HWC, with one or three channels. Three channels are RGB.
       tiles_x, tiles_y: how many tiles there are along the width and the height.
-      clip_limit: how many pixels of a tile one value may count for, in units of the tile's mean. 1 changes the image least; 0 or less sets
-        no limit.
-      bins: Number of bins of the histograms, always 256. DALI's CPU operator accepts other numbers, which have no effect.
-      luma_only: if true, only the lightness of RGB images is equalized (L of CIE L*a*b* in 8 bits), otherwise each channel.
+      clip_limit: how many pixels of a tile one value may count for, in units of the tile's mean. 1 changes the image
+        least; 0 or less sets no limit.
+      bins: Number of bins of the histograms, always 256. DALI's CPU operator accepts other numbers, which have no
+        effect.
+      luma_only: if true, only the lightness of RGB images is equalized (L of CIE L*a*b* in 8 bits), otherwise each
+        channel.
 
     Returns:
       The input's shape and layout.

@@ -18,7 +18,8 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 from .._families import ColorMatrix, spec_of
 
-# Affine maps, an offset in the last column. YCbCr is that of ITU-R BT.601, of the studio's range: Y 16 ... 235, Cb and Cr 16 ... 240.
+# Affine maps, an offset in the last column. YCbCr is that of ITU-R BT.601, of the studio's range: Y 16 ... 235, Cb and
+# Cr 16 ... 240.
 _LUMA = np.array([[0.299, 0.587, 0.114, 0]])
 _SPREAD = np.array([[1.0, 0], [1, 0], [1, 0]])
 _YCC_OF_RGB = np.array(
@@ -59,7 +60,9 @@ class ColorSpaceConversion(ColorMatrix):
 
     def __post_init__(self):
         if self.image_type == self.output_type:
-            raise ArgumentError(f"image_type and output_type are both {self.image_type.name}: there is nothing to convert")
+            raise ArgumentError(
+                f"image_type and output_type are both {self.image_type.name}: there is nothing to convert"
+            )
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if image.dtype != np.uint8:

@@ -60,7 +60,8 @@ def color_twist(
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       brightness: a factor for all channels. May be per sample or frame.
-      contrast: a factor for the distance from middle grey, which is 128 for uint8 and 0.5 for floats. May be per sample or frame.
+      contrast: a factor for the distance from middle grey, which is 128 for uint8 and 0.5 for floats. May be per sample
+        or frame.
       hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.
       saturation: a factor for the saturation. May be per sample or frame.
       dtype: element type of the result. Values are rounded and saturated. Default: the input's.

@@ -33,7 +33,8 @@ def contrast(
     Args:
       input: any tensor of at most 32 bits an element.
       contrast: a factor. May be per sample or frame.
-      contrast_center: the value that does not change. Default: 128 for uint8, 0.5 for floats. May be per sample or frame.
+      contrast_center: the value that does not change. Default: 128 for uint8, 0.5 for floats. May be per sample or
+        frame.
       dtype: element type of the result. Values are rounded and saturated. Default: the input's.
 
     Returns:

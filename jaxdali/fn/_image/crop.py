@@ -55,20 +55,22 @@ def crop(
     """Cuts a window out of images, sequences or volumes.
 
     Args:
-      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, DHWC or FDHWC by their rank. Any
-        type.
-      crop: extents of the window in pixels, (H, W) or (D, H, W). Fractions are dropped; an extent below 1 means the image's. Default: the
-        whole image. May be per sample.
-      crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences, `crop_d` counts
-        frames; for images it is ignored. May be per sample.
-      crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be per sample.
+      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, DHWC or FDHWC
+        by their rank. Any type.
+      crop: extents of the window in pixels, (H, W) or (D, H, W). Fractions are dropped; an extent below 1 means the
+        image's. Default: the whole image. May be per sample.
+      crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences,
+        `crop_d` counts frames; for images it is ignored. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be
+        per sample.
       dtype: element type of the result. Values are rounded and saturated. Default: the input's.
-      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For integer types the
-        fraction is dropped, and values out of range wrap around, as in DALI.
-      out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad": the missing part is
-        filled with `fill_values`; "trim_to_shape": the window is cut to the image.
-      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not in DALI)
-        "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the image).
+      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For
+        integer types the fraction is dropped, and values out of range wrap around, as in DALI.
+      out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad":
+        the missing part is filled with `fill_values`; "trim_to_shape": the window is cut to the image.
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not
+        in DALI) "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the
+        image).
 
     Returns:
       The window, in the input's layout.

@@ -34,7 +34,11 @@ class CropMirrorNormalize(CropWindow):
 
     def doubts(self, *specs: Spec) -> str:
         same = self.args.is_static("mean") and self.args.is_static("std")
-        return about_bytes(self.args.get("mean"), self.args.get("std")) if same and self.scale == 1 and specs[0].dtype == np.uint8 else ""
+        return (
+            about_bytes(self.args.get("mean"), self.args.get("std"))
+            if same and self.scale == 1 and specs[0].dtype == np.uint8
+            else ""
+        )
 
     @property
     def has_fill(self) -> bool:
@@ -66,7 +70,9 @@ class CropMirrorNormalize(CropWindow):
             if n != 1 and n != (image.spec.extent(layout.index("C")) if "C" in layout else 1):
                 channels = image.shapes[:, layout.index("C")][ctx.present] if "C" in layout else np.ones(1, np.int64)
                 if (channels != n).any():
-                    raise ArgumentError(f"argument {name} must be 1 number or one per channel, got {n} for {channels.max()} channels")
+                    raise ArgumentError(
+                        f"argument {name} must be 1 number or one per channel, got {n} for {channels.max()} channels"
+                    )
         part.scale, part.offset = self._normalisation(a)
         if self.pad_output and "C" in layout:
             axis = layout.index("C")
@@ -78,7 +84,9 @@ class CropMirrorNormalize(CropWindow):
         return part
 
     def _normalisation(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and offset of the elements, ``f32[N, numbers]`` each: one number for all channels of a sample, or one per channel."""
+        """Scale and offset of the elements, ``f32[N, numbers]`` each: one number for all channels of a sample, or one
+        per channel.
+        """
         same = self.args.is_static("mean") and self.args.is_static("std")
         if same and a.samples in self._same_normalisation:
             return self._same_normalisation[a.samples]
@@ -158,29 +166,33 @@ def crop_mirror_normalize(
     name: str | None = None,
     **hints: Unpack[DTypeImageTypeHints],
 ) -> DataNode:
-    """Cuts a window out, mirrors it, normalises the channels with ``scale * (x - mean) / std + shift``, and permutes the axes.
+    """Cuts a window out, mirrors it, normalises the channels with ``scale * (x - mean) / std + shift``, and permutes
+    the axes.
 
-    Differs from DALI: when `fill_values` has one number per channel, a `mean` or `std` of one number still applies to all channels. DALI
-    applies it to the first channel, and gives zeros in the others.
+    Differs from DALI: when `fill_values` has one number per channel, a `mean` or `std` of one number still applies to
+    all channels. DALI applies it to the first channel, and gives zeros in the others.
 
     Args:
-      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; data without a layout are HWC, DHWC or FDHWC by their rank.
-      crop: extents of the window in pixels, (H, W) or (D, H, W). Fractions are dropped; an extent below 1 means the image's. Default: the
-        whole image. May be per sample.
-      crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences, `crop_d` counts
-        frames; for images it is ignored. May be per sample.
-      crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be per sample.
+      input: HWC, CHW, FHWC, FCHW, DHWC or another layout with the axes H and W; data without a layout are HWC, DHWC or
+        FDHWC by their rank.
+      crop: extents of the window in pixels, (H, W) or (D, H, W). Fractions are dropped; an extent below 1 means the
+        image's. Default: the whole image. May be per sample.
+      crop_d, crop_h, crop_w: the same extents, one by one; `crop_h` and `crop_w` must be given together. For sequences,
+        `crop_d` counts frames; for images it is ignored. May be per sample.
+      crop_pos_x, crop_pos_y, crop_pos_z: position of the window along each axis, from 0 (left, top, front) to 1. May be
+        per sample.
       dtype: FLOAT, FLOAT16, BFLOAT16 (not in DALI), UINT8 or INT8; integers are rounded and saturated.
-      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For integer types the
-        fraction is dropped, and values out of range wrap around, as in DALI. They are not normalised.
-      out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad": the missing part is
-        filled with `fill_values`; "trim_to_shape": the window is cut to the image.
+      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For
+        integer types the fraction is dropped, and values out of range wrap around, as in DALI. They are not normalised.
+      out_of_bounds_policy: what happens when the window reaches outside the image. "error": the sample fails; "pad":
+        the missing part is filled with `fill_values`; "trim_to_shape": the window is cut to the image.
       mean: the number subtracted, one or one per channel. May be per sample.
       mirror: if nonzero, left and right are exchanged. May be per sample.
       output_layout: layout of the result, a permutation of the input's; "" keeps the input's layout.
       pad_output: whether to pad the channels with zeros to the next power of two.
-      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not in DALI)
-        "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the image).
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not
+        in DALI) "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the
+        image).
       scale: the factor by which normalised values are multiplied.
       shift: the number added after that.
       std: the divisor, one number or one per channel. May be per sample.
@@ -189,7 +201,8 @@ def crop_mirror_normalize(
       The normalised window in `output_layout`.
 
     Raises:
-      ValueError: wrong layout, sizes or numbers of means. A sample whose window reaches outside fails when its batch is made.
+      ValueError: wrong layout, sizes or numbers of means. A sample whose window reaches outside fails when its batch is
+        made.
 
     Example:
       >>> fn.crop_mirror_normalize(images, crop=(224, 224), mean=[124.0, 116.0, 104.0], std=[58.0, 57.0, 57.0])

@@ -32,7 +32,9 @@ class Debayer(HostOperator):
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout = image.layout or _LAYOUTS.get(image.ndim, "")
         if layout not in ("HW", "HWC", "FHW", "FHWC"):
-            raise ArgumentError(f"the input must be of layout HW, HWC, FHW or FHWC, got {image.layout or f'{image.ndim} dimensions'}")
+            raise ArgumentError(
+                f"the input must be of layout HW, HWC, FHW or FHWC, got {image.layout or f'{image.ndim} dimensions'}"
+            )
         if image.dtype not in (np.uint8, np.uint16):
             raise ArgumentError(f"the input must be uint8 or uint16, got {image.dtype}")
         if self.algorithm == "vng_ocv" and image.dtype != np.uint8:
@@ -71,7 +73,9 @@ class Debayer(HostOperator):
 
 
 def _demosaiced(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
-    """An image with its colours ``[H, W, channels]``; (y0, x0): place of blue in the tile that begins in the second row and column."""
+    """An image with its colours ``[H, W, channels]``; (y0, x0): place of blue in the tile that begins in the second row
+    and column.
+    """
     if min(x.shape) <= 2:
         return np.zeros((*x.shape, 1 if algorithm == "gray_ocv" else 3), x.dtype)
     if algorithm == "vng_ocv" and min(x.shape) >= _SMALL:
@@ -150,10 +154,14 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
         of_green = at(few, 0, 0) + at(few, dy, 0) + at(few, 0, dx) + at(few, dy, dx)
         return np.where(green, of_green, at(more, 0, 0) + at(more, dy, dx))
 
-    # Of each direction the gradient, and twice the mean of three colours: its own; green, or that of the row of a green pixel; the other.
+    # Of each direction the gradient, and twice the mean of three colours: its own; green, or that of the row of a green
+    # pixel; the other.
     directions: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     for s in (-1, 1):
-        sums = np.where(green, p(2 * s, -1) + p(2 * s, 1), 2 * p(s, 0)), np.where(green, 2 * p(s, 0), p(s, -1) + p(s, 1))
+        sums = (
+            np.where(green, p(2 * s, -1) + p(2 * s, 1), 2 * p(s, 0)),
+            np.where(green, 2 * p(s, 0), p(s, -1) + p(s, 1)),
+        )
         directions.append((at(across, 0, 0) + at(across, s, 0), p(2 * s, 0) + p(0, 0), *sums))
         sums = 2 * p(0, s), np.where(green, p(-1, 2 * s) + p(1, 2 * s), p(-1, s) + p(1, s))
         directions.append((at(along, 0, 0) + at(along, 0, s), p(0, 2 * s) + p(0, 0), *sums))
@@ -206,16 +214,17 @@ def debayer(
     The pixels equal those of DALI's CPU operator, which uses OpenCV. Images are host values.
 
     Args:
-      input: images or sequences of one channel, of layout HW, HWC, FHW or FHWC, uint8 or uint16. Height and width are even.
-      blue_position: (row, column) of blue in the tile of 2x2 pixels that begins in the second row and column: (0, 0) is OpenCV's BG,
-        (0, 1) GB, (1, 0) GR, (1, 1) RG. May be per sample or frame.
-      algorithm: "bilinear_ocv" (default), "edgeaware_ocv", "vng_ocv" (variable number of gradients, only uint8) or "gray_ocv", which makes
-        gray images. DALI's algorithm for GPUs, "default_npp", is refused.
+      input: images or sequences of one channel, of layout HW, HWC, FHW or FHWC, uint8 or uint16. Height and width are
+        even.
+      blue_position: (row, column) of blue in the tile of 2x2 pixels that begins in the second row and column: (0, 0) is
+        OpenCV's BG, (0, 1) GB, (1, 0) GR, (1, 1) RG. May be per sample or frame.
+      algorithm: "bilinear_ocv" (default), "edgeaware_ocv", "vng_ocv" (variable number of gradients, only uint8) or
+        "gray_ocv", which makes gray images. DALI's algorithm for GPUs, "default_npp", is refused.
       device: with "gpu", the result is moved to the accelerator.
 
     Returns:
-      RGB images ``HWC`` or ``FHWC`` of the same type; with "gray_ocv" they have one channel. Images with an extent of 2 are black, as in
-      OpenCV.
+      RGB images ``HWC`` or ``FHWC`` of the same type; with "gray_ocv" they have one channel. Images with an extent of 2
+      are black, as in OpenCV.
 
     Raises:
       ArgumentError: the layout or type is not accepted, or not by this algorithm.

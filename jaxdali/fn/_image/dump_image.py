@@ -35,7 +35,9 @@ class DumpImage(SampleOperator):
         for i in np.flatnonzero(ctx.present).tolist():
             x = samples[i] = np.array(images.sample(i))
             if x.dtype != np.uint8 or x.ndim != 3 or x.shape[2] not in (1, 3):
-                raise ValueError(f"the input must be uint8 images HWC of 1 or 3 channels, got {x.dtype} of shape {x.shape}")
+                raise ValueError(
+                    f"the input must be uint8 images HWC of 1 or 3 channels, got {x.dtype} of shape {x.shape}"
+                )
             number = ctx.shard_ids[i // ctx.B] * ctx.B + i % ctx.B
             with open(f"{number}-{self.suffix}-0.ppm", "wb") as f:
                 f.write(b"P%d\n%d %d\n255\n" % (5 if x.shape[2] == 1 else 6, x.shape[1], x.shape[0]) + x.tobytes())
@@ -53,10 +55,11 @@ def dump_image(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Writes images to files ``{sample}-{suffix}-0.ppm`` in the current directory, for debugging. Each batch overwrites the one before.
+    """Writes images to files ``{sample}-{suffix}-0.ppm`` in the current directory, for debugging. Each batch overwrites
+    the one before.
 
-    Differs from DALI: the files are binary PPM (PGM for gray images), they are written even if the result is not used, and inputs may be on
-    the accelerator.
+    Differs from DALI: the files are binary PPM (PGM for gray images), they are written even if the result is not used,
+    and inputs may be on the accelerator.
 
     Args:
       input: uint8 images, HWC of 1 or 3 channels.

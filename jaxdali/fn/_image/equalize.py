@@ -21,7 +21,9 @@ _BINS = 256
 
 
 class Equalize(NativeOperator):
-    """The family of equalization: a table for each channel of each frame, from the histogram of the whole plane or of its tiles."""
+    """The family of equalization: a table for each channel of each frame, from the histogram of the whole plane or of
+    its tiles.
+    """
 
     name = "equalize"
     kernel = "equalize"
@@ -47,7 +49,11 @@ class Equalize(NativeOperator):
 
     def layout(self, image: Spec) -> str:
         """Of the input. Raises ValueError when it is not taken."""
-        return "HW" if image.ndim == 2 and not image.layout else image_layout(image, ("HW", "HWC", "CHW", "FHW", "FHWC", "FCHW"))
+        return (
+            "HW"
+            if image.ndim == 2 and not image.layout
+            else image_layout(image, ("HW", "HWC", "CHW", "FHW", "FHWC", "FCHW"))
+        )
 
     def limit(self, ctx: HostContext) -> np.ndarray:
         """How many pixels of a tile one value may count for, in units of the tile's mean, ``[N]``; 0: no limit."""
@@ -102,8 +108,9 @@ def equalize(
 ) -> DataNode:
     """Equalizes the histogram of each channel, in each frame.
 
-    The smallest value becomes 0 and the largest 255; values between are placed by how many pixels lie below them. A channel with a single
-    value does not change. The results equal those of DALI's CPU operator (OpenCV's ``equalizeHist``) on every device.
+    The smallest value becomes 0 and the largest 255; values between are placed by how many pixels lie below them. A
+    channel with a single value does not change. The results equal those of DALI's CPU operator (OpenCV's
+    ``equalizeHist``) on every device.
 
     Args:
       input: uint8 images or sequences, HW, HWC, CHW, FHW, FHWC or FCHW; without a layout HW, HWC or FHWC.

@@ -45,7 +45,9 @@ class Erase(HostOperator, ProgramOperator):
         layout = self._layout(x)
         if self.axes is None and self.axis_names is None:
             return [d for d in range(x.ndim) if layout[d : d + 1] != "C"]
-        return axes_of(layout, x.ndim, self.axis_names, None if self.axes is None else np.atleast_1d(self.axes).tolist())
+        return axes_of(
+            layout, x.ndim, self.axis_names, None if self.axes is None else np.atleast_1d(self.axes).tolist()
+        )
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if not is_number(x.dtype):
@@ -59,7 +61,9 @@ class Erase(HostOperator, ProgramOperator):
         return i > 0
 
     def _boxes(self, ctx: HostContext, x: Value, a: Values) -> list[np.ndarray]:
-        """For each sample the regions as ``i64[regions, 2, ndim]``: first index, and the one after the last, both clipped to the sample."""
+        """For each sample the regions as ``i64[regions, 2, ndim]``: first index, and the one after the last, both
+        clipped to the sample.
+        """
         axes = self._axes(x.spec)
         relative = [bool(self.normalized) or bool(flag) for flag in (self.normalized_anchor, self.normalized_shape)]
         sizes = a.ragged("shape") if "shape" in a else None
@@ -69,7 +73,9 @@ class Erase(HostOperator, ProgramOperator):
             size = sizes[i % len(sizes)] if sizes is not None else np.zeros(0)
             anchor = anchors[i % len(anchors)] if anchors is not None else np.zeros_like(size)
             if len(anchor) != len(size) or len(size) % max(len(axes), 1):
-                reason = f"anchor and shape must have {len(axes)} numbers for each region, got {len(anchor)} and {len(size)}"
+                reason = (
+                    f"anchor and shape must have {len(axes)} numbers for each region, got {len(anchor)} and {len(size)}"
+                )
                 ctx.fail(i, Status.ARGUMENT, reason)
                 anchor = size = np.zeros(0)
             # In float32, as DALI.
@@ -91,9 +97,15 @@ class Erase(HostOperator, ProgramOperator):
         channels = self._layout(x.spec).find("C")
         if fill.shape[1] > 1:
             if channels < 0:
-                raise ArgumentError(f"fill_value of several numbers needs a layout with the axis C, got {x.spec.layout!r}")
+                raise ArgumentError(
+                    f"fill_value of several numbers needs a layout with the axis C, got {x.spec.layout!r}"
+                )
             for i in np.flatnonzero((x.shapes[:, channels] != fill.shape[1]) & ctx.present):
-                ctx.fail(int(i), Status.ARGUMENT, f"fill_value must be 1 number or {x.shapes[i, channels]}, got {fill.shape[1]}")
+                ctx.fail(
+                    int(i),
+                    Status.ARGUMENT,
+                    f"fill_value must be 1 number or {x.shapes[i, channels]}, got {fill.shape[1]}",
+                )
         return cut(fill, x.spec.dtype)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
@@ -173,18 +185,18 @@ def erase(
 ) -> DataNode:
     """Fills regions of tensors with a value.
 
-    Along each axis, a region covers the indices from ``floor(anchor)`` to ``floor(anchor + shape) - 1``, clipped to the data. Axes not
-    listed in `axes` are covered completely.
+    Along each axis, a region covers the indices from ``floor(anchor)`` to ``floor(anchor + shape) - 1``, clipped to the
+    data. Axes not listed in `axes` are covered completely.
 
     Args:
       input: any tensor of numbers.
-      anchor: where the regions begin, in elements: one number per listed axis, one region after the other. Default: 0. May be per sample,
-        and each sample may have another number of regions.
+      anchor: where the regions begin, in elements: one number per listed axis, one region after the other. Default: 0.
+        May be per sample, and each sample may have another number of regions.
       axes: the axes that `anchor` and `shape` refer to, by number. Default: all but C.
       axis_names: the same axes, by their letters in the layout; takes precedence over `axes`.
       centered_anchor: Whether `anchor` is the centre of each region.
-      fill_value: one number, or one per channel. For integer types the fraction is dropped, and values out of range wrap around, as in
-        DALI. May be per sample.
+      fill_value: one number, or one per channel. For integer types the fraction is dropped, and values out of range
+        wrap around, as in DALI. May be per sample.
       normalized: whether anchors and shapes are fractions of the extents.
       normalized_anchor, normalized_shape: like `normalized`, for the anchor or the shape only.
       shape: extents of the regions, in the same order as `anchor`. Default: no regions. May be per sample.
@@ -193,8 +205,8 @@ def erase(
       A tensor of the same shape, layout and type.
 
     Raises:
-      ValueError: wrong axes, or arguments that can't be combined. A sample whose anchors and shapes don't match fails when its batch
-        is made.
+      ValueError: wrong axes, or arguments that can't be combined. A sample whose anchors and shapes don't match fails
+        when its batch is made.
 
     Example:
       >>> fn.erase(images, anchor=(0.25, 0.25), shape=(0.5, 0.5), normalized=True, fill_value=(123, 117, 104))

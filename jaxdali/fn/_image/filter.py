@@ -18,7 +18,19 @@ from ..._cpu import Border, Status, StencilReduction
 from .._families import BORDERS, SPATIAL, Around, Stencil, spec_of
 
 BorderMode = Literal[
-    "reflect_101", "reflect101", "101", "reflect_1001", "reflect1001", "1001", "reflect", "wrap", "clamp", "edge", "constant", "fill", "pad"
+    "reflect_101",
+    "reflect101",
+    "101",
+    "reflect_1001",
+    "reflect1001",
+    "1001",
+    "reflect",
+    "wrap",
+    "clamp",
+    "edge",
+    "constant",
+    "fill",
+    "pad",
 ]
 
 
@@ -43,7 +55,9 @@ class Filter(Stencil):
         spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
         if len(spatial) not in (2, 3) or image.ndim != len(layout) or spatial[-1] - spatial[0] != len(spatial) - 1:
             got = f"{image.ndim}-D data of layout {layout!r}"
-            raise ValueError(f"the input must have two or three spatial axes, D, H and W, that are neighbours; got {got}")
+            raise ValueError(
+                f"the input must have two or three spatial axes, D, H and W, that are neighbours; got {got}"
+            )
         return spatial[0], len(spatial)
 
     def infer(self, image: Spec, filters: Spec, *others: Spec) -> tuple[Spec, ...]:
@@ -53,7 +67,9 @@ class Filter(Stencil):
             raise TypeError(f"the filter must be {axes}-D and float32, got {filters.ndim}-D {filters.dtype}")
         for fill in others[: len(others) - len(self.args.inputs)]:
             if fill.dtype != image.dtype or (fill.ndim and fill.shape not in ((1,),)):
-                raise TypeError(f"fill_value must be scalars of the input's type {image.dtype}, got {fill.ndim}-D {fill.dtype}")
+                raise TypeError(
+                    f"fill_value must be scalars of the input's type {image.dtype}, got {fill.ndim}-D {fill.dtype}"
+                )
         dtype = self.dtype or image.dtype
         if dtype not in (image.dtype, np.dtype(np.float32)):
             raise ValueError(f"the output must be of the input's type or FLOAT, got {image.dtype} to {dtype}")
@@ -71,7 +87,9 @@ class Filter(Stencil):
         if self.mode == "valid":
             for i in np.flatnonzero((window > shapes[:, first : first + axes]).any(axis=1) & ctx.present):
                 sizes = f"the filter is {window[i].tolist()}, the image {shapes[i, first : first + axes].tolist()}"
-                ctx.fail(int(i), Status.ARGUMENT, f"in mode 'valid' the filter must not be larger than the image; {sizes}")
+                ctx.fail(
+                    int(i), Status.ARGUMENT, f"in mode 'valid' the filter must not be larger than the image; {sizes}"
+                )
             shapes[:, first : first + axes] = np.maximum(shapes[:, first : first + axes] - window + 1, 0)
         return self.setup_of(ctx, shapes, self.around(ctx, *values))
 
@@ -86,7 +104,11 @@ class Filter(Stencil):
         if self.mode == "valid":
             anchor = np.zeros_like(window)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= window)).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.ARGUMENT, f"anchor must be inside of the filter {window[i].tolist()}, got {anchor[i].tolist()}")
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"anchor must be inside of the filter {window[i].tolist()}, got {anchor[i].tolist()}",
+            )
         if values[1].spec.shape is not None:
             weights = values[1].dense("the filter", ctx.present).reshape(ctx.N, -1)
         else:
@@ -117,28 +139,31 @@ def filter(
 ) -> DataNode:
     """Correlates images, sequences or volumes with one filter per sample (usually called a convolution).
 
-    Element i of the result is the sum of ``filter[k] * data[i - anchor + k]``, in float32. Unlike DALI's CPU operator, this one also takes
-    volumes, int8 and float16, on every device.
+    Element i of the result is the sum of ``filter[k] * data[i - anchor + k]``, in float32. Unlike DALI's CPU operator,
+    this one also takes volumes, int8 and float16, on every device.
 
     Args:
-      data: data in a layout with two or three adjacent spatial axes: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without a layout all axes are
-        spatial. The type is 8- or 16-bit integers or floats of at most 32 bits.
+      data: data in a layout with two or three adjacent spatial axes: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without a
+        layout all axes are spatial. The type is 8- or 16-bit integers or floats of at most 32 bits.
       filter: float32, a host value: 2-D for images and sequences, 3-D for volumes. May be per frame.
-      fill_value: the value beyond a constant border, a scalar of the input's type and a host value. Default: 0. May be per frame.
-      anchor: the element of the filter that is aligned with the element of the result, one number or one per axis; -1 is the middle,
-        rounded down. It has no effect in mode "valid". May be per sample or frame.
-      border: what the values beyond the border are: "reflect_101", "reflect101" or "101": the image mirrored about the centre of the
-        outermost element, "reflect_1001", "reflect1001", "1001" or "reflect": mirrored at its edge, "wrap": its other side, "clamp" or
-        "edge": the outermost element, "constant", "fill" or "pad": `fill_value`. In any case, as `mode`.
+      fill_value: the value beyond a constant border, a scalar of the input's type and a host value. Default: 0. May be
+        per frame.
+      anchor: the element of the filter that is aligned with the element of the result, one number or one per axis; -1
+        is the middle, rounded down. It has no effect in mode "valid". May be per sample or frame.
+      border: what the values beyond the border are: "reflect_101", "reflect101" or "101": the image mirrored about the
+        centre of the outermost element, "reflect_1001", "reflect1001", "1001" or "reflect": mirrored at its edge,
+        "wrap": its other side, "clamp" or "edge": the outermost element, "constant", "fill" or "pad": `fill_value`. In
+        any case, as `mode`.
       dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
-      mode: with "same", the result is as large as the data; with "valid", it has only the places where the filter lies inside the data.
+      mode: with "same", the result is as large as the data; with "valid", it has only the places where the filter lies
+        inside the data.
 
     Returns:
       The input's layout.
 
     Raises:
-      TypeError, ValueError: wrong layout, element type or number of axes. A sample fails when its batch is made if the anchor lies outside
-        the filter, or if in mode "valid" the filter is larger than the data.
+      TypeError, ValueError: wrong layout, element type or number of axes. A sample fails when its batch is made if the
+        anchor lies outside the filter, or if in mode "valid" the filter is larger than the data.
 
     Example:
       >>> sharp = fn.filter(images, np.float32([[0, -1, 0], [-1, 5, -1], [0, -1, 0]]))

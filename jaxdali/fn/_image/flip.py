@@ -44,8 +44,8 @@ def flip(
     """Mirrors images, sequences or volumes.
 
     Args:
-      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, FHWC or FDHWC by their rank. Any
-        type.
+      input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, FHWC or FDHWC
+        by their rank. Any type.
       horizontal: if nonzero, left and right are exchanged. May be per sample.
       vertical: if nonzero, top and bottom are exchanged. May be per sample.
       depthwise: if nonzero, front and back of volumes are exchanged. May be per sample.

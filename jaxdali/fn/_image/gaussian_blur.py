@@ -32,7 +32,9 @@ class GaussianBlur(Separable):
         taps = np.where(taps == 0, 2 * np.ceil(sigma * 3).astype(np.int64) + 1, taps)
         sigma = np.where(sigma == 0, ((taps - 1) * 0.5 - 1) * 0.3 + 0.8, sigma)
         distance = np.arange(int(taps.max())) - taps[..., None] // 2
-        weights = np.where(np.abs(distance) <= taps[..., None] // 2, np.exp(-(distance**2) / (2 * sigma[..., None] ** 2)), 0)
+        weights = np.where(
+            np.abs(distance) <= taps[..., None] // 2, np.exp(-(distance**2) / (2 * sigma[..., None] ** 2)), 0
+        )
         return weights / weights.sum(axis=2, keepdims=True), taps
 
 
@@ -55,18 +57,20 @@ def gaussian_blur(
     Differs from DALI: sums are computed in float32 even for float16 images, where DALI rounds them to float16.
 
     Args:
-      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC, FCHW, DHWC,
-        ...; without one all axes are spatial, at most three.
+      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC,
+        FCHW, DHWC, ...; without one all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
-      sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0 derives it from `window_size`:
-        ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample or frame.
-      window_size: odd length of the window; 0 derives it from `sigma`: ``2 * ceil(3 * sigma) + 1``. May be per sample or frame.
+      sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0 derives it from
+        `window_size`: ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample or frame.
+      window_size: odd length of the window; 0 derives it from `sigma`: ``2 * ceil(3 * sigma) + 1``. May be per sample
+        or frame.
 
     Returns:
       The input's shape and layout.
 
     Raises:
-      ValueError: wrong layout or type. A sample without a positive `sigma` or `window_size` fails when its batch is made.
+      ValueError: wrong layout or type. A sample without a positive `sigma` or `window_size` fails when its batch is
+        made.
 
     Example:
       >>> fn.gaussian_blur(images, sigma=fn.random.uniform(range=(0.5, 2.0)))

@@ -52,7 +52,8 @@ def grid_mask(
     """Makes squares of images black, in a grid (https://arxiv.org/abs/2001.04086).
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, int16, int32, float32 or (not in DALI) uint16, float16, bfloat16; any number of channels.
+      input: HWC or (not in DALI) FHWC; uint8, int16, int32, float32 or (not in DALI) uint16, float16, bfloat16; any
+        number of channels.
       angle: rotation of the grid about the image's corner, in radians. May be per sample.
       ratio: side of a black square divided by the distance between two squares. May be per sample.
       shift_x, shift_y: translation of the grid after the rotation, in pixels. May be per sample.

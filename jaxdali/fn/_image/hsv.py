@@ -37,7 +37,8 @@ def hsv(
       hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.
       saturation: a factor for the saturation. May be per sample or frame.
       value: a factor for all channels. May be per sample or frame.
-      dtype: element type of the result. Values are rounded and saturated. Default: UINT8 for every input type, as in DALI.
+      dtype: element type of the result. Values are rounded and saturated. Default: UINT8 for every input type, as in
+        DALI.
 
     Returns:
       The input's shape and layout.

@@ -52,13 +52,14 @@ def jitter(
     DALI has this operator on the GPU only.
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
+      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of
+        channels.
       fill_value: has no effect, as in DALI: pixels at the edge are repeated outside.
       interp_type: INTERP_NN or INTERP_LINEAR. Both give the same, as in DALI, because pixels move by whole numbers.
       mask: if 0, the image is not changed. May be per sample.
       nDegree: along each axis a pixel moves by a whole number from -nDegree / 2 to nDegree / 2, all equally likely.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Returns:
       The input's shape, type and layout.

@@ -57,7 +57,11 @@ class JpegCompressionDistortion(NativeOperator):
         units = units.reshape(ctx.S, ctx.B)
         first = (np.cumsum(units, axis=1) - units).reshape(-1)
         params = {"tables": tables.astype(np.int32), "first": first.astype(np.int32)}
-        return Setup((None if ctx.spec.shape is not None else shapes,), params, scratch=MCU_BYTES * int(units.sum(axis=1).max(initial=1)))
+        return Setup(
+            (None if ctx.spec.shape is not None else shapes,),
+            params,
+            scratch=MCU_BYTES * int(units.sum(axis=1).max(initial=1)),
+        )
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         params = ctx.params["tables"], ctx.params["first"]  # the CPU kernel leaves the working memory untouched
@@ -77,8 +81,8 @@ def jpeg_compression_distortion(
 ) -> DataNode:
     """Adds the artifacts of JPEG compression to images: blocks, ringing, blurred colours.
 
-    The results equal compression (4:2:0) and decompression by libjpeg-turbo with its defaults, on every device. DALI's GPU operator gives
-    slightly different results.
+    The results equal compression (4:2:0) and decompression by libjpeg-turbo with its defaults, on every device. DALI's
+    GPU operator gives slightly different results.
 
     Args:
       input: uint8 RGB images or sequences, HWC or FHWC.

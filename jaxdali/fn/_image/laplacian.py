@@ -23,8 +23,9 @@ _MOST = 31
 
 
 class Laplacian(Separable):
-    """The sum of second derivatives. Each is a separable filter: a derivative window along one axis, and binomial windows along the
-    others."""
+    """The sum of second derivatives. Each is a separable filter: a derivative window along one axis, and binomial
+    windows along the others.
+    """
 
     name = "laplacian"
     only_kernels = False  # the derivatives are added
@@ -35,12 +36,18 @@ class Laplacian(Separable):
             raise ArgumentError("scale must not be given with normalized_kernel=True")
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """``f64[N, axes of derivatives, axes, most]``, the scale in the first window of each, and ``i64[N, derivatives, axes]``."""
+        """``f64[N, axes of derivatives, axes, most]``, the scale in the first window of each, and ``i64[N, derivatives,
+        axes]``.
+        """
         derivative = self._sizes(ctx, a, "window_size", axes, 3)
         smoothing = self._sizes(ctx, a, "smoothing_size", axes, 1) if "smoothing_size" in a else None
         scale = a.vector("scale", axes, one_for_all=True)
         assert scale is not None
-        taps = np.repeat(derivative[:, :, None] if smoothing is None else smoothing[:, None, :], axes, axis=2 if smoothing is None else 1)
+        taps = np.repeat(
+            derivative[:, :, None] if smoothing is None else smoothing[:, None, :],
+            axes,
+            axis=2 if smoothing is None else 1,
+        )
         own = np.arange(axes)
         taps[:, own, own] = derivative
         if self.normalized_kernel:
@@ -97,28 +104,32 @@ def laplacian(
 ) -> DataNode:
     """The Laplacian of images, sequences or volumes: the sum of their second derivatives along all spatial axes.
 
-    Each derivative is a separable filter: ``[1, -2, 1]``, widened by binomial smoothing to `window_size`, along its own axis, and
-    binomial windows along the others. Sums are computed in float32; borders are mirrored about the centre of the outermost pixel.
+    Each derivative is a separable filter: ``[1, -2, 1]``, widened by binomial smoothing to `window_size`, along its own
+    axis, and binomial windows along the others. Sums are computed in float32; borders are mirrored about the centre of
+    the outermost pixel.
 
-    Differs from DALI: sums are computed in float32 even for float16 images. DALI rounds products and sums to float16, so that derivatives
-    of large numbers lose most of their precision.
+    Differs from DALI: sums are computed in float32 even for float16 images. DALI rounds products and sums to float16,
+    so that derivatives of large numbers lose most of their precision.
 
     Args:
-      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC, FCHW, DHWC,
-        ...; without one all axes are spatial, at most three.
+      input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC,
+        FCHW, DHWC, ...; without one all axes are spatial, at most three.
       dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
-      normalized_kernel: whether to divide each derivative by the sum of its windows' weights, ``2 ** (sum of window sizes - axes - 2)``.
+      normalized_kernel: whether to divide each derivative by the sum of its windows' weights, ``2 ** (sum of window
+        sizes - axes - 2)``.
       scale: factors for the derivatives, one or one per spatial axis. May be per sample or frame.
-      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 31, one or one per spatial axis; 1 does not smooth.
-        Default: the length of the derivative's window. May be per sample or frame.
-      window_size: odd lengths of the derivatives' windows, 3 to 31, one or one per spatial axis. May be per sample or frame.
+      smoothing_size: odd lengths of the windows across the derivative's axis, 1 to 31, one or one per spatial axis; 1
+        does not smooth. Default: the length of the derivative's window. May be per sample or frame.
+      window_size: odd lengths of the derivatives' windows, 3 to 31, one or one per spatial axis. May be per sample or
+        frame.
 
     Returns:
       The input's shape and layout.
 
     Raises:
       ArgumentError: `scale` together with `normalized_kernel`.
-      ValueError: wrong layout or type. A sample whose window sizes are even or out of range fails when its batch is made.
+      ValueError: wrong layout or type. A sample whose window sizes are even or out of range fails when its batch is
+        made.
 
     Example:
       >>> edges = fn.laplacian(images, window_size=5, normalized_kernel=True, dtype=types.FLOAT)

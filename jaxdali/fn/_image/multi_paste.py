@@ -57,7 +57,9 @@ class MultiPaste(NativeOperator):
         layout, dtype = image_layout(images[0], ("HWC", "FHWC")), self.dtype or images[0].dtype
         for i, x in enumerate(images):
             if (x.dtype, image_layout(x, (layout,))) != (images[0].dtype, layout):
-                raise ArgumentError(f"the inputs must have one type: input 0 is {images[0].dtype}, input {i} is {x.dtype}")
+                raise ArgumentError(
+                    f"the inputs must have one type: input 0 is {images[0].dtype}, input {i} is {x.dtype}"
+                )
         if not (is_number(images[0].dtype) and is_number(dtype)):
             raise ValueError(f"the inputs and the output must be numbers, got {images[0].dtype} to {dtype}")
         first = layout.index("H")
@@ -65,10 +67,14 @@ class MultiPaste(NativeOperator):
         extents = [next(iter(k)) if len(k) == 1 else None for k in known]
         if "output_size" in self.args:
             fixed = self.args.is_static("output_size")
-            extents[first : first + 2] = np.array(self.args.get("output_size"), np.int64)[:2].tolist() if fixed else [None, None]
+            extents[first : first + 2] = (
+                np.array(self.args.get("output_size"), np.int64)[:2].tolist() if fixed else [None, None]
+            )
         return (spec_of(dtype, extents, layout),)
 
-    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+    def origins(
+        self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
+    ) -> Names:
         """Names of all samples that are pasted, as in DALI."""
         images = names[: len(names) - len(self.args.inputs)]
         if "in_ids" not in self.args:
@@ -97,7 +103,8 @@ class MultiPaste(NativeOperator):
         shapes[:, first : first + 2] = size
         given = {n: a.ragged(n) for stem in _PAIRS for n in (stem, f"{stem}_rel") if n in a}
         most = max(map(len, sources))
-        regions = np.full((ctx.N, 1 << (most - 1).bit_length() if most else 0, 7), -1, np.int32)  # few programs are compiled
+        # Few programs are compiled.
+        regions = np.full((ctx.N, 1 << (most - 1).bit_length() if most else 0, 7), -1, np.int32)
         for i in np.flatnonzero(ctx.present):
             of = np.array([images[k].shapes[j] for k, j in sources[i]]).reshape(-1, shapes.shape[1])
             others = [d for d in range(shapes.shape[1]) if not first <= d < first + 2]
@@ -124,7 +131,11 @@ class MultiPaste(NativeOperator):
             batch = batches[i // ctx.B]
             bad = [n for n in ids.tolist() if not 0 <= n < len(batch)]
             if bad:
-                ctx.fail(i, Status.ARGUMENT, f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}")
+                ctx.fail(
+                    i,
+                    Status.ARGUMENT,
+                    f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}",
+                )
             found = [int(batch[int(n)]) + i % ctx.frames for n in ids if not bad]
             if not ctx.present[found].all():
                 ctx.fail(i, Status.INPUT, f"pasted images must have the same frames; samples {ids.tolist()} differ")
@@ -148,7 +159,9 @@ class MultiPaste(NativeOperator):
         images, first = arrays[: self.count], ctx.inputs[0].ndim - 3
         if len(images) == 1:
             (x,) = images
-        elif len({x.shape if not isinstance(x, Ragged) else None for x in images}) == 1 and not isinstance(images[0], Ragged):
+        elif len({x.shape if not isinstance(x, Ragged) else None for x in images}) == 1 and not isinstance(
+            images[0], Ragged
+        ):
             x = jnp.concatenate(images)
         else:
             each = [_ragged(x, ctx.B) for x in images]
@@ -178,7 +191,9 @@ def _regions(given: dict[str, np.ndarray], have: np.ndarray, canvas: np.ndarray)
             if key not in given:
                 continue
             if given[key].size != have.size:
-                raise ValueError(f"argument {key} must have {len(have)} x 2 numbers, one pair per region; got {given[key].size}")
+                raise ValueError(
+                    f"argument {key} must have {len(have)} x 2 numbers, one pair per region; got {given[key].size}"
+                )
             x = given[key].reshape(-1, 2)
             return x.astype(np.int64) if key == name else rounding(of * x.astype(np.float32)).astype(np.int64)
         return default
@@ -221,28 +236,32 @@ def multi_paste(
 ) -> DataNode:
     """Pastes regions of images on a black canvas. Later regions cover earlier ones.
 
-    With `in_ids`, the regions come from other samples of the batch (of the shard's batch, where there are several shards); otherwise each
-    input gives one region.
+    With `in_ids`, the regions come from other samples of the batch (of the shard's batch, where there are several
+    shards); otherwise each input gives one region.
 
     Args:
-      *inputs: HWC or FHWC, all of one numeric type (in DALI uint8, int16, int32 or float32). Everything pasted on one canvas must have the
-        same number of channels and frames.
+      *inputs: HWC or FHWC, all of one numeric type (in DALI uint8, int16, int32 or float32). Everything pasted on one
+        canvas must have the same number of channels and frames.
       dtype: element type of the result; integers are rounded and saturated. Default: the inputs'.
-      in_anchors: where the regions begin in the inputs, (y, x) for each region. Default: (0, 0). May be per sample or frame.
+      in_anchors: where the regions begin in the inputs, (y, x) for each region. Default: (0, 0). May be per sample or
+        frame.
       in_anchors_rel: the same in units of the input's extents, rounded down. May be per sample or frame.
-      in_ids: for each region the number of its sample in the batch. May be per sample, and each sample may have another number of regions.
+      in_ids: for each region the number of its sample in the batch. May be per sample, and each sample may have another
+        number of regions.
       out_anchors: where the regions begin on the canvas, (y, x) for each. Default: (0, 0). May be per sample or frame.
       out_anchors_rel: the same in units of the canvas's extents, rounded down. May be per sample or frame.
       output_size: (H, W) of the canvas. Default: the size of the images, if all have the same. May be per sample.
-      shapes: height and width of each region. Default: everything from the anchor to the image's end. May be per sample or frame.
+      shapes: height and width of each region. Default: everything from the anchor to the image's end. May be per sample
+        or frame.
       shapes_rel: the same in units of the input's extents, rounded up. May be per sample or frame.
 
     Returns:
       The canvases, in the inputs' layout.
 
     Raises:
-      ValueError: arguments that can't be combined, wrong layouts or types, or images of different sizes without `output_size`. A sample
-        fails when its batch is made if a region reaches outside, or if the arguments differ in their number of regions.
+      ValueError: arguments that can't be combined, wrong layouts or types, or images of different sizes without
+        `output_size`. A sample fails when its batch is made if a region reaches outside, or if the arguments differ in
+        their number of regions.
 
     Example:
       >>> mosaic = fn.multi_paste(images, in_ids=fn.random.uniform(range=(0, 7), shape=4, dtype=types.INT32), output_size=(512, 512),

@@ -52,7 +52,11 @@ class Pad(Window):
             return (Spec(x.dtype, x.ndim, None, x.layout),)
         extents = [x.extent(d) for d in range(x.ndim)]
         fixed = self.args.is_static("shape") and self.args.is_static("align")
-        known = fixed and x.shape is not None and self._extents(None, np.array([x.shape]), self.arguments(None, ()), axes)[0]
+        known = (
+            fixed
+            and x.shape is not None
+            and self._extents(None, np.array([x.shape]), self.arguments(None, ()), axes)[0]
+        )
         for d in axes:
             extents[d] = int(known[d]) if known is not False else None
         return (spec_of(x.dtype, extents, x.layout),)
@@ -99,10 +103,11 @@ def pad(
       align: extents are rounded up to multiples of this, one number or one per axis. May be per sample.
       axes: the axes to pad, by number; an empty list means all. Default: all. May be per sample.
       axis_names: the same axes, by their letters in the layout.
-      fill_value: the value of the new elements. For integer types the fraction is dropped, and values out of range wrap around, as in DALI:
+      fill_value: the value of the new elements. For integer types the fraction is dropped, and values out of range wrap
+        around, as in DALI:
         -1 becomes 255 in uint8. May be per sample.
-      shape: minimum extents, one number or one per axis; an axis with 0 or less grows to the largest extent in the batch. May be per
-        sample.
+      shape: minimum extents, one number or one per axis; an axis with 0 or less grows to the largest extent in the
+        batch. May be per sample.
 
     Returns:
       The padded data, in the input's layout.

@@ -50,10 +50,16 @@ class Paste(Window):
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         fill = np.atleast_1d(np.asarray(self.fill_value, np.float64))
         for i in np.flatnonzero((image.shapes[:, 2] != len(fill)) & ctx.present & (len(fill) > 1)):
-            ctx.fail(int(i), Status.ARGUMENT, f"argument fill_value has {len(fill)} numbers for {image.shapes[i, 2]} channels")
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"argument fill_value has {len(fill)} numbers for {image.shapes[i, 2]} channels",
+            )
         part = Part.whole(image.shapes)
         size = _canvas(image.shapes[:, :2], a)
-        place = np.column_stack([a.paste_y, a.paste_x]).astype(np.float32) * (size - image.shapes[:, :2]).astype(np.float32)
+        place = np.column_stack([a.paste_y, a.paste_x]).astype(np.float32) * (size - image.shapes[:, :2]).astype(
+            np.float32
+        )
         part.start[:, :2] = -place.astype(np.int64)
         part.extent[:, :2] = size
         part.fill = np.tile(fill, (ctx.N, 1))
@@ -95,8 +101,8 @@ def paste(
       The canvases, HWC.
 
     Raises:
-      ValueError: wrong layout or number of channels. A sample with an argument outside its range fails when its batch is
-        made.
+      ValueError: wrong layout or number of channels. A sample with an argument outside its range fails when its batch
+        is made.
 
     Example:
       >>> fn.paste(images, ratio=fn.random.uniform(range=(1.0, 2.0)), fill_value=(104, 117, 123))

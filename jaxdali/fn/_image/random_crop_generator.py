@@ -32,11 +32,15 @@ class RandomCropGenerator(HostOperator):
         self._ranges()
 
     def _ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        return random_range("random_area", self.random_area), random_range("random_aspect_ratio", self.random_aspect_ratio)
+        return random_range("random_area", self.random_area), random_range(
+            "random_aspect_ratio", self.random_aspect_ratio
+        )
 
     def infer(self, shape: Spec) -> tuple[Spec, ...]:
         if shape.dtype.kind not in "iu" or shape.ndim != 1 or shape.extent(0) not in (None, 2, 3):
-            raise ValueError(f"the input must be shapes (H, W) or (H, W, C), 1-D integers; got {shape.ndim}-D {shape.dtype}")
+            raise ValueError(
+                f"the input must be shapes (H, W) or (H, W, C), 1-D integers; got {shape.ndim}-D {shape.dtype}"
+            )
         return (Spec(np.dtype(np.int32), 1, (2,)),) * 2
 
     def run(self, ctx: HostContext, shape: Value) -> tuple[Any, ...]:
@@ -58,7 +62,8 @@ def random_crop_generator(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> list[DataNode]:
-    """Draws windows as `random_resized_crop` and `decoders.image_random_crop` do, for `slice` or a `resize` of a region.
+    """Draws windows as `random_resized_crop` and `decoders.image_random_crop` do, for `slice` or a `resize` of a
+    region.
 
     Differs from DALI: the same seed gives other numbers, and at least one attempt is made.
 

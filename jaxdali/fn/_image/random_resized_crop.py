@@ -34,13 +34,19 @@ class RandomResizedCrop(Resampling):
         self._ranges()
 
     def _ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        return random_range("random_area", self.random_area), random_range("random_aspect_ratio", self.random_aspect_ratio)
+        return random_range("random_area", self.random_area), random_range(
+            "random_aspect_ratio", self.random_aspect_ratio
+        )
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         layout, dtype = self.output(image)
         self.args.check_width("size", 2, arguments, one_for_all=True)
         dims = [image.extent(d) for d in range(image.ndim)]
-        size = np.broadcast_to(np.asarray(self.args.get("size"), np.int64), 2).tolist() if self.args.is_static("size") else (None, None)
+        size = (
+            np.broadcast_to(np.asarray(self.args.get("size"), np.int64), 2).tolist()
+            if self.args.is_static("size")
+            else (None, None)
+        )
         first, _ = spatial_axes(layout)
         dims[first : first + 2] = size
         return (output_spec(dtype, dims, layout),)
@@ -84,19 +90,20 @@ def random_resized_crop(
 ) -> DataNode:
     """Resizes a random window of each image, as usual for training.
 
-    Filters also read pixels around the window, as in DALI; to read only the window's pixels, decode it with `decoders.image_random_crop`.
+    Filters also read pixels around the window, as in DALI; to read only the window's pixels, decode it with
+    `decoders.image_random_crop`.
     Differs from DALI: the same seed gives other numbers.
 
     Args:
       input: as in `resize`, with layout HWC, CHW, FHWC, FCHW or CFHW; all frames of a sequence get the same window.
       size: (height, width) of the result, or one number for both; fractions are dropped. May be per sample.
       antialias, dtype, interp_type, mag_filter, min_filter: as in `resize`.
-      num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window of the nearest
-        allowed aspect ratio is taken, at a random place.
+      num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window
+        of the nearest allowed aspect ratio is taken, at a random place.
       random_area: range of the window's area as a fraction of the image's; uniformly distributed.
       random_aspect_ratio: range of width divided by height; the logarithm is uniformly distributed.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Returns:
       Images of the given size, in the input's layout.

@@ -27,12 +27,19 @@ from .._families.layouts import channels_missing
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
 FLOATS = INPUT_TYPES[3:]  # which results of all of them may have
-CONVENTIONS = ("dali", "pillow", "tensorflow", "torchvision")  # their numbers are those of Convention in ffi/resize/resize.h
+# Their numbers are those of Convention in ffi/resize/resize.h.
+CONVENTIONS = ("dali", "pillow", "tensorflow", "torchvision")
 _FILTERS = {  # that a convention has
     "dali": [f for f in types.DALIInterpType if f != types.INTERP_AREA],
     "pillow": [f for f in types.DALIInterpType if f != types.INTERP_GAUSSIAN],
     "tensorflow": list(types.DALIInterpType),
-    "torchvision": [types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC, types.INTERP_LANCZOS3, types.INTERP_TRIANGULAR],
+    "torchvision": [
+        types.INTERP_NN,
+        types.INTERP_LINEAR,
+        types.INTERP_CUBIC,
+        types.INTERP_LANCZOS3,
+        types.INTERP_TRIANGULAR,
+    ],
 }
 _ROUNDINGS = {  # of extents, by the library
     "dali": ExtentRounding.ROUND,
@@ -67,16 +74,20 @@ def plan(
       max_size: limits of the output; 0: none.
       subpixel_scale: scale the source interval by what rounding the output extent changed.
       rounding: how an extent becomes a whole number.
-      alignment: the point of the source interval, from its start (0) to its end (1), that stays where it is when this scales it; None: 0.5.
+      alignment: the point of the source interval, from its start (0) to its end (1), that stays where it is when this
+        scales it; None: 0.5.
 
     Returns:
-      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger, whether all of them can be
+      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger,
+      whether all of them can be
       made: numbers are finite, and extents at most `MAX_EXTENT`).
     """
     sizes, interval = np.empty(extents.shape, np.int64), np.empty((*extents.shape, 2), np.float32)
     first, last = (None, None) if roi is None else roi
     source, wanted = (np.ascontiguousarray(x, np.float64) for x in (extents, request))
-    first, last, limits, fixed = (None if x is None else np.ascontiguousarray(x, np.float64) for x in (first, last, max_size, alignment))
+    first, last, limits, fixed = (
+        None if x is None else np.ascontiguousarray(x, np.float64) for x in (first, last, max_size, alignment)
+    )
     how = ResizeMode[mode.upper()], limits, subpixel_scale, rounding, fixed, MAX_EXTENT
     return sizes, interval, _cpu.plan_resize(source, wanted, first, last, roi_relative, *how, sizes, interval)
 
@@ -108,7 +119,9 @@ class Resampling(StageOperator):
             )
             raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; {what}")
         if image.dtype not in INPUT_TYPES:
-            raise TypeError(f"the input must be uint8, int16, uint16, float16, bfloat16 or float32, got {image.dtype}; fn.cast converts it")
+            raise TypeError(
+                f"the input must be uint8, int16, uint16, float16, bfloat16 or float32, got {image.dtype}; fn.cast converts it"
+            )
         dtype = image.dtype if self.dtype is None else self.dtype
         if dtype not in (image.dtype, *FLOATS):
             raise TypeError(f"dtype must be the input's ({image.dtype}), FLOAT, FLOAT16 or BFLOAT16, got {dtype}")
@@ -129,7 +142,9 @@ class Resampling(StageOperator):
             possible, without = [f for f in possible if f != types.INTERP_LANCZOS3], " with antialias=False"
         for number in np.setdiff1d(numbers, [int(f) for f in possible]).tolist():
             names = ", ".join(f.name for f in possible)
-            raise ArgumentError(f"convention={self.convention!r}{without} has the filters {names}, not {types.DALIInterpType(number).name}")
+            raise ArgumentError(
+                f"convention={self.convention!r}{without} has the filters {names}, not {types.DALIInterpType(number).name}"
+            )
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         """The first of the resampled axes, which are adjacent, and how many there are."""
@@ -139,7 +154,8 @@ class Resampling(StageOperator):
         """What `setup` returns.
 
         Args:
-          sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as `plan` returns them.
+          sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as
+            `plan` returns them.
         """
         first, count = self.resampled(image.spec)
         params = {"roi": interval.reshape(len(sizes), -1), "filters": self._filters(a)}
@@ -169,7 +185,12 @@ class Resampling(StageOperator):
         return {}
 
     def makes_windows(self, image: Spec, made: Spec) -> bool:
-        return image.ndim == 3 and self.resampled(image) == (0, 2) and image.dtype == np.uint8 and made.dtype in (np.uint8, np.float32)
+        return (
+            image.ndim == 3
+            and self.resampled(image) == (0, 2)
+            and image.dtype == np.uint8
+            and made.dtype in (np.uint8, np.float32)
+        )
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         first, count = self.resampled(ctx.inputs[0])
@@ -217,7 +238,11 @@ class Resize(Resampling):
         first, count = spatial_axes(layout)
         if count < 3 and "resize_z" in self.args:
             raise ValueError(f"resize_z needs a layout with a depth axis, got {layout!r}")
-        why = "" if image.layout else f'; the input has no layout, so {layout} is assumed: fn.reshape(x, layout="...") gives it another'
+        why = (
+            ""
+            if image.layout
+            else f'; the input has no layout, so {layout} is assumed: fn.reshape(x, layout="...") gives it another'
+        )
         for name in ("size", "max_size", "roi_start", "roi_end"):
             self.args.check_width(name, count, arguments, one_for_all=True, why=why)
         sizes = self.static_sizes(layout, [image.extent(first + a) for a in range(count)])
@@ -239,7 +264,9 @@ class Resize(Resampling):
         enough |= mode in ("default", "stretch") and bool((request != 0).all())
         if not enough:
             return [None] * count
-        return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][0].tolist()
+        return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][
+            0
+        ].tolist()
 
     def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """The request, and the results of `plan`."""
@@ -266,12 +293,16 @@ class Resize(Resampling):
         return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
     def sizes_of(self, ctx: HostContext, extents: np.ndarray) -> np.ndarray | None:
-        """Extents ``i64[N, axes]`` of the results for images of `extents`; None if regions are resized, or if arguments come per sample."""
+        """Extents ``i64[N, axes]`` of the results for images of `extents`; None if regions are resized, or if arguments
+        come per sample.
+        """
         if self.args.inputs or "roi_start" in self.args:
             return None
         return self._planned(extents, self.arguments(ctx, ()))[1]
 
-    def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def parts(
+        self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Extents and source intervals of what is made from the resized images."""
         return sizes, interval
 
@@ -283,10 +314,11 @@ class Resize(Resampling):
         if not all_good:
             good = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
             for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
-                asked = (
-                    f"an output of size {request[i].tolist()} can't be made of an input of size {extents[i].tolist()}; at most {MAX_EXTENT}"
+                message = (
+                    f"an output of size {request[i].tolist()} can't be made of an input of size "
+                    f"{extents[i].tolist()}; at most {MAX_EXTENT}"
                 )
-                ctx.fail(int(i), Status.TOO_LARGE, asked)
+                ctx.fail(int(i), Status.TOO_LARGE, message)
             sizes = np.where(good.all(axis=1, keepdims=True), sizes, 1)
         setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, sizes, interval))
         return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup
@@ -299,7 +331,9 @@ class Resize(Resampling):
         if isinstance(image, Ragged):
             extents = image.shapes[:, first : first + count]
         else:
-            extents = jnp.broadcast_to(jnp.asarray(image.shape[1 + first : 1 + first + count], jnp.int32), (ctx.B, count))
+            extents = jnp.broadcast_to(
+                jnp.asarray(image.shape[1 + first : 1 + first + count], jnp.int32), (ctx.B, count)
+            )
         return (*outputs, extents), status
 
 
@@ -366,75 +400,78 @@ def resize(
     """Resizes images, sequences of images or volumes.
 
     The size is given by exactly one of: `size`; `resize_x`, `resize_y`, `resize_z` (any of them); `resize_shorter`;
-    `resize_longer`. Arguments marked * may be DataNodes with a value per sample. Sizes may be fractional: the output extent is
-    rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
+    `resize_longer`. Arguments marked * may be DataNodes with a value per sample. Sizes may be fractional: the output
+    extent is rounded, and `subpixel_scale` keeps the scale exact. A negative size mirrors the axis.
 
     `convention` (not in DALI) makes the pixels those of another library, for models that were trained with it:
 
     * "dali": taps outside the image repeat its edge, and filters are read from tables.
-    * "pillow": the pixels of `PIL.Image.resize`, to the bit. Taps outside the image are left out, and uint8 is rounded after each axis, in
-      the order of Pillow 13 (earlier versions also begin with the horizontal axis where the height shrinks by more than twice as many
-      pixels as the width, and then differ by one level). Images are uint8 or float32 and keep their type; channels are independent,
-      where Pillow first multiplies RGBA by its alpha. `INTERP_AREA` is Pillow's BOX, and there is no `INTERP_GAUSSIAN`. Pillow always has
-      antialias=True.
-    * "tensorflow": the pixels of `tf.image.resize` and, with antialias=True, of `jax.image.resize`, within 0.01 of 255 levels as FLOAT.
-      Taps outside the image are left out. `INTERP_AREA` is the method "area". TensorFlow's default is antialias=False.
-    * "torchvision": the pixels of `torchvision.transforms.v2.functional.resize` of tensors on CPUs, uint8 to the bit where its kernel has
-      AVX2 (others may differ by one level), floats within 0.02 of 255 levels. The filters are `INTERP_LINEAR`, `INTERP_CUBIC`,
-      `INTERP_LANCZOS3` (with antialias=True) and `INTERP_NN`, which is its "nearest", not "nearest-exact". Of PIL images torchvision
-      makes the pixels of "pillow".
+    * "pillow": the pixels of `PIL.Image.resize`, to the bit. Taps outside the image are left out, and uint8 is rounded
+      after each axis, in the order of Pillow 13 (earlier versions also begin with the horizontal axis where the height
+      shrinks by more than twice as many pixels as the width, and then differ by one level). Images are uint8 or float32
+      and keep their type; channels are independent, where Pillow first multiplies RGBA by its alpha. `INTERP_AREA` is
+      Pillow's BOX, and there is no `INTERP_GAUSSIAN`. Pillow always has antialias=True.
+    * "tensorflow": the pixels of `tf.image.resize` and, with antialias=True, of `jax.image.resize`, within 0.01 of 255
+      levels as FLOAT. Taps outside the image are left out. `INTERP_AREA` is the method "area". TensorFlow's default is
+      antialias=False.
+    * "torchvision": the pixels of `torchvision.transforms.v2.functional.resize` of tensors on CPUs, uint8 to the bit
+      where its kernel has AVX2 (others may differ by one level), floats within 0.02 of 255 levels. The filters are
+      `INTERP_LINEAR`, `INTERP_CUBIC`, `INTERP_LANCZOS3` (with antialias=True) and `INTERP_NN`, which is its "nearest",
+      not "nearest-exact". Of PIL images torchvision makes the pixels of "pillow".
 
     Except for "dali", images are resized on the CPU also where there is a GPU.
 
-    `size_convention` (not in DALI) says how extents become whole numbers where all axes have one scale, as with `resize_shorter` and
-    `resize_longer`. These are the formulas for a shorter side of `size`; other fractional sizes are rounded half to even, with "dali"
-    halves up.
+    `size_convention` (not in DALI) says how extents become whole numbers where all axes have one scale, as with
+    `resize_shorter` and `resize_longer`. These are the formulas for a shorter side of `size`; other fractional sizes
+    are rounded half to even, with "dali" halves up.
 
     * "dali": ``scale * extent``, in single precision, halves up.
     * "pillow": ``round(extent * scale)`` in double precision, as Python programs that call Pillow do, such as ADM's.
     * "tensorflow": the same in single precision.
-    * "torchvision": ``int(size * longer / shorter)``, as `Resize` of torchvision does, also for PIL images; where `max_size` is smaller,
-      both sides are scaled and truncated once more.
+    * "torchvision": ``int(size * longer / shorter)``, as `Resize` of torchvision does, also for PIL images; where
+      `max_size` is smaller, both sides are scaled and truncated once more.
     * "timm": ``round(extent / (shorter / size))``, as `ResizeKeepRatio` of timm does.
 
-    Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the depth; errors are
-    `resize_z` on images without depth, and empty inputs where `size` gives all samples one shape; a region may lie outside the image, whose
-    outermost pixels are repeated there (with `INTERP_NN` DALI reads what stands behind the image in memory, where a region reaches
-    beyond its right end); `INTERP_NN` along one axis and another filter along the other also work with regions and mirroring.
+    Differs from DALI: `INTERP_NN` may take the other of two neighbours where a point lies on their border along the
+    depth; errors are `resize_z` on images without depth, and empty inputs where `size` gives all samples one shape; a
+    region may lie outside the image, whose outermost pixels are repeated there (with `INTERP_NN` DALI reads what stands
+    behind the image in memory, where a region reaches beyond its right end); `INTERP_NN` along one axis and another
+    filter along the other also work with regions and mirroring.
 
     Args:
-      input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW, DHWC, CDHW, FDHWC,
-        FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
+      input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW,
+        DHWC, CDHW, FDHWC, FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
       antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
       convention: whose pixels the result has: "dali", "pillow", "tensorflow" or "torchvision".
-      dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded half to even, and
-        saturated. Differs from DALI: it rounds half away from zero in the last pixels of a row that fill no vector.
-      interp_type: * filter, one of `types.DALIInterpType`. `INTERP_AREA` (not in DALI) is the mean of what an output pixel covers, with the
-        conventions that have it.
+      dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded
+        half to even, and saturated. Differs from DALI: it rounds half away from zero in the last pixels of a row that
+        fill no vector.
+      interp_type: * filter, one of `types.DALIInterpType`. `INTERP_AREA` (not in DALI) is the mean of what an output
+        pixel covers, with the conventions that have it.
       mag_filter: * filter of the axes that don't shrink; default `interp_type`.
       max_size: * limit of the output extents, one number or one per axis; 0: none.
       min_filter: * filter of the axes that shrink; default `interp_type`.
-      mode: what becomes of the axes without a size, and of the aspect ratio. "default": they get the (geometric) mean scale of
-        the others; "stretch": they keep their extent; "not_larger", "not_smaller": all axes get the smallest (largest) scale
-        asked for. Not together with `resize_shorter` and `resize_longer`.
+      mode: what becomes of the axes without a size, and of the aspect ratio. "default": they get the (geometric) mean
+        scale of the others; "stretch": they keep their extent; "not_larger", "not_smaller": all axes get the smallest
+        (largest) scale asked for. Not together with `resize_shorter` and `resize_longer`.
       resize_longer: * extent of the longer axis; the aspect ratio is kept, as with mode "not_larger".
       resize_shorter: * extent of the shorter axis, as with mode "not_smaller"; see `max_size`.
       resize_x: * width; 0: unset.
       resize_y: * height; 0: unset.
       resize_z: * depth; 0: unset.
-      roi_end: * end of the source region, one number per axis in the layout's order (y before x). Filters still read pixels
-        outside of it.
+      roi_end: * end of the source region, one number per axis in the layout's order (y before x). Filters still read
+        pixels outside of it.
       roi_relative: the region is in units of the input's extents.
       roi_start: * start of the source region; larger than `roi_end`: mirrored.
       save_attrs: return the input's spatial extents too, int32, 1-D.
       size: * extents, one number for all axes or one per axis in the layout's order; 0: unset.
       size_convention: whose extents the result has, as above. Default: `convention`.
-      subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the extent does
-        not change the scale. Default: True with convention="dali", otherwise False, as in those libraries.
+      subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the
+        extent does not change the scale. Default: True with convention="dali", otherwise False, as in those libraries.
 
     Returns:
-      A DataNode with the input's layout; with `save_attrs`, a list of it and the extents. The shape is static when it is the
-      same for every sample, e.g. with a constant `size` and a known number of channels.
+      A DataNode with the input's layout; with `save_attrs`, a list of it and the extents. The shape is static when it
+      is the same for every sample, e.g. with a constant `size` and a known number of channels.
 
     Raises:
       ValueError, TypeError: contradictory or malformed arguments; an input type or layout that is not supported.

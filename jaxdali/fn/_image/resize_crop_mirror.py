@@ -35,7 +35,9 @@ class ResizeCropMirror(Resize):
             sizes[k] = int(n[0]) or sizes[k]
         return sizes
 
-    def parts(self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def parts(
+        self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         layout = ctx.spec.layout
         first, count = spatial_axes(layout)
         start, extent = np.zeros_like(sizes), sizes.copy()
@@ -93,19 +95,21 @@ def resize_crop_mirror(
     name: str | None = None,
     **hints: Unpack[ResizeHints],
 ) -> DataNode:
-    """Resizes, cuts a window out and mirrors it, like `resize`, `crop` and `flip` in turn, but computes only the window.
+    """Resizes, cuts a window out and mirrors it, like `resize`, `crop` and `flip` in turn, but computes only the
+    window.
 
-    Where the window reaches outside the resized image, the edge is repeated. Differs from DALI: with INTERP_NN, DALI reads whatever lies in
-    memory outside the image, and may take either of two equally near pixels; `mirror` means the same axes in all layouts, where DALI
-    mirrors other axes unless the spatial axes come first.
+    Where the window reaches outside the resized image, the edge is repeated. Differs from DALI: with INTERP_NN, DALI
+    reads whatever lies in memory outside the image, and may take either of two equally near pixels; `mirror` means the
+    same axes in all layouts, where DALI mirrors other axes unless the spatial axes come first.
 
     Args:
       input: as in `resize`.
       crop, crop_d, crop_h, crop_w: extents of the window, as in `crop`. Default: the whole image. May be per sample.
       crop_pos_x, crop_pos_y, crop_pos_z: position of the window, from 0 to 1, as in `crop`. May be per sample.
       mirror: the sum of 1 (left and right are exchanged), 2 (top and bottom) and 4 (front and back). May be per sample.
-      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not in DALI)
-        "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the image).
+      rounding: how the window's position is rounded to a whole number: "round" (halves away from 0), "truncate" or (not
+        in DALI) "torchvision", as its `CenterCrop` does (halves to even; towards 0 where the window is larger than the
+        image).
       antialias, dtype, interp_type, mag_filter, max_size, min_filter, mode: as in `resize`.
       resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as in `resize`.
       roi_start, roi_end, roi_relative: as in `resize`.

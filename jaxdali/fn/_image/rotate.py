@@ -46,11 +46,13 @@ def rotation(axis: np.ndarray, c: np.ndarray, s: np.ndarray) -> np.ndarray:
     return np.stack([np.stack(r, axis=-1) for r in rows], axis=-2)
 
 
-def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None, frames: np.ndarray | None = None) -> np.ndarray:
+def canvas(
+    size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None, frames: np.ndarray | None = None
+) -> np.ndarray:
     """Extents that hold the whole rotated image, or all frames of a sequence.
 
-    Each extent gets the parity of the source axis that contributes most to it (in most frames), so that pixel centres stay on pixel centres
-    for small angles.
+    Each extent gets the parity of the source axis that contributes most to it (in most frames), so that pixel centres
+    stay on pixel centres for small angles.
 
     Args:
       size: ``i64[N, D]``, extents (z,) y, x.
@@ -75,7 +77,10 @@ def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None, frame
         own = np.diagonal(need, axis1=1, axis2=2)
         most = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
         extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
-        extent, main = np.maximum(extent, 0).astype(np.int64)[:, ::-1], np.take_along_axis(source, most, axis=1)[:, ::-1]
+        extent, main = (
+            np.maximum(extent, 0).astype(np.int64)[:, ::-1],
+            np.take_along_axis(source, most, axis=1)[:, ::-1],
+        )
     if frames is None:
         return extent + (extent + main) % 2
     here = frames[:, :, None]
@@ -85,7 +90,9 @@ def canvas(size: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None, frame
 
 
 def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
-    """The kernel's maps ``f64[N, D, D+1]``: output pixel (x, y(, z)) to the source point of its centre, about both centres."""
+    """The kernel's maps ``f64[N, D, D+1]``: output pixel (x, y(, z)) to the source point of its centre, about both
+    centres.
+    """
     c, s = cos_sin(degrees)
     if axis is None:
         x, y = 0.5 - out[:, 1] / 2, 0.5 - out[:, 0] / 2
@@ -162,30 +169,33 @@ def rotate(
 ) -> DataNode:
     """Rotates images, sequences or volumes about their centre.
 
-    Results are within 1 level of DALI's for uint8, and within 2e-4 of the values' range for wider types. Unlike DALI's, rotations by
-    multiples of 90 degrees are exact, results do not depend on how far a pixel is from the left edge, and arguments given as inputs may
-    have any numeric type.
+    Results are within 1 level of DALI's for uint8, and within 2e-4 of the values' range for wider types. Unlike DALI's,
+    rotations by multiples of 90 degrees are exact, results do not depend on how far a pixel is from the left edge, and
+    arguments given as inputs may have any numeric type.
 
     Args:
       input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number
         of channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
-      angle: the angle in degrees: for images counter-clockwise as seen on screen, for volumes positive about `axis`. May be per sample or
-        frame.
-      axis: for volumes only, and required there: the vector (x, y, z) to rotate about, of any length. May be per sample or frame.
+      angle: the angle in degrees: for images counter-clockwise as seen on screen, for volumes positive about `axis`.
+        May be per sample or frame.
+      axis: for volumes only, and required there: the vector (x, y, z) to rotate about, of any length. May be per sample
+        or frame.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
-      fill_value: the value of points outside the image, rounded and clipped to the element type (with INTERP_LINEAR also to the input's
-        type, as edges are blended with it over one pixel). Default: the nearest pixel of the edge is repeated.
+      fill_value: the value of points outside the image, rounded and clipped to the element type (with INTERP_LINEAR
+        also to the input's type, as edges are blended with it over one pixel). Default: the nearest pixel of the edge
+        is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
       keep_size: Whether the result has the size of the input, so that corners are lost.
-      size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated image, or all
-        rotated frames of a sequence, need. May be per sample; then, and in an array, fractions are dropped. Extents are at least 1.
+      size: extents of the result, (H, W) or (D, H, W), rounded; overrides `keep_size`. Default: as large as the rotated
+        image, or all rotated frames of a sequence, need. May be per sample; then, and in an array, fractions are
+        dropped. Extents are at least 1.
 
     Returns:
       The rotated data, in the input's layout.
 
     Raises:
-      ValueError: wrong layout, element types or interpolation, or a wrong number of elements in `size` or `axis`. A sample with an argument
-        outside its range fails when its batch is made.
+      ValueError: wrong layout, element types or interpolation, or a wrong number of elements in `size` or `axis`. A
+        sample with an argument outside its range fails when its batch is made.
 
     Example:
       >>> fn.rotate(images, angle=fn.random.uniform(range=(-10.0, 10.0)), fill_value=0, keep_size=True)

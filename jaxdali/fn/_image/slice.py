@@ -50,7 +50,8 @@ class Slice(Bounded):
     def is_part(self, image: Spec, out: Spec) -> bool:
         axes = self._axes(image)
         plain = not self.has_fill and out.dtype == image.dtype
-        return plain and axes is not None and all(d < 2 and out.extent(d) for d in axes)  # of unknown extents one may be 0
+        # Of unknown extents one may be 0.
+        return plain and axes is not None and all(d < 2 and out.extent(d) for d in axes)
 
     def _axes(self, image: Spec) -> list[int] | None:
         """The axes that are cut; None: they come per sample."""
@@ -88,7 +89,10 @@ class Slice(Bounded):
         by_axis = ByAxis(ctx, image.shapes, a, self._axes(image.spec))
         extent = image.shapes.astype(np.float64)
         if len(values) - len(self.args.inputs) == 3:
-            relative = [is_float(v.spec.dtype) and flag for v, flag in zip(values[1:3], (self.normalized_anchor, self.normalized_shape))]
+            relative = [
+                is_float(v.spec.dtype) and flag
+                for v, flag in zip(values[1:3], (self.normalized_anchor, self.normalized_shape))
+            ]
             begin, size = (by_axis.input(n, v) for n, v in zip(("anchor", "shape"), values[1:3]))
             begin, size = (x * extent if by_extent else x for x, by_extent in zip((begin, size), relative))
             end = begin + size
@@ -103,9 +107,16 @@ class Slice(Bounded):
             size, end = either("shape"), either("end")
             end = begin + size if size is not None else extent if end is None else end
         known = by_axis.meant & ~np.isnan(begin) & ~np.isnan(end)
-        start, stop = rounded(np.where(known, begin, 0)), np.where(known, rounded(np.where(known, end, 0)), image.shapes)
+        start, stop = (
+            rounded(np.where(known, begin, 0)),
+            np.where(known, rounded(np.where(known, end, 0)), image.shapes),
+        )
         for i in np.flatnonzero((stop < start).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.ARGUMENT, f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}")
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"the end must not be before the start, got {start[i].tolist()} ... {stop[i].tolist()}",
+            )
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
 
 
@@ -147,24 +158,29 @@ def slice(
 
     Args:
       data: any tensor.
-      anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of the extents if they
-        are floats, else elements. They replace the arguments below.
-      axes: the axes that the numbers refer to, by number; an empty list means all. Default: `axis_names`. May be per sample.
-      axis_names: the same axes, by their letters in the layout, where 2-D data without a layout count as HW. Default: "WH" (x before y).
+      anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of
+        the extents if they are floats, else elements. They replace the arguments below.
+      axes: the axes that the numbers refer to, by number; an empty list means all. Default: `axis_names`. May be per
+        sample.
+      axis_names: the same axes, by their letters in the layout, where 2-D data without a layout count as HW. Default:
+        "WH" (x before y).
       dtype: element type of the result. Values are rounded and saturated. Default: the input's.
-      start, end, shape: first index, the index after the last, and extents: one number per axis, or one for all. May be per sample.
-      rel_start, rel_end, rel_shape: the same as fractions of the extents; rounded when start and end are known. May be per sample.
+      start, end, shape: first index, the index after the last, and extents: one number per axis, or one for all. May be
+        per sample.
+      rel_start, rel_end, rel_shape: the same as fractions of the extents; rounded when start and end are known. May be
+        per sample.
       normalized_anchor, normalized_shape: whether inputs of a float type are fractions.
-      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For integer types the
-        fraction is dropped, and values out of range wrap around, as in DALI.
-      out_of_bounds_policy: what happens when the window reaches outside the data. "error": the sample fails; "pad": the missing part is
-        filled with `fill_values`; "trim_to_shape": the window is cut to the data.
+      fill_values: the value of elements outside the input, with the policy "pad": one number, or one per channel. For
+        integer types the fraction is dropped, and values out of range wrap around, as in DALI.
+      out_of_bounds_policy: what happens when the window reaches outside the data. "error": the sample fails; "pad": the
+        missing part is filled with `fill_values`; "trim_to_shape": the window is cut to the data.
 
     Returns:
       The window, in the input's layout.
 
     Raises:
-      ValueError: wrong axes, or arguments that can't be combined. A sample whose window reaches outside fails when its batch is made.
+      ValueError: wrong axes, or arguments that can't be combined. A sample whose window reaches outside fails when its
+        batch is made.
 
     Example:
       >>> fn.slice(images, rel_start=(0.25, 0.25), rel_shape=(0.5, 0.5), axis_names="HW")

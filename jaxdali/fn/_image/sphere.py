@@ -37,11 +37,14 @@ def sphere(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Bulges images as if they were on a ball: a pixel at distance r from the centre shows what is at r * r / (longer side / 2).
+    """Bulges images as if they were on a ball: a pixel at distance r from the centre shows what is at r * r / (longer
+    side / 2).
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
-      fill_value: the value of points outside the image, rounded and clipped to the element type; DALI cuts it, and wraps around.
+      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of
+        channels.
+      fill_value: the value of points outside the image, rounded and clipped to the element type; DALI cuts it, and
+        wraps around.
       interp_type: INTERP_NN or INTERP_LINEAR.
       mask: if 0, the image is not changed. May be per sample.
 

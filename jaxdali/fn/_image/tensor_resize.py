@@ -53,7 +53,9 @@ class TensorResize(Resampling):
         if "roi_start" in self.args or not self.args.is_static(name):
             return False
         given = np.broadcast_to(np.asarray(self.args.get(name), np.float64).reshape(-1), len(self._axes(image)))[k]
-        return given == 1 if name == "scales" else given == image.extent(axis) or (given == 0 and self.mode == "stretch")
+        return (
+            given == 1 if name == "scales" else given == image.extent(axis) or (given == 0 and self.mode == "stretch")
+        )
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         axes = range(image.ndim)
@@ -124,7 +126,9 @@ class TensorResize(Resampling):
         if not all_good:
             bad = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
             for i in np.flatnonzero(bad & ctx.present):
-                asked = f"an output of shape {sizes[i].tolist()} can't be made of one of shape {image.shapes[i].tolist()}"
+                asked = (
+                    f"an output of shape {sizes[i].tolist()} can't be made of one of shape {image.shapes[i].tolist()}"
+                )
                 ctx.fail(int(i), Status.TOO_LARGE, f"{asked}; at most {MAX_EXTENT}")
             sizes = np.where(bad[:, None], 1, sizes)
         return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])
@@ -158,19 +162,20 @@ def tensor_resize(
 ) -> DataNode:
     """Resizes tensors of any rank and layout along any axes, channels included.
 
-    At most three adjacent axes can change at once. This is decided when the pipeline is built, from `axes`, scales of 1 and sizes that
-    equal the input's; DALI may also decide it with each batch. `alignment` refers to the axes in `axes`; DALI mixes up its order when only
-    some axes are given.
+    At most three adjacent axes can change at once. This is decided when the pipeline is built, from `axes`, scales of 1
+    and sizes that equal the input's; DALI may also decide it with each batch. `alignment` refers to the axes in `axes`;
+    DALI mixes up its order when only some axes are given.
 
     Args:
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16.
-      alignment: the point of the region, from its start (0) to its end (1), that keeps its position when an extent is rounded; one number
-        or one per axis. May be per sample.
+      alignment: the point of the region, from its start (0) to its end (1), that keeps its position when an extent is
+        rounded; one number or one per axis. May be per sample.
       antialias, dtype, interp_type, mag_filter, min_filter: as in `resize`.
       axes: the axes that the arguments refer to, by number. Default: all.
       axis_names: the same axes, by their letters in the layout.
       max_size: limits of the output extents, one number or one per axis; 0 sets no limit. May be per sample.
-      mode: as in `resize`; "not_larger" and "not_smaller" work with `sizes` only. Axes that are not listed count with their own extent.
+      mode: as in `resize`; "not_larger" and "not_smaller" work with `sizes` only. Axes that are not listed count with
+        their own extent.
       roi_start, roi_end, roi_relative: the source region, as in `resize`, along the listed axes.
       scales: output extents in units of the input's, one number or one per axis; negative: mirrored. May be per sample.
       size_rounding: how extents are rounded to whole numbers: "round" (halves up), "truncate" or "ceil".
@@ -181,8 +186,8 @@ def tensor_resize(
       A tensor of the input's layout.
 
     Raises:
-      ValueError, TypeError: none or both of `sizes` and `scales`; wrong or too many axes; an unsupported element type. A sample whose
-        result would be too large fails when its batch is made.
+      ValueError, TypeError: none or both of `sizes` and `scales`; wrong or too many axes; an unsupported element type.
+        A sample whose result would be too large fails when its batch is made.
 
     Example:
       >>> fn.tensor_resize(masks, scales=(0.5, 0.5), axis_names="HW", interp_type=types.INTERP_NN)

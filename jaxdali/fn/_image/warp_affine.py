@@ -12,7 +12,16 @@ from ..._core.declaration import EXTENTS, DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator import Setup
-from ..._core.operator_function import DTypeHints, Input, InputPerFrame, ListOf, OneOrMore, PerFrame, PerSample, operator_function
+from ..._core.operator_function import (
+    DTypeHints,
+    Input,
+    InputPerFrame,
+    ListOf,
+    OneOrMore,
+    PerFrame,
+    PerSample,
+    operator_function,
+)
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Warp
@@ -46,7 +55,9 @@ class WarpAffine(Warp):
         else:
             matrix = values[1].dense("the matrix", ctx.present).astype(np.float64).reshape(ctx.N, -1)
             if matrix.shape[1] != dims * (dims + 1):
-                raise ArgumentError(f"the matrix must be {dims} x {dims + 1} for each sample, got {matrix.shape[1]} numbers")
+                raise ArgumentError(
+                    f"the matrix must be {dims} x {dims + 1} for each sample, got {matrix.shape[1]} numbers"
+                )
         matrix = matrix.astype(np.float32).astype(np.float64).reshape(-1, dims, dims + 1)
         linear, offset = matrix[:, :, :dims], matrix[:, :, dims:]
         if not self.inverse_map:
@@ -62,7 +73,9 @@ class WarpAffine(Warp):
         """The inverse of each matrix ``[N, D, D]``. Samples whose matrix has no inverse fail."""
         # For small matrices, np.linalg would take longer than the rest of the batch.
         small = linear.shape[1] == 2
-        determinant = linear[:, 0, 0] * linear[:, 1, 1] - linear[:, 0, 1] * linear[:, 1, 0] if small else np.linalg.det(linear)
+        determinant = (
+            linear[:, 0, 0] * linear[:, 1, 1] - linear[:, 0, 1] * linear[:, 1, 0] if small else np.linalg.det(linear)
+        )
         if not determinant.all():
             singular = determinant == 0
             for i in np.flatnonzero(singular & ctx.present):
@@ -98,30 +111,31 @@ def warp_affine(
     name: str | None = None,
     **hints: Unpack[DTypeHints],
 ) -> DataNode:
-    """Applies affine maps to images, sequences or volumes. Points are (x, y) or (x, y, z) in pixels; the corner of the image is 0.
+    """Applies affine maps to images, sequences or volumes. Points are (x, y) or (x, y, z) in pixels; the corner of the
+    image is 0.
 
-    Unlike DALI's, coordinates do not depend on how far a pixel is from the left edge, and are inverted in double precision: with
-    INTERP_NN, points exactly on the border of two pixels may go to the other one; linear results are within 1 level for uint8, and within
-    2e-4 of the values' range for wider types.
+    Unlike DALI's, coordinates do not depend on how far a pixel is from the left edge, and are inverted in double
+    precision: with INTERP_NN, points exactly on the border of two pixels may go to the other one; linear results are
+    within 1 level for uint8, and within 2e-4 of the values' range for wider types.
 
     Args:
-      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number of channels. Data
-        without a layout count as HWC, FHWC or FDHWC by their rank.
+      input: HWC, FHWC, DHWC or FDHWC; uint8, int16, int32, float32 or (not in DALI) float16, bfloat16; any number of
+        channels. Data without a layout count as HWC, FHWC or FDHWC by their rank.
       matrix_input: the matrix as an input, ``[D, D+1]`` per sample or frame, instead of the argument `matrix`.
       dtype: element type of the result: the input's (default) or FLOAT; from float32 any of the types above.
       fill_value: the value of points outside the image. Default: the nearest pixel of the edge is repeated.
       interp_type: INTERP_LINEAR or INTERP_NN.
       inverse_map: If True, the matrix maps points of the result to points of the input; if False, the other way round.
       matrix: ``D * (D + 1)`` numbers, row by row. May be per sample or frame.
-      size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample; then, and in an array,
-        fractions are dropped. Extents are at least 1.
+      size: extents of the result, (H, W) or (D, H, W), rounded. Default: the input's. May be per sample; then, and in
+        an array, fractions are dropped. Extents are at least 1.
 
     Returns:
       The mapped data, in the input's layout.
 
     Raises:
-      ValueError: wrong layout or element types, or a wrong number of elements. A sample whose matrix has no inverse fails when its batch is
-        made.
+      ValueError: wrong layout or element types, or a wrong number of elements. A sample whose matrix has no inverse
+        fails when its batch is made.
 
     Example:
       >>> fn.warp_affine(images, matrix=[1.0, 0.2, 0.0, 0.0, 1.0, 0.0], fill_value=0)

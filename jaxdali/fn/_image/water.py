@@ -51,13 +51,15 @@ def water(
 ) -> DataNode:
     """Makes images look as if they were under water.
 
-    Pixel (x, y) shows the point ``(x + ampl_x * sin(freq_x * y + phase_x), y + ampl_y * cos(freq_y * x + phase_y))``. As in DALI, these are
-    corners of pixels, so that INTERP_LINEAR moves the image by half a pixel.
+    Pixel (x, y) shows the point ``(x + ampl_x * sin(freq_x * y + phase_x), y + ampl_y * cos(freq_y * x + phase_y))``.
+    As in DALI, these are corners of pixels, so that INTERP_LINEAR moves the image by half a pixel.
 
     Args:
-      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of channels.
+      input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of
+        channels.
       ampl_x, ampl_y: how far the waves move pixels along x and y, in pixels.
-      fill_value: the value of points outside the image, rounded and clipped to the element type; DALI cuts it, and wraps around.
+      fill_value: the value of points outside the image, rounded and clipped to the element type; DALI cuts it, and
+        wraps around.
       freq_x, freq_y: frequencies of the waves, in radians per pixel. Default: pi / 64.
       interp_type: INTERP_NN or INTERP_LINEAR.
       mask: if 0, the image is not changed. May be per sample.

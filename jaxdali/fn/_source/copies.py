@@ -21,25 +21,45 @@ from typing import Any
 import jax
 import numpy as np
 
-_SHARED = (type(threading.Lock()), type(threading.RLock()), types.ModuleType, np.memmap, jax.Array, jax.Device, jax.sharding.Mesh)
+_SHARED = (
+    type(threading.Lock()),
+    type(threading.RLock()),
+    types.ModuleType,
+    np.memmap,
+    jax.Array,
+    jax.Device,
+    jax.sharding.Mesh,
+)
 _RUNNING = (threading.Thread, queue.Queue, concurrent.futures.Executor)  # a copy of these has nobody who works for it
-_ATOMS = {int, float, complex, bool, str, bytes, type(None), type(pathlib.Path()), np.bool_, *np.sctypeDict.values()} - {
+_ATOMS = {
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    type(None),
+    type(pathlib.Path()),
+    np.bool_,
+    *np.sctypeDict.values(),
+} - {
     np.void,
     np.object_,
 }
 _CONTAINERS = (list, tuple, dict, range, np.ndarray)  # to iterate over them changes nothing in them
 
-_uncopied: weakref.WeakValueDictionary[int, Copies] = weakref.WeakValueDictionary()  # by the id of an iterator that several could share
+# By the id of an iterator that several could share.
+_uncopied: weakref.WeakValueDictionary[int, Copies] = weakref.WeakValueDictionary()
 _guard = threading.Lock()
 
 
 class Copies:
     """One pipeline's copies of what a user gave as a parallel source.
 
-    As in DALI, whose workers are processes, a source that several pipelines share is another object in each of them. Each worker has its
-    own copy of a callable object, too, so that no call sees state that another call has half changed (such as an order that is redrawn when
-    the epoch changes). Functions, and objects that can't be copied, are shared; so are locks, modules, memory maps, and arrays that can't
-    change.
+    As in DALI, whose workers are processes, a source that several pipelines share is another object in each of them.
+    Each worker has its own copy of a callable object, too, so that no call sees state that another call has half
+    changed (such as an order that is redrawn when the epoch changes). Functions, and objects that can't be copied, are
+    shared; so are locks, modules, memory maps, and arrays that can't change.
 
     Attributes:
       first: the copy for the first worker, or the original.
@@ -77,7 +97,9 @@ class Copies:
         )
 
     def of_workers(self, number: int) -> list[Any]:
-        """The callable of each worker: copies of the first, not called yet. With a state for checkpoints it is the first itself."""
+        """The callable of each worker: copies of the first, not called yet. With a state for checkpoints it is the
+        first itself.
+        """
         owner = getattr(self.first, "__self__", self.first)
         one = not self._can_be_copied or has_state(owner)
         if self._has_file and number > 1:
@@ -109,8 +131,8 @@ def _copy(source: Any) -> Any:
 def _shared(source: Any) -> dict[int, Any]:
     """The memo for `copy.deepcopy`: what stands for objects within a source, by their ids.
 
-    These are the objects that all copies share, and copies of containers of values that can't change, because `copy.deepcopy` takes seconds
-    for the list of a large data set.
+    These are the objects that all copies share, and copies of containers of values that can't change, because
+    `copy.deepcopy` takes seconds for the list of a large data set.
 
     Raises:
       TypeError: something in the source can't be copied.
@@ -161,6 +183,8 @@ def _can_not_change(values: Iterable[Any]) -> bool:
 
 
 def _chooses_state(x: Any) -> bool:
-    """Whether an object's class says what belongs to a copy, so that threads and files among its attributes may be left out."""
+    """Whether an object's class says what belongs to a copy, so that threads and files among its attributes may be left
+    out.
+    """
     names = ("__deepcopy__", "__getstate__", "__reduce__", "__reduce_ex__")
     return any(getattr(type(x), n, None) is not getattr(object, n, None) for n in names)

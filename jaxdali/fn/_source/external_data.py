@@ -35,14 +35,19 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
             x = x.as_cpu()
         if hasattr(x, "__jax_array__"):
             x = x.__jax_array__()
-        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy has this type only through ml_dtypes, which PyTorch does not know
+        # NumPy has this type only through ml_dtypes, which PyTorch does not know.
+        if str(getattr(x, "dtype", "")) == "torch.bfloat16":
             x = np.asarray(jax.dlpack.from_dlpack(x.detach().cpu().contiguous()))
         if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
             a = np.array(x, copy=copy or None)
         elif hasattr(x, "__dlpack__"):
             a = np.array(np.from_dlpack(x), copy=copy or None)
         else:
-            how = _OF_BYTES if isinstance(x, (bytes, bytearray, memoryview, str)) else "convert numbers and lists of numbers to arrays"
+            how = (
+                _OF_BYTES
+                if isinstance(x, (bytes, bytearray, memoryview, str))
+                else "convert numbers and lists of numbers to arrays"
+            )
             if isinstance(x, (str, os.PathLike)):
                 how = f"np.fromfile(path, np.uint8) reads a file; {_OF_BYTES}"
             raise ArgumentError(
@@ -80,7 +85,9 @@ def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
 def metadata_batch(name: str, x: Any) -> list[Any]:
     """Metadata of a batch as a list, of a list or any other sequence."""
     if isinstance(x, (str, bytes, Mapping)) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
-        raise ArgumentError(f"{NAME}: metadata {name!r} of a batch must be a list with an object for each sample, got {type(x).__name__}")
+        raise ArgumentError(
+            f"{NAME}: metadata {name!r} of a batch must be a list with an object for each sample, got {type(x).__name__}"
+        )
     return [x[i] for i in range(len(x))]
 
 
@@ -106,7 +113,9 @@ def shapes_of(batch: np.ndarray | list[np.ndarray]) -> list[tuple[int, ...]]:
     return [batch.shape[1:]] if isinstance(batch, np.ndarray) else list({x.shape for x in batch})
 
 
-def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray | list[np.ndarray]]) -> np.ndarray | Packed:
+def packed(
+    ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray | list[np.ndarray]]
+) -> np.ndarray | Packed:
     """The batches of all shards as one output. Where a batch is smaller, the missing samples are empty."""
     B = ctx.B
     if spec.shape is not None:
@@ -118,7 +127,9 @@ def packed(ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray 
     shapes = np.zeros((ctx.N, spec.ndim), np.int64)
     for s, part in enumerate(parts):
         if len(part):
-            shapes[s * B : s * B + len(part)] = part.shape[1:] if isinstance(part, np.ndarray) else [x.shape for x in part]
+            shapes[s * B : s * B + len(part)] = (
+                part.shape[1:] if isinstance(part, np.ndarray) else [x.shape for x in part]
+            )
     offsets, need = plan_offsets(shapes, ctx.S)
     batch = Packed(ctx.empty(need, spec.dtype, index), offsets, shapes)
     for s, part in enumerate(parts):

@@ -20,7 +20,18 @@ from ..._core.settings import UserSettings
 from ..._core.values import METADATA, Spec, metadata_of
 from ..._data.source import SampleIds, Saved, Source
 from ...types import BatchInfo, SampleInfo
-from .external_data import NAME, as_array, as_batch, check_alike, check_no_dict, kind_of, layout_of, metadata_batch, packed, shapes_of
+from .external_data import (
+    NAME,
+    as_array,
+    as_batch,
+    check_alike,
+    check_no_dict,
+    kind_of,
+    layout_of,
+    metadata_batch,
+    packed,
+    shapes_of,
+)
 from .pull import Pull
 from .workers import Workers
 
@@ -28,7 +39,9 @@ _log = logging.getLogger("jaxdali")
 
 
 class ExternalSource(SourceOperator):
-    """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an iterable."""
+    """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an
+    iterable.
+    """
 
     name: ClassVar[str] = NAME
     stays: ClassVar[bool] = False  # as in DALI, it is neither called nor fed
@@ -61,9 +74,11 @@ class ExternalSource(SourceOperator):
 
 
 class _Base(Source):
-    """What pulled and fed sources share: the checks of the data, and the cursor ``{"epoch": e, "iteration": i, "sample": n}``.
+    """What pulled and fed sources share: the checks of the data, and the cursor ``{"epoch": e, "iteration": i,
+    "sample": n}``.
 
-    The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its "state".
+    The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its
+    "state".
     """
 
     def __init__(self, ops: Sequence[ExternalSource]):
@@ -88,7 +103,9 @@ class _Base(Source):
 
     def fingerprint(self) -> list[dict[str, Any]]:
         op = self._op
-        kind = "fed" if op.feeder is None else {None: "iterable", 0: "callable", 1: "callable with an index"}[op.arguments]
+        kind = (
+            "fed" if op.feeder is None else {None: "iterable", 0: "callable", 1: "callable with an index"}[op.arguments]
+        )
         return [{"source": kind, "num_outputs": op.num_outputs, "batch": op.batch} for _ in self._ops]
 
     def initial(self) -> list[Any]:
@@ -98,12 +115,16 @@ class _Base(Source):
         return [{"epoch": c["epoch"] + 1, "iteration": 0, "sample": 0} for c in cursors]
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + self._batch_size} for c in cursors]
+        return [
+            {"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + self._batch_size}
+            for c in cursors
+        ]
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         first = saved[0].cursor
         state = first.get("state", {})
-        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):  # nothing was read
+        # Nothing was read.
+        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):
             return super().resume([saved[0]] * len(self._ops), True)
         return super().resume(saved, same_shards)
 
@@ -133,11 +154,15 @@ class _Base(Source):
         specs, kinds = [], [kind_of(b) for b in batches]
         for k, kind in enumerate(kinds):
             if kind is None:
-                raise ArgumentError(f"{NAME}: the first batch is an empty list, so the type is not known; pass dtype and ndim")
+                raise ArgumentError(
+                    f"{NAME}: the first batch is an empty list, so the type is not known; pass dtype and ndim"
+                )
             dtype, ndim = kind
             layout = op.layouts[k] or came_with[k]
             if layout and len(layout) != ndim:
-                raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {ndim}")
+                raise ArgumentError(
+                    f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {ndim}"
+                )
             want, rank = op.dtypes[k], op.ndims[k]
             dims = op.shapes[k]
             if dims is None and rank in (None, ndim):
@@ -162,7 +187,9 @@ class _Base(Source):
             if any(shape[axis] != n for axis, n in known):
                 free = tuple(spec.extent(i) for i in range(spec.ndim))
                 if self._op.shapes[k] is not None:
-                    raise ArgumentError(f"{NAME}: the samples of output {k} must have the shape {free} (None: any extent), got {shape}")
+                    raise ArgumentError(
+                        f"{NAME}: the samples of output {k} must have the shape {free} (None: any extent), got {shape}"
+                    )
                 raise ArgumentError(
                     f"{NAME}: output {k} has a sample of shape {shape}, but the images of the first batch had "
                     f"{free[spec.layout.index('C')]} channels (layout {spec.layout!r}), for which programs are compiled; pass "
@@ -176,7 +203,9 @@ class _Base(Source):
         for part in parts:
             lengths = {len(x) for x in part}
             if len(lengths) > 1:
-                raise ArgumentError(f"{NAME}: the outputs of one batch have different numbers of samples: {sorted(lengths)}")
+                raise ArgumentError(
+                    f"{NAME}: the outputs of one batch have different numbers of samples: {sorted(lengths)}"
+                )
             counts.append(lengths.pop())
             if counts[-1] > B:
                 raise ArgumentError(f"{NAME}: got a batch of {counts[-1]} samples, expected at most batch_size = {B}")
@@ -198,11 +227,17 @@ class _Base(Source):
 def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] | None) -> Spec:
     dims = (None,) * ndim if dims is None else dims
     known = tuple(n for n in dims if n is not None)
-    return Spec(dtype, ndim, known, layout) if len(known) == ndim else Spec(dtype, ndim, None, layout, dims if known else None)
+    return (
+        Spec(dtype, ndim, known, layout)
+        if len(known) == ndim
+        else Spec(dtype, ndim, None, layout, dims if known else None)
+    )
 
 
 def _channels(layout: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...] | None:
-    """The extents that the first images determine: their channels. None if these differ, or if the layout is not one of images."""
+    """The extents that the first images determine: their channels. None if these differ, or if the layout is not one of
+    images.
+    """
     if not (shapes and layout.count("C") == 1 and "H" in layout and "W" in layout):
         return None
     axis = layout.index("C")
@@ -336,7 +371,9 @@ class _PulledSource(_Base):
             taken: list[tuple[Any, Any]] = []
             all_taken.items.append(taken)
             try:
-                for argument, item in self._asked(pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]):
+                for argument, item in self._asked(
+                    pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]
+                ):
                     row = self._converted(self._outputs(item()), copied)
                     rows.append(row)
                     taken.append((argument, row[0] if self._op.num_outputs == 1 and self._op.outputs is None else row))
@@ -358,7 +395,9 @@ class _PulledSource(_Base):
             raise StopIteration
         return self._deliver(ctx, cursors, parts)
 
-    def _count_dropped(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]], rows: Sequence[Any]):
+    def _count_dropped(
+        self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]], rows: Sequence[Any]
+    ):
         """Counts samples that are dropped because the source of one shard can't complete a batch.
 
         Args:
@@ -366,7 +405,8 @@ class _PulledSource(_Base):
         """
         self.dropped, self.drops_more = len(rows) + sum(len(part[0]) for part in parts), False
         for k, (pull, cursor) in enumerate(zip(self._pulls, cursors)):
-            if k == len(parts) or self._op.arguments is not None:  # a function is only called for samples that are wanted
+            # A function is only called for samples that are wanted.
+            if k == len(parts) or self._op.arguments is not None:
                 continue
             if not self._op.batch and isinstance(pull.feeder, Sized):
                 given = cursor["sample"] + (len(parts[k][0]) if k < len(parts) else 0)
@@ -388,7 +428,9 @@ class _PulledSource(_Base):
         return self._pulls[0].why_empty
 
     def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
-        """Each argument, with a function that returns what the source gives for it. All workers call sources of samples by index."""
+        """Each argument, with a function that returns what the source gives for it. All workers call sources of samples
+        by index.
+        """
         calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
         if self._has_workers:
             if self._workers is None:
@@ -415,7 +457,9 @@ class _PulledSource(_Base):
         self._expected = taken.cursors
 
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
-        """Keeps what was taken for a batch that another source could not complete; with "raise", every epoch starts anew."""
+        """Keeps what was taken for a batch that another source could not complete; with "raise", every epoch starts
+        anew.
+        """
         states: list[Any] = []
         for pull in self._pulls:
             pull.over = False
@@ -443,7 +487,9 @@ class _PulledSource(_Base):
         for c in cursors:
             source = c.get("state", {}).get("source", {})
             if "unknown" in source:
-                raise TypeError(f"{NAME}: get_state of the source must return bytes or something that JSON can hold: {source['unknown']}")
+                raise TypeError(
+                    f"{NAME}: get_state of the source must return bytes or something that JSON can hold: {source['unknown']}"
+                )
         return super().saved(cursors)
 
 
@@ -463,20 +509,25 @@ class FedSource(_Base):
         self._closed = False
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
-        """Appends a batch for local shard `shard`: an array, or a list of arrays; with metadata a tuple of these and a list for each name.
-        Arrays are copied, unless no_copy=True was given."""
+        """Appends a batch for local shard `shard`: an array, or a list of arrays; with metadata a tuple of these and a
+        list for each name. Arrays are copied, unless no_copy=True was given.
+        """
         names, metadata = self._op.metadata_names, list[list[Any]]()
         if names:
             if not isinstance(data, tuple) or len(data) != 1 + len(names):
                 got = f"{len(data)} items" if isinstance(data, tuple) else type(data).__name__
-                raise ArgumentError(f"{NAME}: with metadata={list(names)} a tuple of {1 + len(names)} items must be fed, got {got}")
+                raise ArgumentError(
+                    f"{NAME}: with metadata={list(names)} a tuple of {1 + len(names)} items must be fed, got {got}"
+                )
             data, *others = data
             metadata = [metadata_batch(n, x) for n, x in zip(names, others, strict=True)]
         batch = as_batch(data, copy=not self._op.no_copy)
         layout = layout or layout_of(data)
         kind = kind_of(batch)
         if layout and kind is not None and len(layout) != kind[1]:
-            raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {kind[1]}")
+            raise ArgumentError(
+                f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {kind[1]}"
+            )
         with self._changed:
             known = self._op.layouts[0] or self._layout
             if layout and known and layout != known:

@@ -33,7 +33,8 @@ class Pull:
         self._iterator: Any = None
         self._ended = False
         self.over = False  # it ended within a batch: nothing more comes in this epoch
-        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()  # (argument, item), to be taken before new ones
+        # (argument, item), to be taken before new ones.
+        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()
 
     def divide(self, number: int) -> None:
         """Makes a copy of the callable for each worker, before the first item is taken."""
@@ -58,7 +59,11 @@ class Pull:
 
     def state(self) -> dict[str, Any] | None:
         """The state of the source for a cursor, JSON-serializable; None if it has no state."""
-        state = {} if self._arguments is not None else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
+        state = (
+            {}
+            if self._arguments is not None
+            else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
+        )
         if self.over:
             state["over"] = True
         target = self._stateful()
@@ -74,7 +79,8 @@ class Pull:
         fresh = not inspect.isgenerator(self.feeder)
         self.over = state is not None and state.get("over", False)
         if self._arguments is None:
-            own = self._iterator is not None and self._iterator is self.feeder  # its items come only once, so none may be lost
+            # Its items come only once, so none may be lost.
+            own = self._iterator is not None and self._iterator is self.feeder
             if fresh and not own:
                 self.restart()
                 if state is not None and state["ended"]:
@@ -85,7 +91,9 @@ class Pull:
         if state is not None and "source" in state:
             target = self._stateful()
             if target is None:
-                raise RuntimeError(f"{NAME}: the checkpoint has a state of the source, but {type(self.feeder).__name__} has no set_state")
+                raise RuntimeError(
+                    f"{NAME}: the checkpoint has a state of the source, but {type(self.feeder).__name__} has no set_state"
+                )
             target.set_state(_decoded(state["source"]))
             self._kept.clear()
             return True

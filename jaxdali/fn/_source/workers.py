@@ -13,17 +13,20 @@ from ..._core.system import Thread
 
 
 class Workers:
-    """A pool of threads, which run under JAX's settings in the user's thread. They are daemons: one that never returns does not keep the
-    process alive.
+    """A pool of threads, which run under JAX's settings in the user's thread. They are daemons: one that never returns
+    does not keep the process alive.
 
-    Each thread calls its own one of the `Copies` of a callable object. It gets the same positions of every batch and sees every epoch, so
-    copies that each derive the next order from the one before agree. A callable without copies is called by any free thread. Its first call
-    of an epoch runs alone, after all calls of the epoch before.
+    Each thread calls its own one of the `Copies` of a callable object. It gets the same positions of every batch and
+    sees every epoch, so copies that each derive the next order from the one before agree. A callable without copies is
+    called by any free thread. Its first call of an epoch runs alone, after all calls of the epoch before.
     """
 
     def __init__(self, number: int, settings: UserSettings):
-        self._tasks: list[queue.SimpleQueue[collections.deque[_Call] | None]] = [queue.SimpleQueue() for _ in range(number)]
-        self._last: dict[int, tuple[int, list[_Call]]] = {}  # for a shared callable: the epoch, and the calls that may still run
+        self._tasks: list[queue.SimpleQueue[collections.deque[_Call] | None]] = [
+            queue.SimpleQueue() for _ in range(number)
+        ]
+        # For a shared callable: the epoch, and the calls that may still run.
+        self._last: dict[int, tuple[int, list[_Call]]] = {}
         try:
             for tasks in self._tasks:
                 Thread(target=_work, args=(tasks, settings), name="jaxdali-source", daemon=True).start()
@@ -31,7 +34,9 @@ class Workers:
             self.close()
             raise
 
-    def map(self, copies: Sequence[Callable[[Any], Any]], arguments: Sequence[Any], batch_size: int) -> list[Callable[[], Any]]:
+    def map(
+        self, copies: Sequence[Callable[[Any], Any]], arguments: Sequence[Any], batch_size: int
+    ) -> list[Callable[[], Any]]:
         """Schedules a call for each `SampleInfo` of a batch.
 
         Args:
@@ -58,7 +63,9 @@ class Workers:
         return [call.result for call in calls]
 
     def _begins_epoch(self, function: Callable[[Any], Any], calls: list[_Call]) -> bool:
-        """Whether the first of these calls of a shared function begins an epoch. If so, it waits for the calls of the epoch before."""
+        """Whether the first of these calls of a shared function begins an epoch. If so, it waits for the calls of the
+        epoch before.
+        """
         if not calls:
             return False
         epoch = calls[0].argument.epoch_idx

@@ -1,7 +1,8 @@
 """Pointwise functions of one to three operands: arithmetic on DataNodes and `jaxdali.math`, with DALI's type rules.
 
-Differs from NumPy: ``//`` rounds integers towards zero, and divides floats without rounding; ``%`` has the sign of the dividend; Python's
-numbers count as int32, float32 and bool. Dividing an integer by zero gives 0. Unlike DALI, this computes with float16 and bfloat16, too.
+Differs from NumPy: ``//`` rounds integers towards zero, and divides floats without rounding; ``%`` has the sign of the
+dividend; Python's numbers count as int32, float32 and bool. Dividing an integer by zero gives 0. Unlike DALI, this
+computes with float16 and bfloat16, too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Pointwise(Elementwise):
 
     name = "arithmetic"
     function: str
-    # for each operand the number of its input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN != NaN
+    # for each operand the number of its input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN
+    # != NaN
     operands: tuple[int | tuple[np.dtype, bytes], ...]
 
     @functools.cached_property
@@ -104,7 +106,9 @@ class Pointwise(Elementwise):
         if out.shape is not None:
             return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
         # Numbers of samples reach their elements in XLA, too, see `Elementwise`.
-        return [s.ndim > 0 and not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i, s in enumerate(specs)]
+        return [
+            s.ndim > 0 and not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i, s in enumerate(specs)
+        ]
 
     def is_identity(self, *specs: Spec) -> bool:
         return self.function == "plus"
@@ -132,7 +136,9 @@ class Pointwise(Elementwise):
             wrong = ((part != v.shapes) & (part != 1) & (v.shapes != 1)).any(axis=1)
             if (wrong & ctx.present).any():
                 i = int((wrong & ctx.present).argmax())
-                raise ValueError(f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}")
+                raise ValueError(
+                    f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}"
+                )
             part[...] = np.where(part == 1, v.shapes, part)
             shapes[wrong] = 0  # the sample is absent: in one operand it has no elements
         return Setup((shapes if out.shape is None else None,))
@@ -143,7 +149,9 @@ class Pointwise(Elementwise):
 
 
 class _Broadcast(Pointwise, NativeOperator):
-    """A pointwise function in a program, some of whose inputs a native kernel broadcasts, because a ragged value is involved."""
+    """A pointwise function in a program, some of whose inputs a native kernel broadcasts, because a ragged value is
+    involved.
+    """
 
     kernel = "expand"
 
@@ -186,7 +194,9 @@ def _shown_shapes(operands: list[Any], i: int) -> list[str]:
 
 def is_operand(x: Any) -> bool:
     """Whether arithmetic accepts `x`: a DataNode, number, `types.Constant`, list, NumPy or JAX array."""
-    return isinstance(x, (DataNode, bool, int, float, types.ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple))
+    return isinstance(
+        x, (DataNode, bool, int, float, types.ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple)
+    )
 
 
 @records("arithmetic")

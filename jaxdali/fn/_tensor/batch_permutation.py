@@ -67,10 +67,10 @@ def batch_permutation(
 
     Args:
       allow_repetitions: whether each sample draws independently. By default, every number occurs once.
-      no_fixed_points: whether no sample gets its own number (unless it is alone). Without repetitions, the permutation is then a single
-        cycle.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      no_fixed_points: whether no sample gets its own number (unless it is alone). Without repetitions, the permutation
+        is then a single cycle.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Returns:
       int32 scalars.

@@ -43,13 +43,15 @@ def cast(
 ) -> DataNode:
     """Converts to another element type.
 
-    Differs from DALI on the CPU: a number midway between two float16 numbers is rounded to the even one, as on GPUs, not away from 0.
+    Differs from DALI on the CPU: a number midway between two float16 numbers is rounded to the even one, as on GPUs,
+    not away from 0.
 
     Args:
       input: any tensor.
-      dtype: the type, e.g. ``types.FLOAT`` or ``np.float32``. Integer types round half away from zero and saturate (NaN becomes 0, or the
-        minimum of INT32 and INT64). BOOL is whether the number rounds to nonzero. In FLOAT16 and BFLOAT16 (not in DALI), numbers that are
-        too large become infinite; BFLOAT16 rounds the float32 number to the nearest, halves to even.
+      dtype: the type, e.g. ``types.FLOAT`` or ``np.float32``. Integer types round half away from zero and saturate (NaN
+        becomes 0, or the minimum of INT32 and INT64). BOOL is whether the number rounds to nonzero. In FLOAT16 and
+        BFLOAT16 (not in DALI), numbers that are too large become infinite; BFLOAT16 rounds the float32 number to the
+        nearest, halves to even.
 
     Returns:
       A tensor of the same shape and layout.

@@ -103,7 +103,9 @@ def narrowed(x: Any) -> np.ndarray:
         limits = np.iinfo(target)
         if array.size and (array.max() > limits.max or array.min() < limits.min):
             bad = array.max() if array.max() > limits.max else array.min()
-            raise ValueError(f"the constant {bad} does not fit into {target.name}; use types.Constant(..., types.INT64) for a 64-bit one")
+            raise ValueError(
+                f"the constant {bad} does not fit into {target.name}; use types.Constant(..., types.INT64) for a 64-bit one"
+            )
         return array.astype(target)
     return array
 

@@ -25,7 +25,9 @@ class CoordFlip(PointMap):
             raise ArgumentError(f"points have 1 to 3 coordinates, got {dims}")
         letters = self.layout or "xyz"[:dims]
         if len(letters) != dims or sorted(letters) != sorted("xyz"[:dims]):
-            raise ArgumentError(f"the layout of {dims} coordinates must consist of {', '.join('xyz'[:dims])}, got {letters!r}")
+            raise ArgumentError(
+                f"the layout of {dims} coordinates must consist of {', '.join('xyz'[:dims])}, got {letters!r}"
+            )
         return letters
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:

@@ -31,7 +31,9 @@ class CoordTransform(PointMap):
         if x.ndim < 2:
             raise ArgumentError(f"the input must be points [..., D], at least 2-D, got {x.ndim}-D")
         if x.dtype.name not in _TYPES or self.dtype not in (x.dtype, np.float32):
-            raise ArgumentError(f"the input must be {', '.join(_TYPES)}, the output the same or float32; got {x.dtype} to {self.dtype}")
+            raise ArgumentError(
+                f"the input must be {', '.join(_TYPES)}, the output the same or float32; got {x.dtype} to {self.dtype}"
+            )
         dims, specs = x.extent(x.ndim - 1), (x, *arguments)
         rows = dims
         for name, columns in (("M", dims), ("MT", None if dims is None else dims + 1)):
@@ -65,7 +67,9 @@ def _is_number(name: str, elements: int, dims: int | None) -> bool:
 
 def _rows(name: str, elements: int, columns: int) -> int:
     if elements % columns:
-        raise ArgumentError(f"{name} has {elements} elements, which is not a multiple of {columns}, the length of a row")
+        raise ArgumentError(
+            f"{name} has {elements} elements, which is not a multiple of {columns}, the length of a row"
+        )
     return elements // columns
 
 
@@ -85,13 +89,14 @@ def coord_transform(
     """Applies an affine map to points: ``M x + T``.
 
     Args:
-      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits. If an argument is per frame and the
-        points are not a sequence, they are mapped by the value of each frame, and the result is a sequence.
-      M: a matrix ``[R, D]``, row by row, or one number, which means a multiple of the identity. Default: the identity. May be per sample or
-        frame.
+      input: points ``[..., D]``, e.g. ``[K, 2]``; float32, or an integer type of at most 32 bits. If an argument is per
+        frame and the points are not a sequence, they are mapped by the value of each frame, and the result is a
+        sequence.
+      M: a matrix ``[R, D]``, row by row, or one number, which means a multiple of the identity. Default: the identity.
+        May be per sample or frame.
       T: an offset, R numbers or one for all. Default: 0. May be per sample or frame.
-      MT: matrix and offset together, ``[R, D+1]``, with the offset as the last column, as `fn.transforms` makes it; or one number, as for
-        M. May be per sample or frame.
+      MT: matrix and offset together, ``[R, D+1]``, with the offset as the last column, as `fn.transforms` makes it; or
+        one number, as for M. May be per sample or frame.
       dtype: FLOAT, or the input's type (rounded, saturated).
 
     Returns:

@@ -54,7 +54,8 @@ def copy(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Returns the same tensors, on another device if asked. Values of a pipeline never change, so nothing is copied on the same device.
+    """Returns the same tensors, on another device if asked. Values of a pipeline never change, so nothing is copied on
+    the same device.
 
     Args:
       input: any tensor.
@@ -68,7 +69,9 @@ def copy(
 
 @records("copy_to")
 def copy_to(node: DataNode, device: str) -> DataNode:
-    """`node` on `device` ("cpu" or "gpu"): the node itself if it is there, or the node that it is a copy of if that one is there."""
+    """`node` on `device` ("cpu" or "gpu"): the node itself if it is there, or the node that it is a copy of if that one
+    is there.
+    """
     if isinstance(node.node.op, Copy) and node.node.inputs[0].device == device:
         return node.node.inputs[0]
     return node if node.device == device else add(Copy(), node, device=device)

@@ -42,7 +42,9 @@ class DLTensorPythonFunction(PythonFunction):
         if type(x).__name__ == "PyCapsule":
             x = _Exchanged(x)
         elif not hasattr(x, "__dlpack__"):
-            raise TypeError(f"the function must return DLPack capsules, or objects with __dlpack__, got {type(x).__name__}")
+            raise TypeError(
+                f"the function must return DLPack capsules, or objects with __dlpack__, got {type(x).__name__}"
+            )
         return super().returned(np.array(np.from_dlpack(x)))
 
 
@@ -58,18 +60,19 @@ def dl_tensor_python_function(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Calls a Python function with DLPack capsules, on the host, for each batch. It is called even if nobody needs its outputs.
+    """Calls a Python function with DLPack capsules, on the host, for each batch. It is called even if nobody needs its
+    outputs.
 
-    It works like `fn.python_function`, with capsules instead of arrays. A capsule can be converted to a tensor once, e.g. by
-    ``torch.utils.dlpack.from_dlpack``. Differs from DALI: tensors are on the host also with ``device="gpu"``.
+    It works like `fn.python_function`, with capsules instead of arrays. A capsule can be converted to a tensor once,
+    e.g. by ``torch.utils.dlpack.from_dlpack``. Differs from DALI: tensors are on the host also with ``device="gpu"``.
 
     Args:
       inputs: the inputs of the function.
-      function: called for each sample with a capsule per input. Returns a capsule, or any tensor that has ``__dlpack__``, on the host;
-        with several outputs, it returns a tuple of them.
+      function: called for each sample with a capsule per input. Returns a capsule, or any tensor that has
+        ``__dlpack__``, on the host; with several outputs, it returns a tuple of them.
       num_outputs: how many outputs the function has; with 0, its result is ignored.
-      batch_processing: whether to call the function once for each batch of a shard, with a list of capsules per input; it then returns
-        lists.
+      batch_processing: whether to call the function once for each batch of a shard, with a list of capsules per input;
+        it then returns lists.
       output_layouts: a layout for each of the first outputs, or one for all.
       synchronize_stream: has no effect: the function is called when its inputs are ready.
       device: with "gpu", the results are put on the accelerator. Default: the host.

@@ -60,5 +60,7 @@ def element_extract(
         raise ArgumentError("element_map must have at least one index")
     elements = []
     for i in places:
-        elements.append(add(ElementExtract(axes=(At(i),), new=()), input, device=device, name=None if elements else name))
+        elements.append(
+            add(ElementExtract(axes=(At(i),), new=()), input, device=device, name=None if elements else name)
+        )
     return elements if len(elements) > 1 else elements[0]

@@ -27,9 +27,13 @@ class ExpandDims(Reshaped):
             raise ArgumentError(f"an axis is given twice: axes={list(axes)}")
         for a in axes:
             if not 0 <= a < x.ndim + len(axes):
-                raise ArgumentError(f"axes={list(axes)} has {a}, which is not one of the {x.ndim + len(axes)} dimensions of the result")
+                raise ArgumentError(
+                    f"axes={list(axes)} has {a}, which is not one of the {x.ndim + len(axes)} dimensions of the result"
+                )
         if self.new_axis_names and len(self.new_axis_names) != len(axes):
-            raise ArgumentError(f"new_axis_names={self.new_axis_names!r} must have a letter for each of the {len(axes)} axes")
+            raise ArgumentError(
+                f"new_axis_names={self.new_axis_names!r} must have a letter for each of the {len(axes)} axes"
+            )
         if self.new_axis_names and not x.layout and x.ndim:
             raise ArgumentError("new_axis_names needs an input with a layout")
         return axes
@@ -43,7 +47,15 @@ class ExpandDims(Reshaped):
             extents.insert(a, 1)
             letters.insert(a, letter)
         shape = tuple(e for e in extents if e is not None) if x.shape is not None else None
-        return (Spec(x.dtype, len(extents), shape, "".join(letters) if named else "", None if shape is not None else tuple(extents)),)
+        return (
+            Spec(
+                x.dtype,
+                len(extents),
+                shape,
+                "".join(letters) if named else "",
+                None if shape is not None else tuple(extents),
+            ),
+        )
 
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
         axes = sorted(self._axes(x.spec))

@@ -101,10 +101,18 @@ class Filled(HostOperator, ProgramOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any]:
         spec, out = ctx.spec, ctx.out[0]
-        x = jnp.full((ctx.B,), self.value, spec.dtype) if self.value is not None else convert(jnp, arrays[int(self.like)], spec.dtype)
+        x = (
+            jnp.full((ctx.B,), self.value, spec.dtype)
+            if self.value is not None
+            else convert(jnp, arrays[int(self.like)], spec.dtype)
+        )
         if out is None:
             assert spec.shape is not None
-            return (jnp.broadcast_to(x.reshape(ctx.B, *(1,) * (spec.ndim + 1 - x.ndim), *x.shape[1:]), (ctx.B, *spec.shape)),)
+            return (
+                jnp.broadcast_to(
+                    x.reshape(ctx.B, *(1,) * (spec.ndim + 1 - x.ndim), *x.shape[1:]), (ctx.B, *spec.shape)
+                ),
+            )
         blocks = x.reshape(ctx.B)[samples_of_blocks(out.offsets, out.capacity)]
         return (Ragged(jnp.repeat(blocks, ALIGNMENT), out.offsets, out.shapes),)
 
@@ -139,6 +147,10 @@ class _Expanded(NativeOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         x, dtype = arrays[int(self.filled.like)], ctx.spec.dtype
-        x = dataclasses.replace(x, data=convert(jnp, x.data, dtype)) if isinstance(x, Ragged) else convert(jnp, x, dtype)
+        x = (
+            dataclasses.replace(x, data=convert(jnp, x.data, dtype))
+            if isinstance(x, Ragged)
+            else convert(jnp, x, dtype)
+        )
         y, status = _ffi.call("expand", ctx, x, ctx.spec, ctx.out[0])
         return (y,), status

@@ -48,8 +48,8 @@ def get_property(
 
     Args:
       input: any tensor.
-      key: "layout", or "source_info": where a sample came from. For a reader, this is the path of the file as it stands in the reader's
-        list.
+      key: "layout", or "source_info": where a sample came from. For a reader, this is the path of the file as it stands
+        in the reader's list.
       device: with "gpu", the result is put on the accelerator. Default: the host.
       name: name of the node.
 

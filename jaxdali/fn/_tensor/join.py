@@ -62,7 +62,9 @@ class Join(HostOperator, ProgramOperator):
         return _Windows(join=self)
 
     def shapes(self, ctx: HostContext, inputs: tuple[Value, ...]) -> tuple[int, list[np.ndarray]]:
-        """The axis, and the inputs' shapes, ``i64[N, dimensions of the output]`` each. Raises ValueError if they don't match."""
+        """The axis, and the inputs' shapes, ``i64[N, dimensions of the output]`` each. Raises ValueError if they don't
+        match.
+        """
         axis, new = self.joined(inputs[0].spec)
         shapes = [np.insert(x.shapes, axis, 1, axis=1) if new else x.shapes for x in inputs]
         for k, s in enumerate(shapes):
@@ -78,7 +80,11 @@ class Join(HostOperator, ProgramOperator):
         samples = []
         for i in range(ctx.N):
             if not ctx.present[i]:
-                samples.append(np.zeros([0 if n is None else n for n in map(ctx.spec.extent, range(ctx.spec.ndim))], ctx.spec.dtype))
+                samples.append(
+                    np.zeros(
+                        [0 if n is None else n for n in map(ctx.spec.extent, range(ctx.spec.ndim))], ctx.spec.dtype
+                    )
+                )
                 continue
             samples.append(np.concatenate([x.sample(i).reshape(s[i]) for x, s in zip(inputs, shapes)], axis=axis))
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
@@ -89,8 +95,9 @@ class Join(HostOperator, ProgramOperator):
 
 
 class _Windows(NativeOperator):
-    """Joins inputs of which some are ragged: each is put into a window as large as the output, which is zero outside, and the windows are
-    united."""
+    """Joins inputs of which some are ragged: each is put into a window as large as the output, which is zero outside,
+    and the windows are united.
+    """
 
     kernel = "window"
     join: Join
@@ -126,7 +133,9 @@ class _Windows(NativeOperator):
             elif new:
                 x = jnp.expand_dims(x, axis + 1)
             start = jnp.zeros_like(extent).at[:, axis].set(-first[:, i])
-            part, code = call_window(ctx, x, start, jnp.ones_like(extent), extent, fill=jnp.zeros((ctx.B, 1), jnp.float32))
+            part, code = call_window(
+                ctx, x, start, jnp.ones_like(extent), extent, fill=jnp.zeros((ctx.B, 1), jnp.float32)
+            )
             status = jnp.where(status == 0, code, status)
             parts.append(_bits(part.data if isinstance(part, Ragged) else part))
         dtype, union = ctx.spec.dtype, functools.reduce(operator.or_, parts)

@@ -34,11 +34,16 @@ class LookupTable(HostOperator, ProgramOperator):
 
     def __post_init__(self):
         if np.size(self.keys) != np.size(self.values):
-            raise ArgumentError(f"there must be a value for each key, got {np.size(self.keys)} keys and {np.size(self.values)} values")
+            raise ArgumentError(
+                f"there must be a value for each key, got {np.size(self.keys)} keys and {np.size(self.values)} values"
+            )
 
     def _table(self) -> np.ndarray:
         """The values of the keys 0, 1, ..., and at the end the value of all others."""
-        keys, values = np.atleast_1d(np.asarray(self.keys, np.int64)), np.atleast_1d(np.asarray(self.values, np.float32))
+        keys, values = (
+            np.atleast_1d(np.asarray(self.keys, np.int64)),
+            np.atleast_1d(np.asarray(self.values, np.float32)),
+        )
         table = np.full(keys.max(initial=-1) + 2, self.default_value, np.float32)
         for key, value in zip(keys.tolist(), values, strict=True):  # if a key is given twice, the last one counts
             table[key] = value

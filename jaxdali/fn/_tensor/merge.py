@@ -25,7 +25,9 @@ _MOST = 64  # inputs of one merge
 
 
 class Merge(HostOperator, NativeOperator):
-    """Chooses one of several values for each sample. In a program, each sample is copied once, however many branches there are."""
+    """Chooses one of several values for each sample. In a program, each sample is copied once, however many branches
+    there are.
+    """
 
     name = "if"
     kernel = "merge"
@@ -36,7 +38,9 @@ class Merge(HostOperator, NativeOperator):
     def joins(self) -> Sequence[int]:
         return _leaves(self.tree)
 
-    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+    def origins(
+        self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
+    ) -> Names:
         asked = {i: data(i) for i in range(len(names)) if i not in self.joins}
         if None in asked.values():
             return super().origins(names, data, present)
@@ -88,18 +92,20 @@ class Merge(HostOperator, NativeOperator):
         data = jnp.zeros((0,), spec.dtype)
         status = jnp.zeros((ctx.B,), jnp.int32)
         for k, i in enumerate(_leaves(self.tree)):
-            here = dataclasses.replace(ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32)))
+            here = dataclasses.replace(
+                ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32))
+            )
             y, code = _ffi.call("merge", here, arrays[i], spec, out, data, into=data if k else None)
             data, status = (y.data if isinstance(y, Ragged) else y), status + code
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
 
 
 class _Divergent(SampleOperator):
-    """Chooses one of several values for each sample, where the branches differ in type, dimensions or layout. The values that a batch takes
-    must agree.
+    """Chooses one of several values for each sample, where the branches differ in type, dimensions or layout. The
+    values that a batch takes must agree.
 
-    The first batch determines type, dimensions and layout of the result. As these are not known before, the operator runs on the host,
-    between programs.
+    The first batch determines type, dimensions and layout of the result. As these are not known before, the operator
+    runs on the host, between programs.
 
     Attributes:
       taken: the value that the samples of the last batch took, as far as there was one.
@@ -116,7 +122,9 @@ class _Divergent(SampleOperator):
         if found := _difference(now):
             raise InputTypeError(f"its branches give a variable values of different {found}")
         self.taken[:] = [dataclasses.replace(now[0], layout=_layout(now))]
-        return [[np.asarray(inputs[leaves[k]].sample(i)) if ctx.present[i] else None for i, k in enumerate(places.tolist())]]
+        return [
+            [np.asarray(inputs[leaves[k]].sample(i)) if ctx.present[i] else None for i, k in enumerate(places.tolist())]
+        ]
 
     def changed(self, i: int, before: Spec, now: Spec) -> str:
         found = _difference((before, now))
@@ -133,7 +141,11 @@ class _Divergent(SampleOperator):
 def _difference(values: Sequence[Spec]) -> str | None:
     """Says in what several values differ; None if they can be one value of a batch."""
     layout = _layout(values)
-    for what, of in (("types", lambda s: s.dtype), ("numbers of dimensions", lambda s: s.ndim), ("layouts", lambda s: s.layout or layout)):
+    for what, of in (
+        ("types", lambda s: s.dtype),
+        ("numbers of dimensions", lambda s: s.ndim),
+        ("layouts", lambda s: s.layout or layout),
+    ):
         if len(found := {of(s): None for s in values}) > 1:
             how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
             return f"{what}: {', '.join(repr(str(x)) for x in found)}{how}"
@@ -180,7 +192,9 @@ def _chosen(tree: Tree, data: Sequence[Any], ndim: int) -> Any:
 
 @records("_conditional.merge")
 def merge(if_true: Any, if_false: Any, predicate: DataNode) -> DataNode:
-    """For each sample, `if_true` if its `predicate` is not 0, otherwise `if_false`. Each value needs only the samples that take it."""
+    """For each sample, `if_true` if its `predicate` is not 0, otherwise `if_false`. Each value needs only the samples
+    that take it.
+    """
     return add(Merge(), if_true, if_false, predicate)
 
 
@@ -206,9 +220,14 @@ class Logical(HostOperator):
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         of_numbers = self.expression in ("if", "not")
         if x.ndim or not (of_numbers or x.dtype == np.bool_):
-            what, kind = f"the {self.side} side" if self.side else "what it asks", "a number" if of_numbers else "a truth value (bool)"
+            what, kind = (
+                f"the {self.side} side" if self.side else "what it asks",
+                "a number" if of_numbers else "a truth value (bool)",
+            )
             how = "take an element (x[0]), or reduce them" if x.ndim else "compare or cast them"
-            raise InputTypeError(f"{what} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: {how}")
+            raise InputTypeError(
+                f"{what} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: {how}"
+            )
         return (x if self.expression == "if" else Spec(np.dtype(np.bool_), 0, ()),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:

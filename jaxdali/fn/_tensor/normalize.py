@@ -44,7 +44,9 @@ class _Total(Reduction):
             return self
         given = specs[1].shape or ctx.first_shape(1)
         if given is None:
-            raise ArgumentError("the shape of the given mean or stddev is not known when the pipeline is built: give axes")
+            raise ArgumentError(
+                "the shape of the given mean or stddev is not known when the pipeline is built: give axes"
+            )
         return dataclasses.replace(self, axes=tuple(d for d, n in enumerate(given) if n == 1))
 
     def infer(self, x: Spec, *given: Spec) -> tuple[Spec, ...]:
@@ -81,8 +83,9 @@ class _Squares(_Total):
 
 
 class _Statistic(HostOperator, ProgramOperator):
-    """The mean of a sample or of the batch, from their totals; from totals of squares, the standard deviation. The second input is the
-    summed value."""
+    """The mean of a sample or of the batch, from their totals; from totals of squares, the standard deviation. The
+    second input is the summed value.
+    """
 
     name = "normalize"
     batch: bool
@@ -149,7 +152,9 @@ class _Statistic(HostOperator, ProgramOperator):
 
 
 class Standardize(HostOperator, ProgramOperator):
-    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers or further inputs, in this order."""
+    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers or further inputs, in
+    this order.
+    """
 
     name = "normalize"
     mean: float | None
@@ -170,8 +175,12 @@ class Standardize(HostOperator, ProgramOperator):
         if x.dtype.name not in _TYPES:
             raise TypeError(f"the input must be {', '.join(_TYPES)}, got {x.dtype}")
         for s in statistics:
-            if s.ndim != x.ndim or any(s.extent(d) not in (None, 1) and x.extent(d) not in (None, s.extent(d)) for d in range(x.ndim)):
-                raise ArgumentError(f"mean and stddev must have the input's {x.ndim} dimensions, of its extents or 1; got {s.ndim}")
+            if s.ndim != x.ndim or any(
+                s.extent(d) not in (None, 1) and x.extent(d) not in (None, s.extent(d)) for d in range(x.ndim)
+            ):
+                raise ArgumentError(
+                    f"mean and stddev must have the input's {x.ndim} dimensions, of its extents or 1; got {s.ndim}"
+                )
             if s.dtype != np.float32:
                 raise TypeError(f"mean and stddev must be float32, got {s.dtype}")
         return (dataclasses.replace(x, dtype=self.dtype),)
@@ -232,11 +241,15 @@ class _ByChannel(Standardize, NativeOperator):
 
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
         mean, factor = self._parameters(jnp, statistics)
-        factor = jnp.broadcast_to(factor.reshape(-1, 1) if np.ndim(factor) == 0 else factor.reshape(ctx.B, -1), (ctx.B, self._width(ctx)))
+        factor = jnp.broadcast_to(
+            factor.reshape(-1, 1) if np.ndim(factor) == 0 else factor.reshape(ctx.B, -1), (ctx.B, self._width(ctx))
+        )
         offset = np.float32(self.shift) - (mean if np.ndim(mean) == 0 else mean.reshape(ctx.B, -1)) * factor
         zeros = jnp.zeros_like(x.shapes)
         channel = next(iter(_channels(ctx.inputs[1:])), -1)
-        y, status = call_window(ctx, x, zeros, zeros + np.int32(1), x.shapes, scale=factor, offset=offset, channel=channel)
+        y, status = call_window(
+            ctx, x, zeros, zeros + np.int32(1), x.shapes, scale=factor, offset=offset, channel=channel
+        )
         return (y,), status
 
     def _width(self, ctx: LowerContext) -> int:
@@ -267,7 +280,9 @@ def _channels(statistics: Any) -> set[int]:
 
 
 def _check(ctx: HostContext, x: Value, statistics: tuple[Value, ...], reduced: tuple[int, ...] | None = None):
-    """Raises ValueError if the extents of a sample's statistics are neither the sample's nor 1; in reduced axes they must be 1."""
+    """Raises ValueError if the extents of a sample's statistics are neither the sample's nor 1; in reduced axes they
+    must be 1.
+    """
     for s in statistics:
         fits = (s.shapes == x.shapes) | (s.shapes == 1)
         if reduced is not None:
@@ -310,30 +325,35 @@ def normalize(
 
     Where the computed or given standard deviation is 0, the result is `shift`.
 
-    Differs from DALI: statistics are computed in double precision; axes may be negative; a `stddev` of 0 without an `epsilon` is an error
-    instead of a division by 0. With ``axis_names=""``, each element is its own statistic, where DALI mixes elements if `batch` or a
-    tensor `mean` is given. An axis that occurs twice is refused; DALI divides by its extent twice.
+    Differs from DALI: statistics are computed in double precision; axes may be negative; a `stddev` of 0 without an
+    `epsilon` is an error instead of a division by 0. With ``axis_names=""``, each element is its own statistic, where
+    DALI mixes elements if `batch` or a tensor `mean` is given. An axis that occurs twice is refused; DALI divides by
+    its extent twice.
 
     Args:
       input: any tensor of integers of at most 32 bits, float32 or (not in DALI) float16 and bfloat16.
-      axes: the axes that mean and stddev are computed over, by number. Default: the axes of extent 1 of a given tensor `mean` or `stddev`,
-        else all.
+      axes: the axes that mean and stddev are computed over, by number. Default: the axes of extent 1 of a given tensor
+        `mean` or `stddev`, else all.
       axis_names: the same axes, by their letters in the layout.
-      batch: whether mean and stddev are computed over all samples of a shard's batch. The samples may then differ only in the reduced axes.
+      batch: whether mean and stddev are computed over all samples of a shard's batch. The samples may then differ only
+        in the reduced axes.
       ddof: the number subtracted from the number of elements in the divisor of the variance.
       dtype: element type of the result, one of those of the input. Integers are rounded and saturated.
       epsilon: a number added to the variance.
-      mean: a number, or a float32 tensor of the input's shape with extent 1 in the reduced axes: an array, or a DataNode with one per
-        sample (not with `batch`); if the shape is not known when the pipeline is built, the axes must be given.
+      mean: a number, or a float32 tensor of the input's shape with extent 1 in the reduced axes: an array, or a
+        DataNode with one per sample (not with `batch`); if the shape is not known when the pipeline is built, the axes
+        must be given.
       scale: a factor for the result.
       shift: a number added after that.
-      stddev: as `mean`. If only one of the two is given, the other is computed; the deviation is then relative to the given mean.
+      stddev: as `mean`. If only one of the two is given, the other is computed; the deviation is then relative to the
+        given mean.
 
     Returns:
       The input's shape and layout.
 
     Raises:
-      ArgumentError: axes that don't exist, axes given together with numbers for both `mean` and `stddev`, or tensors with `batch`.
+      ArgumentError: axes that don't exist, axes given together with numbers for both `mean` and `stddev`, or tensors
+        with `batch`.
       OperatorError: a sample does not fit its mean or stddev.
 
     Example:
@@ -353,11 +373,17 @@ def normalize(
     over: tuple[int, ...] | None = None if axes is None else tuple(np.atleast_1d(np.asarray(axes, np.int64)).tolist())
     if given["mean"] is None:
         total = add(_Sum(axes=over, axis_names=axis_names), input, *tensors.values(), device=device)
-        tensors["mean"] = add(_Statistic(batch=batch, deviation=False, ddof=0, epsilon=0.0), total, input, device=device)
+        tensors["mean"] = add(
+            _Statistic(batch=batch, deviation=False, ddof=0, epsilon=0.0), total, input, device=device
+        )
     if given["stddev"] is None:
         center = (tensors["mean"],) if "mean" in tensors else ()
-        total = add(_Squares(mean=numbers["mean"] or 0.0, axes=over, axis_names=axis_names), input, *center, device=device)
-        tensors["stddev"] = add(_Statistic(batch=batch, deviation=True, ddof=ddof, epsilon=epsilon), total, input, device=device)
+        total = add(
+            _Squares(mean=numbers["mean"] or 0.0, axes=over, axis_names=axis_names), input, *center, device=device
+        )
+        tensors["stddev"] = add(
+            _Statistic(batch=batch, deviation=True, ddof=ddof, epsilon=epsilon), total, input, device=device
+        )
         epsilon = 0.0
     inputs = (tensors[n] for n in given if n in tensors)
     op = Standardize(

@@ -46,7 +46,8 @@ class OneHot(HostOperator, ProgramOperator):
         return x.ndim if axis < 0 else axis
 
     def _is_scalar(self, x: Spec) -> bool:
-        return self.axis is None and all(x.extent(d) == 1 for d in range(x.ndim))  # as in DALI, one element is a scalar without an axis
+        # As in DALI, one element is a scalar without an axis.
+        return self.axis is None and all(x.extent(d) == 1 for d in range(x.ndim))
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
         if self.axis is None and x.ndim and x.shape is None and ctx.first_shape(0) == (1,) * x.ndim:
@@ -81,7 +82,8 @@ class OneHot(HostOperator, ProgramOperator):
         on, off = self._values
 
         def encoded(sample: np.ndarray) -> np.ndarray:
-            number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample  # a sample that is not a scalar has failed
+            # A sample that is not a scalar has failed.
+            number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample
             indices = np.expand_dims(_as_index(np, number, np.dtype(np.int64)), place)
             return np.where(indices == classes.reshape(-1, *(1,) * (indices.ndim - place - 1)), on, off)
 
@@ -154,14 +156,15 @@ def one_hot(
     """Encodes class indices as vectors in which all elements but one have the off value.
 
     Args:
-      input: class indices, of any shape. Fractions are dropped. An index outside 0 ... num_classes-1 gives a vector of `off_value`.
+      input: class indices, of any shape. Fractions are dropped. An index outside 0 ... num_classes-1 gives a vector of
+        `off_value`.
       num_classes: the number of classes.
-      on_value, off_value: the values for the class and for all others. For integer types the fraction is dropped, and values out of range
-        wrap around, as in DALI.
-      axis: position of the new axis in the result, from 0 to the input's number of dimensions; -1 is the last. Default: the last; samples
-        with one element (as the first sample shows) then count as scalars.
-      axis_name: letter of the new axis in the layout. The input must have a layout, unless it is a scalar. Default: the result has no
-        layout.
+      on_value, off_value: the values for the class and for all others. For integer types the fraction is dropped, and
+        values out of range wrap around, as in DALI.
+      axis: position of the new axis in the result, from 0 to the input's number of dimensions; -1 is the last. Default:
+        the last; samples with one element (as the first sample shows) then count as scalars.
+      axis_name: letter of the new axis in the layout. The input must have a layout, unless it is a scalar. Default: the
+        result has no layout.
       dtype: element type of the result.
 
     Returns:
@@ -170,8 +173,8 @@ def one_hot(
     Raises:
       ArgumentError: the position does not exist, or a type is wrong.
 
-    Differs from DALI: `num_classes` is required; in DALI the default is 0, which makes empty vectors. An index beyond 32 bits is no class;
-    in DALI it wraps around.
+    Differs from DALI: `num_classes` is required; in DALI the default is 0, which makes empty vectors. An index beyond
+    32 bits is no class; in DALI it wraps around.
 
     Example:
       >>> labels = fn.one_hot(labels, num_classes=10)

@@ -45,7 +45,9 @@ class ZerosLike(OnesLike):
 
 
 def _named(kind: type[Filled]) -> Callable[[F], F]:
-    """Makes an operator function from a signature and docstring that two operators share. `{}` in the docstring is the operator's name."""
+    """Makes an operator function from a signature and docstring that two operators share. `{}` in the docstring is the
+    operator's name.
+    """
 
     def decorate(f: F) -> F:
         f.__name__ = f.__qualname__ = kind.name

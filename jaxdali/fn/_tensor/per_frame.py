@@ -40,7 +40,8 @@ def per_frame(
 ) -> DataNode:
     """Marks tensors as sequences: their layout begins with F, for frames. Values do not change.
 
-    An argument that may be per frame accepts such a tensor, with a value for each frame of the operator's input, or one for all frames.
+    An argument that may be per frame accepts such a tensor, with a value for each frame of the operator's input, or one
+    for all frames.
 
     Args:
       input: any tensor with at least one axis.

@@ -36,14 +36,20 @@ class PermuteBatch(HostOperator, ProgramOperator):
             self.args.check_width("indices", 1, (x, *arguments))
         return (x,)
 
-    def origins(self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]) -> Names:
+    def origins(
+        self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
+    ) -> Names:
         static, of = self.args.is_static("indices"), names[0]
         indices = None if static else data(1)
         if of is None or (indices is None and not static):
             return None
         found = [""] * len(of)
         for here in present():
-            asked = np.atleast_1d(self.args.get("indices")) if indices is None else [np.ravel(indices.sample(i))[0] for i in here]
+            asked = (
+                np.atleast_1d(self.args.get("indices"))
+                if indices is None
+                else [np.ravel(indices.sample(i))[0] for i in here]
+            )
             for i, k in zip(here.tolist(), asked):
                 found[i] = of[int(here[int(k)])]
         return found
@@ -67,7 +73,11 @@ class PermuteBatch(HostOperator, ProgramOperator):
                 asked = indices[here, 0]
             wrong = (asked < 0) | (asked >= len(here))
             for k in np.flatnonzero(wrong):
-                ctx.fail(int(here[k]), Status.OUT_OF_RANGE, f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}")
+                ctx.fail(
+                    int(here[k]),
+                    Status.OUT_OF_RANGE,
+                    f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}",
+                )
             places[here] = here[np.where(wrong, 0, asked)]
         return places
 
@@ -105,13 +115,13 @@ def permute_batch(
 ) -> DataNode:
     """Takes other samples of the batch: ``out[i] = x[indices[i]]``.
 
-    The batch is that of one shard, as in DALI: samples don't move between devices. In a branch of an `if`, it consists of the samples that
-    take the branch.
+    The batch is that of one shard, as in DALI: samples don't move between devices. In a branch of an `if`, it consists
+    of the samples that take the branch.
 
     Args:
       input: any tensor.
-      indices: for each sample, the number of a sample of the batch, from 0. Numbers may repeat. Either a list with a number for each
-        sample, or a DataNode with one number per sample.
+      indices: for each sample, the number of a sample of the batch, from 0. Numbers may repeat. Either a list with a
+        number for each sample, or a DataNode with one number per sample.
 
     Returns:
       A tensor of the same type and layout.

@@ -18,8 +18,9 @@ FLOAT = np.dtype(np.float32)
 
 
 def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
-    """DALI's common type. Floats take precedence over integers, and these over bool; of two types, the wider one is taken. For mixed
-    signedness it is a signed type that holds both, or int64."""
+    """DALI's common type. Floats take precedence over integers, and these over bool; of two types, the wider one is
+    taken. For mixed signedness it is a signed type that holds both, or int64.
+    """
     return functools.reduce(_promote, dtypes)
 
 
@@ -143,7 +144,11 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
         def step(_, state):
             result, factor, rest = state
             odd = (rest & one) != zero
-            return jnp.where(odd, result * factor, result), factor * factor, lax.shift_right_logical(rest, one + jnp.zeros_like(rest))
+            return (
+                jnp.where(odd, result * factor, result),
+                factor * factor,
+                lax.shift_right_logical(rest, one + jnp.zeros_like(rest)),
+            )
 
         result, _, _ = lax.fori_loop(0, 8 * base.dtype.itemsize, step, (jnp.ones_like(base), base, exponent))
     else:
@@ -212,7 +217,22 @@ FUNCTIONS: dict[str, Function] = {
 }
 for _name, _symbol in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
     FUNCTIONS[_name] = Function(_compare(_name), None, BOOL, _symbol)
-for _name in ("sqrt", "cbrt", "exp", "log", "log2", "log10", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh", "tanh"):
+for _name in (
+    "sqrt",
+    "cbrt",
+    "exp",
+    "log",
+    "log2",
+    "log10",
+    "floor",
+    "ceil",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+):
     FUNCTIONS[_name] = Function(_ufunc(_name), _floating)
 for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
     FUNCTIONS[_name] = Function(_ufunc(f"arc{_name[1:]}"), _floating)

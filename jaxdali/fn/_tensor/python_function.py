@@ -22,7 +22,8 @@ from ...types import is_number
 class PythonFunction(SampleOperator):
     """Calls a user function. Each shard has its own function.
 
-    For another framework's tensors, a subclass converts arrays to tensors with `given`, and tensors to arrays with `returned`.
+    For another framework's tensors, a subclass converts arrays to tensors with `given`, and tensors to arrays with
+    `returned`.
     """
 
     name = "python_function"
@@ -34,7 +35,13 @@ class PythonFunction(SampleOperator):
     of_shards: tuple[Callable[..., Any], ...] = dataclasses.field(default=(), compare=False)
 
     @classmethod
-    def of(cls, function: Callable[..., Any], num_outputs: int, batch_processing: bool, output_layouts: str | Sequence[str] | None) -> Self:
+    def of(
+        cls,
+        function: Callable[..., Any],
+        num_outputs: int,
+        batch_processing: bool,
+        output_layouts: str | Sequence[str] | None,
+    ) -> Self:
         """Makes the operator from the arguments of `python_function`."""
         layouts = (output_layouts,) * num_outputs if isinstance(output_layouts, str) else tuple(output_layouts or ())
         if len(layouts) > num_outputs:
@@ -91,7 +98,11 @@ class PythonFunction(SampleOperator):
         """Splits the result of the function by output."""
         if not self.outputs:
             return ()
-        outputs = result if isinstance(result, (tuple, list)) and (self.outputs > 1 or isinstance(result, tuple)) else (result,)
+        outputs = (
+            result
+            if isinstance(result, (tuple, list)) and (self.outputs > 1 or isinstance(result, tuple))
+            else (result,)
+        )
         if len(outputs) != self.outputs:
             raise ValueError(f"the function must return {self.outputs} outputs, got {len(outputs)}")
         return outputs
@@ -122,18 +133,20 @@ def python_function(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its outputs.
+    """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its
+    outputs.
 
-    The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, which become part
-    of the program. Differs from DALI: inputs may be on the accelerator; the function may keep and change the arrays, and may return
-    numbers; it gets no CuPy arrays.
+    The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions,
+    which become part of the program. Differs from DALI: inputs may be on the accelerator; the function may keep and
+    change the arrays, and may return numbers; it gets no CuPy arrays.
 
     Args:
       inputs: the inputs of the function.
-      function: called for each sample with an array per input. It returns an array, or a tuple of arrays if there are several outputs. An
-        output must have the same type and number of dimensions in all samples; shapes may differ.
+      function: called for each sample with an array per input. It returns an array, or a tuple of arrays if there are
+        several outputs. An output must have the same type and number of dimensions in all samples; shapes may differ.
       num_outputs: how many outputs the function has; with 0, its result is ignored.
-      batch_processing: whether to call the function once for each batch of a shard, with a list of arrays per input; it then returns lists.
+      batch_processing: whether to call the function once for each batch of a shard, with a list of arrays per input; it
+        then returns lists.
       output_layouts: a layout for each of the first outputs, or one for all.
 
     Returns:

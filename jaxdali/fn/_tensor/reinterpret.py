@@ -35,8 +35,8 @@ def reinterpret(
 
     Args:
       data: any tensor.
-      shape_input, shape, rel_shape, src_dims, layout: as in `reshape`, in elements of the new type. If none is given, the last extent is
-        adjusted.
+      shape_input, shape, rel_shape, src_dims, layout: as in `reshape`, in elements of the new type. If none is given,
+        the last extent is adjusted.
       dtype: the new element type. Default: the input's.
 
     Returns:

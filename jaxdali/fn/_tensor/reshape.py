@@ -54,7 +54,9 @@ class Reshape(Reshaped):
                 raise ArgumentError(f"src_dims has the axis {d}, but the input has {x.ndim} dimensions")
         if "rel_shape" in self.args and self.src_dims is None and rank > x.ndim and self.args.is_static("rel_shape"):
             if any(r >= 0 for r in self.args.get("rel_shape")[x.ndim :]):
-                raise ArgumentError(f"rel_shape has {rank} elements for {x.ndim} dimensions; src_dims says which of these they refer to")
+                raise ArgumentError(
+                    f"rel_shape has {rank} elements for {x.ndim} dimensions; src_dims says which of these they refer to"
+                )
         if "rel_shape" in self.args and self.src_dims is not None and rank != len(self.src_dims):
             raise ArgumentError(f"rel_shape has {rank} elements, src_dims {len(self.src_dims)}")
         dims = self._known(x, rank)
@@ -70,7 +72,10 @@ class Reshape(Reshaped):
         source = [1 if d < 0 else x.extent(d) for d in self._sources(x.ndim, rank)][:rank]
         wanted = self.args.get("shape")
         if wanted is None and "rel_shape" in self.args:
-            wanted = [-1 if r < 0 else None if s is None else _scaled(s, r) for s, r in zip(source, self.args.get("rel_shape"))]
+            wanted = [
+                -1 if r < 0 else None if s is None else _scaled(s, r)
+                for s, r in zip(source, self.args.get("rel_shape"))
+            ]
         elif wanted is None:
             scale = self._bytes(x)
             return (
@@ -98,13 +103,19 @@ class Reshape(Reshaped):
         if shapes is None:
             rank = ctx.spec.ndim
             sources = np.array(self._sources(x.spec.ndim, rank)[:rank], np.int64)
-            shapes = np.where(sources < 0, 1, x.shapes[:, np.maximum(sources, 0)]) if x.spec.ndim else np.ones((ctx.N, rank), np.int64)
+            shapes = (
+                np.where(sources < 0, 1, x.shapes[:, np.maximum(sources, 0)])
+                if x.spec.ndim
+                else np.ones((ctx.N, rank), np.int64)
+            )
             relative = a.get("rel_shape")
             if relative is not None:
                 shapes = np.where(relative < 0, -1, np.floor(shapes * relative + 0.5).astype(np.int64))
             elif (scale := self._bytes(x.spec)) is not None and rank:
                 if (shapes[:, -1] * scale[0] % scale[1]).any():
-                    raise ValueError(f"the last extent of {x.spec.dtype} does not make up whole elements of {ctx.spec.dtype}; give a shape")
+                    raise ValueError(
+                        f"the last extent of {x.spec.dtype} does not make up whole elements of {ctx.spec.dtype}; give a shape"
+                    )
                 shapes = np.concatenate([shapes[:, :-1], shapes[:, -1:] * scale[0] // scale[1]], axis=1)
         shapes = shapes.astype(np.int64)
         free = shapes < 0
@@ -126,7 +137,9 @@ def _scaled(extent: int, factor: float) -> int:
     return int(np.floor(extent * factor + 0.5))
 
 
-def add_reshape(kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name) -> DataNode:
+def add_reshape(
+    kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name
+) -> DataNode:
     given = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
     if len(given) > 1:
         raise ArgumentError(f"{' and '.join(given)} can't be given together")
@@ -139,7 +152,10 @@ def add_reshape(kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_s
             raise ArgumentError(f"an extent may not be 0, got shape={list(shape)}")
     if shape_input is not None:
         shape = shape_input if is_node(shape_input) else tuple(np.asarray(shape_input, np.int64).reshape(-1).tolist())
-    as_lists = {n: x if x is None or is_node(x) or isinstance(x, tuple) else (x,) for n, x in (("shape", shape), ("rel_shape", rel_shape))}
+    as_lists = {
+        n: x if x is None or is_node(x) or isinstance(x, tuple) else (x,)
+        for n, x in (("shape", shape), ("rel_shape", rel_shape))
+    }
     args, nodes = Arguments.of(as_lists, is_node)
     src_dims = (src_dims,) if isinstance(src_dims, int) else src_dims
     return add(kind(args=args, src_dims=src_dims, layout=layout, dtype=dtype), data, *nodes, device=device, name=name)
@@ -165,8 +181,10 @@ def reshape(
       data: any tensor.
       shape_input: the shape of each sample, 1-D, a host value; instead of `shape`.
       shape: the extents; one may be negative and is then inferred. May be per sample.
-      rel_shape: the extents as multiples of the input's, rounded; one may be negative and is then inferred. May be per sample.
-      src_dims: for each axis of the output, the axis of the input that gives its extent, or -1 for extent 1. Default: the same axis.
+      rel_shape: the extents as multiples of the input's, rounded; one may be negative and is then inferred. May be per
+        sample.
+      src_dims: for each axis of the output, the axis of the input that gives its extent, or -1 for extent 1. Default:
+        the same axis.
       layout: layout of the output. Default: the input's layout if the number of dimensions stays, else none.
 
     Returns:

@@ -32,7 +32,10 @@ class Reshaped(HostOperator, ProgramOperator):
         spec, shapes = ctx.spec, self._shapes(ctx, x, arguments)
         if isinstance(x.data, Packed) and spec.shape is None and spec.dtype == x.spec.dtype:
             return (Packed(x.data.data, x.data.offsets, shapes),)
-        samples = [np.ascontiguousarray(x.sample(i)).reshape(-1).view(spec.dtype).reshape(s) for i, s in enumerate(shapes.tolist())]
+        samples = [
+            np.ascontiguousarray(x.sample(i)).reshape(-1).view(spec.dtype).reshape(s)
+            for i, s in enumerate(shapes.tolist())
+        ]
         if spec.shape is None:
             return (samples,)
         missing = np.zeros(spec.shape, spec.dtype)
@@ -51,7 +54,8 @@ class Reshaped(HostOperator, ProgramOperator):
 
     def _shapes(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> np.ndarray:
         shapes = self.shapes(ctx, x, *arguments)
-        if not ctx.present.all() and shapes.shape[1]:  # an absent sample keeps its size, so that the others keep their places
+        # An absent sample keeps its size, so that the others keep their places.
+        if not ctx.present.all() and shapes.shape[1]:
             absent = np.ones_like(shapes)
             absent[:, 0] = x.shapes.prod(axis=1) * x.spec.dtype.itemsize // ctx.spec.dtype.itemsize
             shapes = np.where(ctx.present[:, None], shapes, absent)
@@ -64,7 +68,11 @@ def same_volume(ctx: HostContext, x: Value, shapes: np.ndarray) -> None:
     wrong = (have != shapes.prod(axis=1) * ctx.spec.dtype.itemsize) & ctx.present
     if wrong.any():
         i = int(wrong.argmax())
-        unit = "elements" if x.spec.dtype.itemsize == ctx.spec.dtype.itemsize == 1 or x.spec.dtype == ctx.spec.dtype else "bytes"
+        unit = (
+            "elements"
+            if x.spec.dtype.itemsize == ctx.spec.dtype.itemsize == 1 or x.spec.dtype == ctx.spec.dtype
+            else "bytes"
+        )
         size = 1 if unit == "bytes" else x.spec.dtype.itemsize
         need = int(shapes[i].prod()) * ctx.spec.dtype.itemsize // size
         raise ValueError(

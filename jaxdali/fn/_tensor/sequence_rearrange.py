@@ -28,7 +28,9 @@ class SequenceRearrange(HostOperator, ProgramOperator):
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if not x.ndim or x.layout[:1] not in ("", "F"):
-            raise ArgumentError(f"the input must be sequences, whose first axis is F, got {x.ndim}-D data of layout {x.layout!r}")
+            raise ArgumentError(
+                f"the input must be sequences, whose first axis is F, got {x.ndim}-D data of layout {x.layout!r}"
+            )
         length = self.args.width("new_order", (x, *arguments))
         if length == 0:
             raise ArgumentError("new_order is empty, so the sequences would be empty")
@@ -47,7 +49,10 @@ class SequenceRearrange(HostOperator, ProgramOperator):
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         x, orders = values[0], self._orders(ctx, *values)
-        samples = [x.sample(i).take(order, axis=0, mode="clip") if len(x.sample(i)) else x.sample(i) for i, order in enumerate(orders)]
+        samples = [
+            x.sample(i).take(order, axis=0, mode="clip") if len(x.sample(i)) else x.sample(i)
+            for i, order in enumerate(orders)
+        ]
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -80,7 +85,11 @@ class SequenceRearrange(HostOperator, ProgramOperator):
             local = jnp.arange(out.capacity, dtype=np.int32).reshape(-1, ALIGNMENT) - out.offsets[sample] * ALIGNMENT
         frame = jnp.minimum(local // size[sample], order.shape[1] - 1)
         y = jnp.take(data, first[sample] + order[sample, frame] * size[sample] + local % size[sample], mode="clip")
-        return (y.reshape(ctx.B, *(ctx.spec.shape or ())) if out is None else Ragged(y.reshape(-1), out.offsets, out.shapes),)
+        return (
+            y.reshape(ctx.B, *(ctx.spec.shape or ()))
+            if out is None
+            else Ragged(y.reshape(-1), out.offsets, out.shapes),
+        )
 
 
 @operator_function(SequenceRearrange)

@@ -30,7 +30,9 @@ class Squeeze(Reshaped):
             assert self.axis_names is not None
             for letter in self.axis_names:
                 if letter not in x.layout:
-                    raise ArgumentError(f"axis_names={self.axis_names!r} has the axis {letter!r}, which is not in the layout {x.layout!r}")
+                    raise ArgumentError(
+                        f"axis_names={self.axis_names!r} has the axis {letter!r}, which is not in the layout {x.layout!r}"
+                    )
             axes = tuple(x.layout.index(letter) for letter in self.axis_names)
         if len(set(axes)) < len(axes):
             raise ArgumentError(f"an axis is given twice: {self.axes if self.axes is not None else self.axis_names}")
@@ -52,10 +54,13 @@ class Squeeze(Reshaped):
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
         kept = self._kept(x.spec)
         shapes = x.shapes[:, kept]
-        wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present  # an empty sample has no elements to lose, as in DALI
+        # An empty sample has no elements to lose, as in DALI.
+        wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present
         if wrong.any():
             i = int(wrong.argmax())
-            raise ValueError(f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed")
+            raise ValueError(
+                f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed"
+            )
         return shapes
 
 

@@ -24,7 +24,9 @@ _FAR = 1 << 40  # static indices are clipped to this, so that arithmetic on them
 
 @dataclasses.dataclass(frozen=True)
 class NewAxis:
-    """Marks a new axis of extent 1 in a subscript: ``node[:, newaxis]``, or ``node[:, newaxis("Z")]`` to name it in the layout."""
+    """Marks a new axis of extent 1 in a subscript: ``node[:, newaxis]``, or ``node[:, newaxis("Z")]`` to name it in the
+    layout.
+    """
 
     letter: str = ""
 
@@ -111,7 +113,11 @@ class Subscript(HostOperator, ProgramOperator):
         return (Spec(x.dtype, len(extents), tuple(n for n in extents if n is not None), layout),)
 
     def bind(self, ctx: BuildContext, x: Spec, *indices: Spec) -> Operator:
-        return self if ctx.stage == "host" or self._static(x) else _PerSampleSubscript(axes=self.axes, new=self.new, called=self.name)
+        return (
+            self
+            if ctx.stage == "host" or self._static(x)
+            else _PerSampleSubscript(axes=self.axes, new=self.new, called=self.name)
+        )
 
     def is_identity(self, *specs: Spec) -> bool:
         return not self.new and all(isinstance(a, SliceIndex) and a.whole for a in self.axes)
@@ -144,7 +150,9 @@ class Subscript(HostOperator, ProgramOperator):
                 at = np.broadcast_to(get(axis.index), n.shape)
                 good = (at >= -n) & (at < n)
                 for i in np.flatnonzero(~good & ctx.present):
-                    ctx.fail(int(i), Status.OUT_OF_RANGE, f"index {at[i]} is out of range for axis {d} of extent {n[i]}")
+                    ctx.fail(
+                        int(i), Status.OUT_OF_RANGE, f"index {at[i]} is out of range for axis {d} of extent {n[i]}"
+                    )
                 part.start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
                 part.extent[:, d] = 1
             elif not axis.whole:
@@ -152,7 +160,9 @@ class Subscript(HostOperator, ProgramOperator):
                 for i in np.flatnonzero((stride == 0) & ctx.present):
                     ctx.fail(int(i), Status.OUT_OF_RANGE, f"the step of the slice of axis {d} is 0")
                 stride = np.where(stride == 0, 1, stride)
-                part.start[:, d], part.step[:, d], part.extent[:, d] = _normalized(n, get(axis.start), get(axis.stop), stride)
+                part.start[:, d], part.step[:, d], part.extent[:, d] = _normalized(
+                    n, get(axis.start), get(axis.stop), stride
+                )
         return part
 
     def shapes(self, x: Spec, out: Spec, part: Part) -> np.ndarray:
@@ -172,10 +182,14 @@ class Subscript(HostOperator, ProgramOperator):
         out = []
         for i, shape in enumerate(shapes):
             source = x.sample(i)
-            if min(x.shapes[i], default=1) == 0:  # there is nothing to take, and an index of a failed sample would not exist
+            # There is nothing to take, and an index of a failed sample would not exist.
+            if min(x.shapes[i], default=1) == 0:
                 out.append(np.zeros(shape, x.spec.dtype))
                 continue
-            key = tuple(_slice(int(a), int(s), int(n)) for a, s, n in zip(part.start[i], part.step[i], part.extent[i], strict=True))
+            key = tuple(
+                _slice(int(a), int(s), int(n))
+                for a, s, n in zip(part.start[i], part.step[i], part.extent[i], strict=True)
+            )
             out.append(source[key].reshape(shape))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
 
@@ -246,9 +260,10 @@ def _normalized(n: np.ndarray, start: Any, stop: Any, step: np.ndarray) -> tuple
 def subscript(node: DataNode, key: Any) -> DataNode:
     """``node[key]``, the implementation of `DataNode.__getitem__`.
 
-    As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and are clipped to the
-    data, and missing trailing indices take everything. Every index may be a whole `types.Constant`, or an integer scalar DataNode, one per
-    sample. The differences from NumPy are those of DALI: None takes the whole axis like ``:``, `newaxis` makes a new axis, and neither
+    As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and
+    are clipped to the data, and missing trailing indices take everything. Every index may be a whole `types.Constant`,
+    or an integer scalar DataNode, one per sample. The differences from NumPy are those of DALI: None takes the whole
+    axis like ``:``, `newaxis` makes a new axis, and neither
       Ellipsis nor lists are supported.
 
     Args:
@@ -261,8 +276,8 @@ def subscript(node: DataNode, key: Any) -> DataNode:
     Raises:
       TypeError: an index has another type.
       NotImplementedError: an Ellipsis.
-      ValueError: a step of 0, too many indices, or an index that is out of range for every sample. An index that is out of
-        range for one sample is an error of that sample.
+      ValueError: a step of 0, too many indices, or an index that is out of range for every sample. An index that is out
+        of range for one sample is an error of that sample.
     """
     inputs: list[DataNode] = []
 

@@ -29,14 +29,18 @@ from .files import OpenVideos, VideoIndex, make_index, package, read_frames, sta
 from .pixels import PixelForm, doubts_about
 from .planes import PixelsOfPlanes, black, nbytes
 
-_VIDEOS = matcher([f"*.{x}" for x in "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv".split()], case_sensitive=False)
+_VIDEOS = matcher(
+    [f"*.{x}" for x in "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv".split()], case_sensitive=False
+)
 PadMode = Literal["none", "", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
 _MOST_KEPT = 1 << 14  # indices that a process keeps
 
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """An entry of a list of videos: where it is, its label, and the part that is read, in the units of the list; (0, 0): all of it."""
+    """An entry of a list of videos: where it is, its label, and the part that is read, in the units of the list; (0,
+    0): all of it.
+    """
 
     name: str
     label: int
@@ -45,19 +49,30 @@ class Listed:
 
 
 def listed(
-    operator: str, store: Store, filenames: Sequence[Path], labels: Sequence[int] | None, file_root: Path | None, file_list: Path | None
+    operator: str,
+    store: Store,
+    filenames: Sequence[Path],
+    labels: Sequence[int] | None,
+    file_root: Path | None,
+    file_list: Path | None,
 ) -> tuple[Path, list[Listed], list[str]]:
-    """The directory, and the videos in it, that a reader's arguments name; and `Records.doubts`. RuntimeError if there are none."""
+    """The directory, and the videos in it, that a reader's arguments name; and `Records.doubts`. RuntimeError if there
+    are none.
+    """
     doubts = list[str]()
     if file_root is not None:
         listing = in_directories(file_root, store, lambda name: True, is_sample=_VIDEOS)
         found = [Listed(os.fsdecode(name), k) for k, names in enumerate(listing.names) for name in names]
         root, found = file_root, sorted(found, key=lambda x: os.fsencode(x.name))
         doubts = listing.doubts(
-            dict.fromkeys(("folders", "system_files", "deeper"), "file_list=, or filenames= with labels=, names any files")
+            dict.fromkeys(
+                ("folders", "system_files", "deeper"), "file_list=, or filenames= with labels=, names any files"
+            )
         )
         if not found:
-            raise RuntimeError("; ".join([f"there are no files in the sub-directories of file_root {file_root}", *doubts]))
+            raise RuntimeError(
+                "; ".join([f"there are no files in the sub-directories of file_root {file_root}", *doubts])
+            )
     elif file_list is not None:
         root, found = "", _in_list(operator, file_list, store)
     else:
@@ -71,12 +86,15 @@ def _in_list(operator: str, path: Path, store: Store) -> list[Listed]:
     for number, line in read_lines(path, store):
         fields = os.fsdecode(line).split()
         try:
-            label, *part = int(fields[1]), *map(np.float32, fields[2:])  # DALI holds them in float32, which decides how they round
+            # DALI holds them in float32, which decides how they round.
+            label, *part = int(fields[1]), *map(np.float32, fields[2:])
             good = label >= 0 and len(part) <= 2 and bool(np.isfinite(part).all())
         except (IndexError, ValueError):
             good, label, part = False, 0, []
         if not good:
-            what = "a file name without white space, a label (an integer >= 0), and optionally where to start and to end"
+            what = (
+                "a file name without white space, a label (an integer >= 0), and optionally where to start and to end"
+            )
             raise RuntimeError(f"{os.fspath(path)}, line {number}: expected {what}, got {os.fsdecode(line)!r}")
         if len(part) == 2 and part[0] == part[1]:
             warn(f"{operator}: {os.fspath(path)}, line {number}: it ends where it starts, so it has no frames")
@@ -94,7 +112,9 @@ def _in_list(operator: str, path: Path, store: Store) -> list[Listed]:
 
 
 class Indices:
-    """The indices that a process has made, by path and time of the last change; `Storage.cache_dir` keeps them for other processes."""
+    """The indices that a process has made, by path and time of the last change; `Storage.cache_dir` keeps them for
+    other processes.
+    """
 
     def __init__(self):
         self._lock = threading.Lock()  # guards `_made`
@@ -113,7 +133,9 @@ class Indices:
         def make() -> bytes:
             return make_index(files.read(i) if remote else path).to_bytes()
 
-        index = VideoIndex.from_bytes(files.store.kept(("index of a video", *key), make)) or make_index(files.read(i) if remote else path)
+        index = VideoIndex.from_bytes(files.store.kept(("index of a video", *key), make)) or make_index(
+            files.read(i) if remote else path
+        )
         with self._lock:
             self._made[key] = index
             while len(self._made) > _MOST_KEPT:
@@ -141,7 +163,9 @@ INDICES = Indices()
 
 
 def padded(frames: np.ndarray, begin: int, end: int, mode: str) -> np.ndarray:
-    """Frames as DALI takes them from a part of a video: those outside of it are -1 (with "constant" and "none"), or others inside."""
+    """Frames as DALI takes them from a part of a video: those outside of it are -1 (with "constant" and "none"), or
+    others inside.
+    """
     outside = (frames < begin) | (frames >= end)
     if not outside.any():
         return frames
@@ -160,7 +184,9 @@ def padded(frames: np.ndarray, begin: int, end: int, mode: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Clip:
-    """Where a clip is: the entry of the list, its first frame, and the frames of the video among which it is, ``begin .. end - 1``."""
+    """Where a clip is: the entry of the list, its first frame, and the frames of the video among which it is, ``begin
+    .. end - 1``.
+    """
 
     entry: int
     first: int
@@ -210,7 +236,8 @@ class Clips(Records):
     Args:
       root, entries: the videos.
       form: what is read of a clip.
-      clips_of: gives the clips of a video, as pairs (first frame, frames among which it is), for its index and its entry.
+      clips_of: gives the clips of a video, as pairs (first frame, frames among which it is), for its index and its
+        entry.
       apply_rotation: the argument, for `doubts`; None: it is not given.
     """
 
@@ -232,7 +259,9 @@ class Clips(Records):
         self._video = [where[self._files.name(i)] for i in range(len(entries))]
         self._videos = Files(root, [os.fsencode(name) for name in unique], store)
         found = INDICES.all(self._videos)
-        self._stamps = [_stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(found)]
+        self._stamps = [
+            _stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(found)
+        ]
         self._indices = [found[v] for v in self._video]
         clips: list[Clip] = []
         for k, entry in enumerate(entries):
@@ -257,7 +286,11 @@ class Clips(Records):
         self._has_planes = even and halved and not form.pixels.ycbcr and not any(form.fill)
         specs = [Spec(np.dtype(np.uint8), 4, shape, "FHWC", None if shape else (form.length, None, None, 3))]
         specs += [Spec(np.dtype(np.int32), 1, (1,))] if form.labels else []
-        specs += [Spec(np.dtype(np.int32), 1, (1 if form.frame_num == "scalar" else form.length,))] if form.frame_num != "none" else []
+        specs += (
+            [Spec(np.dtype(np.int32), 1, (1 if form.frame_num == "scalar" else form.length,))]
+            if form.frame_num != "none"
+            else []
+        )
         specs += [Spec(np.dtype(np.float64), 1, (form.length,))] if form.timestamps else []
         self.specs = tuple(specs)
         digest = self._files.digest.copy()
@@ -327,7 +360,9 @@ class Clips(Records):
         return frames, others + ([index.seconds(frames)] if form.timestamps else [])
 
     def _decode(self, entry: int, clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Decodes clips of one video to their places: (pixels, frames) of each. Frames that several have are decoded once."""
+        """Decodes clips of one video to their places: (pixels, frames) of each. Frames that several have are decoded
+        once.
+        """
         index = self._indices[entry]
         assert isinstance(index, VideoIndex)
         places: dict[int, list[np.ndarray]] = {}
@@ -350,7 +385,16 @@ class Clips(Records):
             return path
 
         try:
-            read_frames(self._open, video, source, index, sorted(places), places.__getitem__, self._form.pixels, self._form.onward)
+            read_frames(
+                self._open,
+                video,
+                source,
+                index,
+                sorted(places),
+                places.__getitem__,
+                self._form.pixels,
+                self._form.onward,
+            )
         except OSError:
             raise
         except ValueError as e:
@@ -367,7 +411,9 @@ class Clips(Records):
         return ""
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Clips, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[Clips, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
         """The clips of one batch; those that share frames, or begin with the same key frame, are decoded together."""
         samples = [(clips, i) for clips, index in parts for i in index.tolist()]
         specs = (ctx.spec, *parts[0][0].specs[1:])
@@ -393,7 +439,8 @@ class Clips(Records):
             why = clips._try(i, [(pixels[k], frames) for k, frames in job])
             if not why or len(job) == 1:
                 return {job[0][0]: why} if why else {}
-            each = {k: clips._try(samples[k][1], [(pixels[k], frames)]) for k, frames in job}  # some of them may be good
+            # Some of them may be good.
+            each = {k: clips._try(samples[k][1], [(pixels[k], frames)]) for k, frames in job}
             return {k: why for k, why in each.items() if why}
 
         runs = [run for job in jobs.values() for run in _together(samples[job[0][0]], job)]
@@ -413,7 +460,9 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def _together(sample: tuple[Clips, int], job: list[tuple[int, np.ndarray]]) -> list[list[tuple[int, np.ndarray]]]:
-    """Clips of one video in runs that are decoded together: each begins before the one before it has ended, or at the same key frame."""
+    """Clips of one video in runs that are decoded together: each begins before the one before it has ended, or at the
+    same key frame.
+    """
     clips, i = sample
     index = clips._index(i)
     order = sorted(job, key=lambda x: int(x[1].max()))
@@ -438,9 +487,13 @@ def which_videos(filenames: Any, file_root: Any, file_list: Any, labels: Any) ->
     given = {"filenames": filenames or None, "file_root": file_root or None, "file_list": file_list or None}
     which = [name for name, value in given.items() if value is not None]
     if len(which) != 1:
-        raise ArgumentError(f"exactly one of filenames, file_root and file_list must be given, got {' and '.join(which) or 'none'}")
+        raise ArgumentError(
+            f"exactly one of filenames, file_root and file_list must be given, got {' and '.join(which) or 'none'}"
+        )
     if labels is not None and which[0] != "filenames":
         raise ArgumentError(f"labels belong to filenames, got {which[0]}")
     if labels is not None and as_list(labels) and len(as_list(labels)) != len(as_list(filenames)):
-        raise ArgumentError(f"labels must have a number for each of the {len(as_list(filenames))} filenames, got {len(as_list(labels))}")
+        raise ArgumentError(
+            f"labels must have a number for each of the {len(as_list(filenames))} filenames, got {len(as_list(labels))}"
+        )
     return which[0]

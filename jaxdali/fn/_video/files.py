@@ -1,8 +1,9 @@
 """Frames of video files by number, decoded by FFmpeg (package av).
 
-A file is demuxed once, and one frame is decoded, to make its `VideoIndex`: which packets there are, which of them are key frames, and
-when each frame is shown. A `Decoder` is an open file. It seeks to the key frame before the frames that are wanted, and knows each decoded
-frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th when it decodes the whole file.
+A file is demuxed once, and one frame is decoded, to make its `VideoIndex`: which packets there are, which of them are
+key frames, and when each frame is shown. A `Decoder` is an open file. It seeks to the key frame before the frames that
+are wanted, and knows each decoded frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th when it
+decodes the whole file.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ import numpy as np
 from .pixels import TRANSPOSED, PixelForm, Pixels, Showing, depth, is_halved, is_hdr, turn_of
 
 _VERSION = 3  # of what `VideoIndex.to_bytes` writes
-_SKIPPABLE = ("h264", "hevc")  # codecs of which frames that no other frame refers to can be left out, without effect on others
+# Codecs of which frames that no other frame refers to can be left out, without effect on others.
+_SKIPPABLE = ("h264", "hevc")
 
-# Codecs and containers of which each packet with a time stamp is a frame. Files of others are decoded once for their index.
+# Codecs and containers of which each packet with a time stamp is a frame. Files of others are decoded once for their
+# index.
 _ONE_FRAME_EACH = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png prores rawvideo vp9".split())
 _WHOLE = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())  # which say where a file is cut
 _MOST_TRIED = 16  # packets of which one alone should give a frame
@@ -55,7 +58,8 @@ class VideoIndex:
       time_base: seconds of one unit of time.
       rate: frames per second on average; 0: unknown.
       pts: ``i64[frames]``, when each frame is shown, ascending.
-      packets: ``i64[packets]``, the same for each packet, in the order in which they are decoded. Packets can lack a frame.
+      packets: ``i64[packets]``, the same for each packet, in the order in which they are decoded. Packets can lack a
+        frame.
       keys: ``i64[keys]``, which packets are key frames.
       counted: whether time stamps don't tell frames apart. They are then counted from the beginning of the file.
       cut: the packet from which on errors are tolerated, since the file ends in the middle of a frame.
@@ -102,15 +106,22 @@ class VideoIndex:
         return np.where(frames < 0, -1.0, ticks * self.time_base.numerator / self.time_base.denominator)
 
     def place(self, seconds: float) -> float:
-        """The place of a time among the frames: the number of a frame, and a fraction where the time is between two of them.
+        """The place of a time among the frames: the number of a frame, and a fraction where the time is between two of
+        them.
 
-        It is the time in units of the average frame's where the frames have one distance, as in DALI, also before the first one.
+        It is the time in units of the average frame's where the frames have one distance, as in DALI, also before the
+        first one.
         """
         distances = np.diff(self.pts)
         ticks = seconds / self.time_base
         if seconds < 0 or len(distances) < 2 or distances.max() - distances.min() <= max(1, 1e-3 * distances.mean()):
-            return seconds * float(self.rate) if self.rate else float(ticks / Fraction(float(distances.mean() if len(distances) else 1)))
-        stamps = np.append(self.pts - self.pts[0], 2 * self.pts[-1] - self.pts[-2] - self.pts[0])  # and the end of the last one
+            return (
+                seconds * float(self.rate)
+                if self.rate
+                else float(ticks / Fraction(float(distances.mean() if len(distances) else 1)))
+            )
+        # And the end of the last one.
+        stamps = np.append(self.pts - self.pts[0], 2 * self.pts[-1] - self.pts[-2] - self.pts[0])
         return float(np.interp(float(ticks), stamps, np.arange(len(stamps))))
 
     def to_bytes(self) -> bytes:
@@ -186,7 +197,8 @@ def make_index(source: Any, decodes: bool = True) -> VideoIndex:
 
     Args:
       source: path of a file, or its contents.
-      decodes: whether to decode a first frame, which takes some milliseconds and gives `turn` and `hdr`; otherwise these say nothing.
+      decodes: whether to decode a first frame, which takes some milliseconds and gives `turn` and `hdr`; otherwise
+        these say nothing.
 
     Raises:
       ValueError: it can't be read, or has no frame.
@@ -228,12 +240,22 @@ def _indexed(source: Any, container: Any, stream: Any, most_tried: int) -> Video
     is_key, discarded = np.array(flags, bool).reshape(-1, 2).T
     keys = np.flatnonzero(is_key)
     pts = np.sort(packets[~discarded])
-    suspect |= (_canonical(codec) not in _ONE_FRAME_EACH) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
-    form = size, 0 if first is None else turn_of(first), is_halved(name), depth(name), first is not None and is_hdr(first)
+    suspect |= (
+        (_canonical(codec) not in _ONE_FRAME_EACH) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
+    )
+    form = (
+        size,
+        0 if first is None else turn_of(first),
+        is_halved(name),
+        depth(name),
+        first is not None and is_hdr(first),
+    )
     index = VideoIndex(*form, time_base, rate, pts, packets, keys, suspect, len(packets))
     if not suspect and not size[0] * size[1]:
         suspect = True
-    if not suspect and not (corrupt or _WHOLE.isdisjoint(container.format.name.split(",")) or (packets < packets[0]).any()):
+    if not suspect and not (
+        corrupt or _WHOLE.isdisjoint(container.format.name.split(",")) or (packets < packets[0]).any()
+    ):
         return _nonempty(index)
     # What the decoder makes of it has to be tried: of all of it, or of its end and beginning.
     index = _decoded(source, index, whole=suspect)
@@ -253,8 +275,9 @@ def _alone(context: Any, packet: Any) -> Any:
 
 
 def _first_shown(source: Any) -> Any:
-    """The first frame that the decoder of a video gives; None: it has none. Decoders drop what an edit list hides, such as the key frame
-    and others in clips that a phone has trimmed."""
+    """The first frame that the decoder of a video gives; None: it has none. Decoders drop what an edit list hides, such
+    as the key frame and others in clips that a phone has trimmed.
+    """
     from av.error import FFmpegError
 
     container, stream = _opened(source, False)
@@ -303,12 +326,18 @@ def _decoded(source: Any, index: VideoIndex, whole: bool) -> VideoIndex:
     if whole:
         stamps, size, _ = given(0, count, False)
         times = [x for x in stamps if x is not None]
-        known = len(times) == len(stamps) and bool((np.diff(times) > 0).all()) and not len(np.setdiff1d(times, index.packets))
+        known = (
+            len(times) == len(stamps)
+            and bool((np.diff(times) > 0).all())
+            and not len(np.setdiff1d(times, index.packets))
+        )
         known = known and len(np.unique(index.packets)) == count and len(index.keys) > 0 and index.keys[0] == 0
         if not known:
             rate = index.rate or Fraction(25)
             times = np.round(np.arange(len(stamps)) / float(rate * index.time_base)).astype(np.int64).tolist()
-        index = dataclasses.replace(index, pts=np.array(times, np.int64), size=size if len(stamps) else index.size, counted=not known)
+        index = dataclasses.replace(
+            index, pts=np.array(times, np.int64), size=size if len(stamps) else index.size, counted=not known
+        )
         return index
     last = int(index.keys[-1])
     stamps, _, _ = given(last, count, False)
@@ -316,7 +345,8 @@ def _decoded(source: Any, index: VideoIndex, whole: bool) -> VideoIndex:
     shown = np.array([x for x in stamps if x is not None and x >= begin], np.int64)
     pts = np.concatenate([index.pts[index.pts < begin], np.intersect1d(index.pts[index.pts >= begin], shown)])
     second = int(index.keys[1]) if len(index.keys) > 1 else count
-    if (index.packets < index.packets[0]).any():  # frames that are shown before the first key frame may lack what they refer to
+    # Frames that are shown before the first key frame may lack what they refer to.
+    if (index.packets < index.packets[0]).any():
         first = {x for x in given(0, second, False)[0] if x is not None}
         early = pts < index.packets[0]
         pts = np.concatenate([[x for x in pts[early].tolist() if x in first], pts[~early]]).astype(np.int64)
@@ -382,7 +412,9 @@ class Decoder:
         def given(frame: int, image: Any):
             nonlocal at
             if (image.height, image.width) != self.index.size:
-                raise ValueError(f"it is {image.height}x{image.width}, and the video {self.index.size[0]}x{self.index.size[1]}")
+                raise ValueError(
+                    f"it is {image.height}x{image.width}, and the video {self.index.size[0]}x{self.index.size[1]}"
+                )
             if image.is_corrupt and self.strict:
                 raise ValueError("its data are damaged")
             give(frame, image)
@@ -403,7 +435,9 @@ class Decoder:
                 begin = end
         except (FFmpegError, ValueError, Missing) as e:
             self._next = -1
-            damaged = next((f for f in frames if self._damaged is not None and self.index.pts[f] == self._damaged), None)
+            damaged = next(
+                (f for f in frames if self._damaged is not None and self.index.pts[f] == self._damaged), None
+            )
             at = damaged if damaged is not None else next((f for f in frames if f >= at), frames[-1])
             when = float(self.index.seconds(np.array([at]))[0])
             raise ValueError(f"frame {at} ({when:.3f} s): {_text(e)}") from None
@@ -416,7 +450,8 @@ class Decoder:
         # A recovery point is called a key frame, too, but may give whole frames only some time after it.
         begin = int(self.index.begins[frames[0]])
         keys = self.index.keys[max(begin - 2, 0) : begin + 1][::-1].tolist()
-        # At first as is best for what is read next; then without what could be damaged behind it; then from earlier key frames.
+        # At first as is best for what is read next; then without what could be damaged behind it; then from earlier key
+        # frames.
         for attempt, key in enumerate([keys[0], *keys, int(self.index.keys[0])]):
             if not rest:
                 return
@@ -425,13 +460,17 @@ class Decoder:
         if rest:
             raise why
 
-    def _decode(self, frames: Sequence[int], give: Callable[[int, Any], None], onward: bool, skips: bool) -> tuple[list[int], Exception]:
+    def _decode(
+        self, frames: Sequence[int], give: Callable[[int, Any], None], onward: bool, skips: bool
+    ) -> tuple[list[int], Exception]:
         """Decodes from where it is; returns the frames that did not come, and why."""
         from av.error import FFmpegError
 
         wanted = {int(self.index.pts[f]): f for f in frames}
         last, final = int(self.index.positions[list(frames)].max()), max(wanted)
-        begin = self.index.packets[self._next] if self._shown == _NONE and self._next < len(self.index.packets) else _NONE
+        begin = (
+            self.index.packets[self._next] if self._shown == _NONE and self._next < len(self.index.packets) else _NONE
+        )
         count, skipping, why = len(self.index.packets), False, Missing("the decoder does not give it")
         while wanted:
             ends = self._next >= count or (not onward and self._next > last)
@@ -468,7 +507,9 @@ class Decoder:
         return []
 
     def attempt(self, first: int, end: int) -> Iterator[tuple[list[Any], bool]]:
-        """What packets `first` .. `end` give, whatever it is: frames of av, and whether there was no error, one packet after another."""
+        """What packets `first` .. `end` give, whatever it is: frames of av, and whether there was no error, one packet
+        after another.
+        """
         from av.error import FFmpegError
 
         if first:
@@ -579,7 +620,8 @@ class OpenVideos:
     def __init__(self, most: int = 64, bytes: int = 256 << 20):
         self._most, self._bytes = most, bytes
         self._lock = threading.Lock()  # guards `_idle` and `_number`
-        self._idle: OrderedDict[int, tuple[Any, Decoder, Pixels]] = OrderedDict()  # the one that was used last is the last
+        # The one that was used last is the last.
+        self._idle: OrderedDict[int, tuple[Any, Decoder, Pixels]] = OrderedDict()
         self._number = 0
 
     def take(self, key: Any, frame: int, strict: bool) -> tuple[Decoder, Pixels] | None:
@@ -600,7 +642,9 @@ class OpenVideos:
         with self._lock:
             self._number += 1
             self._idle[self._number] = key, decoder, pixels
-            while len(self._idle) > self._most or (len(self._idle) > 1 and sum(d.size for _, d, _ in self._idle.values()) > self._bytes):
+            while len(self._idle) > self._most or (
+                len(self._idle) > 1 and sum(d.size for _, d, _ in self._idle.values()) > self._bytes
+            ):
                 closed.append(self._idle.popitem(last=False)[1][1])
         for old in closed:
             old.close()

@@ -14,14 +14,20 @@ from .planes import ColorMatrix, code_of, factors, nbytes
 
 TRANSPOSED, UPSIDE_DOWN, MIRRORED = 1, 2, 4  # the bits of a turn, which are done in this order
 
-_SHARING = {"420": (2, 2), "422": (1, 2), "444": (1, 1), "440": (2, 1)}  # how many rows and columns of luma share a sample of chroma
-_BYTES = {f"yuv{j}{name}p": _SHARING[name] for name in ("420", "422", "444") for j in ("", "j")}  # converted here, as swscale does
-_PLANES = {f"yuv{x}{name}p{end}": shared for name, shared in _SHARING.items() for x in ("", "j", "a") for end in ("", "10le")}
+# How many rows and columns of luma share a sample of chroma.
+_SHARING = {"420": (2, 2), "422": (1, 2), "444": (1, 1), "440": (2, 1)}
+# Converted here, as swscale does.
+_BYTES = {f"yuv{j}{name}p": _SHARING[name] for name in ("420", "422", "444") for j in ("", "j")}
+_PLANES = {
+    f"yuv{x}{name}p{end}": shared for name, shared in _SHARING.items() for x in ("", "j", "a") for end in ("", "10le")
+}
 _PLANES |= {"gray": (2, 2), "gray10le": (2, 2)}
-_SHARED = {(256, 256): "yuv444p", (256, 128): "yuv422p", (128, 128): "yuv420p"}  # by the extents of chroma in 256x256 pixels
+# By the extents of chroma in 256x256 pixels.
+_SHARED = {(256, 256): "yuv444p", (256, 128): "yuv422p", (128, 128): "yuv420p"}
 _LIMITED, _FULL = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 _HDR = (16, 18)  # AVCOL_TRC_SMPTE2084, AVCOL_TRC_ARIB_STD_B67
-_NAMED = {1: "bt709", 2: "bt601", 3: "bt601", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020"}  # AVCOL_SPC_*
+# AVCOL_SPC_*.
+_NAMED = {1: "bt709", 2: "bt601", 3: "bt601", 4: "fcc", 5: "bt601", 6: "bt601", 7: "smpte240m", 9: "bt2020"}
 _STRAIGHT = 0.0087  # the tangent of half a degree, which FFmpeg rounds to 0
 
 
@@ -53,7 +59,9 @@ class Showing(NamedTuple):
 
 
 def turn_of(frame: Any) -> int:
-    """How a frame is turned upright, by FFmpeg's rules: the bits of its display matrix; 0 if its angle is no multiple of 90 degrees."""
+    """How a frame is turned upright, by FFmpeg's rules: the bits of its display matrix; 0 if its angle is no multiple
+    of 90 degrees.
+    """
     data = frame.side_data.get("DISPLAYMATRIX")
     if data is None:
         return 0
@@ -83,7 +91,8 @@ def doubts_about(videos: Iterable[Any], apply_rotation: bool | None, counts: boo
     Args:
       videos: the index or the `Showing` of each.
       apply_rotation: the argument; None: it is not given.
-      counts: whether texts say how many videos they are about. Those of each batch would be other texts, each with a warning of its own.
+      counts: whether texts say how many videos they are about. Those of each batch would be other texts, each with a
+        warning of its own.
     """
     videos, texts = list(videos), {}
 
@@ -106,9 +115,9 @@ def doubts_about(videos: Iterable[Any], apply_rotation: bool | None, counts: boo
 class Pixels:
     """Turns frames into pixels ``uint8[H, W, 3]``.
 
-    With BT.601 they are DALI's, which takes swscale with its options for accuracy. It is slow, so frames with even extents are converted
-    here, in a sixth of the time, to the same numbers; with the stream's matrix so are odd ones, and those with 10 bits without rounding
-    them to 8 bits first. Chroma between its samples is interpolated linearly.
+    With BT.601 they are DALI's, which takes swscale with its options for accuracy. It is slow, so frames with even
+    extents are converted here, in a sixth of the time, to the same numbers; with the stream's matrix so are odd ones,
+    and those with 10 bits without rounding them to 8 bits first. Chroma between its samples is interpolated linearly.
 
     Args:
       turn: of the video, see `turned`.
@@ -144,7 +153,8 @@ class Pixels:
             image = self._in_format(frame, name)
             numbers = factors(matrix, _is_full(image), depth(name))
             if self._turn & (UPSIDE_DOWN | MIRRORED) and (frame.width % 2 or frame.height % 2):
-                # The last sample of chroma belongs to one row or column of luma; turned planes would begin with it, and it would get two.
+                # The last sample of chroma belongs to one row or column of luma; turned planes would begin with it, and
+                # it would get two.
                 coded = np.empty((frame.height, frame.width, 3), np.uint8)
                 y, u, v = _planes(image)
                 _cpu.yuv_to_rgb(y, u, v, numbers, coded)
@@ -190,16 +200,26 @@ class Pixels:
 
 
 def _is_full(frame: Any) -> bool:
-    """Whether its samples have the full range. FFmpeg takes those of grey frames as such unless the stream says otherwise."""
+    """Whether its samples have the full range. FFmpeg takes those of grey frames as such unless the stream says
+    otherwise.
+    """
     name = frame.format.name
-    return frame.color_range == _FULL or name.startswith("yuvj") or (name.startswith("gray") and frame.color_range != _LIMITED)
+    return (
+        frame.color_range == _FULL
+        or name.startswith("yuvj")
+        or (name.startswith("gray") and frame.color_range != _LIMITED)
+    )
 
 
 def _matrix(frame: Any) -> str:
-    """The matrix that a frame names, by FFmpeg's rule BT.601 if it names none. ValueError: there is no such factor as it asks for."""
+    """The matrix that a frame names, by FFmpeg's rule BT.601 if it names none. ValueError: there is no such factor as
+    it asks for.
+    """
     number = int(frame.colorspace)
     if number not in _NAMED:
-        raise ValueError(f'color_matrix="stream": the stream has matrix {number} of ISO/IEC 23091-2, which has no factors; pass "bt601"')
+        raise ValueError(
+            f'color_matrix="stream": the stream has matrix {number} of ISO/IEC 23091-2, which has no factors; pass "bt601"'
+        )
     return _NAMED[number]
 
 
@@ -245,11 +265,17 @@ def _planar(name: str) -> str:
 
 @functools.lru_cache
 def _exact(name: str) -> str:
-    """The format in `_PLANES` that keeps the samples of a format, with 10 bits if it has more than 8; "": it is of R, G and B."""
+    """The format in `_PLANES` that keeps the samples of a format, with 10 bits if it has more than 8; "": it is of R, G
+    and B.
+    """
     form = _format(name)
     if name in _PLANES or form.is_rgb or name.startswith(("pal", "mono", "xyz", "bayer")):
         return name if name in _PLANES else ""
-    planar = "gray" if len(form.components) < 3 else _SHARED.get((form.chroma_height(256), form.chroma_width(256)), "yuv444p")
+    planar = (
+        "gray"
+        if len(form.components) < 3
+        else _SHARED.get((form.chroma_height(256), form.chroma_width(256)), "yuv444p")
+    )
     return f"{planar}10le" if depth(name) > 8 else planar
 
 

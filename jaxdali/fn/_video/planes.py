@@ -48,8 +48,9 @@ def code_of(matrix: str, full: bool) -> int:
 
 
 class PixelsOfPlanes(ProgramOperator):
-    """Makes pixels ``uint8[F, height, width, 3]`` from planes ``uint8[F, nbytes(height, width)]``, to the bit as `yuv_to_rgb` does on the
-    CPU."""
+    """Makes pixels ``uint8[F, height, width, 3]`` from planes ``uint8[F, nbytes(height, width)]``, to the bit as
+    `yuv_to_rgb` does on the CPU.
+    """
 
     name = "pixels of planes"
     height: int
@@ -62,7 +63,9 @@ class PixelsOfPlanes(ProgramOperator):
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         planes, code = arrays[0][..., :-1].astype(jnp.int32), arrays[0][..., -1].astype(jnp.int32)
         table = np.array([factors(matrix, full) for matrix in _MATRICES for full in (False, True)], np.int32)
-        luma, black, red_v, blue_u, green_u, green_v = jnp.moveaxis(jnp.take(table, code, axis=0, mode="clip"), -1, 0)[..., None, None]
+        luma, black, red_v, blue_u, green_u, green_v = jnp.moveaxis(jnp.take(table, code, axis=0, mode="clip"), -1, 0)[
+            ..., None, None
+        ]
         half = (self.height // 2, self.width // 2)
         y, u, v = jnp.split(planes, np.cumsum([self.height * self.width, math.prod(half)]).tolist(), axis=-1)
         y = y.reshape(*y.shape[:-1], self.height, self.width)
@@ -75,14 +78,20 @@ class PixelsOfPlanes(ProgramOperator):
 def _spread(c: jax.Array, axis: int) -> jax.Array:
     """Twice as many along an axis, times 4: three parts of the near one and one of the far one."""
     n = c.shape[axis]
-    before = jnp.concatenate([jax.lax.slice_in_dim(c, 0, 1, axis=axis), jax.lax.slice_in_dim(c, 0, n - 1, axis=axis)], axis)
-    after = jnp.concatenate([jax.lax.slice_in_dim(c, 1, n, axis=axis), jax.lax.slice_in_dim(c, n - 1, n, axis=axis)], axis)
+    before = jnp.concatenate(
+        [jax.lax.slice_in_dim(c, 0, 1, axis=axis), jax.lax.slice_in_dim(c, 0, n - 1, axis=axis)], axis
+    )
+    after = jnp.concatenate(
+        [jax.lax.slice_in_dim(c, 1, n, axis=axis), jax.lax.slice_in_dim(c, n - 1, n, axis=axis)], axis
+    )
     pairs = jnp.stack([3 * c + before, 3 * c + after], c.ndim + axis + 1)
     return pairs.reshape(*(2 * m if d == c.ndim + axis else m for d, m in enumerate(c.shape)))
 
 
 def nbytes(height: int, width: int) -> int:
-    """Bytes of a frame whose chroma has half the extents: its planes Y, U and V, and a byte for their matrix and range, see `code_of`."""
+    """Bytes of a frame whose chroma has half the extents: its planes Y, U and V, and a byte for their matrix and range,
+    see `code_of`.
+    """
     return height * width * 3 // 2 + 1
 
 

@@ -61,12 +61,18 @@ class DecodeAudio(HostOperator):
         def decoded(i: int) -> tuple[np.ndarray, float] | str:
             to = 0.0 if rates is None else float(rates[i])
             try:
-                x, rate = files.read(data.sample(i).data, self.storage, self.dtype, self.downmix, to, self.quality, self.antialias)
+                x, rate = files.read(
+                    data.sample(i).data, self.storage, self.dtype, self.downmix, to, self.quality, self.antialias
+                )
             except ValueError as e:
                 return str(e)
             return x, to or rate
 
-        found = map(decoded, here) if ctx.num_threads == 1 or len(here) < 2 else _threads(ctx.num_threads).map(decoded, here)
+        found = (
+            map(decoded, here)
+            if ctx.num_threads == 1 or len(here) < 2
+            else _threads(ctx.num_threads).map(decoded, here)
+        )
         signals = [np.zeros((0,) * ctx.spec.ndim, self.dtype)] * ctx.N
         given = np.zeros(ctx.N, np.float32)
         for i, result in zip(here, found, strict=True):
@@ -91,26 +97,31 @@ def audio(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> list[DataNode]:
-    """Decodes audio files: WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile knows (package soundfile). Done on the host.
+    """Decodes audio files: WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile knows (package soundfile). Done on
+    the host.
 
     Args:
       input: the files, 1-D uint8.
       downmix: give the mean of the channels.
-      dtype: FLOAT (full scale is 1), INT16 or INT32. Floats of a file are scaled to the whole range of integers, and saturate.
+      dtype: FLOAT (full scale is 1), INT16 or INT32. Floats of a file are scaled to the whole range of integers, and
+        saturate.
       sample_rate: resample to this rate, in Hz. 0: keep the file's own. May be per sample.
       quality: of resampling, 0 to 100: 3 to 64 lobes of a sinc in Hann's window.
-      antialias: when resampling, also take away the frequencies that the new rate can't hold; beyond DALI, see `audio_resample`.
+      antialias: when resampling, also take away the frequencies that the new rate can't hold; beyond DALI, see
+        `audio_resample`.
 
     Returns:
-      The signal, ``[samples, channels]``, with `downmix` ``[samples]``; and its rate in Hz (after resampling), a ``float32`` scalar.
+      The signal, ``[samples, channels]``, with `downmix` ``[samples]``; and its rate in Hz (after resampling), a
+      ``float32`` scalar.
 
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: at build, soundfile (``pip install "jaxdali[audio]"``) is not there.
-      SampleError: a file can't be decoded, or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise).
+      SampleError: a file can't be decoded, or has more samples than the `Storage` of its reader allows (1 GiB unless it
+        says otherwise).
 
-    Differs from DALI: integers of a WAV file of floats are its samples; DALI gives 0, without scaling. Loud sound of Vorbis and Opus
-    saturates; in DALI it wraps around.
+    Differs from DALI: integers of a WAV file of floats are its samples; DALI gives 0, without scaling. Loud sound of
+    Vorbis and Opus saturates; in DALI it wraps around.
 
     Example:
       >>> audio, rate = fn.decoders.audio(files, downmix=True, sample_rate=16000, antialias=True)
@@ -118,6 +129,8 @@ def audio(
     encoded = as_node(input, "decoders.audio")
     args, nodes = Arguments.of({"sample_rate": sample_rate}, is_node)
     limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
-    op = DecodeAudio(args=args, downmix=downmix, dtype=cast(np.dtype, dtype), quality=quality, antialias=antialias, storage=limits)
+    op = DecodeAudio(
+        args=args, downmix=downmix, dtype=cast(np.dtype, dtype), quality=quality, antialias=antialias, storage=limits
+    )
     found = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
     return [x.gpu() for x in found] if device in ("mixed", "gpu") or encoded.device == "gpu" else found

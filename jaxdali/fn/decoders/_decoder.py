@@ -63,9 +63,13 @@ def add_decoder(
     """Adds the two operators of a decoder. `extents`: height and width of all images, except of failed ones."""
     if palette == "index":
         if dtype != np.uint8:
-            raise ArgumentError(f'dtype must be UINT8 with palette="index", got {dtype}: fn.cast gives indices another type')
+            raise ArgumentError(
+                f'dtype must be UINT8 with palette="index", got {dtype}: fn.cast gives indices another type'
+            )
         if output_type not in (types.RGB, types.GRAY, types.ANY_DATA):
-            raise ArgumentError(f'output_type is for colours, got {output_type.name} with palette="index", which gives one channel')
+            raise ArgumentError(
+                f'output_type is for colours, got {output_type.name} with palette="index", which gives one channel'
+            )
         output_type = types.GRAY
     if replace_shape is not None:
         if on_error != "replace":
@@ -75,7 +79,11 @@ def add_decoder(
             raise ArgumentError(f"replace_shape must be (height, width, {channels or 'channels'}), got {replace_shape}")
         height, width = (n if n == replaced else None for n, replaced in zip(extents, replace_shape[:2], strict=True))
         extents = height, width
-    decoder = kind(output_type=output_type, dtype=dtype, on_error=on_error, palette=palette, extents=extents, **attributes)
-    op = headers(images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=max_pixels, replace_shape=replace_shape)
+    decoder = kind(
+        output_type=output_type, dtype=dtype, on_error=on_error, palette=palette, extents=extents, **attributes
+    )
+    op = headers(
+        images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=max_pixels, replace_shape=replace_shape
+    )
     payload, info, tables = add(op, *inputs, device="cpu")
     return add(decoder, payload, info, tables, device=device, name=name)

@@ -54,11 +54,12 @@ def image_crop(
 
     Args:
       input: encoded images, as in `image`.
-      crop: (height, width) of the window. Fractions are dropped; an extent below 1 means the image's. May be per sample.
+      crop: (height, width) of the window. Fractions are dropped; an extent below 1 means the image's. May be per
+        sample.
       crop_h, crop_w: the same extents, one by one. May be per sample.
       crop_pos_x, crop_pos_y: position of the window, from 0 (left, top) to 1. May be per sample.
-      rounding: how the window's first row and column are rounded: "round" (halves up), "truncate" or (not in DALI) "torchvision", as its
-        `CenterCrop` does (halves to even).
+      rounding: how the window's first row and column are rounded: "round" (halves up), "truncate" or (not in DALI)
+        "torchvision", as its `CenterCrop` does (halves to even).
       crop_d, crop_pos_z: are for volumes and have no effect on images.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
       replace_shape, max_pixels, page, palette, truncated: as in `image`.
@@ -68,7 +69,8 @@ def image_crop(
       Images, layout HWC. All have one size if the size is given by numbers and `output_type` determines the channels.
 
     Raises:
-      ValueError: sizes given twice or only in part, an unknown `rounding`, positions outside 0 ... 1, and what `image` raises.
+      ValueError: sizes given twice or only in part, an unknown `rounding`, positions outside 0 ... 1, and what `image`
+        raises.
 
     Example:
       >>> images = fn.decoders.image_crop(jpegs, crop=(224, 224), crop_pos_x=fn.random.uniform(range=(0.0, 1.0)))

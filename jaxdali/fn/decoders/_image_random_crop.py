@@ -53,10 +53,10 @@ def image_random_crop(
       input: encoded images, as in `image`.
       random_area: range of the window's area as a fraction of the image's; uniformly distributed.
       random_aspect_ratio: range of width divided by height; the logarithm is uniformly distributed.
-      num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window of the nearest
-        allowed aspect ratio is taken, at a random place.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given. The numbers differ from DALI's.
+      num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window
+        of the nearest allowed aspect ratio is taken, at a random place.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given. The numbers differ from DALI's.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
       replace_shape, max_pixels, page, palette, truncated: as in `image`.
       on_error: as in `image`; windows always fit.
@@ -70,11 +70,16 @@ def image_random_crop(
     Example:
       >>> images = fn.resize(fn.decoders.image_random_crop(jpegs, device="mixed"), size=(224, 224))
     """
-    area, aspect_ratio = random_range("random_area", random_area), random_range("random_aspect_ratio", random_aspect_ratio)
+    area, aspect_ratio = (
+        random_range("random_area", random_area),
+        random_range("random_aspect_ratio", random_aspect_ratio),
+    )
     args, nodes = Arguments.of({"page": page_argument(page)}, is_node)
     return add_decoder(
         DecodeRandomCrop,
-        functools.partial(RandomCropHeaders, args=args, area=area, aspect_ratio=aspect_ratio, num_attempts=num_attempts, seed=seed),
+        functools.partial(
+            RandomCropHeaders, args=args, area=area, aspect_ratio=aspect_ratio, num_attempts=num_attempts, seed=seed
+        ),
         (input, *nodes),
         output_type=output_type,
         dtype=dtype,

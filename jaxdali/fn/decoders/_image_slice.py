@@ -55,8 +55,8 @@ def image_slice(
 
     The pixels are those of `image` followed by a crop, with less work.
 
-    The window is given by the inputs `anchor` and `shape_input`, or by some of the arguments `start` to `rel_shape`. All numbers may be per
-    sample. Without a start or an end, the window begins or ends with the image.
+    The window is given by the inputs `anchor` and `shape_input`, or by some of the arguments `start` to `rel_shape`.
+    All numbers may be per sample. Without a start or an end, the window begins or ends with the image.
 
     Args:
       data: encoded images, as in `image`.
@@ -65,8 +65,8 @@ def image_slice(
       start, rel_start: first pixel, and the same as a fraction.
       end, rel_end: the pixel after the last, and the same as a fraction.
       shape, rel_shape: extents in pixels or as fractions.
-      axes: the axes that the numbers refer to, in their order: 0 is height, 1 is width. Where two numbers are expected, one number counts
-        for both axes. Default: (1, 0). May be per sample.
+      axes: the axes that the numbers refer to, in their order: 0 is height, 1 is width. Where two numbers are expected,
+        one number counts for both axes. Default: (1, 0). May be per sample.
       axis_names: the same axes in letters: "WH" (default), "HW", "W" or "H".
       normalized_anchor, normalized_shape: if False, a floating-point `anchor` or `shape_input` is in pixels.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
@@ -77,7 +77,8 @@ def image_slice(
       Images, layout HWC. All have one size if `shape` is given by numbers and `output_type` determines the channels.
 
     Raises:
-      ValueError: none, or too many, of the arguments that give the window, or a wrong number of axes, and what `image` raises.
+      ValueError: none, or too many, of the arguments that give the window, or a wrong number of axes, and what `image`
+        raises.
       TypeError: `anchor` and `shape_input` are of different types, and what `image` raises.
 
     Starts and ends are rounded to the nearest pixel, halves up.
@@ -85,11 +86,20 @@ def image_slice(
     Example:
       >>> images = fn.decoders.image_slice(jpegs, rel_start=(0.25, 0.25), shape=(224, 224), axis_names="HW")
     """
-    named = {"start": start, "rel_start": rel_start, "end": end, "rel_end": rel_end, "shape": shape, "rel_shape": rel_shape}
+    named = {
+        "start": start,
+        "rel_start": rel_start,
+        "end": end,
+        "rel_end": rel_end,
+        "shape": shape,
+        "rel_shape": rel_shape,
+    }
     args, inputs, extents = slice_arguments((anchor, shape_input), axes, axis_names, named, page_argument(page))
     return add_decoder(
         DecodeSlice,
-        functools.partial(SliceHeaders, args=args, normalized=None if anchor is None else (normalized_anchor, normalized_shape)),
+        functools.partial(
+            SliceHeaders, args=args, normalized=None if anchor is None else (normalized_anchor, normalized_shape)
+        ),
         (data, *inputs),
         extents,
         output_type=output_type,

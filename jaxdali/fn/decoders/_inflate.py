@@ -44,7 +44,9 @@ class Inflate(HostOperator):
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         _decompressor()
-        place = len(specs) - len(self.args.inputs) + self.args.inputs.index("shape") if "shape" in self.args.inputs else -1
+        place = (
+            len(specs) - len(self.args.inputs) + self.args.inputs.index("shape") if "shape" in self.args.inputs else -1
+        )
         first = ctx.first_shape(place) if place >= 0 and self.args.width("shape", specs) is None else None
         return self if first is None else dataclasses.replace(self, rank=math.prod(first))
 
@@ -60,7 +62,9 @@ class Inflate(HostOperator):
             raise ArgumentError("argument shape must have the same number of elements in all samples")
         if self.layout and len(self.layout) != rank + self._in_chunks:
             raise ArgumentError(f"the layout does not fit a shape of {rank} dimensions")
-        dims: list[int | None] = [None] * rank if "shape" in self.args.inputs else np.atleast_1d(self.args.get("shape")).tolist()
+        dims: list[int | None] = (
+            [None] * rank if "shape" in self.args.inputs else np.atleast_1d(self.args.get("shape")).tolist()
+        )
         if self._in_chunks:
             counts = [self.args.width(n, arguments) for n in ("chunk_offsets", "chunk_sizes") if n in self.args]
             dims = [next((n for n in counts if n is not None), None), *dims]
@@ -94,7 +98,9 @@ class Inflate(HostOperator):
             try:
                 found = decompress(compressed[begin:end], uncompressed_size=room.shape[1])
             except Exception as e:  # the package's own
-                raise ValueError(f"chunk {k}, bytes {begin} to {end}, is not an LZ4 block of at most {room.shape[1]} bytes: {e}") from e
+                raise ValueError(
+                    f"chunk {k}, bytes {begin} to {end}, is not an LZ4 block of at most {room.shape[1]} bytes: {e}"
+                ) from e
             room[k, : len(found)] = np.frombuffer(found, np.uint8)  # the rest stays 0, as in DALI
         return result
 
@@ -142,23 +148,24 @@ def inflate(
 ) -> DataNode:
     """Decompresses tensors.
 
-    A sample is one compressed chunk, or with `chunk_offsets` or `chunk_sizes` several chunks, whose tensors are stacked. Chunks are
-    decompressed on the host (with the package lz4, ``pip install "jaxdali[lz4]"``); the result is where the input is.
+    A sample is one compressed chunk, or with `chunk_offsets` or `chunk_sizes` several chunks, whose tensors are
+    stacked. Chunks are decompressed on the host (with the package lz4, ``pip install "jaxdali[lz4]"``); the result is
+    where the input is.
 
     Args:
-      input: 1-D uint8, made on the host, or moved to the accelerator from there. A chunk is an LZ4 block without a size before it
-        (``lz4.block.compress(x, store_size=False)``).
+      input: 1-D uint8, made on the host, or moved to the accelerator from there. A chunk is an LZ4 block without a size
+        before it (``lz4.block.compress(x, store_size=False)``).
       shape: shape of a decompressed chunk. May be per sample.
       dtype: element type of the result.
       algorithm: "LZ4".
-      chunk_offsets: where each chunk of a sample begins. Without `chunk_sizes`, each chunk ends where the next one begins. May be per
-        sample.
-      chunk_sizes: size of each chunk in bytes. Without `chunk_offsets`, the chunks follow one another from the beginning. May be per
-        sample.
+      chunk_offsets: where each chunk of a sample begins. Without `chunk_sizes`, each chunk ends where the next one
+        begins. May be per sample.
+      chunk_sizes: size of each chunk in bytes. Without `chunk_offsets`, the chunks follow one another from the
+        beginning. May be per sample.
       layout: layout of a decompressed chunk.
       sequence_axis_name: name of the axis of chunks: one letter, which is put in front of the layout.
-      storage: ``Storage(max_record_bytes=)`` limits how many bytes a sample may decompress to. Default: the storage of the input's reader.
-        Not in DALI.
+      storage: ``Storage(max_record_bytes=)`` limits how many bytes a sample may decompress to. Default: the storage of
+        the input's reader. Not in DALI.
 
     Returns:
       Tensors of that shape, with an axis of chunks in front if there are several. Elements that a chunk lacks are 0.
@@ -166,7 +173,8 @@ def inflate(
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: at build, lz4 is not installed.
-      SampleError: a chunk is damaged, larger than `shape` says, or lies outside its sample; or the sample is larger than `storage` allows.
+      SampleError: a chunk is damaged, larger than `shape` says, or lies outside its sample; or the sample is larger
+        than `storage` allows.
 
     Differs from DALI, which decompresses only on the GPU, and checks a chunk's size only with `check_output_size`.
 
@@ -181,7 +189,10 @@ def inflate(
     chunked = chunk_offsets is not None or chunk_sizes is not None
     limits: Storage = storage or getattr(data.node.source and data.node.source.op, "storage", None) or Storage()
     op = Inflate(
-        args=args, dtype=cast(np.dtype, dtype), layout=sequence_axis_name + layout if layout and chunked else layout, storage=limits
+        args=args,
+        dtype=cast(np.dtype, dtype),
+        layout=sequence_axis_name + layout if layout and chunked else layout,
+        storage=limits,
     )
     result = add(op, copy_to(data, "cpu"), *nodes, name=name)
     return result.gpu() if (device or data.device) == "gpu" else result

@@ -84,8 +84,8 @@ def numpy(
 
     Raises:
       OperatorError: samples of different types or numbers of dimensions, or none of a batch can be decoded.
-      SampleError: a sample is not an ``.npy`` file, ends early, is longer than its header says, or has elements that are neither numbers
-        nor bool.
+      SampleError: a sample is not an ``.npy`` file, ends early, is longer than its header says, or has elements that
+        are neither numbers nor bool.
 
     Unlike DALI, this reads all versions of the format, and big-endian arrays.
 

@@ -53,7 +53,9 @@ class DecodeVideo(HostOperator):
         if "sequence_length" in self.args and "end_frame" in self.args:
             raise ArgumentError("sequence_length and end_frame can't be given together; pass one of them")
         if len(as_list(self.fill_value)) not in (1, 3):
-            raise ArgumentError(f"fill_value must be one number, or one for each of the 3 channels, got {list(as_list(self.fill_value))}")
+            raise ArgumentError(
+                f"fill_value must be one number, or one for each of the 3 channels, got {list(as_list(self.fill_value))}"
+            )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         package(self.name)
@@ -129,7 +131,9 @@ class DecodeVideo(HostOperator):
         if "frames" in given:
             frames = np.atleast_1d(given["frames"][i]).astype(np.int64)
         else:
-            start, stride = (int(given[n][i]) if n in given else default for n, default in (("start_frame", 0), ("stride", 1)))
+            start, stride = (
+                int(given[n][i]) if n in given else default for n, default in (("start_frame", 0), ("stride", 1))
+            )
             if start >= count:
                 raise ValueError(f"start_frame is {start}, and the video has {count} frames")
             if stride < 1:
@@ -151,7 +155,9 @@ class DecodeVideo(HostOperator):
             frames = start + np.arange(length) * stride
         if not fills and len(frames) and not (frames.min() >= 0 and frames.max() < count):
             outside = frames[(frames < 0) | (frames >= count)][0]
-            raise ValueError(f"frame {outside} is requested, but the video has {count} frames; pad_mode selects how to fill such frames")
+            raise ValueError(
+                f"frame {outside} is requested, but the video has {count} frames; pad_mode selects how to fill such frames"
+            )
         return padded(frames, 0, count, self.pad_mode)
 
 
@@ -191,34 +197,48 @@ def video(
       sequence_length: * number of frames, instead of `end_frame`.
       stride: * distance from one frame to the next. Default: 1.
       frames: * the numbers of frames, in any order, also repeatedly; instead of the other four.
-      pad_mode: what stands for frames that the video does not have. "constant": `fill_value`; "edge" or "repeat": the nearest frame;
-        "reflect_1001" or "symmetric", "reflect_101" or "reflect": the frames backwards, with or without the last one; "none": nothing, the
-        sequence is shorter. A negative number, or one in `frames` that is too large, is then an error.
+      pad_mode: what stands for frames that the video does not have. "constant": `fill_value`; "edge" or "repeat": the
+        nearest frame; "reflect_1001" or "symmetric", "reflect_101" or "reflect": the frames backwards, with or without
+        the last one; "none": nothing, the sequence is shorter. A negative number, or one in `frames` that is too large,
+        is then an error.
       fill_value: one number, or one for each channel.
-      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.
-        Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
-      color_matrix: the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, BT.601, BT.709 or BT.2020 (also
-        FCC and SMPTE 240M), and BT.601 if it names none, as FFmpeg does. The range is the stream's in any case. Not in DALI.
+      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's
+        display matrix says. Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
+      color_matrix: the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, BT.601,
+        BT.709 or BT.2020 (also FCC and SMPTE 240M), and BT.601 if it names none, as FFmpeg does. The range is the
+        stream's in any case. Not in DALI.
       device: with "mixed" or "gpu", the result is moved to the accelerator. The host decodes in any case.
 
     Returns:
-      Frames ``uint8[frames, height, width, 3]`` in RGB, layout FHWC. HDR (PQ, HLG) is not mapped to SDR; a warning says so.
+      Frames ``uint8[frames, height, width, 3]`` in RGB, layout FHWC. HDR (PQ, HLG) is not mapped to SDR; a warning says
+      so.
 
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
-      SampleError: a file can't be decoded, does not have the frames, or is larger than the `Storage` of its reader allows (1 GiB unless it
-        says otherwise).
+      SampleError: a file can't be decoded, does not have the frames, or is larger than the `Storage` of its reader
+        allows (1 GiB unless it says otherwise).
 
     Example:
       >>> clips = fn.decoders.video(files, start_frame=fn.random.uniform(range=(0, 100), dtype=types.INT32), sequence_length=16)
     """
     encoded = as_node(input, "decoders.video")
-    values = {"start_frame": start_frame, "end_frame": end_frame, "sequence_length": sequence_length, "stride": stride, "frames": frames}
+    values = {
+        "start_frame": start_frame,
+        "end_frame": end_frame,
+        "sequence_length": sequence_length,
+        "stride": stride,
+        "frames": frames,
+    }
     args, nodes = Arguments.of(values, is_node)
     limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
     op = DecodeVideo(
-        args=args, pad_mode=pad_mode, fill_value=fill_value, apply_rotation=apply_rotation, color_matrix=color_matrix, storage=limits
+        args=args,
+        pad_mode=pad_mode,
+        fill_value=fill_value,
+        apply_rotation=apply_rotation,
+        color_matrix=color_matrix,
+        storage=limits,
     )
     found = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
     return found.gpu() if device in ("mixed", "gpu") or encoded.device == "gpu" else found

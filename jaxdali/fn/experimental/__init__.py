@@ -1,4 +1,6 @@
-"""``fn.experimental``: operators that DALI calls experimental, and old names of operators that were. The index is `__init__.pyi`."""
+"""``fn.experimental``: operators that DALI calls experimental, and old names of operators that were. The index is
+`__init__.pyi`.
+"""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 

@@ -41,8 +41,13 @@ class Dilate(Stencil):
         mask, anchor = a.mask_size[:, ::-1], a.anchor[:, ::-1]
         anchor = np.where(anchor == -1, mask // 2, anchor)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= mask)).any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.ARGUMENT, f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}")
-        return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)  # n iterations equal one with a larger mask
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}",
+            )
+        # N iterations equal one with a larger mask.
+        return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)
 
 
 @operator_function(Dilate)
@@ -64,9 +69,11 @@ def dilate(
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or frame.
-      border_mode: what the values beyond the border are: "constant": nothing, "replicate": the outermost elements, "reflect": the image
-        mirrored at its edge, "reflect_101": mirrored about the centre of the outermost element, "wrap": its other side.
+      anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or
+        frame.
+      border_mode: what the values beyond the border are: "constant": nothing, "replicate": the outermost elements,
+        "reflect": the image mirrored at its edge, "reflect_101": mirrored about the centre of the outermost element,
+        "wrap": its other side.
       iterations: how often the operation is repeated.
       mask_size: (width, height) of the rectangle. May be per sample or frame.
 
@@ -74,8 +81,8 @@ def dilate(
       The input's shape, type and layout.
 
     Raises:
-      TypeError, ValueError: the element type or layout is not supported. A sample whose anchor lies outside the rectangle fails when its
-        batch is made.
+      TypeError, ValueError: the element type or layout is not supported. A sample whose anchor lies outside the
+        rectangle fails when its batch is made.
 
     Example:
       >>> fn.experimental.dilate(masks, mask_size=[5, 5])

@@ -35,7 +35,8 @@ def erode(
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
-      anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or frame.
+      anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or
+        frame.
       border_mode: what the values beyond the border are, see `dilate`.
       iterations: how often the operation is repeated.
       mask_size: (width, height) of the rectangle. May be per sample or frame.
@@ -44,8 +45,8 @@ def erode(
       The input's shape, type and layout.
 
     Raises:
-      TypeError, ValueError: the element type or layout is not supported. A sample whose anchor lies outside the rectangle fails when its
-        batch is made.
+      TypeError, ValueError: the element type or layout is not supported. A sample whose anchor lies outside the
+        rectangle fails when its batch is made.
 
     Example:
       >>> fn.experimental.erode(masks, mask_size=[3, 3], iterations=2)

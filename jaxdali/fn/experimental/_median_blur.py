@@ -56,7 +56,8 @@ def median_blur(
 ) -> DataNode:
     """Replaces each element by the median of the rectangle around it, each channel on its own.
 
-    Beyond the border, the outermost elements are repeated. DALI has this operator only on GPUs; here it also runs on the CPU.
+    Beyond the border, the outermost elements are repeated. DALI has this operator only on GPUs; here it also runs on
+    the CPU.
 
     Args:
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
@@ -66,7 +67,8 @@ def median_blur(
       The input's shape, type and layout.
 
     Raises:
-      TypeError, ValueError: the element type or layout is not supported. A sample with an even window size fails when its batch is made.
+      TypeError, ValueError: the element type or layout is not supported. A sample with an even window size fails when
+        its batch is made.
 
     Example:
       >>> fn.experimental.median_blur(images, window_size=[5, 5])

@@ -34,14 +34,22 @@ class Remap(PointGather):
         return False
 
     def _map_layout(self, image: Spec, m: Spec) -> str:
-        """The layout of a map: HW, with F in front if there is a map per frame, and C at the end if there is such an axis, of extent 1."""
+        """The layout of a map: HW, with F in front if there is a map per frame, and C at the end if there is such an
+        axis, of extent 1.
+        """
         frames, rank = "F" if image.ndim == 4 else "", m.ndim
         among = {2: ("HW",), 3: (f"{frames}HW", "HWC"), 4: ("FHWC",) * bool(frames)}.get(rank, ())
-        found = [x for x in among if len(x) == rank and (not m.layout or x == m.layout or (x[0] == "F" and m.layout[0] == "F"))]
+        found = [
+            x
+            for x in among
+            if len(x) == rank and (not m.layout or x == m.layout or (x[0] == "F" and m.layout[0] == "F"))
+        ]
         if not found:
             got = f"layout {m.layout!r}" if m.layout else "no layout"
             known = "HW, HWC, FHW or FHWC" if frames else "HW or HWC"
-            raise ValueError(f"the maps of a {image.layout or 'HWC'} input must have the layout {known}, got {rank}-D data with {got}")
+            raise ValueError(
+                f"the maps of a {image.layout or 'HWC'} input must have the layout {known}, got {rank}-D data with {got}"
+            )
         return found[0]
 
     def infer(self, image: Spec, *maps: Spec) -> tuple[Spec, ...]:
@@ -59,9 +67,17 @@ class Remap(PointGather):
         frames = x.shapes[:, 0] if first else np.ones(ctx.N, np.int64)
         bad = ~(x.shapes == y.shapes).all(axis=1) if x.spec.ndim == y.spec.ndim else np.ones(ctx.N, bool)
         for i in np.flatnonzero(bad & ctx.present):
-            ctx.fail(int(i), Status.INPUT, f"both maps must have one shape, got {x.shapes[i].tolist()} and {y.shapes[i].tolist()}")
+            ctx.fail(
+                int(i),
+                Status.INPUT,
+                f"both maps must have one shape, got {x.shapes[i].tolist()} and {y.shapes[i].tolist()}",
+            )
         for i in np.flatnonzero((frames != 1) & (frames != image.shapes[:, 0]) & ctx.present):
-            ctx.fail(int(i), Status.INPUT, f"there must be one map, or one for each of {image.shapes[i, 0]} frames; got {frames[i]}")
+            ctx.fail(
+                int(i),
+                Status.INPUT,
+                f"there must be one map, or one for each of {image.shapes[i, 0]} frames; got {frames[i]}",
+            )
         origin = np.full(ctx.N, 0.5 if self.pixel_origin == "center" else 0.0)
         return self.setup_of(ctx, image, np.column_stack([frames, origin]), size=x.shapes[:, first : first + 2])
 
@@ -77,7 +93,9 @@ def remap(
     mapy: Input,
     /,
     *,
-    interp: Annotated[types.DALIInterpType, OneOf(types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC)] = types.INTERP_LINEAR,
+    interp: Annotated[
+        types.DALIInterpType, OneOf(types.INTERP_NN, types.INTERP_LINEAR, types.INTERP_CUBIC)
+    ] = types.INTERP_LINEAR,
     pixel_origin: Literal["corner", "center"] = "corner",
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -90,9 +108,10 @@ def remap(
     DALI has this operator only on GPUs, where NPP computes it.
 
     Args:
-      input: HWC or FHWC; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels (in DALI 1 or 3).
-      mapx: x of the points, in pixels, float32: HW or HWC with one channel, as large as the result; for sequences also FHW or FHWC, with
-        a map for each frame.
+      input: HWC or FHWC; uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16; any number of channels (in
+        DALI 1 or 3).
+      mapx: x of the points, in pixels, float32: HW or HWC with one channel, as large as the result; for sequences also
+        FHW or FHWC, with a map for each frame.
       mapy: y of the points, of the same shape.
       interp: INTERP_NN, INTERP_LINEAR or INTERP_CUBIC.
       pixel_origin: which point is (0, 0): the "corner" of the image, or the "center" of its first pixel, as in OpenCV.

@@ -1,4 +1,6 @@
-"""The family of noise operators: functions of elements and random keys. A key depends on seed, operator, epoch, position and element."""
+"""The family of noise operators: functions of elements and random keys. A key depends on seed, operator, epoch,
+position and element.
+"""
 
 from __future__ import annotations
 

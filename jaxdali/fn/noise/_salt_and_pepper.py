@@ -82,11 +82,12 @@ def salt_and_pepper(
       input: any tensor of integers or floats.
       prob: probability that a pixel is replaced. May be per sample.
       salt_vs_pepper: probability that a replaced pixel is salt. May be per sample.
-      salt_val: the value of salt, rounded and saturated. Default: the largest value of the input's type, 1 for floats. May be per sample.
-      pepper_val: the value of pepper, rounded and saturated. Default: the smallest value of the input's type, -1 for floats. May be per
-        sample.
-      per_channel: whether each channel of a pixel is replaced independently. Default: all channels together. Channels are the layout's axis
-        C, or the last axis without a layout; with a layout without C, pixels have one channel.
+      salt_val: the value of salt, rounded and saturated. Default: the largest value of the input's type, 1 for floats.
+        May be per sample.
+      pepper_val: the value of pepper, rounded and saturated. Default: the smallest value of the input's type, -1 for
+        floats. May be per sample.
+      per_channel: whether each channel of a pixel is replaced independently. Default: all channels together. Channels
+        are the layout's axis C, or the last axis without a layout; with a layout without C, pixels have one channel.
       seed: a seed for this operator only. Default: the pipeline's seed. The same seed gives other noise in DALI.
 
     Returns:

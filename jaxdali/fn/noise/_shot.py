@@ -70,11 +70,12 @@ def shot(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Adds shot noise: each element becomes `factor` times a Poisson-distributed number whose mean is ``max(0, element / factor)``.
+    """Adds shot noise: each element becomes `factor` times a Poisson-distributed number whose mean is ``max(0, element
+    / factor)``.
 
     Args:
-      input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturated. Elements that are not
-        finite do not change.
+      input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturated.
+        Elements that are not finite do not change.
       factor: how much one event adds to an element; a larger factor gives more noise, 0 gives none. May be per sample.
       seed: a seed for this operator only. Default: the pipeline's seed. The same seed gives other noise in DALI.
 

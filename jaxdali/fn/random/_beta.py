@@ -17,7 +17,9 @@ from ._distribution import Distribution, add_distribution
 
 
 class Beta(Distribution):
-    """The Beta distribution: x / (x + y) of two gamma-distributed numbers, drawn by the method of Marsaglia and Tsang (2000)."""
+    """The Beta distribution: x / (x + y) of two gamma-distributed numbers, drawn by the method of Marsaglia and Tsang
+    (2000).
+    """
 
     name: ClassVar[str] = "random.beta"
 
@@ -25,7 +27,9 @@ class Beta(Distribution):
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         a = self.arguments(ctx, values)
-        x, y = (self._log_gamma(ctx, np.repeat(shape, sizes), sizes, part) for shape, part in ((a.alpha, 1), (a.beta, 2)))
+        x, y = (
+            self._log_gamma(ctx, np.repeat(shape, sizes), sizes, part) for shape, part in ((a.alpha, 1), (a.beta, 2))
+        )
         with np.errstate(over="ignore"):
             flat = 1 / (1 + np.exp(y - x))
         return self._emit(ctx, flat.astype(self.dtype), np.cumsum(sizes) - sizes, shapes, ctx.spec.shape)
@@ -66,9 +70,10 @@ def beta(
       shape_like: a value; each sample of the result has the shape of its sample.
       alpha, beta: parameters of the distribution, above 0. May be per sample.
       dtype: element type of the result: `types.FLOAT`, the default, or `types.FLOAT64`.
-      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per
+        sample.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Raises:
       ValueError: a parameter is not above 0, or the shape is given twice.

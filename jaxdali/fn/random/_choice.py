@@ -43,7 +43,9 @@ class Choice(Random):
             return (Spec(a.dtype, ndim, shape),)
         row = a.shape[1:] if a.shape is not None else (() if a.ndim == 1 else None)
         layout = a.layout[1:] if ndim == 0 else a.layout if ndim == 1 else ""
-        return (Spec(a.dtype, ndim + a.ndim - 1, shape + row if shape is not None and row is not None else None, layout),)
+        return (
+            Spec(a.dtype, ndim + a.ndim - 1, shape + row if shape is not None and row is not None else None, layout),
+        )
 
     def run(self, ctx: HostContext, *values: Value):
         shapes = self._shapes(ctx, values)
@@ -58,7 +60,9 @@ class Choice(Random):
         else:
             counts = a.dense(present=ctx.present).astype(np.int64)
         if (counts < 1).any():
-            raise ArgumentError(f"{self.name}: there must be at least one element to choose from, got {counts[counts < 1][0]}")
+            raise ArgumentError(
+                f"{self.name}: there must be at least one element to choose from, got {counts[counts < 1][0]}"
+            )
         index = self._indices(ctx, values, u, sizes, counts)
         if a is None or a.spec.ndim == 0:
             return self._emit(ctx, index.astype(spec.dtype), starts, shapes, spec.shape)
@@ -66,16 +70,25 @@ class Choice(Random):
             whole = a.dense(present=ctx.present)
             return (whole[np.repeat(np.arange(ctx.N), sizes), index].reshape(ctx.N, *spec.shape),)
         rows = [a.sample(i) for i in a.indices(ctx.present)]
-        samples = [row[index[s : s + n]].reshape((*shape, *row.shape[1:])) for row, shape, s, n in zip(rows, shapes, starts, sizes)]
+        samples = [
+            row[index[s : s + n]].reshape((*shape, *row.shape[1:]))
+            for row, shape, s, n in zip(rows, shapes, starts, sizes)
+        ]
         return (samples if spec.shape is None else np.stack(samples),)
 
     def _indices(self, ctx: HostContext, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
         if "p" not in self.args:
             return np.minimum(u * np.repeat(counts, sizes), np.repeat(counts - 1, sizes)).astype(np.int64)
         parts, start = [], 0
-        for i, (p, count, n) in enumerate(zip(self.arguments(ctx, values).ragged("p"), counts.tolist(), sizes.tolist(), strict=True)):
+        for i, (p, count, n) in enumerate(
+            zip(self.arguments(ctx, values).ragged("p"), counts.tolist(), sizes.tolist(), strict=True)
+        ):
             if len(p) != count or not _is_distribution(p):
-                ctx.fail(i, Status.ARGUMENT, f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}")
+                ctx.fail(
+                    i,
+                    Status.ARGUMENT,
+                    f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}",
+                )
                 p = np.full(count, 1 / count)
             edges = np.cumsum(p)
             parts.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))
@@ -99,12 +112,13 @@ def choice(
     """Draws random elements of an array.
 
     Args:
-      a: the elements to choose from, along the first axis of a list, array or DataNode; an integer n stands for 0 ... n-1.
+      a: the elements to choose from, along the first axis of a list, array or DataNode; an integer n stands for 0 ...
+        n-1.
       shape_like: a value; each sample of the result has the shape of its sample.
       p: probability of each element; the sum must be 1. Default: all are equally likely. May be per sample.
       shape: shape of a sample, an integer or a list. Default: a sample is one element. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Returns:
       The elements, of the type of `a` (int32 if `a` is an integer).
@@ -126,7 +140,9 @@ def choice(
         if available < 1:
             raise ArgumentError(f"there must be at least one element to choose from, got {available}")
         if isinstance(p, tuple) and len(p) != available:
-            raise ArgumentError(f"argument p must have a probability for each of the {available} elements, got {len(p)}")
+            raise ArgumentError(
+                f"argument p must have a probability for each of the {available} elements, got {len(p)}"
+            )
     args, nodes = Arguments.of({"p": p, "shape": shape}, is_node)
     op = Choice(like=has_shape(args, shape_like), seed=seed, args=args, count=count, dtype=dtype)
     inputs = (() if shape_like is None else (shape_like,)) + (() if count is not None else (a,))

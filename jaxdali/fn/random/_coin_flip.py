@@ -41,13 +41,20 @@ def coin_flip(
       shape_like: a value; each sample of the result has the shape of its sample.
       probability: the probability of a 1, in [0, 1]. May be per sample.
       dtype: element type of the result, any numeric type (in DALI BOOL, UINT8 or INT32). Default: `types.INT32`.
-      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per
+        sample.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Raises:
       ValueError: a probability is outside [0, 1] (DALI clamps it), or the shape is given twice.
     """
     return add_distribution(
-        CoinFlip, shape_like, {"probability": probability, "shape": shape}, seed=seed, dtype=dtype, device=device, name=name
+        CoinFlip,
+        shape_like,
+        {"probability": probability, "shape": shape},
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        name=name,
     )

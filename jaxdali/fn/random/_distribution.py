@@ -1,8 +1,8 @@
 """Random numbers, one or a tensor of them per sample.
 
-They are drawn on the host by Philox4x32-10. They depend on the seed, the operator's number among the random operators of the pipeline,
-and the sample's epoch and position in the shuffled data set; batch size, number of shards and threads do not change them. The same seed
-gives other numbers in DALI.
+They are drawn on the host by Philox4x32-10. They depend on the seed, the operator's number among the random operators
+of the pipeline, and the sample's epoch and position in the shuffled data set; batch size, number of shards and threads
+do not change them. The same seed gives other numbers in DALI.
 """
 
 from __future__ import annotations
@@ -24,7 +24,20 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from .._families.drawing import draw
 
-NUMBERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64")
+NUMBERS = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
 
 
 class Random(HostOperator):
@@ -100,13 +113,19 @@ class Distribution(Random):
         static, normal = ctx.spec.shape, self.name == "random.normal"
         if static is not None:
             sizes = math.prod(static)
-            return (self.transform(ctx, values, draw(ctx, self.seed, sizes, normal=normal)[0], sizes).reshape(ctx.N, *static),)
+            return (
+                self.transform(ctx, values, draw(ctx, self.seed, sizes, normal=normal)[0], sizes).reshape(
+                    ctx.N, *static
+                ),
+            )
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         flat, starts = draw(ctx, self.seed, sizes, normal=normal)
         return self._emit(ctx, self.transform(ctx, values, flat, sizes), starts, shapes, None)
 
-    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
+    def transform(
+        self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int
+    ) -> np.ndarray:
         """Transforms uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
         raise NotImplementedError
 

@@ -40,16 +40,18 @@ def key(
 ) -> DataNode:
     """Makes a JAX random key for each sample, for your own random functions. Not in DALI.
 
-    A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` returns them; with `jax.vmap`, each
-    sample has its own. The key of a sample depends only on the pipeline's seed, the operator's number among the random operators, and the
-    sample's epoch and position. Batch size, number of shards, and device do not change it, and a resumed pipeline gives the same keys.
+    A `jax_function` gets the keys of a batch as typed keys, ``key<fry>[batch]``, as `jax.random.split` returns them;
+    with `jax.vmap`, each sample has its own. The key of a sample depends only on the pipeline's seed, the operator's
+    number among the random operators, and the sample's epoch and position. Batch size, number of shards, and device do
+    not change it, and a resumed pipeline gives the same keys.
 
-    Everywhere else, for example as an output of the pipeline, a key is its data: ``uint32[2]`` per sample, an ordinary array that can be
-    sharded, stored and passed to `jax.jit`. There, ``jax.random.wrap_key_data(batch["key"], impl="threefry2x32")`` turns it into keys.
+    Everywhere else, for example as an output of the pipeline, a key is its data: ``uint32[2]`` per sample, an ordinary
+    array that can be sharded, stored and passed to `jax.jit`. There, ``jax.random.wrap_key_data(batch["key"],
+    impl="threefry2x32")`` turns it into keys.
 
     Args:
-      seed: fixes the keys regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts as not
-        given.
+      seed: fixes the keys regardless of the pipeline's seed and of the operator's place in the pipeline; a negative
+        seed counts as not given.
       device: with "gpu", the result is moved to the accelerator. The keys are the same.
       name: the name of the node.
 

@@ -47,9 +47,10 @@ def normal(
       mean: the mean of the distribution. May be per sample.
       stddev: its standard deviation; a negative one mirrors the numbers, as in DALI. May be per sample.
       dtype: element type of the result. For integers the numbers are rounded and clamped. Default: `types.FLOAT`.
-      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per
+        sample.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Raises:
       ValueError: the shape is given twice.

@@ -35,7 +35,9 @@ class Uniform(Distribution):
             if not low < high:
                 raise ArgumentError(f"range must be (low, high) with low < high, got ({low}, {high})")
 
-    def transform(self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
+    def transform(
+        self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int
+    ) -> np.ndarray:
         a = self.arguments(ctx, values)
         if self._values is not None:
             return self._values[(u * len(self._values)).astype(np.int64)]
@@ -44,7 +46,11 @@ class Uniform(Distribution):
         bounds = a.vector("range", 2)
         bounds = np.broadcast_to(np.array([-1.0, 1.0]), (ctx.N, 2)) if bounds is None else bounds
         for i in np.flatnonzero(~(bounds[:, 0] < bounds[:, 1]) & ctx.present):
-            ctx.fail(int(i), Status.ARGUMENT, f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}")
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}",
+            )
         bounds = self._each(bounds if types.is_float(self.dtype) else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
@@ -92,15 +98,16 @@ def uniform(
       shape_like: a value; each sample of the result has the shape of its sample.
       range: ``(low, high)``: numbers are drawn from ``[low, high)``. Default: (-1, 1). May be per sample.
       values: numbers to choose from with equal probability, instead of a range. May be per sample.
-      dtype: element type of the result. For integers the bounds lose their fractions, and the numbers are rounded (so that they may reach
-        `high`) and clamped. Default: `types.FLOAT`.
-      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      dtype: element type of the result. For integers the bounds lose their fractions, and the numbers are rounded (so
+        that they may reach `high`) and clamped. Default: `types.FLOAT`.
+      shape: shape of a sample, an integer or a list. Default: a sample is one number without dimensions. May be per
+        sample.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Raises:
-      ValueError: the range or `values` is empty, the shape is given twice, or both `range` and `values` are given (DALI then ignores
-        `range`).
+      ValueError: the range or `values` is empty, the shape is given twice, or both `range` and `values` are given (DALI
+        then ignores `range`).
 
     Example:
       >>> angle = fn.random.uniform(range=(-10.0, 10.0))

@@ -25,10 +25,10 @@ class Annotations:
     Attributes:
       names: names of the files; ids: ids of the images.
       ends, polygon_ends, vertex_ends: ``i64[images]``, where each image's objects, polygons and vertices end.
-      boxes: ``f32[objects, 4]``; labels: ``i32[objects]``; polygons: ``i32[polygons, 3]``: object, first vertex, and the vertex after the
-        last; vertices: ``f32[vertices, 2]``.
-      sizes: ``f32[images, 2]``, width and height; runs: (object, run-length encoding in COCO's form) for images that have some. Both are
-        empty if the annotations were preprocessed.
+      boxes: ``f32[objects, 4]``; labels: ``i32[objects]``; polygons: ``i32[polygons, 3]``: object, first vertex, and
+        the vertex after the last; vertices: ``f32[vertices, 2]``.
+      sizes: ``f32[images, 2]``, width and height; runs: (object, run-length encoding in COCO's form) for images that
+        have some. Both are empty if the annotations were preprocessed.
     """
 
     names: list[str]
@@ -48,15 +48,18 @@ class Annotations:
         return values[ends[i - 1] if i else 0 : ends[i]]
 
     def pixels(self, i: int, ratio: bool) -> np.ndarray:
-        """``i32[H, W, 1]``: the class of each pixel of image `i`, as in DALI; 0 is no class. Where classes overlap, the highest is
-        taken."""
+        """``i32[H, W, 1]``: the class of each pixel of image `i`, as in DALI; 0 is no class. Where classes overlap, the
+        highest is taken.
+        """
         masks = mask_functions()
         width, height = map(int, self.sizes[i])
         scale = self.sizes[i] if ratio else np.float32(1)
         classes, vertices = self.of(i, self.labels, self.ends), self.of(i, self.vertices, self.vertex_ends)
         drawn: dict[int, list[Any]] = {}
         for k, first, last in self.of(i, self.polygons, self.polygon_ends).tolist():
-            drawn.setdefault(int(classes[k]), []).append((vertices[first:last] * scale).astype(np.float64).ravel().tolist())
+            drawn.setdefault(int(classes[k]), []).append(
+                (vertices[first:last] * scale).astype(np.float64).ravel().tolist()
+            )
         # A class has its polygons, or else its last run-length encoding.
         encoded = {
             int(classes[k]): x if isinstance(x["counts"], (str, bytes)) else masks.frPyObjects(x, *x["size"])
@@ -112,7 +115,9 @@ def read_annotations(
         boxes = _boxes(list(map(get("bbox"), objects)))
         image_ids = np.array(list(map(get("image_id"), objects)), np.int64)
         image = np.searchsorted(ids, image_ids)  # of each object
-        kept = (boxes[:, 2:].min(axis=1) >= size_threshold) & (np.append(ids, 0)[image] == image_ids) & (image < len(ids))
+        kept = (
+            (boxes[:, 2:].min(axis=1) >= size_threshold) & (np.append(ids, 0)[image] == image_ids) & (image < len(ids))
+        )
         if not include_iscrowd:
             kept &= ~np.array(list(map(get("iscrowd"), objects)), bool)
         labels = np.array(list(map(get("category_id"), objects)), np.int64)
@@ -155,7 +160,9 @@ def read_annotations(
     except OSError as e:
         raise RuntimeError(f"can't read annotations_file {os.fspath(path)}: {e.strerror}") from e.__cause__
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as e:
-        raise RuntimeError(f"{os.fspath(path)} does not have the form of COCO's annotations: {type(e).__name__}: {e}") from e
+        raise RuntimeError(
+            f"{os.fspath(path)} does not have the form of COCO's annotations: {type(e).__name__}: {e}"
+        ) from e
 
 
 def _document(
@@ -167,7 +174,8 @@ def _document(
     except ImportError:
         pass
     else:
-        with contextlib.suppress(msgspec.MsgspecError):  # the other parser reports errors, or reads a type that is uncommon
+        # The other parser reports errors, or reads a type that is uncommon.
+        with contextlib.suppress(msgspec.MsgspecError):
             document = _decoder(segmentations).decode(content)
             return document.images, document.annotations, document.categories, operator.attrgetter
     document = json.loads(content)
@@ -194,7 +202,9 @@ def _decoder(segmentations: bool) -> Any:
     return msgspec.json.Decoder(msgspec.defstruct("Document", parts))
 
 
-def _images(images: Sequence[Any], get: Callable[[str], Callable[[Any], Any]]) -> tuple[np.ndarray, list[str], np.ndarray]:
+def _images(
+    images: Sequence[Any], get: Callable[[str], Callable[[Any], Any]]
+) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Sorted ids, names and sizes of images; of images with the same id, the last is taken."""
     ids = np.array(list(map(get("id"), images)), np.int64)
     sizes = np.array([list(map(get(side), images)) for side in ("width", "height")], np.float32).T
@@ -210,7 +220,9 @@ def _boxes(boxes: Sequence[Any]) -> np.ndarray:
         raise ValueError(f"the bbox of annotation {wrong[0]} has {sizes[wrong[0]]} numbers, not 4")
     found = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes)).reshape(-1, 4)
     if np.isnan(found).any():  # NumPy makes NaN of None
-        raise ValueError(f"the bbox of annotation {np.isnan(found).any(axis=1).argmax()} has elements that are not numbers")
+        raise ValueError(
+            f"the bbox of annotation {np.isnan(found).any(axis=1).argmax()} has elements that are not numbers"
+        )
     return found
 
 
@@ -220,7 +232,9 @@ def _remapped(labels: np.ndarray, kept: np.ndarray, categories: Sequence[Any]) -
     values, which = np.unique(labels, return_inverse=True)
     found = np.array([classes.get(x, 0) for x in values.tolist()], np.int64)[which]
     if len(unknown := np.flatnonzero(kept & (found == 0))):
-        raise ValueError(f"annotation {unknown[0]} is of category {labels[unknown[0]]}, which is not among the categories")
+        raise ValueError(
+            f"annotation {unknown[0]} is of category {labels[unknown[0]]}, which is not among the categories"
+        )
     return found
 
 
@@ -230,13 +244,15 @@ def _int32(x: np.ndarray, what: str) -> np.ndarray:
     return x.astype(np.int32)
 
 
-def _polygons(outlines: Sequence[Any], place: np.ndarray, ends: np.ndarray, scales: np.ndarray | None) -> dict[str, np.ndarray]:
+def _polygons(
+    outlines: Sequence[Any], place: np.ndarray, ends: np.ndarray, scales: np.ndarray | None
+) -> dict[str, np.ndarray]:
     """Polygons and vertices of objects.
 
     Args:
       outlines: for each object, the file's lists of polygons, or something else.
-      place: the number of each object in its image; ends: where the objects of each image end; scales: ``f32[objects, 2]``, divisors of the
-        vertices.
+      place: the number of each object in its image; ends: where the objects of each image end; scales: ``f32[objects,
+        2]``, divisors of the vertices.
     """
     counts = np.fromiter((len(x) if isinstance(x, list) else 0 for x in outlines), np.int64, len(outlines))
     polygons = [p for x in outlines if isinstance(x, list) for p in x]
@@ -298,7 +314,9 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
     """Reads saved annotations. Raises RuntimeError if they can't be read, or belong to different annotations."""
 
     def misfit(name: str) -> RuntimeError:
-        return RuntimeError(f"{os.path.join(folder, name)}.dat does not match the other files: they belong to different annotations")
+        return RuntimeError(
+            f"{os.path.join(folder, name)}.dat does not match the other files: they belong to different annotations"
+        )
 
     def column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
         path = join(store.named(folder), f"{name}.dat")
@@ -320,15 +338,25 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
         if len(boxes) != 4 * len(labels):
             raise misfit("boxes")
         none = np.zeros(len(names), np.int64)
-        polygons, vertices, polygon_ends, vertex_ends = np.zeros((0, 3), np.int32), np.zeros((0, 2), np.float32), none, none
+        polygons, vertices, polygon_ends, vertex_ends = (
+            np.zeros((0, 3), np.int32),
+            np.zeros((0, 2), np.float32),
+            none,
+            none,
+        )
         if with_polygons:
-            polygons, vertices = column("polygon_data", width=3).reshape(-1, 3), column("vertices", np.float32, 2).reshape(-1, 2)
+            polygons, vertices = (
+                column("polygon_data", width=3).reshape(-1, 3),
+                column("vertices", np.float32, 2).reshape(-1, 2),
+            )
             polygon_ends = ends("polygons_count", len(polygons), np.int64)
             vertex_ends = ends("vertices_count", len(vertices), np.int64)
         ids = column("original_ids") if with_ids else np.zeros(len(names), np.int32)
         if len(ids) != len(names):
             raise misfit("original_ids")
         object_ends = ends("counts", len(labels))
-        return Annotations(names, ids, object_ends, boxes.reshape(-1, 4), labels, polygon_ends, polygons, vertex_ends, vertices)
+        return Annotations(
+            names, ids, object_ends, boxes.reshape(-1, 4), labels, polygon_ends, polygons, vertex_ends, vertices
+        )
     except OSError as e:
         raise RuntimeError(f"can't read preprocessed annotations: {e.filename}: {e.strerror}") from None

@@ -40,7 +40,13 @@ class _ArrayRecords(Records):
         for i in range(len(files)):
             try:
                 tables.append(chunk_table(files, i, digest))
-            except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:  # the fields in the middle belong to other messages
+            except (
+                ValueError,
+                KeyError,
+                IndexError,
+                AttributeError,
+                OSError,
+            ) as e:  # the fields in the middle belong to other messages
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
         self.digest = digest.hexdigest()[:16]
         self.bounds = np.cumsum([0, *(int(t.records.sum()) for t in tables)])
@@ -54,7 +60,9 @@ class _ArrayRecords(Records):
         if self._direct:
             for t in tables:
                 t.start += record_begin(t.size)
-            self.stored = PlainRecords(files, file, _joined([t.start for t in tables]), _joined([t.size for t in tables]))
+            self.stored = PlainRecords(
+                files, file, _joined([t.start for t in tables]), _joined([t.size for t in tables])
+            )
         else:
             if (counts != 1).any():
                 self._first = np.append(0, np.cumsum(counts, dtype=np.int64))
@@ -77,7 +85,10 @@ class _ArrayRecords(Records):
         def file(i: int) -> int:
             return int(np.searchsorted(self.bounds, i, "right")) - 1
 
-        own = {"filename": lambda i: self._ranges.files.path(file(i)), "record": lambda i: i - int(self.bounds[file(i)])}
+        own = {
+            "filename": lambda i: self._ranges.files.path(file(i)),
+            "record": lambda i: i - int(self.bounds[file(i)]),
+        }
         return super().facts() | own
 
     @property
@@ -86,7 +97,8 @@ class _ArrayRecords(Records):
         return self.stored
 
     def sizes(self) -> np.ndarray:
-        """The sizes of all records in bytes, ``i64[N]``: from the tables if they hold them; otherwise all records are read.
+        """The sizes of all records in bytes, ``i64[N]``: from the tables if they hold them; otherwise all records are
+        read.
 
         Raises:
           RuntimeError: a record can't be read.
@@ -134,7 +146,9 @@ class _ArrayRecords(Records):
         super().close()
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any
+    ) -> tuple[Any, ...]:
         large = [r._ranges for r, index in parts if r._first is None and r._ranges.oversized(index)]
         if any(ranges.size.min() > ranges.store.settings.max_record_bytes for ranges in large):
             return super().read_batch(ctx, parts, threads)  # chunks of which no record can be read
@@ -149,7 +163,9 @@ class _ArrayRecords(Records):
         return (rows,)
 
     @staticmethod
-    def _without_large(ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]]) -> list[tuple[_ArrayRecords, np.ndarray]]:
+    def _without_large(
+        ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]]
+    ) -> list[tuple[_ArrayRecords, np.ndarray]]:
         """Fails records that exceed the largest allowed size; in their place the smallest records are read."""
         found, first = [], 0
         for records, index in parts:
@@ -165,8 +181,9 @@ class _ArrayRecords(Records):
         return found
 
     def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
-        """Reads records that are a compressed chunk each: natively, and decoded afterwards. `first`: number of the first one in the
-        batch."""
+        """Reads records that are a compressed chunk each: natively, and decoded afterwards. `first`: number of the
+        first one in the batch.
+        """
         shapes = self._ranges.size[index].astype(np.int64)[:, None]
         offsets, need = plan_offsets(shapes, 1)
         packed = Packed(np.empty((1, need), np.uint8), offsets, shapes)
@@ -208,28 +225,30 @@ def array_record(
 ) -> DataNode:
     """Reads the records of ArrayRecord files. Not in DALI.
 
-    Records of files written with ``group_size:1,uncompressed`` are read directly; for other files, whole groups are decoded.
+    Records of files written with ``group_size:1,uncompressed`` are read directly; for other files, whole groups are
+    decoded.
 
     Args:
-      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for files,
-        the matches of wildcards in byte order. A path that exists is literal.
-      group_by_length: the batch size of a shard. Each group of this many consecutive records gets similar numbers of bytes, so that padding
-        wastes little, as in `readers.source`. Files that were not written with ``group_size:1`` are then read completely when the pipeline
-        is built. 0: records come in the shuffled order.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename"; "record": the number of the record in its file; "index": the number in the list; "source_info".
+      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
+        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      group_by_length: the batch size of a shard. Each group of this many consecutive records gets similar numbers of
+        bytes, so that padding wastes little, as in `readers.source`. Files that were not written with ``group_size:1``
+        are then read completely when the pipeline is built. 0: records come in the shuffled order.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename"; "record": the number of the record in its file; "index": the
+        number in the list; "source_info".
 
     Returns:
       The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in the file.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a file can't be read or is not an ArrayRecord file. A record that can't be read fails when
-        its batch runs.
+      RuntimeError: when the pipeline is built, a file can't be read or is not an ArrayRecord file. A record that can't
+        be read fails when its batch runs.
 
-    The checksums of a chunk are checked whenever it is decoded; those of a record that is read directly are checked the first time. Files
-    written with ``transpose:true`` are refused. Files compressed with zstd need ``jaxdali[array_record]``; files compressed with Brotli or
-    Snappy need ``jaxdali[parquet]``.
+    The checksums of a chunk are checked whenever it is decoded; those of a record that is read directly are checked the
+    first time. Files written with ``transpose:true`` are refused. Files compressed with zstd need
+    ``jaxdali[array_record]``; files compressed with Brotli or Snappy need ``jaxdali[parquet]``.
 
     Example:
       >>> records = fn.readers.array_record(path="gs://bucket/train-*.array_record", shuffle="global")

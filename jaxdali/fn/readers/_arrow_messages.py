@@ -1,7 +1,7 @@
 """Compressed Arrow files: their messages, whose decompressed sizes are known before anything is decompressed.
 
-pyarrow decompresses a batch when it is asked for, regardless of the sizes that the batch states. These sizes stand in front of each buffer,
-and a message's metadata, a flatbuffer, say where the buffers are (format/Message.fbs of Arrow).
+pyarrow decompresses a batch when it is asked for, regardless of the sizes that the batch states. These sizes stand in
+front of each buffer, and a message's metadata, a flatbuffer, say where the buffers are (format/Message.fbs of Arrow).
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class CompressedBatches:
 
 
 def compressed_batches(data: Any) -> CompressedBatches | None:
-    """The batches of a file or a stream if any is compressed, else None. Raises pyarrow.ArrowException if it is damaged."""
+    """The batches of a file or a stream if any is compressed, else None. Raises pyarrow.ArrowException if it is
+    damaged.
+    """
     messages = list(_messages(data))
     return CompressedBatches(data, messages) if any(m.compressed for m in messages) else None
 
@@ -114,7 +116,10 @@ def _messages(data: Any) -> Iterator[_Message]:
             return
         try:
             yield _described(
-                begin, reader.tell(), memoryview(message.metadata), memoryview(message.body) if message.body else memoryview(b"")
+                begin,
+                reader.tell(),
+                memoryview(message.metadata),
+                memoryview(message.body) if message.body else memoryview(b""),
             )
         except (struct.error, IndexError) as e:
             raise pa.ArrowInvalid(f"the message at {begin} can't be parsed: {e}") from e
@@ -126,7 +131,8 @@ def _described(begin: int, end: int, metadata: memoryview, body: memoryview) -> 
     batch = header.table(1) if kind == _DICTIONARY_BATCH and header is not None else header
     if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH) or batch is None:
         return _Message(begin, end, kind, 0, (), (), False)
-    compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)  # as Arrow 0.17 wrote it
+    # As Arrow 0.17 wrote it.
+    compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)
     sizes = []
     for place, length in struct.iter_unpack("<qq", batch.vector(2, 16)):
         stated = struct.unpack_from("<q", body, place)[0] if compressed and length >= 8 else -1
@@ -175,8 +181,9 @@ class _Table:
 
 
 def _count(of: Any, views: Iterator[int]) -> int | None:
-    """The number of buffers of a field of a type and its children, or None if it is not known. `views`: how many more buffers each field of
-    views has."""
+    """The number of buffers of a field of a type and its children, or None if it is not known. `views`: how many more
+    buffers each field of views has.
+    """
     t = import_pyarrow().types
     if isinstance(of, import_pyarrow().BaseExtensionType):
         return _count(of.storage_type, views)

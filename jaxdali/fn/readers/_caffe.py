@@ -64,25 +64,30 @@ def caffe(
     """Reads images and labels from Caffe's LMDB databases.
 
     Args:
-      path: paths of the databases (folders with a file ``data.mdb``), which are read one after another in the order of their keys.
+      path: paths of the databases (folders with a file ``data.mdb``), which are read one after another in the order of
+        their keys.
       image_available: whether the images are read.
       label_available: whether the labels are read.
-      storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in DALI.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path of the database; "key": the key of the record, a `str`; "index": the number in the list;
-        "source_info".
+      storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in
+        DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path of the database; "key": the key of the record, a `str`;
+        "index": the number in the list; "source_info".
 
     Returns:
-      (image, label ``int32[1]``), or only the one that is read. Images are ``uint8[bytes]``, encoded. If the first record's image is not
-      encoded, they are ``uint8`` pixels of shape (height, width, channels), in the order of the database. Their source_info is the
-      database's path and the record's key. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
+      (image, label ``int32[1]``), or only the one that is read. Images are ``uint8[bytes]``, encoded. If the first
+      record's image is not encoded, they are ``uint8`` pixels of shape (height, width, channels), in the order of the
+      database. Their source_info is the database's path and the record's key. A batch of labels is ``[N, 1]``;
+      ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a database can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is
-        missing. A damaged record, and every record of a database that has changed, fails when its batch runs.
+      RuntimeError: when the pipeline is built, a database can't be read, or the package lmdb (``pip install
+        "jaxdali[containers]"``) is missing. A damaged record, and every record of a database that has changed, fails
+        when its batch runs.
 
-    Differs from DALI: records without a label are an error instead of an empty tensor, and `random_shuffle` gives another order.
+    Differs from DALI: records without a label are an error instead of an empty tensor, and `random_shuffle` gives
+    another order.
 
     Example:
       >>> jpegs, labels = fn.readers.caffe(path="ilsvrc12_train_lmdb", random_shuffle=True, name="reader")

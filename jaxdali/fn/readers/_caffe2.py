@@ -98,7 +98,9 @@ class DenseLabels(HostOperator):
                     f"its label has the class {active.max() if active.min() >= 0 else active.min()}, but num_labels is {self.num_labels}",
                 )
             elif weights and weights[0].sample(i).size != active.size:
-                ctx.fail(i, Status.RECORD, f"its label has {active.size} classes and {weights[0].sample(i).size} weights")
+                ctx.fail(
+                    i, Status.RECORD, f"its label has {active.size} classes and {weights[0].sample(i).size} weights"
+                )
             else:
                 dense[i, active] = weights[0].sample(i) if weights else 1
         return (dense,)
@@ -118,31 +120,35 @@ def caffe2(
     """Reads images, labels and other tensors from Caffe2's LMDB databases.
 
     Args:
-      path: paths of the databases (folders with a file ``data.mdb``), which are read one after another in the order of their keys.
-      label_type: 0: one class. 1: the classes that apply, returned as a vector of ones and zeros. 2: a vector, returned unchanged. 3: the
-        classes that apply and their weights, returned as a vector of weights. 4: no labels.
+      path: paths of the databases (folders with a file ``data.mdb``), which are read one after another in the order of
+        their keys.
+      label_type: 0: one class. 1: the classes that apply, returned as a vector of ones and zeros. 2: a vector, returned
+        unchanged. 3: the classes that apply and their weights, returned as a vector of weights. 4: no labels.
       num_labels: number of classes, the length of that vector, for the types 1 and 3.
       image_available: whether records begin with an image.
       additional_inputs: number of tensors of ``int32`` or ``float32`` that follow image and label.
       bbox: whether records end with a bounding box.
-      storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in DALI.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path of the database; "key": the key of the record, a `str`; "index": the number in the list;
-        "source_info".
+      storage: ``Storage(max_record_bytes=)`` limits the size of values. The databases themselves must be local. Not in
+        DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path of the database; "key": the key of the record, a `str`;
+        "index": the number in the list; "source_info".
 
     Returns:
-      Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are ``uint8[bytes]``, encoded; if
-      the first record's image is not encoded, they are ``uint8`` pixels of shape (height, width, channels). A class is ``int32[1]`` or
-      ``float32[1]``, as in the first record; other tensors are vectors. Their source_info is the database's path and the record's key.
-      A batch of classes is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
+      Image, label, additional tensors and bounding box (``int32[4]``), as far as they are read. Images are
+      ``uint8[bytes]``, encoded; if the first record's image is not encoded, they are ``uint8`` pixels of shape (height,
+      width, channels). A class is ``int32[1]`` or ``float32[1]``, as in the first record; other tensors are vectors.
+      Their source_info is the database's path and the record's key. A batch of classes is ``[N, 1]``; ``labels[:, 0]``
+      is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a database can't be read, or the package lmdb (``pip install "jaxdali[containers]"``) is
-        missing. A damaged record, and every record of a database that has changed, fails when its batch runs.
+      RuntimeError: when the pipeline is built, a database can't be read, or the package lmdb (``pip install
+        "jaxdali[containers]"``) is missing. A damaged record, and every record of a database that has changed, fails
+        when its batch runs.
 
-    Differs from DALI: the label types 1 and 3 work, tensors of 64-bit integers are read as ``int32``, and `random_shuffle` gives another
-    order.
+    Differs from DALI: the label types 1 and 3 work, tensors of 64-bit integers are read as ``int32``, and
+    `random_shuffle` gives another order.
 
     Example:
       >>> jpegs, labels = fn.readers.caffe2(path="c2lmdb", random_shuffle=True, name="reader")

@@ -138,11 +138,19 @@ class ReadCOCO(Reader):
         if bool(self.annotations_file) == bool(self.preprocessed_annotations):
             raise ArgumentError("one of annotations_file and preprocessed_annotations must be given")
         if self.preprocessed_annotations:
-            given = [n for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping", "pixelwise_masks") if getattr(self, n)]
-            given += ["include_iscrowd"] * (not self.include_iscrowd) + ["size_threshold"] * (self.size_threshold != 0.1)
+            given = [
+                n
+                for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping", "pixelwise_masks")
+                if getattr(self, n)
+            ]
+            given += ["include_iscrowd"] * (not self.include_iscrowd) + ["size_threshold"] * (
+                self.size_threshold != 0.1
+            )
             given += ["save_preprocessed_annotations"] * self.save_preprocessed_annotations
             if given:
-                raise ArgumentError(f"{given[0]} can't be used with preprocessed_annotations, which are used as they were saved")
+                raise ArgumentError(
+                    f"{given[0]} can't be used with preprocessed_annotations, which are used as they were saved"
+                )
         if self.save_preprocessed_annotations and not self.save_preprocessed_annotations_dir:
             raise ArgumentError("save_preprocessed_annotations=True needs save_preprocessed_annotations_dir")
         if self.polygon_masks + self.masks + self.pixelwise_masks > 1:
@@ -223,12 +231,13 @@ def coco(
     Args:
       file_root: the folder that the files' names in the annotations are relative to.
       annotations_file: the JSON file.
-      preprocessed_annotations: a folder that was written with `save_preprocessed_annotations` (here or in DALI), instead of the JSON file.
-      images: names of files as in the annotations. These are read in this order, as often as they are named. None: all images, ordered by
-        id.
+      preprocessed_annotations: a folder that was written with `save_preprocessed_annotations` (here or in DALI),
+        instead of the JSON file.
+      images: names of files as in the annotations. These are read in this order, as often as they are named. None: all
+        images, ordered by id.
       polygon_masks: whether to also return polygons and vertices.
-      pixelwise_masks: whether to also return the class of each pixel, drawn from polygons and run-length encodings (needs the package
-        pycocotools, ``pip install "jaxdali[coco]"``, and a JSON file).
+      pixelwise_masks: whether to also return the class of each pixel, drawn from polygons and run-length encodings
+        (needs the package pycocotools, ``pip install "jaxdali[coco]"``, and a JSON file).
       masks: like `polygon_masks`, with polygons in DALI's older form, which count coordinates instead of vertices.
       image_ids: whether to also return the images' ids.
       ratio: whether boxes and vertices are relative to the images' sizes.
@@ -236,29 +245,32 @@ def coco(
       skip_empty: leave images out that have no object.
       size_threshold: leave objects out whose width or height is below this, in pixels.
       include_iscrowd: whether objects with ``iscrowd`` are included.
-      avoid_class_remapping: whether to keep the class numbers of the file. By default, classes are numbered from 1, in the order of the
-        file's categories.
-      save_preprocessed_annotations: whether to write the annotations of the JSON file to a folder when the pipeline is built.
+      avoid_class_remapping: whether to keep the class numbers of the file. By default, classes are numbered from 1, in
+        the order of the file's categories.
+      save_preprocessed_annotations: whether to write the annotations of the JSON file to a folder when the pipeline is
+        built.
       save_preprocessed_annotations_dir: this folder, which must exist.
-      dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of `save_preprocessed_annotations`,
+      dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of
+      `save_preprocessed_annotations`,
         `save_preprocessed_annotations_dir`, `preprocessed_annotations` and `image_ids`.
       storage: how URLs are read, a `jaxdali.Storage` (not in DALI). `file_root` and `annotations_file` may be URLs.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path; "image_id": the id of the image, an int; "index": the number in the list;
-        "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path; "image_id": the id of the image, an int; "index": the
+        number in the list; "source_info".
 
     Returns:
-      (image ``uint8[bytes]``, boxes ``float32[objects, 4]``, classes ``int32[objects]``); with `polygon_masks` also (polygons
-      ``int32[polygons, 3]``: object, first vertex, and the one behind the last; vertices ``float32[vertices, 2]``: x, y), with
-      `pixelwise_masks` also (classes ``int32[H, W, 1]``, 0 where there is no object), with `image_ids` also (id ``int32[1]``). Their
-      source_info is the file's name in the annotations.
+      (image ``uint8[bytes]``, boxes ``float32[objects, 4]``, classes ``int32[objects]``); with `polygon_masks` also
+      (polygons ``int32[polygons, 3]``: object, first vertex, and the one behind the last; vertices ``float32[vertices,
+      2]``: x, y), with `pixelwise_masks` also (classes ``int32[H, W, 1]``, 0 where there is no object), with
+      `image_ids` also (id ``int32[1]``). Their source_info is the file's name in the annotations.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, annotations can't be read or have another form. An image that can't be read fails when its
-        batch runs.
+      RuntimeError: when the pipeline is built, annotations can't be read or have another form. An image that can't be
+        read fails when its batch runs.
 
-    Differs from DALI: `pixelwise_masks` need a JSON file instead of preprocessed annotations, and `random_shuffle` gives another order.
+    Differs from DALI: `pixelwise_masks` need a JSON file instead of preprocessed annotations, and `random_shuffle`
+    gives another order.
 
     Example:
       >>> jpegs, boxes, classes = fn.readers.coco(file_root="train2017", annotations_file="instances_train2017.json", ratio=True, ltrb=True)

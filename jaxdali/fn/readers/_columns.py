@@ -34,7 +34,8 @@ def spec_of(name: str, kind: Any) -> Spec:
     t = pa.types
     if t.is_dictionary(kind):
         kind = kind.value_type
-    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # an image or sound in the form of Hugging Face's datasets
+    # An image or sound in the form of Hugging Face's datasets.
+    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     if _is_bytes(kind):
         return Spec(np.dtype(np.uint8), 1, None)
@@ -57,8 +58,8 @@ class Column:
     """The rows of a column, as arrays.
 
     Attributes:
-      values: the values of the rows, one after another; offsets: ``i64[rows + 1]``, where each row begins; None: a row is an element of
-        `values`.
+      values: the values of the rows, one after another; offsets: ``i64[rows + 1]``, where each row begins; None: a row
+        is an element of `values`.
       valid: ``bool[rows]``, the rows that are in `values` as they are; None: all.
       other: gets another row, or raises ValueError; None: such rows are null.
     """
@@ -85,13 +86,19 @@ class Column:
 def _is_bytes(kind: Any) -> bool:
     """Whether the type is string or bytes."""
     t = import_pyarrow().types
-    return t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind) or _is_view(kind)
+    return (
+        t.is_binary(kind) or t.is_large_binary(kind) or t.is_string(kind) or t.is_large_string(kind) or _is_view(kind)
+    )
 
 
 def _without_views(column: Any) -> Any:
     """Converts views of buffers to contiguous strings or bytes."""
     pa = import_pyarrow()
-    return column.cast(pa.large_string() if str(column.type) == "string_view" else pa.large_binary()) if _is_view(column.type) else column
+    return (
+        column.cast(pa.large_string() if str(column.type) == "string_view" else pa.large_binary())
+        if _is_view(column.type)
+        else column
+    )
 
 
 def _is_view(kind: Any) -> bool:
@@ -122,16 +129,21 @@ def _size_of(column: Any) -> int:
 
 
 def expanded_size(column: Any) -> int:
-    """About the size of a column when it is read, in bytes. Unlike `_size_of` it does not look at the data, which need not be valid."""
+    """About the size of a column when it is read, in bytes. Unlike `_size_of` it does not look at the data, which need
+    not be valid.
+    """
     if import_pyarrow().types.is_dictionary(column.type):
         values = column.dictionary
-        return column.indices.get_total_buffer_size() + len(column) * values.get_total_buffer_size() // max(len(values), 1)
+        return column.indices.get_total_buffer_size() + len(column) * values.get_total_buffer_size() // max(
+            len(values), 1
+        )
     return column.get_total_buffer_size()
 
 
 def size_without_dictionary(column: Any) -> int:
-    """The bytes of the strings or bytes in a column of dictionaries, also in structs of one field and lists, each counted as often as it
-    occurs."""
+    """The bytes of the strings or bytes in a column of dictionaries, also in structs of one field and lists, each
+    counted as often as it occurs.
+    """
     t = import_pyarrow().types
     if t.is_struct(column.type):
         return size_without_dictionary(column.field(0))
@@ -139,7 +151,8 @@ def size_without_dictionary(column: Any) -> int:
 
 
 def is_taken_as_it_is(kind: Any) -> bool:
-    """Whether `column_of` leaves the values of a type where they are, in the buffers of pyarrow, and pyarrow need not validate them.
+    """Whether `column_of` leaves the values of a type where they are, in the buffers of pyarrow, and pyarrow need not
+    validate them.
 
     The paths of images don't count. They are strings, which are validated, but short.
     """
@@ -184,7 +197,9 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
         return dataclasses.replace(inside, valid=None if valid.all() else valid, other=beside)
     valid = None if not column.null_count else _valid(column)
     if _is_bytes(column.type):
-        offsets = _buffer(column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1)
+        offsets = _buffer(
+            column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1
+        )
         data = column.buffers()[2]
         return Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)
     if _is_list(column.type) and not _is_number(column.type.value_type):
@@ -201,7 +216,9 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
     return Column(_numbers(column), None, valid)
 
 
-def _of_lists(column: Any, values: np.ndarray, offsets: np.ndarray | None, begin: np.ndarray, end: np.ndarray) -> Column:
+def _of_lists(
+    column: Any, values: np.ndarray, offsets: np.ndarray | None, begin: np.ndarray, end: np.ndarray
+) -> Column:
     """Converts lists. A list that contains a null is not valid. `begin`, `end`: where each list is in pyarrow's values."""
     if not column.null_count and not column.values.null_count:
         return Column(values, offsets, None)
@@ -215,7 +232,9 @@ def _of_lists(column: Any, values: np.ndarray, offsets: np.ndarray | None, begin
 
 
 def _of_lists_of_bytes(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str]) -> Column:
-    """Converts lists of byte strings or images: a row is ``uint8[elements, longest]``, in which zeros follow shorter ones."""
+    """Converts lists of byte strings or images: a row is ``uint8[elements, longest]``, in which zeros follow shorter
+    ones.
+    """
     if import_pyarrow().types.is_fixed_size_list(column.type):
         size = column.type.list_size
         begin = size * (column.offset + np.arange(len(column)))
@@ -262,11 +281,17 @@ def _numbers(column: Any) -> np.ndarray:
 
 def _buffer(column: Any, which: int, dtype: Any, first: int, count: int) -> np.ndarray:
     buffer = column.buffers()[which]
-    return np.frombuffer(buffer, dtype, count, first * np.dtype(dtype).itemsize) if buffer is not None else np.zeros(count, dtype)
+    return (
+        np.frombuffer(buffer, dtype, count, first * np.dtype(dtype).itemsize)
+        if buffer is not None
+        else np.zeros(count, dtype)
+    )
 
 
 def joined(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], which: np.ndarray, row: np.ndarray) -> Any:
-    """Makes output `k` from the rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``; all are valid."""
+    """Makes output `k` from the rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``;
+    all are valid.
+    """
     if spec.shape is not None:
         out = np.empty((ctx.N, *spec.shape), spec.dtype)
         for g, column in enumerate(columns):

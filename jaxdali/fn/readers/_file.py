@@ -23,12 +23,31 @@ from ..._data.storage import Store
 from .._decode.formats import EXTENSIONS, extensions_here
 
 FILE_FILTERS = tuple(
-    f"*.{e}" for e in ("jpg", "jpeg", "png", "bmp", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "jp2", "webp", "flac", "ogg", "wav")
+    f"*.{e}"
+    for e in (
+        "jpg",
+        "jpeg",
+        "png",
+        "bmp",
+        "tif",
+        "tiff",
+        "pnm",
+        "ppm",
+        "pgm",
+        "pbm",
+        "jp2",
+        "webp",
+        "flac",
+        "ogg",
+        "wav",
+    )
 )
 IMAGES = "images"  # among the filters: the images that can be decoded here
 _DECODABLE = frozenset(x for extensions in EXTENSIONS.values() for x in extensions)  # with all optional packages
 _SOUND = frozenset((".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav"))
-_OTHER_IMAGES = frozenset(".arw .cr2 .cr3 .dng .exr .hdr .ico .jph .nef .orf .pam .pcx .pfm .psd .qoi .raf .rw2 .svg .tga".split())
+_OTHER_IMAGES = frozenset(
+    ".arw .cr2 .cr3 .dng .exr .hdr .ico .jph .nef .orf .pam .pcx .pfm .psd .qoi .raf .rw2 .svg .tga".split()
+)
 _IMAGE_NAMES = frozenset(map(str.encode, _DECODABLE | _OTHER_IMAGES))
 _SAMPLE_NAMES = _IMAGE_NAMES | frozenset(map(str.encode, _SOUND))
 
@@ -61,7 +80,9 @@ class LabelledFiles(Records):
         return np.frombuffer(self.files.read(i), np.uint8), self.labels[i : i + 1]
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[LabelledFiles, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[LabelledFiles, np.ndarray]], threads: Any
+    ) -> tuple[Any, ...]:
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         packed = Files.read_batch(ctx, [(records.files, index) for records, index in parts])
@@ -69,7 +90,8 @@ class LabelledFiles(Records):
 
 
 class FileTuples(Records):
-    """Files that belong together (an image and its mask), each tuple with a label; all files of a batch are read by native threads.
+    """Files that belong together (an image and its mask), each tuple with a label; all files of a batch are read by
+    native threads.
 
     Args:
       files: the files of the first tuple, then those of the second, ...; each: how many files a tuple has.
@@ -97,7 +119,9 @@ class FileTuples(Records):
         return self.files.path(i * self._each)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
-        return super().facts() | {"filenames": lambda i: [redacted(self.files.path(i * self._each + k)) for k in range(self._each)]}
+        return super().facts() | {
+            "filenames": lambda i: [redacted(self.files.path(i * self._each + k)) for k in range(self._each)]
+        }
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         self.files.ahead((index[:, None] * self._each + np.arange(self._each)).reshape(-1), now * self._each)
@@ -107,11 +131,15 @@ class FileTuples(Records):
         return (*found, self._labels[i : i + 1])
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[FileTuples, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[FileTuples, np.ndarray]], threads: Any
+    ) -> tuple[Any, ...]:
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         each = parts[0][0]._each
-        columns = [Files.read_batch(ctx, [(records.files, index * each + k) for records, index in parts]) for k in range(each)]
+        columns = [
+            Files.read_batch(ctx, [(records.files, index * each + k) for records, index in parts]) for k in range(each)
+        ]
         return (*columns, np.concatenate([records._labels[index] for records, index in parts])[:, None])
 
 
@@ -143,7 +171,9 @@ class ReadFile(Reader):
 
         lengths = {len(x) if isinstance(x, tuple) else 0 for x in as_list(self.files) or ()}
         if len(lengths) > 1 or lengths == {1}:
-            raise ArgumentError("files must be paths, or tuples of two or more paths that belong together, all of the same length")
+            raise ArgumentError(
+                "files must be paths, or tuples of two or more paths that belong together, all of the same length"
+            )
 
     @property
     def tuples(self) -> int:
@@ -199,10 +229,16 @@ class ReadFile(Reader):
         return lambda name: (images(name) and not is_apple_double(name)) or patterns(name)
 
     def _is_sample(self) -> Callable[[bytes], bool] | None:
-        """Tells whether the user may miss a file of this name; None: if it matches, because the user has chosen the kinds."""
+        """Tells whether the user may miss a file of this name; None: if it matches, because the user has chosen the
+        kinds.
+        """
         if as_list(self.file_filters) == (IMAGES,):
             return lambda name: name[name.rfind(b".") :].lower() in _IMAGE_NAMES
-        return (lambda name: name[name.rfind(b".") :].lower() in _SAMPLE_NAMES) if self.file_filters == FILE_FILTERS else None
+        return (
+            (lambda name: name[name.rfind(b".") :].lower() in _SAMPLE_NAMES)
+            if self.file_filters == FILE_FILTERS
+            else None
+        )
 
     def _doubts(self, listing: Listing) -> list[str]:
         """See `Records.doubts`."""
@@ -224,7 +260,9 @@ class ReadFile(Reader):
         """The end of an error: files that are there and do not match."""
         if listing.left_out:
             return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"
-        return f"; there are {listing.more} in deeper folders, such as {listing.example}, which are not entered" * bool(listing.deeper)
+        return f"; there are {listing.more} in deeper folders, such as {listing.example}, which are not entered" * bool(
+            listing.deeper
+        )
 
     def _remedy(self, left_out: Counter[str]) -> str:
         """How files with these extensions are listed."""
@@ -237,8 +275,16 @@ class ReadFile(Reader):
         if lacking := [x for x in extensions if x in _DECODABLE and x not in extensions_here()]:
             texts.append(f'{", ".join(lacking)} can be decoded after pip install "jaxdali[formats]"')
         if undecodable := [x for x in extensions if x not in _DECODABLE]:
-            patterns = sorted({f"*{x}" if self.case_sensitive_filter else f"*{x.lower()}" for x in left_out if x.lower() in undecodable})
-            texts.append(f"adding {', '.join(map(repr, patterns))} to file_filters lists {'these' if texts else 'them'}")
+            patterns = sorted(
+                {
+                    f"*{x}" if self.case_sensitive_filter else f"*{x.lower()}"
+                    for x in left_out
+                    if x.lower() in undecodable
+                }
+            )
+            texts.append(
+                f"adding {', '.join(map(repr, patterns))} to file_filters lists {'these' if texts else 'them'}"
+            )
         return "; ".join(texts)
 
 
@@ -247,11 +293,15 @@ def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
     for number, line in read_lines(path, store):
         name, _, label = line.replace(b"\t", b" ").rpartition(b" ")
         if not name.strip() or not re.fullmatch(rb"\d+", label):
-            raise RuntimeError(f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {line!r}")
+            raise RuntimeError(
+                f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {line!r}"
+            )
         names.append(line[: len(name)].rstrip())
         labels.append(int(label))
     start = root_of(path, root)
-    return LabelledFiles(Files(start, names_in_list(path, names, start, store), store), np.array(labels, object), f"labels in {path}")
+    return LabelledFiles(
+        Files(start, names_in_list(path, names, start, store), store), np.array(labels, object), f"labels in {path}"
+    )
 
 
 class FileArguments(StoredArguments, total=False):
@@ -274,36 +324,39 @@ def file(
 ) -> list[DataNode]:
     """Reads whole files, each with a label.
 
-    The files are those in the sub-directories of `file_root` (one class per sub-directory), those named in `file_list`, or
-    those given as `files`. Like other readers, it never ends; the iterator's ``reader_name`` divides it into epochs.
+    The files are those in the sub-directories of `file_root` (one class per sub-directory), those named in `file_list`,
+    or those given as `files`. Like other readers, it never ends; the iterator's ``reader_name`` divides it into epochs.
 
     Args:
-      file_root: the directory whose sub-directories hold the files. Sub-directories are numbered from 0 in byte order of their names (empty
-        ones, too), and the files of each come in byte order; deeper levels are not entered. With `file_list` or `files`, relative paths
-        start here.
-      file_list: a text file with lines ``path label``; the paths are relative to `file_root`, or else to the list's directory.
-      files: paths, or (not in DALI) tuples of paths that belong together, such as an image and its mask: ``[("a.jpg", "a.png"), ...]``.
-        Each file of a tuple is an output, and order, shards and errors apply to whole tuples.
+      file_root: the directory whose sub-directories hold the files. Sub-directories are numbered from 0 in byte order
+        of their names (empty ones, too), and the files of each come in byte order; deeper levels are not entered. With
+        `file_list` or `files`, relative paths start here.
+      file_list: a text file with lines ``path label``; the paths are relative to `file_root`, or else to the list's
+        directory.
+      files: paths, or (not in DALI) tuples of paths that belong together, such as an image and its mask: ``[("a.jpg",
+        "a.png"), ...]``. Each file of a tuple is an output, and order, shards and errors apply to whole tuples.
       labels: one integer per entry of `files`. Default: 0, 1, 2, ...
-      file_filters: glob patterns; a file's name in a sub-directory must match one of them. "images" (not in DALI) matches all images that
-        can be decoded with the installed packages, also ``.heic``, ``.avif``, ``.gif`` and ``.jxl``, but no sound, and no ``._*`` files of
-        macOS. A warning counts the images that the default leaves out, and those in deeper folders or beside the sub-directories.
-      dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered. A warning names hidden folders that
-        are; ``"[!.]*"`` leaves them out.
+      file_filters: glob patterns; a file's name in a sub-directory must match one of them. "images" (not in DALI)
+        matches all images that can be decoded with the installed packages, also ``.heic``, ``.avif``, ``.gif`` and
+        ``.jxl``, but no sound, and no ``._*`` files of macOS. A warning counts the images that the default leaves out,
+        and those in deeper folders or beside the sub-directories.
+      dir_filters: glob patterns for the names of the sub-directories; only matching ones are numbered. A warning names
+        hidden folders that are; ``"[!.]*"`` leaves them out.
       case_sensitive_filter: whether the filters are case-sensitive.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path (of tuples, the first one); "filenames": all paths of a tuple; "index": the number in
-        the list; "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path (of tuples, the first one); "filenames": all paths of a
+        tuple; "index": the number in the list; "source_info".
 
     Returns:
-      (contents ``uint8[bytes]``, label ``int32[1]``) of each file; for tuples, the contents of each file, then the label. Their source_info
-      is the path (for tuples, the first path) relative to `file_root`, or as given in `file_list` or `files`. A batch of labels is
-      ``[N, 1]``, which broadcasts against ``[N]`` to ``[N, N]``: losses and accuracies want ``labels[:, 0]``.
+      (contents ``uint8[bytes]``, label ``int32[1]``) of each file; for tuples, the contents of each file, then the
+      label. Their source_info is the path (for tuples, the first path) relative to `file_root`, or as given in
+      `file_list` or `files`. A batch of labels is ``[N, 1]``, which broadcasts against ``[N]`` to ``[N, N]``: losses
+      and accuracies want ``labels[:, 0]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, there are no files, or a line of the list is invalid. A file that can't be read fails when
-        its batch runs.
+      RuntimeError: when the pipeline is built, there are no files, or a line of the list is invalid. A file that can't
+        be read fails when its batch runs.
 
     Differs from DALI: `random_shuffle` gives another order.
     """

@@ -67,7 +67,9 @@ class LmdbRecords(ContainerRecords):
 
     def name(self, i: int) -> str:
         which, i = self._place(i)
-        return f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
+        return (
+            f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
+        )
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
         def key(i: int) -> str:

@@ -19,7 +19,10 @@ class _ImageRecords(ExtentRecords):
     """The records of RecordIO files, in the order in which they are stored."""
 
     format = RecordFormat.IMAGE_RECORD
-    fields = (RecordField("image", 0, Spec(np.dtype(np.uint8), 1, None)), RecordField("label", 1, Spec(np.dtype(np.float32), 1, None)))
+    fields = (
+        RecordField("image", 0, Spec(np.dtype(np.uint8), 1, None)),
+        RecordField("label", 1, Spec(np.dtype(np.float32), 1, None)),
+    )
 
     def __init__(self, op: ReadMXNet):
         files = Files.of(op.path, op.storage)
@@ -81,25 +84,26 @@ def mxnet(
     """Reads images and labels from MXNet's RecordIO files.
 
     Args:
-      path: paths of the ``.rec`` files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand
-        for files, the matches of wildcards in byte order. A path that exists is literal.
-      index_path: paths or patterns of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with a key and an offset.
-        Or one for all, whose offsets continue from file to file, as in DALI.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename"; "offset", in bytes, and "record", the number, in the file; "index": the number in the list;
-        "source_info".
+      path: paths of the ``.rec`` files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
+        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_path: paths or patterns of their ``.idx`` files, one for each, as MXNet's im2rec.py writes them: lines with
+        a key and an offset. Or one for all, whose offsets continue from file to file, as in DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename"; "offset", in bytes, and "record", the number, in the file;
+        "index": the number in the list; "source_info".
 
     Returns:
-      (image ``uint8[bytes]``, label ``float32[labels]``) of each record, in the order of their offsets. Their source_info is the file's
-      path and the offset in it. A batch of single labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
+      (image ``uint8[bytes]``, label ``float32[labels]``) of each record, in the order of their offsets. Their
+      source_info is the file's path and the offset in it. A batch of single labels is ``[N, 1]``; ``labels[:, 0]`` is
+      ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a file or an index can't be read. A record that is truncated, or not where the index says,
-        fails when its batch runs, and so does every record of a file that has changed since.
+      RuntimeError: when the pipeline is built, a file or an index can't be read. A record that is truncated, or not
+        where the index says, fails when its batch runs, and so does every record of a file that has changed since.
 
-    Differs from DALI: each file may have its own index, no record may reach from one file into the next, and `random_shuffle` gives another
-    order.
+    Differs from DALI: each file may have its own index, no record may reach from one file into the next, and
+    `random_shuffle` gives another order.
 
     Example:
       >>> jpegs, labels = fn.readers.mxnet(path="train.rec", index_path="train.idx", random_shuffle=True, name="reader")

@@ -29,7 +29,9 @@ _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
 
 @dataclasses.dataclass(frozen=True)
 class ManifestEntry:
-    """What a manifest says about a sample. Duration and offset are in seconds; a negative duration means the whole file."""
+    """What a manifest says about a sample. Duration and offset are in seconds; a negative duration means the whole
+    file.
+    """
 
     path: str
     duration: float
@@ -55,18 +57,25 @@ def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mappin
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
             entries.append((ManifestEntry(x["audio_filepath"], duration, offset, x.get("text", "").encode()), x))
     except (ValueError, TypeError, KeyError, AttributeError) as e:
-        raise RuntimeError(f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}") from e
+        raise RuntimeError(
+            f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}"
+        ) from e
     return entries
 
 
 class _Speech(Records):
     """The entries of manifests."""
 
-    def __init__(self, op: ReadNemoASR, entries: Sequence[ManifestEntry], objects: Sequence[Mapping[str, Any]], store: Store):
+    def __init__(
+        self, op: ReadNemoASR, entries: Sequence[ManifestEntry], objects: Sequence[Mapping[str, Any]], store: Store
+    ):
         self._op, self._entries, self._objects = op, entries, objects
         self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
         audio = Spec(op.dtype, 1 if op.downmix else 2, None, "", None)
-        others = [(op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())), (op.read_text, Spec(np.dtype(np.uint8), 1, None))]
+        others = [
+            (op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())),
+            (op.read_text, Spec(np.dtype(np.uint8), 1, None)),
+        ]
         self.specs = (audio, *(s for given, s in [*others, (op.read_idxs, Spec(np.dtype(np.int64), 1, (1,)))] if given))
         digest = self._files.digest.copy()
         digest.update(repr([dataclasses.astuple(e) for e in entries]).encode())
@@ -146,11 +155,16 @@ class ReadNemoASR(Reader):
                 raise RuntimeError(f"{os.fspath(path)}: {e}") from None
             store.named_by_data(e.path for e, _ in found)
             whole = "json" in self.metadata_names
-            entries += [(dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e, x if whole else {}) for e, x in found]
+            entries += [
+                (dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e, x if whole else {})
+                for e, x in found
+            ]
         kept = [(e, x) for e, x in entries if e.duration >= self.min_duration or self.min_duration <= 0]
         kept = [(e, x) for e, x in kept if e.duration <= self.max_duration or self.max_duration <= 0]
         if not kept:
-            raise RuntimeError(f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to read")
+            raise RuntimeError(
+                f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to read"
+            )
         return _Speech(self, [e for e, _ in kept], [x for _, x in kept], store)
 
 
@@ -177,10 +191,11 @@ def nemo_asr(
     max_duration: float = 0.0,
     **order: Unpack[NemoASRArguments],
 ) -> DataNode | list[DataNode]:
-    """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package soundfile).
+    """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package
+    soundfile).
 
-    A manifest has JSON objects one after another, with ``audio_filepath`` and optionally ``text``, ``offset`` and ``duration`` (in
-    seconds).
+    A manifest has JSON objects one after another, with ``audio_filepath`` and optionally ``text``, ``offset`` and
+    ``duration`` (in seconds).
 
     Args:
       manifest_filepaths: paths of the manifests, which are read one after another.
@@ -189,23 +204,26 @@ def nemo_asr(
       read_idxs: whether to also return the number of the entry, among those that are not left out.
       sample_rate: the rate to resample to, in Hz. Default: the file's own.
       quality: quality of resampling, 0 to 100, which means 3 to 64 lobes of a windowed sinc.
-      antialias: whether resampling also removes the frequencies that the new rate can't hold. Beyond DALI, see `audio_resample`.
+      antialias: whether resampling also removes the frequencies that the new rate can't hold. Beyond DALI, see
+        `audio_resample`.
       downmix: whether to return the mean of the channels.
-      dtype: FLOAT (full scale is 1), INT16 or INT32. Floats of a file are scaled to the whole range of integers, and saturate.
+      dtype: FLOAT (full scale is 1), INT16 or INT32. Floats of a file are scaled to the whole range of integers, and
+        saturate.
       min_duration: leave out entries that are shorter than this, in seconds, or that give no duration. 0: keep all.
       max_duration: leave out entries that are longer than this. 0: keep all.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename"; "text": the transcript, a `str`; "duration" and "offset", in seconds; "json": the whole entry of
-        the manifest, a dict; "index": the number in the list; "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename"; "text": the transcript, a `str`; "duration" and "offset", in
+        seconds; "json": the whole entry of the manifest, a dict; "index": the number in the list; "source_info".
 
     Returns:
-      Audio ``[samples]``, without `downmix` ``[samples, channels]``; with `read_sample_rate` the rate of the file, ``float32``, a scalar;
-      with `read_text` the transcript in UTF-8, ``uint8[bytes]``; with `read_idxs` ``int64[1]``. Their source_info is the audio file's path.
+      Audio ``[samples]``, without `downmix` ``[samples, channels]``; with `read_sample_rate` the rate of the file,
+      ``float32``, a scalar; with `read_text` the transcript in UTF-8, ``uint8[bytes]``; with `read_idxs` ``int64[1]``.
+      Their source_info is the audio file's path.
 
     Raises:
       ImportError: when the pipeline is built, soundfile (``pip install "jaxdali[audio]"``) is missing.
-      RuntimeError: when the pipeline is built, a manifest can't be read or has no entry left. An audio file that can't be decoded fails
-        when its batch runs.
+      RuntimeError: when the pipeline is built, a manifest can't be read or has no entry left. An audio file that can't
+        be decoded fails when its batch runs.
 
     Differs from DALI: `random_shuffle` gives another order; see `decoders.audio` for integers of files of floats.
 

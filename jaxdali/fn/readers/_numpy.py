@@ -43,7 +43,8 @@ class _Arrays(Records):
         self.digest = files.digest.hexdigest()[:16]
         try:
             shape, fortran, dtype, start = self._header(0, files.read(0) if files.remote else None)
-            self._alike: tuple[bytes, tuple[int, ...]] | None = None  # header and shape, as long as all files have those of the first
+            # Header and shape, as long as all files have those of the first.
+            self._alike: tuple[bytes, tuple[int, ...]] | None = None
             if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
                 self._alike = files.store.read(files.path(0), 0, start), shape
         except (OSError, ValueError) as e:
@@ -87,7 +88,11 @@ class _Arrays(Records):
         """The headers of local files, checked for type and dimensions; or a message where a header is invalid."""
         found: dict[int, Any] = {}
         unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
-        heads, sizes, error = np.empty((len(unknown), _HEAD), np.uint8), np.empty(len(unknown), np.int64), np.empty(len(unknown), np.int32)
+        heads, sizes, error = (
+            np.empty((len(unknown), _HEAD), np.uint8),
+            np.empty(len(unknown), np.int64),
+            np.empty(len(unknown), np.int32),
+        )
         _cpu.file_heads(self._files.table, unknown, heads, sizes, error, pool)
         content = heads.tobytes()
         for k, (i, size, e) in enumerate(zip(unknown.tolist(), sizes.tolist(), error.tolist())):
@@ -103,7 +108,9 @@ class _Arrays(Records):
                 headers.append(f"{self._files.path(i)}: {e}")
         return headers
 
-    def _like_the_first(self, i: int, head: bytes | None, size: int = -1) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    def _like_the_first(
+        self, i: int, head: bytes | None, size: int = -1
+    ) -> tuple[tuple[int, ...], bool, np.dtype, int]:
         """The header of an array, checked for type and dimensions. The arguments are those of `_header`."""
         shape, _, dtype, _ = header = self._header(i, head, size)
         if len(shape) != self.whole.ndim or (dtype != self.whole.dtype and dtype.newbyteorder("=") != self.whole.dtype):
@@ -124,7 +131,8 @@ class _Arrays(Records):
         else:
             x = np.memmap(path, dtype, "r", start, shape, order)
         if region is not None:
-            x = np.array(region.cut(x, self._given))  # a copy, so that mapped memory is read here, in the reader's thread
+            # A copy, so that mapped memory is read here, in the reader's thread.
+            x = np.array(region.cut(x, self._given))
         return (np.array(x, self.whole.dtype, order="C", copy=None),)
 
     @classmethod
@@ -133,9 +141,12 @@ class _Arrays(Records):
             return super().read_batch(ctx, parts, threads)
         if (packed := cls._read_alike(ctx, parts)) is not None:
             return (packed,)
-        headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]  # or why the header is invalid
+        # Or why the header is invalid.
+        headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]
         whole = parts[0][0].whole
-        shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(ctx.N, whole.ndim)
+        shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(
+            ctx.N, whole.ndim
+        )
         offsets, need = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(need, whole.dtype, 0), offsets, shapes)
         starts = packed.starts
@@ -149,8 +160,9 @@ class _Arrays(Records):
 
     @classmethod
     def _read_alike(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]]) -> Packed | None:
-        """Reads arrays whose files have the same header as the first one, header and elements at once. Returns None if one differs or can't
-        be read."""
+        """Reads arrays whose files have the same header as the first one, header and elements at once. Returns None if
+        one differs or can't be read.
+        """
         shapes = []
         for records, index in parts:
             if records._alike is None:
@@ -173,17 +185,25 @@ class _Arrays(Records):
             first = here.stop
         return packed
 
-    def _read_to(self, packed: Packed, starts: np.ndarray, headers: list[Any], first: int, index: np.ndarray, pool: int) -> list[str]:
-        """Reads whole arrays, the first one as sample `first`. Arrays that are stored in the form of the result are read natively."""
+    def _read_to(
+        self, packed: Packed, starts: np.ndarray, headers: list[Any], first: int, index: np.ndarray, pool: int
+    ) -> list[str]:
+        """Reads whole arrays, the first one as sample `first`. Arrays that are stored in the form of the result are
+        read natively.
+        """
         here = headers[first : first + len(index)]
         wrong = [h if isinstance(h, str) else "" for h in here]
-        plain = [not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2) for h in here]
+        plain = [
+            not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2) for h in here
+        ]
         direct = np.flatnonzero(plain)
         item = packed.data.dtype.itemsize
         begin = np.array([here[k][3] for k in direct.tolist()], np.int64)
         size = packed.shapes[first + direct].prod(axis=1) * item
         to = packed.data.reshape(-1).view(np.uint8)
-        failed = _cpu.read_ranges(self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, pool)
+        failed = _cpu.read_ranges(
+            self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, pool
+        )
         for k, error in failed:
             wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {why(error)}"
         for k in range(len(index)):
@@ -222,14 +242,20 @@ class ReadNumpy(Reader):
             return _Arrays(Files(root, names_in_list(self.file_list, names, root, store), store), self)
         assert self.file_root is not None
         keep, any_case = matcher([self.file_filter], True), matcher([self.file_filter], False)
-        listing = in_directories(self.file_root, store, keep, own=True, is_sample=any_case if self.file_filter == "*.npy" else None)
+        listing = in_directories(
+            self.file_root, store, keep, own=True, is_sample=any_case if self.file_filter == "*.npy" else None
+        )
         remedy = "files= or file_list= names any files"
         remedies = dict.fromkeys(("folders", "system_files", "deeper"), remedy)
         doubts = listing.doubts(remedies | {"left_out": 'file_filter="*.[nN][pP][yY]" lists them'}, labels=False)
         if not any(listing.names):
-            text = f"no files in file_root {self.file_root} or its sub-directories match file_filter {self.file_filter!r}"
+            text = (
+                f"no files in file_root {self.file_root} or its sub-directories match file_filter {self.file_filter!r}"
+            )
             raise RuntimeError("; ".join([text, *doubts]))
-        arrays = _Arrays(Files(self.file_root, [name for names in listing.names for name in names], store, listing.sizes), self)
+        arrays = _Arrays(
+            Files(self.file_root, [name for names in listing.names for name in names], store, listing.sizes), self
+        )
         arrays.doubts = doubts
         return arrays
 
@@ -264,45 +290,48 @@ def numpy(
 ) -> DataNode:
     """Reads arrays, or a region of each, from NumPy's ``.npy`` files.
 
-    The files are those in `file_root` and in its sub-directories, those named in `file_list`, or those given as `files`. All must have the
-    same type and number of dimensions. Two readers with the same seed read their lists in the same order, for example images and masks.
+    The files are those in `file_root` and in its sub-directories, those named in `file_list`, or those given as
+    `files`. All must have the same type and number of dimensions. Two readers with the same seed read their lists in
+    the same order, for example images and masks.
 
     Args:
-      file_root: a directory. Its own files come first, then those of its sub-directories, both in byte order; deeper levels are not
-        entered. With `file_list` or `files`, relative paths start here.
+      file_root: a directory. Its own files come first, then those of its sub-directories, both in byte order; deeper
+        levels are not entered. With `file_list` or `files`, relative paths start here.
       file_list: a text file with one path per line, relative to `file_root`, or else to the list's directory.
       files: paths.
       file_filter: a case-sensitive glob pattern that a file's name in a directory must match.
-      roi_start: where the region begins along each axis: one number for all axes, a list, or a DataNode with the numbers of each sample.
-        Default: 0.
+      roi_start: where the region begins along each axis: one number for all axes, a list, or a DataNode with the
+        numbers of each sample. Default: 0.
       rel_roi_start: the same as a fraction of the extent.
       roi_end: the index after the region's last. Default, without a shape: the array's end.
       rel_roi_end: the same as a fraction of the extent.
       roi_shape: the region's shape.
       rel_roi_shape: the same as a fraction of the array's.
-      roi_axes: the axes that these arguments refer to, in their order; negative numbers count from the last. Empty: all axes.
-      out_of_bounds_policy: what happens when the region reaches outside the array. "error": the sample fails; "pad": the missing part is
-        filled with `fill_value`; "trim_to_shape": the region is cut to the array.
+      roi_axes: the axes that these arguments refer to, in their order; negative numbers count from the last. Empty: all
+        axes.
+      out_of_bounds_policy: what happens when the region reaches outside the array. "error": the sample fails; "pad":
+        the missing part is filled with `fill_value`; "trim_to_shape": the region is cut to the array.
       fill_value: the fill value, which is rounded and saturated to the arrays' type.
-      cache_header_information: whether to keep the files' headers, which takes memory, but avoids parsing them again in later epochs.
-      dont_use_mmap: whether to read whole files even for a region; by default the file is mapped then. Regions that differ between samples
-        are always cut from whole arrays.
+      cache_header_information: whether to keep the files' headers, which takes memory, but avoids parsing them again in
+        later epochs.
+      dont_use_mmap: whether to read whole files even for a region; by default the file is mapped then. Regions that
+        differ between samples are always cut from whole arrays.
       use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
       device: with "gpu", the result is moved to the accelerator. The host reads the files in any case.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path; "index": the number in the list; "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path; "index": the number in the list; "source_info".
 
     Returns:
-      The arrays, in C order, with the type in the files. Their source_info is the path relative to `file_root`, or as given in
-      `file_list` or `files`.
+      The arrays, in C order, with the type in the files. Their source_info is the path relative to `file_root`, or as
+      given in `file_list` or `files`.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, there are no files, or the first file can't be read. Another file that can't be read, or a
-        region that does not fit, fails when its batch runs.
+      RuntimeError: when the pipeline is built, there are no files, or the first file can't be read. Another file that
+        can't be read, or a region that does not fit, fails when its batch runs.
 
-    Differs from DALI: all files must have the type of the first one, also those of another shard, as programs are compiled for it;
-    `random_shuffle` gives another order; big-endian files are also read.
+    Differs from DALI: all files must have the type of the first one, also those of another shard, as programs are
+    compiled for it; `random_shuffle` gives another order; big-endian files are also read.
 
     Example:
       >>> volumes = fn.readers.numpy(file_root="volumes", roi_start=fn.random.uniform(range=(0, 64), shape=3, dtype=types.INT32),

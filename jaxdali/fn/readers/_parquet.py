@@ -24,7 +24,16 @@ from ..._data.named_in_data import check_name, normal
 from ..._data.shuffle import Groups
 from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
-from ._columns import Column, column_of, expanded_size, import_pyarrow, is_taken_as_it_is, joined, size_without_dictionary, spec_of
+from ._columns import (
+    Column,
+    column_of,
+    expanded_size,
+    import_pyarrow,
+    is_taken_as_it_is,
+    joined,
+    size_without_dictionary,
+    spec_of,
+)
 
 _KEPT_BYTES = 512 << 20  # of decoded row groups, for each shard
 
@@ -42,7 +51,9 @@ class _Table:
         self._file: Any = None
         if files.store.read(path, 0, min(4, size)) == b"PAR1":
             self._span = StoreFile(files.store, path, size) if is_url(path) else None
-            self._file = pa.parquet.ParquetFile(self._span or path, memory_map=self._span is None, page_checksum_verification=True)
+            self._file = pa.parquet.ParquetFile(
+                self._span or path, memory_map=self._span is None, page_checksum_verification=True
+            )
             self.schema = self._file.schema_arrow
             self._numbers: dict[str, list[int]] = {}  # of the parts of a column
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
@@ -66,7 +77,9 @@ class _Table:
         return status and (status.st_size, status.st_mtime_ns)
 
     def check(self):
-        """Raises OSError if a local file has changed since it was opened: a mapped file that has become shorter would end the process."""
+        """Raises OSError if a local file has changed since it was opened: a mapped file that has become shorter would
+        end the process.
+        """
         if self._stamped() != self._stamp:
             raise OSError(0, "the file has changed since the pipeline was built", self._path)
 
@@ -83,14 +96,16 @@ class _Table:
         return ranges
 
     def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes], settings: Storage) -> Any:
-        """The columns of a group. Raises pyarrow.ArrowException if they can't be read, and ValueError if they are larger than `settings`
-        allow."""
+        """The columns of a group. Raises pyarrow.ArrowException if they can't be read, and ValueError if they are
+        larger than `settings` allow.
+        """
         if self._file is None:
             if self._compressed is not None:
                 batch = self._compressed.read(group, columns, settings)
             else:
                 batch = self._batches[group].select(list(columns))
-            batch.validate(full=True)  # offsets and indices come unchecked from the file, and pyarrow would follow them anywhere
+            # Offsets and indices come unchecked from the file, and pyarrow would follow them anywhere.
+            batch.validate(full=True)
             return batch
         with self.lock:
             if self._span is not None:
@@ -105,18 +120,25 @@ class _Table:
         """About the size of the columns of a group in memory. `widths`: as `widths` returns them."""
         if self._file is not None:
             rows = self.rows[group]
-            return sum(max(_decoded_size([c]), int(rows * widths.get(c.path_in_schema, 0))) for c in self._parts(group, columns))
+            return sum(
+                max(_decoded_size([c]), int(rows * widths.get(c.path_in_schema, 0)))
+                for c in self._parts(group, columns)
+            )
         if self._compressed is not None:
             return self._compressed.nbytes(group, columns)
         return sum(expanded_size(self._batches[group].column(c)) for c in columns)
 
     def decoded(self, columns: Sequence[str]) -> list[str]:
-        """The columns that take time in proportion to their bytes when a group is read; others of a mapped file are taken as they are."""
+        """The columns that take time in proportion to their bytes when a group is read; others of a mapped file are
+        taken as they are.
+        """
         is_mapped = self._file is None and self._compressed is None
         return [c for c in columns if not (is_mapped and is_taken_as_it_is(self.schema.field(c).type))]
 
     def widths(self, columns: Sequence[str]) -> dict[str, float]:
-        """Bytes of a row in memory, by the first rows or group, in columns whose values the file may store once for many rows."""
+        """Bytes of a row in memory, by the first rows or group, in columns whose values the file may store once for
+        many rows.
+        """
         group = next((g for g, rows in enumerate(self.rows) if rows), None)
         widths = dict[str, float]()
         if self._file is None or group is None:
@@ -125,11 +147,14 @@ class _Table:
             if part.physical_type != "BYTE_ARRAY" or not part.has_dictionary_page:
                 continue
             name, nbytes = part.path_in_schema, part.total_uncompressed_size
-            with contextlib.suppress(import_pyarrow().ArrowException, OSError):  # the group itself reports it when it is read
+            # The group itself reports it when it is read.
+            with contextlib.suppress(import_pyarrow().ArrowException, OSError):
                 if nbytes < 1024 * self.rows[group]:
                     rows = next(self._file.iter_batches(100, row_groups=[group], columns=[name], use_threads=False))
                     widths[name] = expanded_size(rows.column(0)) / rows.num_rows
-                elif nbytes <= _KEPT_BYTES // 2 and _is_mostly_dictionary(part):  # such as an image with several questions
+                elif nbytes <= _KEPT_BYTES // 2 and _is_mostly_dictionary(
+                    part
+                ):  # such as an image with several questions
                     size = self._size_without_dictionary(group, name)
                     if size > 1.25 * nbytes:
                         widths[name] = size / self.rows[group]
@@ -138,7 +163,9 @@ class _Table:
     def _size_without_dictionary(self, group: int, name: str) -> int:
         """The size of a part of a group in memory, without expanding it."""
         source, metadata = self._span or self._path, self._file.metadata
-        parquet = import_pyarrow().parquet.ParquetFile(source, metadata=metadata, read_dictionary=[name], memory_map=self._span is None)
+        parquet = import_pyarrow().parquet.ParquetFile(
+            source, metadata=metadata, read_dictionary=[name], memory_map=self._span is None
+        )
         chunks = parquet.read_row_group(group, columns=[name], use_threads=False).column(0).chunks
         return sum(map(size_without_dictionary, chunks))
 
@@ -155,9 +182,15 @@ class _Table:
         metadata, parts = self._file.metadata.row_group(group), self._parts(group, columns)
         if why := settings.too_large(_decoded_size(parts)):
             raise ValueError(f"its group of rows is too large: {why}")
-        # A dictionary value may stand for all rows, so that few bytes become many. A row has no more bytes than the pages.
-        repeated = [c.total_uncompressed_size for c in parts if "RLE_DICTIONARY" in c.encodings or "PLAIN_DICTIONARY" in c.encodings]
-        deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]  # a value may begin as the one before
+        # A dictionary value may stand for all rows, so that few bytes become many. A row has no more bytes than the
+        # pages.
+        repeated = [
+            c.total_uncompressed_size
+            for c in parts
+            if "RLE_DICTIONARY" in c.encodings or "PLAIN_DICTIONARY" in c.encodings
+        ]
+        # A value may begin as the one before.
+        deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]
         at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
         if at_once >= metadata.num_rows:
             return self._file.read_row_group(group, columns=columns, use_threads=False)
@@ -167,11 +200,15 @@ class _Table:
             found += batch.nbytes
             if why := settings.too_large(found):
                 raise ValueError(f"its group of rows is too large: {why}")
-        return import_pyarrow().Table.from_batches(batches, self._file.schema_arrow.empty_table().select(columns).schema)
+        return import_pyarrow().Table.from_batches(
+            batches, self._file.schema_arrow.empty_table().select(columns).schema
+        )
 
 
 def _is_mostly_dictionary(part: Any) -> bool:
-    """Whether most bytes of a part, of which pyarrow's metadata are given, are those of its dictionary, where each value is once."""
+    """Whether most bytes of a part, of which pyarrow's metadata are given, are those of its dictionary, where each
+    value is once.
+    """
     begin, end = part.dictionary_page_offset, part.data_page_offset
     return begin is not None and 0 < 2 * (part.total_compressed_size - (end - begin)) < part.total_compressed_size
 
@@ -197,8 +234,9 @@ class _Group:
 
 
 class _Rows(Records):
-    """Rows of files. A row is read with its whole group, which is kept for a while: rows that are near each other in the order cause one
-    read."""
+    """Rows of files. A row is read with its whole group, which is kept for a while: rows that are near each other in
+    the order cause one read.
+    """
 
     def __init__(self, op: ReadParquet):
         pa = import_pyarrow()
@@ -240,7 +278,8 @@ class _Rows(Records):
             self.doubts = self._large_groups()
         self._shards = 1
         self._decoded: collections.OrderedDict[int, _Group] = collections.OrderedDict()
-        self._held: weakref.WeakValueDictionary[int, _Group] = weakref.WeakValueDictionary()  # also those that only batches hold
+        # Also those that only batches hold.
+        self._held: weakref.WeakValueDictionary[int, _Group] = weakref.WeakValueDictionary()
         self._coming: dict[int, int] = {}  # the sizes of the groups that are being decoded
         self._lock = threading.Lock()  # guards `_decoded`, `_held`, `_coming` and `_reading`
         self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
@@ -318,7 +357,9 @@ class _Rows(Records):
 
     def _ranges(self, group: int) -> list[ByteRange]:
         file, g = self._groups[group]
-        return [ByteRange(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._read)]
+        return [
+            ByteRange(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._read)
+        ]
 
     @property
     def _read(self) -> tuple[str, ...]:
@@ -344,7 +385,10 @@ class _Rows(Records):
                 self._make_room(0)
             try:
                 table = self._tables[file].read(g, self._read, fetched, settings)
-                columns = [column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large) for c in self._columns]
+                columns = [
+                    column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large)
+                    for c in self._columns
+                ]
                 others = [table.column(c) for c in self._others]
             finally:
                 with self._lock:
@@ -386,7 +430,9 @@ class _Rows(Records):
             raise ValueError(f"{self.name(i)}: {e}") from e
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
         held, which, row = list[_Group](), [], []  # the groups, and for each sample its group and its row there
         for records, index in parts:
             groups, inverse = np.unique(np.searchsorted(records._first, index, "right") - 1, return_inverse=True)
@@ -398,7 +444,11 @@ class _Rows(Records):
                 missing = [g for g in groups.tolist() if g not in of_group]
                 of_group |= zip(missing, (map if ctx.num_threads == 1 else threads.map)(records._group, missing))
                 held += [of_group[g] for g in groups.tolist()]
-            except (import_pyarrow().ArrowException, ValueError, OSError):  # read one by one, so that each reports its own error
+            except (
+                import_pyarrow().ArrowException,
+                ValueError,
+                OSError,
+            ):  # read one by one, so that each reports its own error
                 return super().read_batch(ctx, parts, threads)
         columns = [group.columns for group in held]
         if any(column.valid is not None for group in columns for column in group):
@@ -448,41 +498,45 @@ def parquet(
 ) -> DataNode | list[DataNode]:
     """Reads columns of Parquet or Arrow files, including those of Hugging Face's ``datasets``. Not in DALI.
 
-    A row is read with its row group, which is decoded once and kept in a cache of 512 MB for each shard of the process. A batch holds all
-    groups that it reads, regardless of their size.
+    A row is read with its row group, which is decoded once and kept in a cache of 512 MB for each shard of the process.
+    A batch holds all groups that it reads, regardless of their size.
 
-    Lists that fit into the cache are shuffled like those of other readers, and so are bytes, images and numbers in Arrow files that are not
-    compressed, whose rows are read without decoding. Others are shuffled by groups: groups come in random order into a buffer of 256 MB,
-    from which rows are drawn, so that each group is decoded once in an epoch. Each shard reads groups of its own, and may share its first
-    and last one. A group that exceeds the buffer is only shuffled in itself, with a warning. A batch comes from the few groups that are in
-    the buffer, so in a file that is sorted by class it has few classes: small row groups are mixed best, and records of `jaxdali.pack` are
-    shuffled one by one.
+    Lists that fit into the cache are shuffled like those of other readers, and so are bytes, images and numbers in
+    Arrow files that are not compressed, whose rows are read without decoding. Others are shuffled by groups: groups
+    come in random order into a buffer of 256 MB, from which rows are drawn, so that each group is decoded once in an
+    epoch. Each shard reads groups of its own, and may share its first and last one. A group that exceeds the buffer is
+    only shuffled in itself, with a warning. A batch comes from the few groups that are in the buffer, so in a file that
+    is sorted by class it has few classes: small row groups are mixed best, and records of `jaxdali.pack` are shuffled
+    one by one.
 
     Args:
-      path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns (``*``, ``?``, ``[``,
-        ``{a,b}``, ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
-      columns: the columns to read. They hold numbers, strings, bytes, images (structs of ``bytes`` and ``path``), or lists of these. For
-        images the bytes are read; if these are null, the file at the path is read, relative to the table's folder.
-      random_shuffle: whether to shuffle rows and groups once, before they are split into shards, and the rows of each shard anew in each
-        epoch, see `initial_fill`.
-      initial_fill: size of the shuffle buffer of `random_shuffle`; with 1 all epochs have the order of the first. In lists of shuffled
-        groups, a row moves by at most half of it, while its group is in the buffer of groups.
-      shuffle: "global": the order of each epoch is a new one of the whole list, by `seed`, which must be the same for all shards. Not in
-        DALI.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). Names of columns of any type, whose values are those of pyarrow's ``as_py`` (a `str`, a number, a list, a
-        dict, None). Other names are "filename"; "row": the number of the row in its file; "index": the number in the list; "source_info".
+      path: paths of the files (Parquet, or Arrow's file or stream format), which are read one after another. Patterns
+        (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for files, the matches of wildcards in byte order. A path
+        that exists is literal.
+      columns: the columns to read. They hold numbers, strings, bytes, images (structs of ``bytes`` and ``path``), or
+        lists of these. For images the bytes are read; if these are null, the file at the path is read, relative to the
+        table's folder.
+      random_shuffle: whether to shuffle rows and groups once, before they are split into shards, and the rows of each
+        shard anew in each epoch, see `initial_fill`.
+      initial_fill: size of the shuffle buffer of `random_shuffle`; with 1 all epochs have the order of the first. In
+        lists of shuffled groups, a row moves by at most half of it, while its group is in the buffer of groups.
+      shuffle: "global": the order of each epoch is a new one of the whole list, by `seed`, which must be the same for
+        all shards. Not in DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). Names of columns of any type, whose values are those of pyarrow's ``as_py``
+        (a `str`, a number, a list, a dict, None). Other names are "filename"; "row": the number of the row in its file;
+        "index": the number in the list; "source_info".
 
     Returns:
-      One output per column, in a list if `columns` is a list (even of a single name). Numbers have the column's type and shape (); strings,
-      bytes and images are ``uint8[bytes]``; lists of numbers are vectors; lists of the others are ``uint8[elements, longest]`` of layout
-      "F*", in which zeros follow shorter ones: `decoders.image` makes sequences FHWC of those. Their source_info is the file's path and the
-      number of the row in the file.
+      One output per column, in a list if `columns` is a list (even of a single name). Numbers have the column's type
+      and shape (); strings, bytes and images are ``uint8[bytes]``; lists of numbers are vectors; lists of the others
+      are ``uint8[elements, longest]`` of layout "F*", in which zeros follow shorter ones: `decoders.image` makes
+      sequences FHWC of those. Their source_info is the file's path and the number of the row in the file.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a file can't be read, lacks a column, or has one of another type. A row that can't be read,
-        is null, or is a list with a null fails when its batch runs.
+      RuntimeError: when the pipeline is built, a file can't be read, lacks a column, or has one of another type. A row
+        that can't be read, is null, or is a list with a null fails when its batch runs.
 
     Example:
       >>> jpegs, labels = fn.readers.parquet(path="hf://datasets/user/name/data/train-*.parquet", columns=["image", "label"])

@@ -78,7 +78,9 @@ def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, n
         x = value(name)
         return x * extent.astype(np.float32) if name.startswith("rel_") else x
 
-    low = next((scaled(n) for n in ("roi_start", "rel_roi_start") if n in given), np.zeros(len(extent))).astype(np.float64)
+    low = next((scaled(n) for n in ("roi_start", "rel_roi_start") if n in given), np.zeros(len(extent))).astype(
+        np.float64
+    )
     high = next((scaled(n) for n in ("roi_end", "rel_roi_end") if n in given), extent).astype(np.float64)
     high = next((low + scaled(n) for n in ("roi_shape", "rel_roi_shape") if n in given), high)
     if {"rel_roi_start", "rel_roi_shape"} <= given.keys():  # and computes this in double precision

@@ -39,7 +39,9 @@ class _Clips(Records):
             images = matcher([f"*{x}" for extensions in EXTENSIONS.values() for x in extensions], False)
             listing = in_directories(root, store, lambda name: True, is_sample=images)
             streams, sizes = listing.names, listing.sizes
-            self.doubts = listing.doubts(dict.fromkeys(("folders", "system_files", "deeper"), "files= names the frames"), labels=False)
+            self.doubts = listing.doubts(
+                dict.fromkeys(("folders", "system_files", "deeper"), "files= names the frames"), labels=False
+            )
         self.stored = self._files = Files(root, [name for stream in streams for name in stream], store, sizes)
         span = (op.sequence_length - 1) * op.stride + 1
         first, begin = [], 0
@@ -61,7 +63,11 @@ class _Clips(Records):
             truncated=op.truncated,
         )
         self._decoder = ImageHeaders(images=images, on_device=False, max_pixels=MAX_PIXELS)
-        self.specs = (Spec(np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(images.output_type))),)
+        self.specs = (
+            Spec(
+                np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(images.output_type))
+            ),
+        )
         digest = self._files.digest.copy()
         videos = f" {list(map(len, streams))}" if op.files else ""
         digest.update(f"{op.sequence_length} {op.step} {op.stride}{videos}".encode())
@@ -91,7 +97,9 @@ class _Clips(Records):
                 raise ValueError(f"{self._files.path(k)}: {x}")
             frames.append(x)
             if frames[-1].shape != frames[0].shape:
-                raise ValueError(f"{self._files.path(k)}: the frame is {frames[-1].shape}, but the first of its sequence {frames[0].shape}")
+                raise ValueError(
+                    f"{self._files.path(k)}: the frame is {frames[-1].shape}, but the first of its sequence {frames[0].shape}"
+                )
         return (np.stack(frames),)
 
 
@@ -112,7 +120,9 @@ class ReadSequence(Reader):
     def __post_init__(self):
         super().__post_init__()
         if (self.file_root is None) == (not self.files):
-            raise ArgumentError(f"exactly one of file_root and files must be given, got {'both' if self.files else 'none'}")
+            raise ArgumentError(
+                f"exactly one of file_root and files must be given, got {'both' if self.files else 'none'}"
+            )
 
     def open(self) -> _Clips:
         return _Clips(self)
@@ -131,11 +141,14 @@ def sequence(
     truncated: Literal["error", "accept"] = "error",
     **order: Unpack[FileArguments],
 ) -> DataNode:
-    """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order of their names.
+    """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order
+    of their names.
 
-    Sequences stay within a video, and only complete ones are read. Exactly one of `file_root` and `files` names the frames.
+    Sequences stay within a video, and only complete ones are read. Exactly one of `file_root` and `files` names the
+    frames.
 
-    Differs from DALI: source_info is the path of the first frame, and `files`, `shuffle`, `on_error` and `storage` are not in DALI.
+    Differs from DALI: source_info is the path of the first frame, and `files`, `shuffle`, `on_error` and `storage` are
+    not in DALI.
 
     Args:
       file_root: the directory whose sub-directories hold the frames, and nothing else. Deeper levels are not entered.
@@ -144,19 +157,19 @@ def sequence(
       step: distance from the first frame of a sequence to that of the next.
       stride: distance from one frame of a sequence to the next.
       image_type: RGB, BGR or GRAY: the channels of the frames.
-      palette, truncated: as in `decoders.image`: with palette="index" the frames are the indices of their palettes, one channel. Not in
-        DALI.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path of the first frame; "filenames": those of all frames; "index": the number in the list;
-        "source_info".
+      palette, truncated: as in `decoders.image`: with palette="index" the frames are the indices of their palettes, one
+        channel. Not in DALI.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path of the first frame; "filenames": those of all frames;
+        "index": the number in the list; "source_info".
 
     Returns:
       The frames, uint8 ``[sequence_length, height, width, channels]``, layout FHWC.
 
     Raises:
       ValueError, TypeError: arguments that are out of range.
-      RuntimeError: when the pipeline is built, no sub-directory has enough frames for a sequence. A frame that is not an image, or that
-        differs in size from the first of its sequence, fails when its batch runs.
+      RuntimeError: when the pipeline is built, no sub-directory has enough frames for a sequence. A frame that is not
+        an image, or that differs in size from the first of its sequence, fails when its batch runs.
 
     Example:
       >>> clips = fn.readers.sequence(file_root="frames", sequence_length=16, step=8, stride=2, random_shuffle=True)

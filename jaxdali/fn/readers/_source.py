@@ -46,7 +46,9 @@ class DataSet:
         sizes = [0]
         for part in self.parts:
             if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
-                raise ArgumentTypeError(f"{NAME}: a data set needs __len__ and __getitem__, which a {type(part).__name__} does not have")
+                raise ArgumentTypeError(
+                    f"{NAME}: a data set needs __len__ and __getitem__, which a {type(part).__name__} does not have"
+                )
             sizes.append(len(part))
             if not sizes[-1]:
                 raise ArgumentError(f"{NAME}: {_described(part)} is empty")
@@ -64,7 +66,13 @@ class DataSet:
 
     def called(self, k: int) -> str:
         """The name of output k in messages."""
-        return f"key {self.keys[k]!r}" if isinstance(self.keys, tuple) else "the value" if self.keys is None else f"value {k}"
+        return (
+            f"key {self.keys[k]!r}"
+            if isinstance(self.keys, tuple)
+            else "the value"
+            if self.keys is None
+            else f"value {k}"
+        )
 
     def _for_each(self, name: str, given: Any, single: type) -> list[Any]:
         count = len(self.keys) if isinstance(self.keys, tuple) else self.keys or 1
@@ -100,7 +108,9 @@ class DataSet:
                 raise ValueError(f"{self.called(k)} is {forms}: all items must agree{advice}")
             known = [spec.extent(axis) for axis in range(spec.ndim)]
             if any(n is not None and n != m for n, m in zip(known, a.shape)):
-                raise ValueError(f"{self.called(k)} must have the shape {tuple(known)} (None: any extent), got {a.shape}")
+                raise ValueError(
+                    f"{self.called(k)} must have the shape {tuple(known)} (None: any extent), got {a.shape}"
+                )
         return list(arrays)
 
     def __eq__(self, other: object) -> bool:
@@ -148,7 +158,9 @@ def _spec(what: str, a: np.ndarray, layout: str | None, shape: Sequence[int | No
         return Spec(a.dtype, 0, (), layout)
     if shape is not None:
         if len(shape) != a.ndim or any(n is not None and n != m for n, m in zip(shape, a.shape)):
-            raise ArgumentError(f"{NAME}: shape {tuple(shape)} does not fit {what} of the first item, whose shape is {a.shape}")
+            raise ArgumentError(
+                f"{NAME}: shape {tuple(shape)} does not fit {what} of the first item, whose shape is {a.shape}"
+            )
         known = tuple(n for n in shape if n is not None)
         if len(known) == a.ndim:
             return Spec(a.dtype, a.ndim, known, layout)
@@ -164,7 +176,9 @@ class _Items(Records):
         self.specs, self.seen_shapes = data.specs, data.seen_shapes
         if mixed:
             self.bounds = data.bounds
-        kinds = [(type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())]
+        kinds = [
+            (type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())
+        ]
         self.digest = f"{kinds}, {[(s.dtype.name, s.ndim) for s in data.specs]}"
         if data.lengths is not None:
             self.lengths = data.lengths
@@ -218,7 +232,9 @@ class _Items(Records):
         return self._checked(i, row)
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
         """Reads one item after another, as a data set may keep an open file. Worker processes read in parallel."""
         specs, rows = parts[0][0].specs, []
         for items, _ in parts:
@@ -230,7 +246,10 @@ class _Items(Records):
                 except ValueError as e:
                     ctx.fail(len(rows), Status.RECORD, str(e))
                     rows.append([np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs])
-        return tuple(np.stack(column) if s.shape is not None else list(column) for s, column in zip(specs, zip(*rows), strict=True))
+        return tuple(
+            np.stack(column) if s.shape is not None else list(column)
+            for s, column in zip(specs, zip(*rows), strict=True)
+        )
 
     def close(self) -> None:
         if self._processes is not None:
@@ -260,7 +279,9 @@ def _lengths(given: Any, run: int, size: int) -> np.ndarray | None:
         return None
     found = np.asarray(given)
     if found.shape != (size,) or found.dtype.kind not in "iuf":
-        raise ArgumentError(f"lengths must have a number for each of the {size} items, got shape {found.shape} of {found.dtype}")
+        raise ArgumentError(
+            f"lengths must have a number for each of the {size} items, got shape {found.shape} of {found.dtype}"
+        )
     return found
 
 
@@ -277,52 +298,59 @@ def source(
 ) -> DataNode | list[DataNode] | dict[str, DataNode]:
     """Reads the items of a Python data set, any object with ``__len__`` and ``__getitem__``. Not in DALI.
 
-    Examples are `torch.utils.data.Dataset`, Grain's ``RandomAccessDataSource``, Hugging Face's ``datasets``, and lists. The reader
-    shuffles, splits into shards, pads, and resumes from checkpoints like every reader; the data set only provides item i.
+    Examples are `torch.utils.data.Dataset`, Grain's ``RandomAccessDataSource``, Hugging Face's ``datasets``, and lists.
+    The reader shuffles, splits into shards, pads, and resumes from checkpoints like every reader; the data set only
+    provides item i.
 
-    An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that NumPy converts: a torch
-    tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes. Hugging Face's ``datasets`` represent
-    images that are not decoded by a dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is read while the
-    pipeline is defined. It determines how many values there are, their types and their dimensions; a later item that differs fails.
+    An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that
+    NumPy converts: a torch tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes.
+    Hugging Face's ``datasets`` represent images that are not decoded by a dictionary with ``bytes`` and ``path``; its
+    value is the bytes. The first item is read while the pipeline is defined. It determines how many values there are,
+    their types and their dimensions; a later item that differs fails.
 
-    With ``num_workers=0``, items are read one after another in a thread of the pipeline, beside the training loop. This suits data sets
-    that are fast, or whose work is done in libraries that release the interpreter's lock. Work that holds the lock (Python loops,
-    tokenizers) needs processes: ``num_workers=4`` starts four processes with the first batch, by `spawn`. Each gets a copy of the data set,
-    which must therefore be picklable, and returns arrays through shared memory. Classes that are typed into a notebook or defined in a
-    function need the package cloudpickle for that. Order and checkpoints do not depend on the number of processes. For streams and
-    generators, which have no item i, use `external_source`, which resumes if they have get_state and set_state.
+    With ``num_workers=0``, items are read one after another in a thread of the pipeline, beside the training loop. This
+    suits data sets that are fast, or whose work is done in libraries that release the interpreter's lock. Work that
+    holds the lock (Python loops, tokenizers) needs processes: ``num_workers=4`` starts four processes with the first
+    batch, by `spawn`. Each gets a copy of the data set, which must therefore be picklable, and returns arrays through
+    shared memory. Classes that are typed into a notebook or defined in a function need the package cloudpickle for
+    that. Order and checkpoints do not depend on the number of processes. For streams and generators, which have no item
+    i, use `external_source`, which resumes if they have get_state and set_state.
 
     Args:
       dataset: the data set. With `weights`, a sequence of data sets whose items have the same form.
       num_workers: the number of processes that read; 0: none.
-      layout: one letter for each axis of a value. A string if items are one value; else a list with one string per value, or a dictionary
-        by key; None for a value without a layout.
-      shape: the extents that all items share, None for those that vary, e.g. ``(None, None, 3)``; later operators are compiled with them.
-        For several values, a list or dictionary as for `layout`. Default: only the shape of numbers is known.
-      lengths: for `group_by_length`, a number for each item, e.g. its number of tokens; with `weights`, those of all data sets one after
-        another.
-      group_by_length: the batch size of a shard. Each group of this many consecutive items gets similar lengths, so that padding wastes
-        little: every 50 batches of the (shuffled) order are sorted by length and cut into batches, which are then shuffled. With
+      layout: one letter for each axis of a value. A string if items are one value; else a list with one string per
+        value, or a dictionary by key; None for a value without a layout.
+      shape: the extents that all items share, None for those that vary, e.g. ``(None, None, 3)``; later operators are
+        compiled with them. For several values, a list or dictionary as for `layout`. Default: only the shape of numbers
+        is known.
+      lengths: for `group_by_length`, a number for each item, e.g. its number of tokens; with `weights`, those of all
+        data sets one after another.
+      group_by_length: the batch size of a shard. Each group of this many consecutive items gets similar lengths, so
+        that padding wastes little: every 50 batches of the (shuffled) order are sorted by length and cut into batches,
+        which are then shuffled. With
           `pad_last_batch`, the batches remain aligned in all epochs. 0: items come in the shuffled order.
-      weights: in what proportion the items of the data sets come: one number for each data set in `dataset`. The data sets are mixed
-        evenly, and an epoch has each item at least once: items of a data set that is too small for its weight are repeated.
-      shuffle_after_epoch: whether to shuffle the list anew in each epoch, in the same way for all shards, each of which keeps reading its
-        part of the list; with `weights`, the items of all data sets are shuffled.
-      metadata: what to give of each item besides the arrays, as Python objects for `python_function` and for the lists of a batch: "index",
-        the number of the item in the list; "source_info"; or keys of items that are dictionaries, whose values are then given as they are,
-        whatever they are, and are no arrays.
-      on_error: what happens when an item can't be read. "raise": its batch fails; "replace": a later item replaces it; "skip": its batch is
-        made without it. `Pipeline.bad_samples` reports the items of the last two.
+      weights: in what proportion the items of the data sets come: one number for each data set in `dataset`. The data
+        sets are mixed evenly, and an epoch has each item at least once: items of a data set that is too small for its
+        weight are repeated.
+      shuffle_after_epoch: whether to shuffle the list anew in each epoch, in the same way for all shards, each of which
+        keeps reading its part of the list; with `weights`, the items of all data sets are shuffled.
+      metadata: what to give of each item besides the arrays, as Python objects for `python_function` and for the lists
+        of a batch: "index", the number of the item in the list; "source_info"; or keys of items that are dictionaries,
+        whose values are then given as they are, whatever they are, and are no arrays.
+      on_error: what happens when an item can't be read. "raise": its batch fails; "replace": a later item replaces it;
+        "skip": its batch is made without it. `Pipeline.bad_samples` reports the items of the last two.
 
     Returns:
-      One output, a list of outputs, or a dictionary of outputs, in the form of the items. Strings and bytes are ``uint8[bytes]``, numbers
-      have the shape (). Their source_info is the class of the data set and the number of the item.
+      One output, a list of outputs, or a dictionary of outputs, in the form of the items. Strings and bytes are
+      ``uint8[bytes]``, numbers have the shape (). Their source_info is the class of the data set and the number of the
+      item.
 
     Raises:
       TypeError: `dataset` has no ``__len__`` or no ``__getitem__``.
       ValueError: arguments contradict each other or are out of range, or a data set is empty.
-      RuntimeError: the first item can't be read; or, while the pipeline runs, the data set can't be pickled for `num_workers`, or a process
-        ended.
+      RuntimeError: the first item can't be read; or, while the pipeline runs, the data set can't be pickled for
+        `num_workers`, or a process ended.
       SampleError: an item can't be read (with the traceback of the exception), or differs in form from the first one.
 
     Example:
@@ -341,11 +369,20 @@ def source(
         parts: Sequence[Any] = [dataset]
     else:
         if not isinstance(dataset, (list, tuple)) or len(dataset) != len(as_list(weights)):
-            raise ArgumentError(f"weights is for a sequence of data sets, with one number for each; got a {type(dataset).__name__}")
+            raise ArgumentError(
+                f"weights is for a sequence of data sets, with one number for each; got a {type(dataset).__name__}"
+            )
         parts = dataset
     for part in parts:
-        if isinstance(part, (list, tuple)) and part and isinstance(name := part[0], (str, os.PathLike)) and os.path.isfile(name):
-            warn(f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files")
+        if (
+            isinstance(part, (list, tuple))
+            and part
+            and isinstance(name := part[0], (str, os.PathLike))
+            and os.path.isfile(name)
+        ):
+            warn(
+                f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files"
+            )
     names = as_list(order.get("metadata") or ())
     data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
     data.lengths = _lengths(lengths, group_by_length, len(data))

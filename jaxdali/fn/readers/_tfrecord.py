@@ -100,32 +100,37 @@ def tfrecord(
 ) -> dict[str, DataNode]:
     """Reads features of the examples in TFRecord files.
 
-    Differs from DALI: the checksums (CRC) of a record are compared when it is first read; a wrong checksum, including zeros, is an error of
-    the record.
+    Differs from DALI: the checksums (CRC) of a record are compared when it is first read; a wrong checksum, including
+    zeros, is an error of the record.
 
     Args:
-      path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand
-        for files, the matches of wildcards in byte order. A path that exists is literal.
-      index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's tfrecord2idx) writes them. A
-        missing index is made in memory when the pipeline is built, with a warning.
-      features: the features to read, by their names in the examples: `tfrecord.FixedLenFeature` or `tfrecord.VarLenFeature`.
-      metadata: what to give of each record besides the features, as Python objects for `python_function` and for the lists of a batch
-        (see the other readers; not in DALI). "index", "source_info", "filename", "offset", "record" (the number of the record in its file),
-        or any other feature of the examples: numbers, or bytes, which are `str` if they are UTF-8; a list of them if they are several; None
-        in an example without the feature. The record is then read a second time.
+      path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
+        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's
+        tfrecord2idx) writes them. A missing index is made in memory when the pipeline is built, with a warning.
+      features: the features to read, by their names in the examples: `tfrecord.FixedLenFeature` or
+        `tfrecord.VarLenFeature`.
+      metadata: what to give of each record besides the features, as Python objects for `python_function` and for the
+        lists of a batch (see the other readers; not in DALI). "index", "source_info", "filename", "offset", "record"
+        (the number of the record in its file), or any other feature of the examples: numbers, or bytes, which are `str`
+        if they are UTF-8; a list of them if they are several; None in an example without the feature. The record is
+        then read a second time.
       use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
 
     Returns:
-      A dictionary by the names of features and metadata: ``uint8[bytes]`` for strings, ``int64`` or ``float32`` of the feature's shape for
+      A dictionary by the names of features and metadata: ``uint8[bytes]`` for strings, ``int64`` or ``float32`` of the
+        feature's shape for
       numbers, objects for metadata. Their source_info is the file's path and the offset in it.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a file or an index can't be read. A record that is truncated, has a wrong checksum, or is
-        not where the index says, fails when its batch runs, and so does every record of a file that has changed since.
+      RuntimeError: when the pipeline is built, a file or an index can't be read. A record that is truncated, has a
+        wrong checksum, or is not where the index says, fails when its batch runs, and so does every record of a file
+        that has changed since.
 
-    Differs from DALI: checksums are checked once for each record; a feature that a record lacks gets its default (or is empty if it has no
-    shape); more or fewer values than the shape needs are an error; and `random_shuffle` gives another order.
+    Differs from DALI: checksums are checked once for each record; a feature that a record lacks gets its default (or is
+    empty if it has no shape); more or fewer values than the shape needs are an error; and `random_shuffle` gives
+    another order.
 
     Example:
       >>> inputs = fn.readers.tfrecord(path="train-00000", index_path="train-00000.idx",

@@ -33,7 +33,8 @@ class Pieces:
     """The pieces of records that sequences consist of.
 
     Attributes:
-      record, begin, size: ``i64[pieces]``: tokens ``begin .. begin + size - 1`` of a record, one sequence after another.
+      record, begin, size: ``i64[pieces]``: tokens ``begin .. begin + size - 1`` of a record, one sequence after
+        another.
       first: ``i64[sequences + 1]``, the first piece of each sequence, and the piece after the last.
     """
 
@@ -50,9 +51,10 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
       sizes: ``i64[records]``, the number of tokens of each; empty records are left out.
       order: ``i64[records]``, the order in which they are taken.
       length: the length of a sequence. Longer records are cut into pieces of this length and a remainder.
-      packing: "concatenate": all tokens one after another, cut wherever a sequence is full. "sequential": a piece that does not fit begins
-        the next sequence. "first_fit": a piece goes to the first of 64 open sequences that has room for it; if none has, the fullest one is
-        closed. Sequences come in the order in which they are closed. "none": each piece is a separate sequence.
+      packing: "concatenate": all tokens one after another, cut wherever a sequence is full. "sequential": a piece that
+        does not fit begins the next sequence. "first_fit": a piece goes to the first of 64 open sequences that has room
+        for it; if none has, the fullest one is closed. Sequences come in the order in which they are closed. "none":
+        each piece is a separate sequence.
     """
     order = order[sizes[order] > 0]
     sizes = sizes[order].astype(np.int64)
@@ -124,7 +126,9 @@ class _Sequences(Records):
                 f"which have {op.dtype.itemsize} bytes each"
             )
         sizes = sizes // op.dtype.itemsize
-        order = np.arange(len(sizes)) if op.packing_seed is None else list_order(len(sizes), op.packing_seed, Draw.LIST, 0)
+        order = (
+            np.arange(len(sizes)) if op.packing_seed is None else list_order(len(sizes), op.packing_seed, Draw.LIST, 0)
+        )
         self._pieces = pack(sizes, order, op.length, op.packing)
         if not len(self):
             raise RuntimeError("all records are empty")
@@ -163,10 +167,14 @@ class _Sequences(Records):
     def _read_for(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The records that sequences are made of, and for each record the sequence that it belongs to."""
         pieces = [self._pieces.record[self._of(i)] for i in index.tolist()]
-        return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(np.arange(len(index)), list(map(len, pieces)))
+        return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(
+            np.arange(len(index)), list(map(len, pieces))
+        )
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor) -> tuple[Any, ...]:
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
         made = []
         first = 0
         for sequences, index in parts:
@@ -177,7 +185,9 @@ class _Sequences(Records):
         return tuple(map(np.concatenate, zip(*made))) if len(made) > 1 else made[0]
 
     def _made(self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor) -> tuple[Any, ...]:
-        """Makes sequences of a batch; with `packing="none"`, each has its own length. `first`: the number of the first one in the batch."""
+        """Makes sequences of a batch; with `packing="none"`, each has its own length. `first`: the number of the first
+        one in the batch.
+        """
         records, of = self._read_for(index)
         failed = set[int]()
 
@@ -187,7 +197,9 @@ class _Sequences(Records):
                 failed.add(sequence)
                 ctx.fail(first + sequence, code, reason)
 
-        inner = dataclasses.replace(ctx, fail=fail, S=1, B=len(records), N=len(records), empty=lambda n, dtype, _: np.empty((1, n), dtype))
+        inner = dataclasses.replace(
+            ctx, fail=fail, S=1, B=len(records), N=len(records), empty=lambda n, dtype, _: np.empty((1, n), dtype)
+        )
         (rows,) = self._records.read_batch(inner, [(self._records, records)], threads)
         sizes = self._pieces.size[index] if self._ragged else None
         width = self._length if sizes is None else int(sizes.max())
@@ -208,7 +220,9 @@ class _Sequences(Records):
                 positions[k, at : at + n] = np.arange(n)
                 at += n
         if sizes is not None:
-            return tuple([x[:n] for x, n in zip(made, sizes.tolist(), strict=True)] for made in (tokens, segments, positions))
+            return tuple(
+                [x[:n] for x, n in zip(made, sizes.tolist(), strict=True)] for made in (tokens, segments, positions)
+            )
         return tokens, segments, positions
 
 
@@ -229,7 +243,9 @@ class ReadTokens(Reader):
         if not -(2**31) <= self.pad_id < 2**31:
             raise ArgumentError(f"pad_id must be an int32, got {self.pad_id}")
         if self.group_by_length and self.packing != "none":
-            raise ArgumentError(f'group_by_length is for packing="none": of packing="{self.packing}" all sequences have one length')
+            raise ArgumentError(
+                f'group_by_length is for packing="none": of packing="{self.packing}" all sequences have one length'
+            )
 
     @property
     def num_arrays(self) -> int:
@@ -253,43 +269,50 @@ def tokens(
 ) -> tuple[DataNode, ...]:
     """Reads token records of ArrayRecord files and packs them into sequences of one length. Not in DALI.
 
-    The records are packed when the pipeline is built, in the same way for all epochs; sequences are then shuffled, split into shards,
-    resumed and redistributed like the samples of any other reader. Packing needs only the sizes of records. The tables of files written
-    with ``group_size:1`` hold them; other files are read completely when the pipeline is built.
+    The records are packed when the pipeline is built, in the same way for all epochs; sequences are then shuffled,
+    split into shards, resumed and redistributed like the samples of any other reader. Packing needs only the sizes of
+    records. The tables of files written with ``group_size:1`` hold them; other files are read completely when the
+    pipeline is built.
 
-    To pad single records instead, use ``packing="none"``, with `group_by_length` for batches of similar lengths. To compile for few shapes,
-    ``fn.pad(x, axes=[0], align=[128])`` pads batches to multiples of 128, and an iterator's ``ragged={"tokens": 1024}`` pads all batches to
-    one length.
+    To pad single records instead, use ``packing="none"``, with `group_by_length` for batches of similar lengths. To
+    compile for few shapes, ``fn.pad(x, axes=[0], align=[128])`` pads batches to multiples of 128, and an iterator's
+    ``ragged={"tokens": 1024}`` pads all batches to one length.
 
     Args:
-      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for files,
-        the matches of wildcards in byte order. A path that exists is literal.
-      length: number of tokens in a sequence. A longer record is cut into pieces of this length and a remainder, each a separate segment.
-      dtype: the little-endian type of the tokens in the records: UINT8, UINT16, INT32, UINT32 or INT64. The result is INT32.
-      packing: "first_fit": a record goes to the first of 64 open sequences that has room for it. "sequential": records stay in
-        order, and one that does not fit begins the next sequence. "concatenate": all tokens come one after another, and are cut where a
-        sequence is full, so that only the last one is padded; each part of a record is a separate segment, whose positions begin at 0.
-        "none": each record, or piece of a longer one, is a separate sequence, which is not padded.
+      path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
+        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      length: number of tokens in a sequence. A longer record is cut into pieces of this length and a remainder, each a
+        separate segment.
+      dtype: the little-endian type of the tokens in the records: UINT8, UINT16, INT32, UINT32 or INT64. The result is
+        INT32.
+      packing: "first_fit": a record goes to the first of 64 open sequences that has room for it. "sequential": records
+        stay in order, and one that does not fit begins the next sequence. "concatenate": all tokens come one after
+        another, and are cut where a sequence is full, so that only the last one is padded; each part of a record is a
+        separate segment, whose positions begin at 0. "none": each record, or piece of a longer one, is a separate
+        sequence, which is not padded.
       packing_seed: a seed to shuffle records before they are packed; None: they are taken in order.
       pad_id: the token that fills the end of a sequence.
-      group_by_length: with ``packing="none"``, the batch size of a shard. Each group of this many consecutive sequences gets similar
-        numbers of tokens, so that padding wastes little, as in `readers.source`. 0: sequences come in the shuffled order.
-      shuffle_after_epoch: whether to shuffle the list anew before each epoch, in the same way for all shards, each of which keeps reading
-        its part of the list.
-      on_error: what happens when a record of a sequence can't be read. "raise": the batch fails; "replace": a later sequence of the list
-        replaces it; "skip": the batch is made without it. `Pipeline.bad_samples` reports the sequences of the last two.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "index": the number of the sequence in the list; "source_info".
+      group_by_length: with ``packing="none"``, the batch size of a shard. Each group of this many consecutive sequences
+        gets similar numbers of tokens, so that padding wastes little, as in `readers.source`. 0: sequences come in the
+        shuffled order.
+      shuffle_after_epoch: whether to shuffle the list anew before each epoch, in the same way for all shards, each of
+        which keeps reading its part of the list.
+      on_error: what happens when a record of a sequence can't be read. "raise": the batch fails; "replace": a later
+        sequence of the list replaces it; "skip": the batch is made without it. `Pipeline.bad_samples` reports the
+        sequences of the last two.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "index": the number of the sequence in the list; "source_info".
 
     Returns:
-      tokens, their segments and their positions, each ``int32[length]``, with ``packing="none"`` ``int32[tokens]``. Segments count from 1
-      in each sequence, and are 0 in the padding; positions count from 0 in each segment. MaxText, T5X and Grain call them ``tokens``,
-      ``tokens_segment_ids`` and ``tokens_positions``. Attention is within a segment, ``segments[:, :, None] == segments[:, None, :]``, and
-      causal.
+      tokens, their segments and their positions, each ``int32[length]``, with ``packing="none"`` ``int32[tokens]``.
+      Segments count from 1 in each sequence, and are 0 in the padding; positions count from 0 in each segment. MaxText,
+      T5X and Grain call them ``tokens``, ``tokens_segment_ids`` and ``tokens_positions``. Attention is within a
+      segment, ``segments[:, :, None] == segments[:, None, :]``, and causal.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, a file can't be read, or the size of a record is not a multiple of a token's.
+      RuntimeError: when the pipeline is built, a file can't be read, or the size of a record is not a multiple of a
+        token's.
 
     Example:
       >>> tokens, segments, positions = fn.readers.tokens(path="gs://bucket/train-*.array_record", length=2048, dtype=types.UINT16)

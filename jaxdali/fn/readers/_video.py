@@ -45,7 +45,9 @@ class ClipReader(Reader):
     def __post_init__(self):
         super().__post_init__()
         if self.image_type == types.YCbCr and self.color_matrix != "bt601":
-            raise ArgumentError("color_matrix is for image_type=RGB: YCbCr are the samples of the stream, whose matrix they have")
+            raise ArgumentError(
+                "color_matrix is for image_type=RGB: YCbCr are the samples of the stream, whose matrix they have"
+            )
 
     @property
     def pixels(self) -> PixelForm:
@@ -68,7 +70,9 @@ class ClipReader(Reader):
     def open(self) -> Clips:
         store = Store(self.storage)
         labels = None if self.labels is None else as_list(self.labels)
-        root, entries, doubts = listed(self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list)
+        root, entries, doubts = listed(
+            self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list
+        )
         clips = Clips(self.name, root, entries, store, self.form, self._clips, self.apply_rotation)
         clips.doubts = [*doubts, *clips.doubts]
         return clips
@@ -87,7 +91,10 @@ class ReadVideo(ClipReader):
         super().__post_init__()
         which = which_videos(self.filenames, self.file_root, self.file_list, self.labels)
         if which == "file_root" or (which == "filenames" and self.labels is None):
-            for name, value in (("enable_frame_num", self.frame_num != "none"), ("enable_timestamps", self.enable_timestamps)):
+            for name, value in (
+                ("enable_frame_num", self.frame_num != "none"),
+                ("enable_timestamps", self.enable_timestamps),
+            ):
                 if value:
                     raise ArgumentError(f"{name} needs file_list, or filenames with labels")
 
@@ -151,7 +158,8 @@ class VideoHints(StoredArguments, total=False):
 class VideoArguments(VideoHints, total=False):
     """The arguments of `readers.video` and `readers.video_resize`.
 
-    DALI's `skip_vfr_check` is a hint: variable frame rates need no check, as frames are told apart by their time stamps.
+    DALI's `skip_vfr_check` is a hint: variable frame rates need no check, as frames are told apart by their time
+    stamps.
     """
 
     additional_decode_surfaces: int | None
@@ -176,10 +184,17 @@ class VideoArguments(VideoHints, total=False):
     ]
     labels: Annotated[
         int | Sequence[int] | None,
-        Default(None, "one integer for each of `filenames`; an empty list: 0, 1, 2, ... If it is not given, `filenames` have no labels."),
+        Default(
+            None,
+            "one integer for each of `filenames`; an empty list: 0, 1, 2, ... If it is not given, `filenames` have no labels.",
+        ),
     ]
     step: Annotated[
-        int, Default(-1, "distance from the first frame of a clip to that of the next one. Default: ``sequence_length * stride``.")
+        int,
+        Default(
+            -1,
+            "distance from the first frame of a clip to that of the next one. Default: ``sequence_length * stride``.",
+        ),
     ]
     stride: Annotated[int, Range(1), Default(1, "distance from one frame of a clip to the next.")]
     enable_frame_num: Annotated[
@@ -192,7 +207,10 @@ class VideoArguments(VideoHints, total=False):
     ]
     enable_timestamps: Annotated[
         bool,
-        Default(False, "whether to also return when each frame is shown, in seconds since the first one of the video. Needs the same."),
+        Default(
+            False,
+            "whether to also return when each frame is shown, in seconds since the first one of the video. Needs the same.",
+        ),
     ]
     pad_sequences: Annotated[
         bool,
@@ -201,10 +219,15 @@ class VideoArguments(VideoHints, total=False):
             "whether to read the incomplete clips at the end of a video, too. Missing frames are 0; their numbers and times are -1.",
         ),
     ]
-    file_list_frame_num: Annotated[bool, Default(False, "whether start and end in `file_list` are frames, counted from 0.")]
+    file_list_frame_num: Annotated[
+        bool, Default(False, "whether start and end in `file_list` are frames, counted from 0.")
+    ]
     file_list_include_preceding_frame: Annotated[
         bool,
-        Default(False, "whether to round the time of the start down to a frame and that of the end up, instead of up and down."),
+        Default(
+            False,
+            "whether to round the time of the start down to a frame and that of the end up, instead of up and down.",
+        ),
     ]
     channels: Annotated[int, Range(3, 3), Default(3, "3.")]
     dtype: Annotated[DType, OneOf(np.dtype(np.uint8), np.dtype(np.float32)), Default(types.UINT8, "UINT8 or FLOAT.")]
@@ -233,8 +256,12 @@ class VideoArguments(VideoHints, total=False):
     ]
 
 
-def add_video(op: Reader, order: Mapping[str, Any], then: Callable[[DataNode], DataNode] = lambda frames: frames) -> Any:
-    """The nodes of a reader of videos: what `then` makes of the frames, as `dtype`, and everything on the device that is asked for."""
+def add_video(
+    op: Reader, order: Mapping[str, Any], then: Callable[[DataNode], DataNode] = lambda frames: frames
+) -> Any:
+    """The nodes of a reader of videos: what `then` makes of the frames, as `dtype`, and everything on the device that
+    is asked for.
+    """
     nodes = add(op, device="cpu", name=order.get("name"))
     frames, *others = nodes if isinstance(nodes, list) else [nodes]
     on_device = order.get("device") == "gpu"
@@ -242,41 +269,49 @@ def add_video(op: Reader, order: Mapping[str, Any], then: Callable[[DataNode], D
     if np.dtype(order["dtype"]) == np.float32:
         frames = cast(frames, dtype=types.FLOAT)
         frames = frames * np.float32(1 / 255) if order["normalized"] else frames
-    return [frames, *(x.gpu() if on_device and x.metadata is None else x for x in others)] if isinstance(nodes, list) else frames
+    return (
+        [frames, *(x.gpu() if on_device and x.metadata is None else x for x in others)]
+        if isinstance(nodes, list)
+        else frames
+    )
 
 
 @operator_function("readers.video")
 def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArguments]) -> DataNode | list[DataNode]:
-    """Reads clips of video files: sequences of frames. FFmpeg decodes them on the host, with all the codecs it has (package av).
+    """Reads clips of video files: sequences of frames. FFmpeg decodes them on the host, with all the codecs it has
+    (package av).
 
-    Frame n is the n-th that FFmpeg shows, also with a variable frame rate. An index of each file's frames is made when the pipeline is
-    built, and one frame of each file is decoded for it; `Storage.cache_dir` keeps the indices. Clips in a batch that share frames are
-    decoded together, and files stay open. Videos at URLs are fetched whole, ahead of their use. If only an accelerator reads the frames and
-    all videos have one size and 4:2:0 chroma, their planes are sent to it, half the bytes of RGB, and it makes the pixels (with
-    `color_matrix="stream"` only if samples have 8 bits).
+    Frame n is the n-th that FFmpeg shows, also with a variable frame rate. An index of each file's frames is made when
+    the pipeline is built, and one frame of each file is decoded for it; `Storage.cache_dir` keeps the indices. Clips in
+    a batch that share frames are decoded together, and files stay open. Videos at URLs are fetched whole, ahead of
+    their use. If only an accelerator reads the frames and all videos have one size and 4:2:0 chroma, their planes are
+    sent to it, half the bytes of RGB, and it makes the pixels (with `color_matrix="stream"` only if samples have 8
+    bits).
 
     Exactly one of `filenames`, `file_root` and `file_list` names the videos.
 
     Args:
       sequence_length: number of frames in a clip.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
-        in the list; "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an
+        int; "index": the number of the clip in the list; "source_info".
 
     Returns:
-      Frames ``[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]`` (with `file_list`,
-      `file_root` or `labels`), numbers of frames ``int32[1]`` or ``int32[sequence_length]``, times ``float64[sequence_length]``. Their
-      source_info is the path. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
+      Frames ``[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]``
+      (with `file_list`, `file_root` or `labels`), numbers of frames ``int32[1]`` or ``int32[sequence_length]``, times
+      ``float64[sequence_length]``. Their source_info is the path. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is
+      ``[N]``.
 
     Raises:
       ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, no video can be read or none is long enough, or `file_list` asks for frames that a video
-        does not have. A video that can't be read or decoded fails when its batch runs; the error names file, frame and time.
+      RuntimeError: when the pipeline is built, no video can be read or none is long enough, or `file_list` asks for
+        frames that a video does not have. A video that can't be read or decoded fails when its batch runs; the error
+        names file, frame and time.
 
-    Differs from DALI: also runs on the CPU; all codecs, pixel formats and frame rates that FFmpeg decodes; `random_shuffle` gives another
-    order. As in DALI, colours are converted by BT.601, in the video's range, whatever matrix the file names, unless `color_matrix` says
-    otherwise. HDR (PQ, HLG) is not mapped to SDR; a warning says so.
+    Differs from DALI: also runs on the CPU; all codecs, pixel formats and frame rates that FFmpeg decodes;
+    `random_shuffle` gives another order. As in DALI, colours are converted by BT.601, in the video's range, whatever
+    matrix the file names, unless `color_matrix` says otherwise. HDR (PQ, HLG) is not mapped to SDR; a warning says so.
 
     Example:
       >>> clips = fn.readers.video(filenames=["a.mp4", "b.mkv"], sequence_length=16, stride=2, random_shuffle=True)

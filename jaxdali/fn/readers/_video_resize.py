@@ -46,7 +46,8 @@ def video_resize(
     subpixel_scale: bool = True,
     **order: Unpack[VideoResizeArguments],
 ) -> DataNode | list[DataNode]:
-    """Reads clips of video files, and resizes them: `readers.video`, and `resize` of what it returns, whose arguments are described there.
+    """Reads clips of video files, and resizes them: `readers.video`, and `resize` of what it returns, whose arguments
+    are described there.
 
     Args:
       sequence_length: number of frames in a clip.
@@ -65,9 +66,9 @@ def video_resize(
       roi_start: start of the source region.
       size: extents: one number for both, or height and width.
       subpixel_scale: whether rounding the extents keeps the scale.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
-        in the list; "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an
+        int; "index": the number of the clip in the list; "source_info".
 
     Returns:
       As `readers.video`, with resized frames.
@@ -97,4 +98,6 @@ def video_resize(
             subpixel_scale=subpixel_scale,
         )
 
-    return add_video(ReadResizedVideo(sequence_length=sequence_length, **ReadResizedVideo.shared(order)), order, resized)
+    return add_video(
+        ReadResizedVideo(sequence_length=sequence_length, **ReadResizedVideo.shared(order)), order, resized
+    )

@@ -28,7 +28,8 @@ _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "er
 
 _SHOWN = 8  # extensions in a message
 _NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")  # of metadata; others are extensions
-_CONVERTED: dict[str, Callable[[bytes], Any]] = {  # members as Python objects, by their extension; those of others are bytes
+# Members as Python objects, by their extension; those of others are bytes.
+_CONVERTED: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), json.loads),
     **dict.fromkeys(("txt", "text", "transcript"), lambda data: utf8(data).decode()),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda data: int(utf8(data))),
@@ -71,7 +72,9 @@ class _Samples(ContainerRecords):
         self._extensions, self._fold = extensions, fold
         others = [n for n in op.metadata_names if n not in _NAMES]
         more = [(n.lower() if fold else n).split(";") for n in others]
-        self._samples = ArchiveSamples(files, indices, [*extensions, *more], fold, _MISSING[op.missing_component_behavior])
+        self._samples = ArchiveSamples(
+            files, indices, [*extensions, *more], fold, _MISSING[op.missing_component_behavior]
+        )
         self.doubts = self._missing(op)
         if not len(self._samples):
             paths = ", ".join(map(os.fspath, as_list(op.paths)))
@@ -82,21 +85,29 @@ class _Samples(ContainerRecords):
             if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):  # headers fit any
                 i = int(wrong[0])
                 what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
-                raise RuntimeError(f"{x.path(i)}: {what}, which is not a multiple of the {dtype.itemsize} bytes of {dtype}")
-        self._others = {n: Members(files, self._samples.table(op.num_arrays + k), self.bounds) for k, n in enumerate(others)}
+                raise RuntimeError(
+                    f"{x.path(i)}: {what}, which is not a multiple of the {dtype.itemsize} bytes of {dtype}"
+                )
+        self._others = {
+            n: Members(files, self._samples.table(op.num_arrays + k), self.bounds) for k, n in enumerate(others)
+        }
         self.stored = _Members([*self.outputs, *self._others.values()])
         self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def _missing(self, op: ReadWebDataset) -> list[str]:
-        """See `Records.doubts`. Raises RuntimeError if all samples lack a member because of its letters, and this was not asked for."""
+        """See `Records.doubts`. Raises RuntimeError if all samples lack a member because of its letters, and this was
+        not asked for.
+        """
         total, texts, lacking = len(self._samples), list[str](), False
         for k, ext in enumerate(as_list(op.ext)):
             samples, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
             lacking |= bool(samples) and not present
             if samples:
                 subject = f"{samples} samples have" if samples > 1 else "1 sample has"
-                texts.append(f"{subject} the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)")
+                texts.append(
+                    f"{subject} the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)"
+                )
             elif total and not present and op.missing_component_behavior != "empty":
                 texts.append(f"no sample has the member {ext!r}")
         if not total and not texts:
@@ -114,7 +125,12 @@ class _Samples(ContainerRecords):
         return len(self._samples)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
-        own = {"filename": self.outputs[0].path, "offset": self._offset, "__key__": self._key, "__url__": self.outputs[0].path}
+        own = {
+            "filename": self.outputs[0].path,
+            "offset": self._offset,
+            "__key__": self._key,
+            "__url__": self.outputs[0].path,
+        }
         return super().facts() | own
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
@@ -175,7 +191,11 @@ class _Samples(ContainerRecords):
         if len(known) == 1 and not self._fold:
             return known[0]
         try:
-            header = bytes(self.outputs[output].store.read(self.outputs[output].path(i), int(self.outputs[output].table[i, 0]), 100))
+            header = bytes(
+                self.outputs[output].store.read(
+                    self.outputs[output].path(i), int(self.outputs[output].table[i, 0]), 100
+                )
+            )
         except OSError:  # the archive is gone
             return known[0]
         name = header.partition(b"\0")[0].decode("utf-8", "surrogateescape")
@@ -201,7 +221,9 @@ class ReadWebDataset(Reader):
     def __post_init__(self):
         super().__post_init__()
         if self.dtypes is not None and len(self.dtypes) != self.num_arrays:
-            raise ArgumentError(f"dtypes must have as many elements as ext, got {len(self.dtypes)} and {self.num_arrays}")
+            raise ArgumentError(
+                f"dtypes must have as many elements as ext, got {len(self.dtypes)} and {self.num_arrays}"
+            )
 
     @property
     def num_arrays(self) -> int:
@@ -230,36 +252,42 @@ def webdataset(
 ) -> DataNode | list[DataNode]:
     """Reads members of tar archives in the format of WebDataset.
 
-    A sample consists of consecutive members whose paths are equal up to the first dot of the file's name; the rest is the extension.
+    A sample consists of consecutive members whose paths are equal up to the first dot of the file's name; the rest is
+    the extension.
 
     Args:
-      paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for
-        files, the matches of wildcards in byte order. A path that exists is literal.
-      index_paths: paths or patterns of their indices, one for each or none, as ``python -m jaxdali.index`` (or DALI's wds2idx) writes them.
-        Without them, indices are made in memory when the pipeline is built, with a warning.
-      ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members, the first is read.
-      missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty; "skip": the sample is
-        left out; "error": an error is raised when the pipeline is built. A warning names members that no sample has, but not with
-        "empty". Another one counts samples that have a member only in other letters, such as ``.JPG``; with "" it is an error if all do.
+      paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
+        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      index_paths: paths or patterns of their indices, one for each or none, as ``python -m jaxdali.index`` (or DALI's
+        wds2idx) writes them. Without them, indices are made in memory when the pipeline is built, with a warning.
+      ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members,
+        the first is read.
+      missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty;
+        "skip": the sample is left out; "error": an error is raised when the pipeline is built. A warning names members
+        that no sample has, but not with "empty". Another one counts samples that have a member only in other letters,
+        such as ``.JPG``; with "" it is an error if all do.
       dtypes: element types of the outputs, one for each. Default: uint8.
-      case_sensitive_extensions: whether extensions are case-sensitive, as in DALI; the library webdataset writes them in lower case.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). Extensions of members, as in `ext`: the content of "json" is parsed; "txt" is a `str`; "cls" is an int;
-        others are bytes; None in a sample without the member. Other names are "__key__", the path of the members up to the first dot of
-        the file's name; "filename" or "__url__", the path of the archive; "offset", in bytes, of the first member; "index": the number in
-        the list; "source_info".
+      case_sensitive_extensions: whether extensions are case-sensitive, as in DALI; the library webdataset writes them
+        in lower case.
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). Extensions of members, as in `ext`: the content of "json" is parsed; "txt"
+        is a `str`; "cls" is an int; others are bytes; None in a sample without the member. Other names are "__key__",
+        the path of the members up to the first dot of the file's name; "filename" or "__url__", the path of the
+        archive; "offset", in bytes, of the first member; "index": the number in the list; "source_info".
 
     Returns:
-      An output for each entry of `ext`: the member's bytes as a vector of the output's type. Their source_info is the archive's path, and
+      An output for each entry of `ext`: the member's bytes as a vector of the output's type. Their source_info is the
+        archive's path, and
       the offset and name of the first member.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, an archive or an index can't be read, or a member's size is not a multiple of its type's. A
-        member that is not where the index says, or whose archive is truncated or has changed since, fails when its batch runs.
+      RuntimeError: when the pipeline is built, an archive or an index can't be read, or a member's size is not a
+        multiple of its type's. A member that is not where the index says, or whose archive is truncated or has changed
+        since, fails when its batch runs.
 
-    Differs from DALI: long names in PAX headers are understood, `random_shuffle` gives another order, and an output that is always empty
-    only because of upper and lower case is an error unless "empty" asks for it.
+    Differs from DALI: long names in PAX headers are understood, `random_shuffle` gives another order, and an output
+    that is always empty only because of upper and lower case is an error unless "empty" asks for it.
 
     Example:
       >>> jpegs, classes = fn.readers.webdataset(paths="train.tar", index_paths="train.tar.idx", ext=["jpg", "cls"])

@@ -40,7 +40,8 @@ class _Members(Records):
         assert files.sizes is not None
         keep = matcher(as_list(op.file_filter), True)
         self._names: list[str] = []
-        self._info: list[tuple[int, int, int, int]] = []  # (bytes in the archive, compression, decompressed bytes, checksum)
+        # (bytes in the archive, compression, decompressed bytes, checksum)
+        self._info: list[tuple[int, int, int, int]] = []
         file, start, size, per_file = [], [], [], []
         for i in range(len(files)):
             path = files.path(i)
@@ -59,7 +60,9 @@ class _Members(Records):
                     what = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
                     raise RuntimeError(f"{path}: {m.filename} is {what}; only stored or deflated members can be read")
                 if m.header_offset >= end:
-                    raise RuntimeError(f"{path}: {m.filename} would begin at {m.header_offset}, in the archive's table: it is damaged")
+                    raise RuntimeError(
+                        f"{path}: {m.filename} would begin at {m.header_offset}, in the archive's table: it is damaged"
+                    )
                 self._names.append(m.filename)
                 self._info.append((m.compress_size, m.compress_type, m.file_size, m.CRC))
                 file.append(i)
@@ -78,7 +81,8 @@ class _Members(Records):
         self._labels = np.array([number[f] for f in folders], np.int32)
         self.bounds = np.cumsum([0, *per_file])
         self.stored = self._ranges = Ranges(files, np.array(file), np.array(start), np.array(size))
-        # Where the data of stored members are, once their headers were read; from then on they are read directly to their place.
+        # Where the data of stored members are, once their headers were read; from then on they are read directly to
+        # their place.
         self._content = Ranges(files, np.array(file), np.array(start), np.minimum([n for n, *_ in self._info], size))
         self._content.start = np.array(start, np.int64)  # of the header, until it has been read
         self._begun = np.zeros(len(self._names), bool)
@@ -122,8 +126,12 @@ class _Members(Records):
         return content
 
     @classmethod
-    def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        if any(m._ranges.files.remote or not m._begun[index].all() or m._content.oversized(index) for m, index in parts):
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any
+    ) -> tuple[Any, ...]:
+        if any(
+            m._ranges.files.remote or not m._begun[index].all() or m._content.oversized(index) for m, index in parts
+        ):
             return super().read_batch(ctx, parts, threads)
         packed = Ranges.read_batch(ctx, [(m._content, index) for m, index in parts])
         return packed, np.concatenate([m._labels[index] for m, index in parts])[:, None]
@@ -155,21 +163,23 @@ def zip(
     """Reads the members of ZIP archives, each with a label. Not in DALI.
 
     Args:
-      path: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``, ``{000..127}``) stand for
-        files, the matches of wildcards in byte order. A path that exists is literal. Members come in the order of their archive's table.
+      path: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
+        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal. Members
+        come in the order of their archive's table.
       file_filter: case-sensitive glob patterns; a member's name, without its directory, must match one of them.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path of the archive; "member": the path in it; "index": the number in the list;
-        "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path of the archive; "member": the path in it; "index": the
+        number in the list; "source_info".
 
     Returns:
-      (contents ``uint8[bytes]``, label ``int32[1]``) of each member. Labels number the directories within the archives, in byte order.
-      Their source_info is the path of the archive and of the member in it. A batch of labels is ``[N, 1]``; ``labels[:, 0]`` is ``[N]``.
+      (contents ``uint8[bytes]``, label ``int32[1]``) of each member. Labels number the directories within the archives,
+      in byte order. Their source_info is the path of the archive and of the member in it. A batch of labels is ``[N,
+      1]``; ``labels[:, 0]`` is ``[N]``.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, an archive can't be read, or members are encrypted or compressed by another method than
-        "deflate". A member that is damaged or has a wrong checksum fails when its batch runs.
+      RuntimeError: when the pipeline is built, an archive can't be read, or members are encrypted or compressed by
+        another method than "deflate". A member that is damaged or has a wrong checksum fails when its batch runs.
 
     Example:
       >>> jpegs, labels = fn.readers.zip(path="s3://bucket/train.zip", file_filter="*.jpg", shuffle="global")

@@ -24,7 +24,8 @@ class Mean(Reduction):
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         if self.dtype is None or self.dtype.kind not in "iu":
             return total / count
-        return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)  # as DALI, which sums in this type
+        # As DALI, which sums in this type.
+        return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)
 
 
 @operator_function(Mean)
@@ -48,7 +49,8 @@ def mean(
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
       axes: the axes to reduce, by number. Default: all.
       axis_names: the axes to reduce, by their letters in the layout.
-      dtype: element type of the result. Default: FLOAT. With an integer type, sums wrap and means are truncated, as in DALI.
+      dtype: element type of the result. Default: FLOAT. With an integer type, sums wrap and means are truncated, as in
+        DALI.
       keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:

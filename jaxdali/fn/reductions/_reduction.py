@@ -59,7 +59,12 @@ class Reduction(HostOperator, NativeOperator):
         extents = [1 if d in axes else x.extent(d) for d in range(x.ndim) if self.keep_dims or d not in axes]
         layout = "".join(c for d, c in enumerate(x.layout) if self.keep_dims or d not in axes)
         out = spec_of(self.result(x.dtype), extents, layout)
-        if center and out.shape is not None and center[0].shape is not None and np.prod(center[0].shape) != np.prod(out.shape):
+        if (
+            center
+            and out.shape is not None
+            and center[0].shape is not None
+            and np.prod(center[0].shape) != np.prod(out.shape)
+        ):
             raise ArgumentError(f"the mean must have the shape of the result {out.shape}, got {center[0].shape}")
         if center and out.ndim and not center[0].ndim and out.shape is None:
             raise ArgumentError(
@@ -78,7 +83,9 @@ class Reduction(HostOperator, NativeOperator):
             kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
             middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else self.origin()
             with np.errstate(all="ignore"):
-                total = self.finish(np, _reduced(self.what, sample, middle, axes), float(np.prod([sample.shape[d] for d in axes])))
+                total = self.finish(
+                    np, _reduced(self.what, sample, middle, axes), float(np.prod([sample.shape[d] for d in axes]))
+                )
                 out.append(convert(np, total, ctx.spec.dtype).reshape(shapes[i]))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
 
@@ -112,11 +119,19 @@ class Reduction(HostOperator, NativeOperator):
         """The numbers that are subtracted before squaring, laid out as the output; empty for 0."""
         out, size = ctx.out[0], int(np.prod(ctx.spec.shape or ()))
         if center is None:
-            return jnp.full((0 if self.origin() == 0 else ctx.B * size if out is None else out.capacity,), self.origin(), jnp.float64)
+            return jnp.full(
+                (0 if self.origin() == 0 else ctx.B * size if out is None else out.capacity,),
+                self.origin(),
+                jnp.float64,
+            )
         if isinstance(center, Ragged):
             if out is not None:
                 return fit(center, out).data.astype(jnp.float64)
-            return center.data[center.offsets[:, None] * ALIGNMENT + jnp.arange(size, dtype=jnp.int32)].reshape(-1).astype(jnp.float64)
+            return (
+                center.data[center.offsets[:, None] * ALIGNMENT + jnp.arange(size, dtype=jnp.int32)]
+                .reshape(-1)
+                .astype(jnp.float64)
+            )
         if ctx.out[0] is not None:
             raise ArgumentError("the mean's shape must vary as the result's does")
         return center.reshape(-1).astype(jnp.float64)
@@ -145,7 +160,9 @@ def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> n
 
 
 def _over(ufunc: np.ufunc, x: np.ndarray, axes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Reduces one axis after the other, from the first: working by rows is many times faster than reducing all axes together."""
+    """Reduces one axis after the other, from the first: working by rows is many times faster than reducing all axes
+    together.
+    """
     if len(axes) == x.ndim and x.flags.c_contiguous:
         return ufunc.reduce(x.reshape(-1), dtype=dtype).reshape((1,) * x.ndim)
     for d in sorted(axes):

@@ -42,7 +42,8 @@ def std_dev(
       mean: the means, of the result's shape.
       axes: the axes to reduce, by number. Default: all.
       axis_names: the axes to reduce, by their letters in the layout.
-      ddof: the number subtracted from the number of elements in the divisor. If it exceeds that number, the result is NaN.
+      ddof: the number subtracted from the number of elements in the divisor. If it exceeds that number, the result is
+        NaN.
       keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:

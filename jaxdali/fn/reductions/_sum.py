@@ -43,15 +43,15 @@ def sum(
 ) -> DataNode:
     """Sums elements over axes.
 
-    Sums are computed in double precision, unlike DALI's. A sum of 64-bit integers that exceeds their range saturates instead of wrapping
-    around.
+    Sums are computed in double precision, unlike DALI's. A sum of 64-bit integers that exceeds their range saturates
+    instead of wrapping around.
 
     Args:
       data: any tensor of numbers; 64-bit integers beyond 2**53 are rounded.
       axes: the axes to reduce, by number. Default: all.
       axis_names: the axes to reduce, by their letters in the layout.
-      dtype: element type of the result. Default: UINT64, INT64 or FLOAT, for unsigned, signed and floating-point input. In narrower integer
-        types sums wrap around, as in DALI.
+      dtype: element type of the result. Default: UINT64, INT64 or FLOAT, for unsigned, signed and floating-point input.
+        In narrower integer types sums wrap around, as in DALI.
       keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:

@@ -45,7 +45,8 @@ def variance(
       mean: the means, of the result's shape.
       axes: the axes to reduce, by number. Default: all.
       axis_names: the axes to reduce, by their letters in the layout.
-      ddof: the number subtracted from the number of elements in the divisor. If it exceeds that number, the result is negative.
+      ddof: the number subtracted from the number of elements in the divisor. If it exceeds that number, the result is
+        negative.
       keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:

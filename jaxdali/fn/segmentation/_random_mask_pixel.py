@@ -28,7 +28,9 @@ class RandomMaskPixel(HostOperator):
 
     def infer(self, mask: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if not (mask.dtype == np.bool_ or is_number(mask.dtype)) or not mask.ndim:
-            raise ArgumentError(f"the input must be masks of numbers with at least one axis, got {mask.ndim}-D {mask.dtype}")
+            raise ArgumentError(
+                f"the input must be masks of numbers with at least one axis, got {mask.ndim}-D {mask.dtype}"
+            )
         return (Spec(np.dtype(np.int64), 1, (mask.ndim,)),)
 
     def run(self, ctx: HostContext, mask: Value, *arguments: Value) -> tuple[Any, ...]:
@@ -42,7 +44,8 @@ class RandomMaskPixel(HostOperator):
             pixels = np.zeros(0, np.int64)
             if a.foreground[i]:
                 pixels = np.flatnonzero(x == a.value[i] if "value" in a else x > a.threshold[i])
-            k = pixels[int(u[i] * len(pixels))] if len(pixels) else int(u[i] * x.size)  # any pixel if there is no foreground
+            # Any pixel if there is no foreground.
+            k = pixels[int(u[i] * len(pixels))] if len(pixels) else int(u[i] * x.size)
             out[i] = np.unravel_index(k, x.shape)
         return (out,)
 
@@ -69,8 +72,8 @@ def random_mask_pixel(
       foreground: whether to draw from the foreground, if there is one; 0 draws from all pixels. May be per sample.
       threshold: elements above it are foreground. Default: 0. May be per sample.
       value: elements equal to it are foreground, instead of those above the threshold. May be per sample.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
 
     Returns:
       The indices of the pixel, 1-D int64, one per axis of the mask.

@@ -48,7 +48,9 @@ class RandomObjectBBox(HostOperator):
 
     def infer(self, labels: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if labels.dtype.kind not in "biu" or not labels.ndim:
-            raise ArgumentError(f"the input must be a map of integer labels with at least one axis, got {labels.ndim}-D {labels.dtype}")
+            raise ArgumentError(
+                f"the input must be a map of integer labels with at least one axis, got {labels.ndim}-D {labels.dtype}"
+            )
         self.args.check_width("threshold", labels.ndim, (labels, *arguments), one_for_all=True)
         int32 = np.dtype(np.int32)
         box = [Spec(int32, 1, (2 * labels.ndim,))] if self.format == "box" else [Spec(int32, 1, (labels.ndim,))] * 2
@@ -91,7 +93,12 @@ class RandomObjectBBox(HostOperator):
             return None, None, 0, f"class_weights must have a number for each of {len(mine)} classes, got {len(weight)}"
         if given is not None:
             if mine is not None and given in mine:
-                return None, None, 0, f"class {given} is the background: give another background, or leave it out of classes"
+                return (
+                    None,
+                    None,
+                    0,
+                    f"class {given} is the background: give another background, or leave it out of classes",
+                )
             return mine, weight, given, ""
         if mine is None or 0 not in mine:
             return mine, weight, 0, ""
@@ -116,9 +123,15 @@ class RandomObjectBBox(HostOperator):
             kept = np.isin(classes, there)
             there, weights = classes[kept], weights[kept] if weights is not None else None
         if self.ignore_class:
-            boxes = self._kept(np.concatenate([objects.boxes(c) for c in there.tolist()] or [np.zeros((0, 2, 1), np.int64)]), least)
+            boxes = self._kept(
+                np.concatenate([objects.boxes(c) for c in there.tolist()] or [np.zeros((0, 2, 1), np.int64)]), least
+            )
             return (background, boxes[int(u[2] * len(boxes))]) if len(boxes) else None
-        left = {int(c): float(w) for c, w in zip(there, np.ones(len(there)) if weights is None else weights, strict=True) if w > 0}
+        left = {
+            int(c): float(w)
+            for c, w in zip(there, np.ones(len(there)) if weights is None else weights, strict=True)
+            if w > 0
+        }
         x = u[1]
         while left:  # a class without such an object is left out; the number is rescaled, so that it is uniform again
             names, edges = [*left], np.cumsum([0.0, *left.values()])
@@ -150,7 +163,11 @@ class _Objects:
 
     def __init__(self, labels: np.ndarray, cache: dict[bytes, np.ndarray] | None):
         self._labels, self._cache = labels, cache
-        self._digest = hashlib.sha256(repr((labels.dtype, labels.shape)).encode() + labels.tobytes()).digest() if cache is not None else b""
+        self._digest = (
+            hashlib.sha256(repr((labels.dtype, labels.shape)).encode() + labels.tobytes()).digest()
+            if cache is not None
+            else b""
+        )
         self.classes = self._of("classes", lambda: np.unique(labels).astype(np.int64))
 
     def boxes(self, label: int) -> np.ndarray:
@@ -193,30 +210,35 @@ def random_object_bbox(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode | list[DataNode]:
-    """Draws a random object of a segmentation map: first a class, then one of its blobs. The result is the blob's bounding box.
+    """Draws a random object of a segmentation map: first a class, then one of its blobs. The result is the blob's
+    bounding box.
 
-    A blob is connected along axes, not diagonally. If there is no object, or by chance (`foreground_prob`), the box is the whole map.
-    Differs from DALI: the same seed gives other numbers, and a probability outside 0 ... 1 or a negative weight is an error.
+    A blob is connected along axes, not diagonally. If there is no object, or by chance (`foreground_prob`), the box is
+    the whole map.
+    Differs from DALI: the same seed gives other numbers, and a probability outside 0 ... 1 or a negative weight is an
+    error.
 
     Args:
       input: maps of integer labels, of any number of axes. Host values.
-      background: the label of the background. Default: 0, or if 0 is one of `classes`, one less than the smallest of them. May be per
-        sample.
+      background: the label of the background. Default: 0, or if 0 is one of `classes`, one less than the smallest of
+        them. May be per sample.
       cache_objects: whether to remember the boxes of all maps, for maps that come again.
-      class_weights: relative probabilities of `classes`, or of the classes 0, 1, 2, ... without the background. Default: all are equally
-        likely. May be per sample.
+      class_weights: relative probabilities of `classes`, or of the classes 0, 1, 2, ... without the background.
+        Default: all are equally likely. May be per sample.
       classes: labels that are objects. Default: all but the background. May be per sample.
       foreground_prob: the probability that an object is drawn. May be per sample.
-      format: "anchor_shape": first indices, and extents; "start_end": first indices, and those after the last; "box": these in one vector.
+      format: "anchor_shape": first indices, and extents; "start_end": first indices, and those after the last; "box":
+        these in one vector.
       ignore_class: whether all blobs are equally likely, regardless of their class.
       k_largest: draw only from this many of the largest boxes of a class, or of all boxes with `ignore_class`.
       output_class: whether the label is also returned.
-      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a negative seed counts
-        as not given.
+      seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
+        negative seed counts as not given.
       threshold: minimum extents of boxes, one number or one per axis. Default: no minimum. May be per sample.
 
     Returns:
-      One or two 1-D int32, see `format`; with `output_class` also an int32 scalar, the background where there is no object.
+      One or two 1-D int32, see `format`; with `output_class` also an int32 scalar, the background where there is no
+      object.
 
     Raises:
       ArgumentError: arguments that can't be combined, or a map whose type is not an integer.

@@ -27,10 +27,14 @@ class SelectMasks(HostOperator):
             if x.dtype != np.int32 or x.ndim != ndim:
                 raise ArgumentError(f"{what} must be {ndim}-D int32, got {x.ndim}-D {x.dtype}")
         if polygons.extent(1) not in (3, None):
-            raise ArgumentError(f"polygons must have three columns, mask, first and last vertex, got {polygons.extent(1)}")
+            raise ArgumentError(
+                f"polygons must have three columns, mask, first and last vertex, got {polygons.extent(1)}"
+            )
         if vertices.ndim != 2:
             raise ArgumentError(f"vertices must be 2-D, got {vertices.ndim}-D")
-        return Spec(polygons.dtype, 2, None, dims=(None, 3)), Spec(vertices.dtype, 2, None, dims=(None, vertices.extent(1)))
+        return Spec(polygons.dtype, 2, None, dims=(None, 3)), Spec(
+            vertices.dtype, 2, None, dims=(None, vertices.extent(1))
+        )
 
     def run(self, ctx: HostContext, ids: Value, polygons: Value, vertices: Value) -> tuple[Any, ...]:
         selected, points = [], []
@@ -41,7 +45,8 @@ class SelectMasks(HostOperator):
                 ctx.fail(i, Status.OUT_OF_RANGE, reason)
             if reason or not ctx.present[i]:
                 mine = mine[:0]
-            last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}  # the last polygon of a mask is taken, as in DALI
+            # The last polygon of a mask is taken, as in DALI.
+            last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}
             rows = p[[last[mask] for mask in mine.tolist()]].reshape(-1, 3)
             ends = np.cumsum(rows[:, 2] - rows[:, 1])
             first = np.concatenate([[0], ends[:-1]])[: len(rows)]

@@ -1,4 +1,6 @@
-"""``fn.transforms``: affine transforms as matrices, for `warp_affine` and `coord_transform`. The index is `__init__.pyi`."""
+"""``fn.transforms``: affine transforms as matrices, for `warp_affine` and `coord_transform`. The index is
+`__init__.pyi`.
+"""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 

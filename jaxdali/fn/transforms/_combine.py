@@ -49,7 +49,9 @@ class Combine(HostOperator):
         for t in matrices[1:]:
             out = then(t, out) if self.reverse_order else then(out, t)
         if ctx.spec.shape is not None and out.shape[1:] != ctx.spec.shape:
-            raise ArgumentError(f"the transforms are {out.shape[1]}-D in this batch, and {ctx.spec.shape[0]}-D in the first sample")
+            raise ArgumentError(
+                f"the transforms are {out.shape[1]}-D in this batch, and {ctx.spec.shape[0]}-D in the first sample"
+            )
         out = out.astype(np.float32)
         return (out if ctx.spec.shape is not None else list(out),)
 

@@ -63,10 +63,12 @@ def crop(
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
-      from_start, from_end: lower and upper corner of the box that is mapped, D coordinates or one for all. May be per sample or frame.
+      from_start, from_end: lower and upper corner of the box that is mapped, D coordinates or one for all. May be per
+        sample or frame.
       to_start, to_end: corners of the box it is mapped onto. May be per sample or frame.
       absolute: whether the corners of a box are put in order first. By default, boxes may be mirrored.
-      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied
+        first.
 
     Returns:
       ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.

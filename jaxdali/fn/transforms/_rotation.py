@@ -47,13 +47,16 @@ def rotation(
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
-      angle: the angle in degrees; a positive angle turns the x axis towards the y axis (in images: clockwise). May be per sample or frame.
+      angle: the angle in degrees; a positive angle turns the x axis towards the y axis (in images: clockwise). May be
+        per sample or frame.
       axis: the axis (x, y, z) of a rotation in space, of any length. May be per sample or frame.
       center: the point that does not move. Default: the origin. May be per sample or frame.
-      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied
+        first.
 
     Returns:
-      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value; it has an axis F in front if an input or argument is per frame.
+      ``f32[2, 3]``, or ``f32[3, 4]`` with an axis, a host value; it has an axis F in front if an input or argument is
+      per frame.
 
     Raises:
       ArgumentError: the numbers of dimensions differ.

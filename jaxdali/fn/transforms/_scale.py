@@ -63,7 +63,8 @@ def scale(
       scale: factors of the D coordinates. May be per sample or frame.
       center: the point that does not move. Default: the origin. May be per sample or frame.
       ndim: D, if `scale` is one number for all coordinates. Default: D of the input, or 1 without an input.
-      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied
+        first.
 
     Returns:
       ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.

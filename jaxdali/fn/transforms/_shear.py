@@ -56,10 +56,12 @@ def shear(
 
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
-      shear: in the plane (x by y, y by x); in space (x by y, x by z, y by x, y by z, z by x, z by y). May be per sample or frame; or
+      shear: in the plane (x by y, y by x); in space (x by y, x by z, y by x, y by z, z by x, z by y). May be per sample
+        or frame; or
       angles: the same as angles in degrees, whose tangents are these factors. May be per sample or frame.
       center: the point that does not move. Default: the origin. May be per sample or frame.
-      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied
+        first.
 
     Returns:
       ``f32[2, 3]`` or ``f32[3, 4]``, a host value; it has an axis F in front if an input or argument is per frame.

@@ -44,7 +44,8 @@ def translation(
     Args:
       input: another transform, ``f32[D, D+1]``, to combine with. May be per frame.
       offset: the numbers added to the D coordinates. May be per sample or frame.
-      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied first.
+      reverse_order: whether the new transform is applied before that of the input. By default the input's is applied
+        first.
 
     Returns:
       ``f32[D, D+1]``, a host value; it has an axis F in front if an input or argument is per frame.

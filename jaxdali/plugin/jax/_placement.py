@@ -45,9 +45,13 @@ class JaxOptions(IteratorOptions):
         if self.mask_name is None:
             return
         if not partial:
-            raise ValueError(f"mask_name={self.mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {self.last_batch_policy}")
+            raise ValueError(
+                f"mask_name={self.mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {self.last_batch_policy}"
+            )
         if self.mask_name in self.output_map:
-            raise ValueError(f"mask_name={self.mask_name!r} is a name in output_map: {self.output_map}; use another one")
+            raise ValueError(
+                f"mask_name={self.mask_name!r} is a name in output_map: {self.output_map}; use another one"
+            )
 
     def _check_sharding(self):
         given = self.sharding
@@ -59,7 +63,9 @@ class JaxOptions(IteratorOptions):
             )
         if isinstance(given, Mapping):
             if not given or not set(given) <= set(self.output_map):
-                raise ValueError(f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}")
+                raise ValueError(
+                    f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}"
+                )
             for name, s in given.items():
                 if not isinstance(s, (Sharding, PartitionSpec)):
                     raise TypeError(
@@ -67,7 +73,9 @@ class JaxOptions(IteratorOptions):
                     )
 
     def on_mesh(self) -> JaxOptions:
-        """These, for an iterator that is made now: its bare PartitionSpecs are on the mesh that is set. See `sharding.on_mesh`."""
+        """These, for an iterator that is made now: its bare PartitionSpecs are on the mesh that is set. See
+        `sharding.on_mesh`.
+        """
         if isinstance(self.sharding, Mapping):
             placed = {name: on_mesh(s, f"sharding[{name!r}]") for name, s in self.sharding.items()}
         else:
@@ -77,12 +85,16 @@ class JaxOptions(IteratorOptions):
     def _check_loading(self):
         given = self.loading_processes
         if given is not None and self.workers is not None:
-            raise ValueError("workers and loading_processes can't be given together: Ray's workers can run where the data are")
+            raise ValueError(
+                "workers and loading_processes can't be given together: Ray's workers can run where the data are"
+            )
         if given is None:
             return
         there = jax.process_count()
         if not given or len(set(given)) < len(given) or not all(0 <= p < there for p in given):
-            raise ValueError(f"loading_processes must be distinct numbers of the {there} processes, 0 to {there - 1}, got {list(given)}")
+            raise ValueError(
+                f"loading_processes must be distinct numbers of the {there} processes, 0 to {there - 1}, got {list(given)}"
+            )
         if self.sharding is None:
             raise ValueError("loading_processes needs a sharding, which says where the batches go")
 
@@ -94,7 +106,9 @@ class JaxOptions(IteratorOptions):
         for name, other in self.sharding.items() if isinstance(self.sharding, Mapping) else ():
             first, found = ([set(s) for s in slices_of(x, batch_size)] for x in (self.any_sharding, other))
             if found != first:
-                raise ValueError(f"the shardings of all outputs must cut the batch into the same slices, but {name!r} has others: {other}")
+                raise ValueError(
+                    f"the shardings of all outputs must cut the batch into the same slices, but {name!r} has others: {other}"
+                )
         loading = Loading.of(self.any_sharding, batch_size, self.loading_processes)
         if self.size > 0 and len({len(loading.made_by(p)) for p in loading.processes}) > 1:
             raise ValueError(
@@ -106,17 +120,23 @@ class JaxOptions(IteratorOptions):
     def check_metadata(self, metadata: Collection[str]):
         """Checks what says where and in which form outputs are given, once it is known which of them are metadata."""
         if isinstance(self.sharding, Mapping) and not set(self.output_map) <= {*self.sharding, *metadata}:
-            raise ValueError(f"a dict of shardings must have the names in output_map, {list(self.output_map)}, got {list(self.sharding)}")
+            raise ValueError(
+                f"a dict of shardings must have the names in output_map, {list(self.output_map)}, got {list(self.sharding)}"
+            )
         for argument, given in (("sharding", self.sharding), ("ragged", self.ragged)):
             for name in given if isinstance(given, Mapping) else ():
                 if name in metadata:
-                    raise ValueError(f"{argument}[{name!r}]: this output is metadata, a list of Python objects; it has no {argument}")
+                    raise ValueError(
+                        f"{argument}[{name!r}]: this output is metadata, a list of Python objects; it has no {argument}"
+                    )
 
     def _check_ragged(self):
         """Replaces the limits by tuples, and what fills them by a dict."""
         given = {} if self.ragged is None else self.ragged
         if not isinstance(given, Mapping):
-            raise TypeError(f"ragged must be a dict from names in output_map to limits, or to None, got {type(given).__name__}")
+            raise TypeError(
+                f"ragged must be a dict from names in output_map to limits, or to None, got {type(given).__name__}"
+            )
         limits: dict[str, tuple[int, ...] | None] = {}
         for name, x in given.items():
             if name not in self.output_map:
@@ -125,10 +145,16 @@ class JaxOptions(IteratorOptions):
                 each: Any = x if isinstance(x, (tuple, list)) else (x,)
                 limits[name] = None if x is None else tuple(map(operator.index, each))
             except TypeError:
-                raise TypeError(f"ragged[{name!r}] must be a whole number, a tuple of them, or None, got {x!r}") from None
+                raise TypeError(
+                    f"ragged[{name!r}] must be a whole number, a tuple of them, or None, got {x!r}"
+                ) from None
             if limits[name] is not None and not (limits[name] and all(n > 0 for n in limits[name] or ())):
                 raise ValueError(f"ragged[{name!r}] must be positive, got {x!r}")
-        fill = self.ragged_fill if isinstance(self.ragged_fill, Mapping) else {n: self.ragged_fill for n in limits if limits[n] is not None}
+        fill = (
+            self.ragged_fill
+            if isinstance(self.ragged_fill, Mapping)
+            else {n: self.ragged_fill for n in limits if limits[n] is not None}
+        )
         for name, x in fill.items():
             if limits.get(name) is None:
                 raise ValueError(f"ragged_fill[{name!r}]: ragged has no limit of this name, {given}")
@@ -139,7 +165,9 @@ class JaxOptions(IteratorOptions):
 
     @property
     def ragged_forms(self) -> tuple[RaggedForm | None, ...]:
-        """Of the outputs, in their order, whose samples may differ in shape; for an executor that gives arrays on the shardings."""
+        """Of the outputs, in their order, whose samples may differ in shape; for an executor that gives arrays on the
+        shardings.
+        """
         assert isinstance(self.ragged, Mapping) and isinstance(self.ragged_fill, Mapping)
         forms: list[RaggedForm | None] = []
         for name, sharding in zip(self.output_map, self.shardings, strict=True):

@@ -36,7 +36,9 @@ class ArraySpec:
 
 @functools.cache
 def _array_spec() -> Callable[..., Any]:
-    """CLU's class if clu is installed, so that isinstance checks against it hold. It is imported late, as it may import TensorFlow."""
+    """CLU's class if clu is installed, so that isinstance checks against it hold. It is imported late, as it may import
+    TensorFlow.
+    """
     if importlib.util.find_spec("clu") is None:
         return ArraySpec
     from clu.data import dataset_iterator  # pyright: ignore[reportMissingImports]
@@ -48,8 +50,8 @@ def _array_spec() -> Callable[..., Any]:
 class DALIGenericPeekableIterator(DALIGenericIterator):
     """A `DALIGenericIterator` that can show its next batch without taking it. It is thread-safe.
 
-    Shape and type of the outputs must not change from batch to batch, which would be a ValueError; those of an output that is a list
-    (`ragged`) may.
+    Shape and type of the outputs must not change from batch to batch, which would be a ValueError; those of an output
+    that is a list (`ragged`) may.
 
     It takes the arguments of `DALIGenericIterator`.
     """
@@ -90,7 +92,8 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             self._last = (), None
 
     def peek(self) -> dict[str, Any]:
-        """Returns the batch that the next ``next()`` returns, with the same arrays: donating an array removes it from that batch, too.
+        """Returns the batch that the next ``next()`` returns, with the same arrays: donating an array removes it from
+        that batch, too.
 
         Raises:
           StopIteration: at the end of an epoch, as ``next()``.
@@ -122,7 +125,8 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     @property
     def element_spec(self) -> dict[str, Any]:
-        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class if clu is installed. Peeks if necessary.
+        """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class if clu is installed. Peeks if
+        necessary.
 
         Metadata are left out. Of ragged outputs a tuple of two, or a list of one for each sample of the first batch.
         """
@@ -142,7 +146,10 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             return self._mask(*self._last)
 
     def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
-        found = {name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x) for name, x in arrays_of(batch).items()}
+        found = {
+            name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
+            for name, x in arrays_of(batch).items()
+        }
         if self._expected is None:
             self._expected = found
         for name, expected in self._expected.items():
@@ -188,11 +195,13 @@ def peekable_data_iterator(
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
-    """`data_iterator` for peekable iterators: turns a definition into a function that makes `DALIGenericPeekableIterator`s.
+    """`data_iterator` for peekable iterators: turns a definition into a function that makes
+    `DALIGenericPeekableIterator`s.
 
     Args:
       pipeline_fn: the definition.
-      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding, devices, mask_name,
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding,
+      devices, mask_name,
         ragged, ragged_fill, repeat, workers, loading_processes, checkpoints, enable_conditionals: see `data_iterator`.
     """
     return iterator_factory(
@@ -221,4 +230,6 @@ def peekable_data_iterator(
 
 
 if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "DALIGenericPeekableIterator peekable_data_iterator")
+    __all__, __dir__, __getattr__ = _names.index(
+        __name__, globals(), "DALIGenericPeekableIterator peekable_data_iterator"
+    )

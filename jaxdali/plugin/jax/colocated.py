@@ -1,11 +1,13 @@
-"""Iterators that live on the hosts of the accelerators, under a single controller (`jax.experimental.colocated_python`).
+"""Iterators that live on the hosts of the accelerators, under a single controller
+(`jax.experimental.colocated_python`).
 
-**Experimental**, as JAX's API is: names and behaviour may change in any version. With Pathways one process, the controller, runs the user's
-program, and the accelerators belong to other hosts. An iterator of this module reads and decodes there: each host makes the shards that its
-devices hold, and the controller sees global arrays. It needs jax 0.10, cloudpickle, and the data under the same paths on all hosts.
+**Experimental**, as JAX's API is: names and behaviour may change in any version. With Pathways one process, the
+controller, runs the user's program, and the accelerators belong to other hosts. An iterator of this module reads and
+decodes there: each host makes the shards that its devices hold, and the controller sees global arrays. It needs jax
+0.10, cloudpickle, and the data under the same paths on all hosts.
 
-In several processes of `jax.distributed` each process is the controller of its own hosts. All must call the same methods, and each sees the
-errors of its own hosts only.
+In several processes of `jax.distributed` each process is the controller of its own hosts. All must call the same
+methods, and each sees the errors of its own hosts only.
 
 Example:
   >>> from jaxdali.plugin.jax import colocated
@@ -85,7 +87,9 @@ class _HostIterator:
         self._said = b""
 
     def call(self, request: jax.Array) -> jax.Array:
-        """Does what ``u8[devices, n]`` asks for, in all rows the same. Returns the beginning of the answer, ``u8[devices, _CHUNK]``."""
+        """Does what ``u8[devices, n]`` asks for, in all rows the same. Returns the beginning of the answer,
+        ``u8[devices, _CHUNK]``.
+        """
         row = np.asarray(request.addressable_shards[0].data)[0]
         asked = json.loads(row.tobytes().rstrip(b"\0"))
         if asked["do"] != "more":
@@ -110,7 +114,9 @@ class _HostIterator:
 
 
 def _do(host: _HostIterator, asked: Mapping[str, Any], sharding: Any, answer: _Answer):
-    """One step of a host's iterator. It is not a method: colocated_python would make each method callable from the controller."""
+    """One step of a host's iterator. It is not a method: colocated_python would make each method callable from the
+    controller.
+    """
     if host._iterator is None:
         devices = sharding.mesh.devices.flat
         places = jax.tree.map(lambda placed: placed.on(devices), host._sharding)
@@ -122,7 +128,9 @@ def _do(host: _HostIterator, asked: Mapping[str, Any], sharding: Any, answer: _A
             host._arrays = None
             batch = dict(next(iterator))
             if lists := [name for name, x in batch.items() if isinstance(x, list)]:
-                raise ValueError(f"only arrays can be sent to the controller; {lists} are lists: leave them out, or pad them (ragged)")
+                raise ValueError(
+                    f"only arrays can be sent to the controller; {lists} are lists: leave them out, or pad them (ragged)"
+                )
             host._arrays = batch
             answer.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
         case "begin":
@@ -158,8 +166,8 @@ def _on_each(row: np.ndarray, sharding: Any) -> jax.Array:
 class ColocatedIterator:
     """Iterates over a pipeline that runs on the hosts of the accelerators. Experimental. `data_iterator` makes it.
 
-    Each batch is a dict of `jax.Array` on the sharding, as from the iterators of `jaxdali.plugin.jax`. All batches must have the same
-    shapes.
+    Each batch is a dict of `jax.Array` on the sharding, as from the iterators of `jaxdali.plugin.jax`. All batches must
+    have the same shapes.
 
     Attributes:
       output_map: the names of the outputs.
@@ -205,7 +213,9 @@ class ColocatedIterator:
         if self._specs is None:
             self._specs = specs
         if specs != self._specs:
-            raise ValueError(f"the batches of a colocated iterator must keep their shapes and types, but {self._specs} became {specs}")
+            raise ValueError(
+                f"the batches of a colocated iterator must keep their shapes and types, but {self._specs} became {specs}"
+            )
         batch = self._remote[0].batch(self._token)
         return {name: self._put(name, x) for name, x in batch.items()}
 
@@ -232,8 +242,9 @@ class ColocatedIterator:
         self._ask("reset")
 
     def get_state(self) -> dict[str, Any]:
-        """The state after the batch that was taken last: JSON, for `set_state` of this iterator and those of `jaxdali.plugin.jax`. The
-        first call warns if such states can't be continued with another number of shards."""
+        """The state after the batch that was taken last: JSON, for `set_state` of this iterator and those of
+        `jaxdali.plugin.jax`. The first call warns if such states can't be continued with another number of shards.
+        """
         state = self._ask("get_state").result
         doubt, self._doubt = self._doubt, ""
         if doubt:
@@ -241,8 +252,9 @@ class ColocatedIterator:
         return state
 
     def set_state(self, state: Mapping[str, Any], *, restart_epoch: bool = False):
-        """Goes on from a state, also from one with another number of shards, or with `restart_epoch` from the start of its epoch. Raises as
-        the iterators of `jaxdali.plugin.jax`."""
+        """Goes on from a state, also from one with another number of shards, or with `restart_epoch` from the start of
+        its epoch. Raises as the iterators of `jaxdali.plugin.jax`.
+        """
         self._ask("set_state", state=state, restart_epoch=restart_epoch)
 
     def close(self):
@@ -310,15 +322,17 @@ def data_iterator(
 ) -> Any:
     """Turns a definition into a function that makes `ColocatedIterator`s. Experimental.
 
-    The definition is sent to the hosts by cloudpickle, and takes ``num_shards`` and ``shard_id``, which are filled in there.
+    The definition is sent to the hosts by cloudpickle, and takes ``num_shards`` and ``shard_id``, which are filled in
+    there.
 
     Args:
       pipeline_fn: the definition.
       sharding: the `jax.sharding.NamedSharding` of the outputs, one for all or a dict with one for each; needed. A bare
         `jax.sharding.PartitionSpec` is on the mesh that is set.
-      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, mask_name, ragged, ragged_fill,
-        repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are lists, which are metadata and ragged outputs
-        without limits, are refused with the first batch.
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, mask_name,
+      ragged, ragged_fill,
+        repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are lists, which are metadata
+        and ragged outputs without limits, are refused with the first batch.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -344,7 +358,9 @@ def data_iterator(
     return _factory(pipeline_fn, options, forwarded)
 
 
-def _factory(define: Callable[..., Any], options: JaxOptions, forwarded: dict[str, Any]) -> Callable[..., ColocatedIterator]:
+def _factory(
+    define: Callable[..., Any], options: JaxOptions, forwarded: dict[str, Any]
+) -> Callable[..., ColocatedIterator]:
     if not callable(define):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(define).__name__}")
 
@@ -353,7 +369,9 @@ def _factory(define: Callable[..., Any], options: JaxOptions, forwarded: dict[st
     def make_iterator(*args: Any, **kwargs: Any) -> ColocatedIterator:
         for name in ("workers", "loading_processes", "checkpoints"):
             if name in kwargs:
-                raise TypeError(f"{name_of(define)}: a colocated iterator has no {name}; states go through get_state and set_state")
+                raise TypeError(
+                    f"{name_of(define)}: a colocated iterator has no {name}; states go through get_state and set_state"
+                )
         defaults = getattr(define, "_pipeline_kwargs", {})
         kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
         return ColocatedIterator(define, options.on_mesh(), forwarded, (args, kwargs))

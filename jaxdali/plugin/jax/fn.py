@@ -43,16 +43,18 @@ def jax_function(
 ) -> Any:
     """Turns a function of jax.Arrays into an operator.
 
-    The function gets one array for each input, the whole batch of its shard ``(batch, *sample)``, and returns arrays with the same first
-    axis. It is traced into the pipeline's program, without a callback or a copy. A function that can't be traced (``float(x)``, ``if x >
-    0``), or that tracing would freeze (`np.random`, a counter, a key that it splits), runs eagerly between two programs instead, once per
-    batch; the log says so. Two trial traces for each shape decide this. Afterwards, the Python state that the function's code names is
-    restored. A function that names state which can't be restored (files, iterators, memory shared with other processes, arrays of other
-    frameworks or of more than 1 GiB) is not tried and runs eagerly. State that the code does not name (`getattr` with a computed name,
-    state in C extensions, printed output) is not restored after the trials: pass ``jit=False`` then.
+    The function gets one array for each input, the whole batch of its shard ``(batch, *sample)``, and returns arrays
+    with the same first axis. It is traced into the pipeline's program, without a callback or a copy. A function that
+    can't be traced (``float(x)``, ``if x > 0``), or that tracing would freeze (`np.random`, a counter, a key that it
+    splits), runs eagerly between two programs instead, once per batch; the log says so. Two trial traces for each shape
+    decide this. Afterwards, the Python state that the function's code names is restored. A function that names state
+    which can't be restored (files, iterators, memory shared with other processes, arrays of other frameworks or of more
+    than 1 GiB) is not tried and runs eagerly. State that the code does not name (`getattr` with a computed name, state
+    in C extensions, printed output) is not restored after the trials: pass ``jit=False`` then.
 
-    It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside. The function runs under the
-    settings of JAX that its user has. It has the mesh that `jax.set_mesh` sets if it asks for it, uses arrays on it, or has a sharding.
+    It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside. The function
+    runs under the settings of JAX that its user has. It has the mesh that `jax.set_mesh` sets if it asks for it, uses
+    arrays on it, or has a sharding.
 
     Example:
       >>> @jax_function
@@ -60,14 +62,15 @@ def jax_function(
       ...     return images[:, :, ::-1]
 
     Args:
-      function: the function. 64-bit inputs arrive as 32-bit ones unless x64 is enabled; outputs of `fn.random.key` arrive as typed random
-        keys, one per sample.
+      function: the function. 64-bit inputs arrive as 32-bit ones unless x64 is enabled; outputs of `fn.random.key`
+        arrive as typed random keys, one per sample.
       num_outputs: how many arrays the function returns. 0: it is called eagerly, for its side effects.
-      output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has as many dimensions.
-      sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. A bare
-        `jax.sharding.PartitionSpec` is on the mesh that is set. If the sharding has devices of several processes, batches are made in the
-        thread that takes them, and not ahead: collectives of the function and of the training step must begin in the same order in all
-        processes.
+      output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has
+        as many dimensions.
+      sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. A
+        bare `jax.sharding.PartitionSpec` is on the mesh that is set. If the sharding has devices of several processes,
+        batches are made in the thread that takes them, and not ahead: collectives of the function and of the training
+        step must begin in the same order in all processes.
       device: "cpu" or "gpu", where all inputs must be; None: wherever they are.
       preserve: whether the function runs even if no output of the pipeline depends on it.
       jit: True: traced without a trial; False: eager; None: decided by the trial. Not in DALI.
@@ -77,19 +80,21 @@ def jax_function(
 
     Raises:
       ValueError: an argument is out of range.
-      RuntimeError: it is used outside a pipeline definition; or, while running, the samples of an input differ in shape within a batch, the
-        number of outputs or their first axis is wrong, or the function raises; the message includes its text.
+      RuntimeError: it is used outside a pipeline definition; or, while running, the samples of an input differ in shape
+        within a batch, the number of outputs or their first axis is wrong, or the function raises; the message includes
+        its text.
 
-    In a branch of an `if`, the function gets an array of the samples that take the branch. If there are none, it is not called (except once
-    with an empty array, if that is needed to know what it returns). It then runs between two programs, compiled for each number of samples.
-    With ``jit=True``, it is part of the program in a branch as well, gets the whole batch, and nothing is compiled anew; this is for
-    functions that treat each sample independently, and results of samples that don't take the branch are dropped. `sharding` can't be used
-    in a branch.
+    In a branch of an `if`, the function gets an array of the samples that take the branch. If there are none, it is not
+    called (except once with an empty array, if that is needed to know what it returns). It then runs between two
+    programs, compiled for each number of samples. With ``jit=True``, it is part of the program in a branch as well,
+    gets the whole batch, and nothing is compiled anew; this is for functions that treat each sample independently, and
+    results of samples that don't take the branch are dropped. `sharding` can't be used in a branch.
 
-    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A function whose samples have
-    another shape in each batch is compiled for each shape. Variables that a traced function reads are read once per pipeline; if one has
-    changed when another shape comes, the function runs eagerly from then on. An eager function waits for the programs before it, and sees
-    their results after failed samples were replaced; a function that does not depend on the decoder is called again for such a batch.
+    Differs from DALI: several devices per process are possible with `sharding`; bfloat16 is an ordinary type. A
+    function whose samples have another shape in each batch is compiled for each shape. Variables that a traced function
+    reads are read once per pipeline; if one has changed when another shape comes, the function runs eagerly from then
+    on. An eager function waits for the programs before it, and sees their results after failed samples were replaced; a
+    function that does not depend on the decoder is called again for such a batch.
     """
     if function is None:
         return functools.partial(
@@ -109,11 +114,15 @@ def jax_function(
     if device not in (None, "cpu", "gpu"):
         raise ValueError(f"device must be 'cpu', 'gpu' or None, got {device!r}")
     if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec)):
-        raise ValueError(f"sharding must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, got {type(sharding).__name__}")
+        raise ValueError(
+            f"sharding must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, got {type(sharding).__name__}"
+        )
     if jit not in (None, True, False):
         raise TypeError(f"jit must be True, False or None, got {jit!r}")
     if jit and (num_outputs == 0 or sharding is not None):
-        raise ValueError("jit=True can't be combined with num_outputs=0 or with sharding: such a function runs as a separate step")
+        raise ValueError(
+            "jit=True can't be combined with num_outputs=0 or with sharding: such a function runs as a separate step"
+        )
     if output_layouts is None or isinstance(output_layouts, str):
         layouts = (output_layouts,) * num_outputs
     else:
@@ -180,7 +189,9 @@ class _Function(Operator):
             like = inputs[i] if i < len(inputs) else None
             return like.layout if like is not None and like.ndim == ndim else ""
         if given and len(given) != ndim:
-            raise ArgumentError(f"output_layouts: {given!r} does not fit output {i}, which has {ndim} dimensions per sample")
+            raise ArgumentError(
+                f"output_layouts: {given!r} does not fit output {i}, which has {ndim} dimensions per sample"
+            )
         return given
 
     def flatten(self, result: Any, samples: int) -> tuple[Any, ...]:
@@ -196,18 +207,23 @@ class _Function(Operator):
             if not isinstance(a, jax.Array):
                 raise TypeError(f"output {i} must be a jax.Array, got {type(a).__name__}")
             if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-                raise TypeError(f"output {i} is an array of random keys; return jax.random.key_data of it, or use the keys in the function")
+                raise TypeError(
+                    f"output {i} is an array of random keys; return jax.random.key_data of it, or use the keys in the function"
+                )
             if a.ndim == 0 or a.shape[0] != samples:
-                raise ValueError(f"output {i} must have the batch, {samples} samples, as first axis; its shape is {a.shape}")
+                raise ValueError(
+                    f"output {i} must have the batch, {samples} samples, as first axis; its shape is {a.shape}"
+                )
         return arrays
 
 
 # Note [Functions that need a mesh]
-# A function of one shard gets arrays that lie on one device, while a user's mesh has several. JAX refuses to mix both, so such functions,
-# and the programs that they are traced into, run without the mesh. A function that names an array that lies on the mesh, or that asks for
-# the mesh, can't do without. It runs between two programs, under the mesh, and gets its shard on all devices of the mesh. The mesh of
-# several processes has devices that this process can't reach: there such a function is told the axes, and gets its shard on one device.
-# A function with a sharding gets global arrays, and runs under the mesh, too.
+# A function of one shard gets arrays that lie on one device, while a user's mesh has several. JAX refuses to mix both,
+# so such functions, and the programs that they are traced into, run without the mesh. A function that names an array
+# that lies on the mesh, or that asks for the mesh, can't do without. It runs between two programs, under the mesh, and
+# gets its shard on all devices of the mesh. The mesh of several processes has devices that this process can't reach:
+# there such a function is told the axes, and gets its shard on one device. A function with a sharding gets global
+# arrays, and runs under the mesh, too.
 
 
 class TraceableFunction(_Function, ProgramOperator):
@@ -232,21 +248,32 @@ class TraceableFunction(_Function, ProgramOperator):
         if use.asked or use.explicit:  # arrays on Auto axes are constants of a program like others
             return eager(self.jit)
         B, x64 = ctx.B, ctx.settings.x64
-        arguments = [_as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype))) for s in specs]
+        arguments = [
+            _as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)))
+            for s in specs
+        ]
         try:
             with ctx.settings.contexts(None):
                 traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
         except NotFaithful as e:
             if self.jit:
-                raise OperatorError(self.name, ctx.where, f"{describe(self.function)} can't be traced (jit=True): {e}") from e
+                raise OperatorError(
+                    self.name, ctx.where, f"{describe(self.function)} can't be traced (jit=True): {e}"
+                ) from e
             _log.warning(
-                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s", describe(self.function), ctx.where, str(e)
+                "jax_function %s (created at %s) runs eagerly, not in the compiled program: %s",
+                describe(self.function),
+                ctx.where,
+                str(e),
             )
             return eager(False)
         outputs = [
-            Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_like(i, a.ndim - 1, specs)) for i, a in enumerate(traced.jaxpr.out_avals)
+            Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_like(i, a.ndim - 1, specs))
+            for i, a in enumerate(traced.jaxpr.out_avals)
         ]
-        return TracedFunction(jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64)
+        return TracedFunction(
+            jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64
+        )
 
 
 def _traces(functions, arguments, flatten, jit):
@@ -284,7 +311,9 @@ class TracedFunction(ProgramOperator):
         return self.given
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
-        inputs = [_as_given(s, a if self.x64 else a.astype(narrow(a.dtype))) for s, a in zip(ctx.inputs, arrays, strict=True)]
+        inputs = [
+            _as_given(s, a if self.x64 else a.astype(narrow(a.dtype))) for s, a in zip(ctx.inputs, arrays, strict=True)
+        ]
         return tuple(function_of(self.jaxpr)(*inputs))
 
 
@@ -327,14 +356,20 @@ class EagerFunction(_Function, EagerOperator):
             for s, device in enumerate(shards.primaries):
                 if present[s] or not any(present):
                     at = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, Mesh) else device
-                    arguments = [_as_given(spec, jax.device_put(x[s], at)) for spec, x in zip(self.inputs, inputs, strict=True)]
+                    arguments = [
+                        _as_given(spec, jax.device_put(x[s], at)) for spec, x in zip(self.inputs, inputs, strict=True)
+                    ]
                     results = self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n))
-                    per_shard[s] = tuple(jax.device_put(r, device) for r in results) if isinstance(mesh, Mesh) else results
+                    per_shard[s] = (
+                        tuple(jax.device_put(r, device) for r in results) if isinstance(mesh, Mesh) else results
+                    )
         some = next(iter(per_shard.values()))
         empty = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in some)
         return [[per_shard.get(s, empty)[i] for s in range(ctx.S)] for i in range(self.outputs)]
 
-    def _call_global(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, batch: Sharding) -> list[list[Any]]:
+    def _call_global(
+        self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, batch: Sharding
+    ) -> list[list[Any]]:
         """Calls it once, with global arrays of all shards."""
         assert self.calls is not None
         samples = shards.num * ctx.B
@@ -387,7 +422,9 @@ class _Calls:
         except Exception as e:
             raise OperatorError(_Function.name, self._where, f"{describe(function)}: {type(e).__name__}: {e}") from e
 
-    def _program(self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> Any:
+    def _program(
+        self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
+    ) -> Any:
         """The function compiled for arguments of these shapes; None if it must run eagerly, from now on always."""
         key = id(function), tuple((a.shape, a.dtype) for a in arguments)
         if key in self._programs:
@@ -396,9 +433,16 @@ class _Calls:
             program = self._programs[key] = compiled(self._trace(function, arguments, flatten))
         except NotFaithful as e:
             if self._forced:
-                raise OperatorError(_Function.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}") from e
+                raise OperatorError(
+                    _Function.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}"
+                ) from e
             self.jit = False
-            _log.warning("jax_function %s (created at %s) runs eagerly, not compiled: %s", describe(function), self._where, str(e))
+            _log.warning(
+                "jax_function %s (created at %s) runs eagerly, not compiled: %s",
+                describe(function),
+                self._where,
+                str(e),
+            )
             return None
         self.jit = True
         shapes = len({shapes for _, shapes in self._programs})
@@ -412,7 +456,9 @@ class _Calls:
             )
         return program
 
-    def _trace(self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> Trace:
+    def _trace(
+        self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
+    ) -> Trace:
         abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
         if self._forced:
             return trace_again(function, abstract, flatten)

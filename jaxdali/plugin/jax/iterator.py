@@ -46,52 +46,61 @@ class DALIGenericIterator(BaseIterator):
     The arrays have the batch axis first and live on the pipeline's device, or on `sharding`. They are ordinary arrays:
     kept as long as anything refers to them, and safe to donate.
 
-    An output that is metadata (the argument `metadata` of readers) is a list with one Python object for each row of this process's shards,
-    in their order, and None for a row without a sample. The batch then has a property ``arrays``, a dict of the other entries for
-    `jax.device_put` and jitted functions.
+    An output that is metadata (the argument `metadata` of readers) is a list with one Python object for each row of
+    this process's shards, in their order, and None for a row without a sample. The batch then has a property
+    ``arrays``, a dict of the other entries for `jax.device_put` and jitted functions.
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
       output_map: a name for each output; outputs without a name are left out, with a warning.
       size: number of samples in an epoch, of all pipelines together. -1: until a source ends.
       reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`.
-      auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None or "no", call
-        `reset`.
+      auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None
+        or "no", call `reset`.
       last_batch_padded: without `reader_name`, whether the source pads the last batch instead of wrapping around.
       last_batch_policy: FILL or DROP; PARTIAL with `mask_name`.
       prepare_first_batch: whether to make the first batch in the constructor, so that its errors are raised there.
-      sharding: the sharding of the outputs; the pipelines are its shards, in order. None: the outputs of several pipelines are stacked,
-        ``(pipelines, batch, ...)``, and sharded over their devices as `jax.pmap` expects if these are distinct. Unlike in DALI, it may be a
-        dict from each name in `output_map` to a sharding; all must cut the batch into the same slices. A bare
-        `jax.sharding.PartitionSpec` is on the mesh that is set, see `jax.set_mesh`.
-      mask_name: the name of a mask, for PARTIAL (not in DALI). As JAX needs static shapes, the last batch keeps its size, and each batch
-        gets a further entry of this name: a bool array over the batch axis, True for the samples that belong to the epoch. Over all shards
-        and processes, which take the same number of steps, every sample of an epoch is True once, except those that a reader left out
-        (``on_error="skip"``, which an iterator that knows its size accepts only with a mask). The other rows have unspecified values. The
-        reader starts each epoch at the start of a shard, as with ``pad_last_batch=True``. A source of batches may end with a smaller batch,
-        and a source of samples (``batch=False``) with an incomplete one; without `mask_name` an incomplete batch is dropped, as in DALI,
-        and a warning says how many samples it had. With `size`, the sources of the shards may have different lengths: an epoch has as many
-        steps as the longest needs (`len` assumes equal lengths), and the rows of a source that has ended are False. With several processes,
-        the longest source of each must have the same length.
-      repeat: whether the iterator never ends, for loops that count steps (not in DALI). At the end of an epoch, ``next()`` begins the next
-        one; StopIteration is raised only if there are no more data at all. Masks and checkpoints are those of an iterator that is reset;
-        ``len`` and `size` are those of an epoch.
+      sharding: the sharding of the outputs; the pipelines are its shards, in order. None: the outputs of several
+        pipelines are stacked, ``(pipelines, batch, ...)``, and sharded over their devices as `jax.pmap` expects if
+        these are distinct. Unlike in DALI, it may be a dict from each name in `output_map` to a sharding; all must cut
+        the batch into the same slices. A bare `jax.sharding.PartitionSpec` is on the mesh that is set, see
+        `jax.set_mesh`.
+      mask_name: the name of a mask, for PARTIAL (not in DALI). As JAX needs static shapes, the last batch keeps its
+        size, and each batch gets a further entry of this name: a bool array over the batch axis, True for the samples
+        that belong to the epoch. Over all shards and processes, which take the same number of steps, every sample of an
+        epoch is True once, except those that a reader left out (``on_error="skip"``, which an iterator that knows its
+        size accepts only with a mask). The other rows have unspecified values. The reader starts each epoch at the
+        start of a shard, as with ``pad_last_batch=True``. A source of batches may end with a smaller batch, and a
+        source of samples (``batch=False``) with an incomplete one; without `mask_name` an incomplete batch is dropped,
+        as in DALI, and a warning says how many samples it had. With `size`, the sources of the shards may have
+        different lengths: an epoch has as many steps as the longest needs (`len` assumes equal lengths), and the rows
+        of a source that has ended are False. With several processes, the longest source of each must have the same
+        length.
+      repeat: whether the iterator never ends, for loops that count steps (not in DALI). At the end of an epoch,
+        ``next()`` begins the next one; StopIteration is raised only if there are no more data at all. Masks and
+        checkpoints are those of an iterator that is reset; ``len`` and `size` are those of an epoch.
 
-      ragged: for outputs whose samples differ in shape, by name, their form in a batch (not in DALI). ``ragged={"boxes": None}`` gives a
-        list of `jax.Array` of any shapes, one for each sample of this process, in order, on the devices of their shards. ``ragged={"boxes":
-        100}`` gives ``(boxes, lengths)`` of shapes ``(N, 100, ...)`` and ``(N,)`` (i32), on `sharding` like other outputs; all batches have
-        these shapes, so that a jitted function compiles once. A longer sample is a `SampleError`, and the other extents must agree. For
-        several ragged extents, ``ragged={"masks": (64, 512)}`` gives the limits of the first axes; the lengths are ``(N, 2)``. A sample
-        that is missing according to `mask_name` has length 0, or is an empty array in a list.
-      ragged_fill: the number that samples are padded with, or a dict with a number for each name. It must fit the output's type.
-      workers: where batches are made, a `jaxdali.ray.Workers`; None: in this process (not in DALI). Batches, epochs and checkpoints are the
+      ragged: for outputs whose samples differ in shape, by name, their form in a batch (not in DALI).
+      ``ragged={"boxes": None}`` gives a
+        list of `jax.Array` of any shapes, one for each sample of this process, in order, on the devices of their
+        shards. ``ragged={"boxes": 100}`` gives ``(boxes, lengths)`` of shapes ``(N, 100, ...)`` and ``(N,)`` (i32), on
+        `sharding` like other outputs; all batches have these shapes, so that a jitted function compiles once. A longer
+        sample is a `SampleError`, and the other extents must agree. For several ragged extents, ``ragged={"masks": (64,
+        512)}`` gives the limits of the first axes; the lengths are ``(N, 2)``. A sample that is missing according to
+        `mask_name` has length 0, or is an empty array in a list.
+      ragged_fill: the number that samples are padded with, or a dict with a number for each name. It must fit the
+      output's type.
+      workers: where batches are made, a `jaxdali.ray.Workers`; None: in this process (not in DALI). Batches, epochs and
+      checkpoints are the
         same in both cases.
-      loading_processes: numbers of processes of `jax.distributed`; these read and decode the data, and the others get their shards of the
-        `sharding` by JAX transfers (not in DALI). It is for data that only some hosts can see. None: every process makes its own shards.
-        Batches, epochs and states are the same in both cases. `pipelines` are then those of the shards that `loaded_shards` gives for this
-        process; in other processes an empty list. All processes must call the methods of the iterator in the same order, except
-        `get_state`, `checkpoints` and `close`, and `statistics` and `bad_samples`, which tell about this process alone. An exception in one
-        is raised in all. The lists of ragged outputs and metadata go through the hosts' memory.
+      loading_processes: numbers of processes of `jax.distributed`; these read and decode the data, and the others get
+      their shards of the
+        `sharding` by JAX transfers (not in DALI). It is for data that only some hosts can see. None: every process
+        makes its own shards. Batches, epochs and states are the same in both cases. `pipelines` are then those of the
+        shards that `loaded_shards` gives for this process; in other processes an empty list. All processes must call
+        the methods of the iterator in the same order, except `get_state`, `checkpoints` and `close`, and `statistics`
+        and `bad_samples`, which tell about this process alone. An exception in one is raised in all. The lists of
+        ragged outputs and metadata go through the hosts' memory.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -173,7 +182,9 @@ class DALIGenericIterator(BaseIterator):
         self._seen = {}
         masked = options.mask_name is not None
         forms = options.ragged_forms
-        self._watched = [(i, name) for i, name in enumerate(options.output_map) if forms[i] is None and name not in self._metadata]
+        self._watched = [
+            (i, name) for i, name in enumerate(options.output_map) if forms[i] is None and name not in self._metadata
+        ]
         if len(places) > 1:  # the executors' results are put on the sharding afterwards
             forms = tuple(None if form is None else dataclasses.replace(form, lengths=None) for form in forms)
         shardings, finish = None, None
@@ -194,7 +205,12 @@ class DALIGenericIterator(BaseIterator):
             ragged=forms,
         )
         taken = lease(
-            pipelines, places, key=(type(self), options.lasting, stacked), delivery=delivery, finish=finish, workers=options.workers
+            pipelines,
+            places,
+            key=(type(self), options.lasting, stacked),
+            delivery=delivery,
+            finish=finish,
+            workers=options.workers,
         )
         self._start(taken, options, padded=masked)
 
@@ -207,7 +223,8 @@ class DALIGenericIterator(BaseIterator):
         self._shardings = options.shardings
         self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
         self._element_spec: dict[str, Any] | None = None
-        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = None  # shapes of the outputs; None: they are not tracked
+        # Shapes of the outputs; None: they are not tracked.
+        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = None
         self._watched: list[tuple[int, str]] = []
 
     def _begin_shared(self, loading: Loading, options: JaxOptions, make: Callable[[], Sequence[Pipeline]]):
@@ -218,7 +235,9 @@ class DALIGenericIterator(BaseIterator):
         def begin() -> tuple[BatchStream, frozenset[str]]:
             pipelines = make()
             if node := function_over_processes(pipelines[0]):
-                raise node.error("a function over several processes needs all of them, so it can't be used with loading_processes")
+                raise node.error(
+                    "a function over several processes needs all of them, so it can't be used with loading_processes"
+                )
             self._begin(pipelines, [loading.shards], options, loading.shards, apart=True)
             assert isinstance(self._stream, BatchStream)
             return self._stream, self._metadata
@@ -230,7 +249,8 @@ class DALIGenericIterator(BaseIterator):
 
     @staticmethod
     def loaded_shards(sharding: Sharding | PartitionSpec, loading_processes: Sequence[int] | None = None) -> list[int]:
-        """The shards of a batch on `sharding` that this process makes, in order. An iterator takes one pipeline for each.
+        """The shards of a batch on `sharding` that this process makes, in order. An iterator takes one pipeline for
+        each.
 
         Not in DALI. `data_iterator` makes the pipelines of these shards itself.
         """
@@ -252,8 +272,8 @@ class DALIGenericIterator(BaseIterator):
 
     @property
     def element_spec(self) -> dict[str, Any]:
-        """Shape, dtype and sharding of each entry of a batch, ``{name: jax.ShapeDtypeStruct}``, from the next batch when it is first read.
-        Metadata have none, and are left out.
+        """Shape, dtype and sharding of each entry of a batch, ``{name: jax.ShapeDtypeStruct}``, from the next batch
+        when it is first read. Metadata have none, and are left out.
 
         A ragged output has a tuple of two, or a list with one for each sample of that batch.
 
@@ -279,7 +299,9 @@ class DALIGenericIterator(BaseIterator):
         if self._seen is not None and (shapes := tuple([result[n].shape for _, n in self._watched])) not in self._seen:
             self._watch(shapes)
         if self._mask_name is not None:
-            result[self._mask_name] = self._mask([b.ids for b in batches], valid, batches[0].outputs[-1] if len(batches) == 1 else None)
+            result[self._mask_name] = self._mask(
+                [b.ids for b in batches], valid, batches[0].outputs[-1] if len(batches) == 1 else None
+            )
         return result
 
     def _watch(self, shapes: tuple[tuple[int, ...], ...]):
@@ -302,8 +324,9 @@ class DALIGenericIterator(BaseIterator):
                 return
 
     def _mask(self, ids: Sequence[SampleIds], valid: Any, full: jax.Array | None = None) -> jax.Array:
-        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch. `valid`: as the stream's `take`
-        returns it; `full`: the mask of a complete batch."""
+        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch. `valid`: as the
+        stream's `take` returns it; `full`: the mask of a complete batch.
+        """
         if isinstance(self._stream, SharedStream):
             assert self._batch_sharding is not None
             return self._stream.mask(valid, self._batch_sharding)
@@ -334,14 +357,18 @@ class DALIGenericIterator(BaseIterator):
         if len(set(devices)) < len(devices):
             raise ValueError(f"the pipelines must all be on one device, or each on a different device; got {devices}")
         shards = Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices))
-        return assemble(rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines")))
+        return assemble(
+            rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines"))
+        )
 
 
 def _for_shards(pipelines: Any, loading: Loading) -> list[Pipeline]:
     """The pipelines of this process, checked for their number."""
     found, ids = list_of(pipelines), loading.shards.ids
     if len(found) != len(ids):
-        raise ValueError(f"this process makes the shards {list(ids)}, but there are {len(found)} pipelines; pass one for each")
+        raise ValueError(
+            f"this process makes the shards {list(ids)}, but there are {len(found)} pipelines; pass one for each"
+        )
     return found
 
 
@@ -351,7 +378,9 @@ def _check_names(names: Iterable[str], outputs: int):
     if outputs and not names:
         raise ValueError(f"output_map is empty, but the pipeline has {outputs} output(s): name each of them")
     if len(names) < outputs:
-        warn(f"output_map has {len(names)} of the pipeline's {outputs} outputs, {names}: the others are left out of the batches")
+        warn(
+            f"output_map has {len(names)} of the pipeline's {outputs} outputs, {names}: the others are left out of the batches"
+        )
 
 
 def _specs(batch: dict[str, Any]) -> dict[str, Any]:
@@ -393,11 +422,12 @@ def data_iterator(
 ) -> Any:
     """Turns a function that defines a pipeline into a function that makes iterators over it.
 
-    It can be used as a decorator with arguments, or as a function of the pipeline definition. The result takes the arguments of the
-    definition and of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``; and ``checkpoints``.
+    It can be used as a decorator with arguments, or as a function of the pipeline definition. The result takes the
+    arguments of the definition and of `Pipeline`, e.g. ``batch_size``, ``num_threads``, ``seed``, ``device_id``; and
+    ``checkpoints``.
 
-    With `sharding` the batch size is global; the definition is traced once for each local shard and must take the arguments
-    ``num_shards`` and ``shard_id``, which are filled in (and ``device_id``, if it takes that).
+    With `sharding` the batch size is global; the definition is traced once for each local shard and must take the
+    arguments ``num_shards`` and ``shard_id``, which are filled in (and ``device_id``, if it takes that).
 
     Example:
       >>> @data_iterator(output_map=["images", "labels"], reader_name="reader")
@@ -419,17 +449,21 @@ def data_iterator(
 
     Args:
       pipeline_fn: the definition.
-      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see `DALIGenericIterator`.
-      sharding: the sharding of the outputs, one for all or a dict with one for each. A bare `jax.sharding.PartitionSpec` is on the mesh
-        that is set when the iterator is made, see `jax.set_mesh`. Without a sharding batches lie on one device, and JAX refuses those in
-        programs under a set mesh. It can't be combined with `devices`.
-      devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as `jax.pmap` expects.
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see
+      `DALIGenericIterator`.
+      sharding: the sharding of the outputs, one for all or a dict with one for each. A bare
+        `jax.sharding.PartitionSpec` is on the mesh that is set when the iterator is made, see `jax.set_mesh`. Without a
+        sharding batches lie on one device, and JAX refuses those in programs under a set mesh. It can't be combined
+        with `devices`.
+      devices: the devices, each with one shard; the outputs have the shape ``(devices, batch per device, ...)``, as
+        `jax.pmap` expects.
       mask_name, ragged, ragged_fill, repeat: see `DALIGenericIterator`.
-      workers, loading_processes: the same. They can be passed here or to the result. Processes that load nothing do not call the
-        definition.
-      checkpoints: the result of an iterator's method `checkpoints`; the new iterator resumes from there. It can be passed here or, as in
-        DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator starts anew. To begin the epoch of a
-        checkpoint anew, pass it to `set_state` of the new iterator instead, with ``restart_epoch=True``.
+      workers, loading_processes: the same. They can be passed here or to the result. Processes that load nothing do not
+        call the definition.
+      checkpoints: the result of an iterator's method `checkpoints`; the new iterator resumes from there. It can be
+        passed here or, as in DALI, to the result, and needs ``enable_checkpointing=True``. None or []: the iterator
+        starts anew. To begin the epoch of a checkpoint anew, pass it to `set_state` of the new iterator instead, with
+        ``restart_epoch=True``.
       enable_conditionals: see `pipeline_def`. (In DALI, only `pipeline_def` has this argument.)
 
     Raises:
@@ -469,7 +503,9 @@ def iterator_factory(
     begin: Sequence[bytes] | None,
     conditionals: bool,
 ) -> Any:
-    """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints; `conditionals`: whether to enable them."""
+    """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints; `conditionals`: whether to
+    enable them.
+    """
     if options.sharding is not None and devices is not None:
         raise ValueError("sharding and devices can't be given together: pass one of them")
     if pipeline_fn is None:
@@ -486,7 +522,9 @@ def iterator_factory(
         if begin is not None and not own and "checkpoints" in kwargs:
             raise TypeError(f"{name_of(function)}: checkpoints was already given to data_iterator")
         checkpoints = begin if own else kwargs.pop("checkpoints", begin)
-        if checkpoints is not None and not (isinstance(checkpoints, (list, tuple)) and all(isinstance(c, bytes) for c in checkpoints)):
+        if checkpoints is not None and not (
+            isinstance(checkpoints, (list, tuple)) and all(isinstance(c, bytes) for c in checkpoints)
+        ):
             raise TypeError(
                 f"{name_of(function)}: checkpoints must be a list of bytes, as checkpoints() returns it, got {checkpoints!r:.100}"
             )
@@ -514,7 +552,9 @@ def iterator_factory(
         defaults = getattr(factory, "_pipeline_kwargs", {})
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
         if batch_size is None:
-            raise TypeError(f"{name_of(function)}: batch_size is needed; with a sharding it is the size of the global batch")
+            raise TypeError(
+                f"{name_of(function)}: batch_size is needed; with a sharding it is the size of the global batch"
+            )
         batch_size = checked("Pipeline", "batch_size", Whole, batch_size)
         placed = chosen if devices is None else dataclasses.replace(chosen, sharding=_of_devices(devices))
         assert placed.sharding is not None
@@ -533,7 +573,11 @@ def iterator_factory(
             for i, device, start in zip(shards.ids, shards.primaries, starts):
                 place = {"device_id": local.index(device)} if device in local else {}
                 pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
-            if len(pipelines) > 1 and placed.reader_name is not None and reads_the_same(pipelines[0], pipelines[1], placed.reader_name):
+            if (
+                len(pipelines) > 1
+                and placed.reader_name is not None
+                and reads_the_same(pipelines[0], pipelines[1], placed.reader_name)
+            ):
                 warn(
                     f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which get the same "
                     "data: pass num_shards and shard_id to it"

@@ -60,7 +60,9 @@ class _TorchIterator(BaseIterator):
         self._kept: dict[torch.device, _Kept] = {}
         outputs = outputs_of(pipelines[0])
         if len(names) < len(outputs):
-            raise IndexError(f"output_map has {len(names)} names, {names}, but the pipeline has {len(outputs)} outputs; name each of them")
+            raise IndexError(
+                f"output_map has {len(names)} names, {names}, but the pipeline has {len(outputs)} outputs; name each of them"
+            )
         self._metadata = metadata_among(names, outputs)
         key = (type(self), options.lasting, dynamic_shape, self._forms)
         finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
@@ -73,13 +75,18 @@ class _TorchIterator(BaseIterator):
         assert isinstance(self._stream, BatchStream)
         self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
         result = [batch_of(zip(self.output_map, b.outputs), self._metadata) for b in batches]
-        for t in (t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])):
+        for t in (
+            t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])
+        ):
             if t.is_cuda:
                 self._kept.setdefault(t.device, _Kept(t.device)).add(t.detach())
         for kept in self._kept.values():
             kept.end_batch()
         if self._partial and valid is not None and min(valid) < self.batch_size:
-            counts = [n if b.ids.present is None else int(b.ids.present[:n].sum()) for b, n in zip(batches, valid, strict=True)]
+            counts = [
+                n if b.ids.present is None else int(b.ids.present[:n].sum())
+                for b, n in zip(batches, valid, strict=True)
+            ]
             kept = [v > 0 or not self._of_size for v in valid]
             result = [
                 batch_of([(k, _first(x, n)) for k, x in tensors.items()], self._metadata)
@@ -91,40 +98,42 @@ class _TorchIterator(BaseIterator):
 
 @boundaries
 class DALIGenericIterator(_TorchIterator):
-    """Iterates over pipelines; each batch is a list with one dict for each pipeline, from the names in `output_map` to `torch.Tensor`.
+    """Iterates over pipelines; each batch is a list with one dict for each pipeline, from the names in `output_map` to
+    `torch.Tensor`.
 
-    The tensors have the batch axis first, and are on the device of the pipeline's outputs. They share the memory of these (DLPack), which
-    nothing else uses: they may be changed in place, and stay valid as long as they are kept. Only inputs and outputs of a `jax_function`
-    that is not compiled are copied, as it may keep them, and so are outputs that a pipeline returns twice.
+    The tensors have the batch axis first, and are on the device of the pipeline's outputs. They share the memory of
+    these (DLPack), which nothing else uses: they may be changed in place, and stay valid as long as they are kept. Only
+    inputs and outputs of a `jax_function` that is not compiled are copied, as it may keep them, and so are outputs that
+    a pipeline returns twice.
 
-    An output that is metadata (the argument `metadata` of readers) is a list with one Python object for each sample. The dict then has a
-    property ``arrays``, a dict of the tensors alone.
+    An output that is metadata (the argument `metadata` of readers) is a list with one Python object for each sample.
+    The dict then has a property ``arrays``, a dict of the tensors alone.
 
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
       output_map: a name for each output.
       size: number of samples in an epoch, of all pipelines together. -1: until a source ends.
-      reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`, and FILL becomes
-        PARTIAL with it.
-      auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None or "no", call
-        `reset`.
+      reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`,
+        and FILL becomes PARTIAL with it.
+      auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None
+        or "no", call `reset`.
       fill_last_batch: deprecated. True is ``last_batch_policy=FILL``, False is PARTIAL.
       dynamic_shape: whether the shape of an output's samples may change from batch to batch; if not, that is an error.
       last_batch_padded: without `reader_name`, whether the source pads the last batch instead of wrapping around.
-      last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name`, each pipeline's last batch is cut to the rest of its shard,
-        which may be empty; with `size`, pipelines after the last sample are missing in the list.
+      last_batch_policy: FILL, DROP or PARTIAL. With PARTIAL and `reader_name`, each pipeline's last batch is cut to the
+        rest of its shard, which may be empty; with `size`, pipelines after the last sample are missing in the list.
       prepare_first_batch: whether to make the first batch in the constructor, so that its errors are raised there.
       repeat: whether the iterator never ends: at the end of an epoch, ``next()`` begins the next one. Not in DALI.
 
     Raises:
       ValueError, TypeError: see the arguments.
       IndexError: the pipeline has more outputs than `output_map` names.
-      RuntimeError: there is no reader of that name, or there are no data. From `next`: the samples of an output differ in shape, within the
-        batch or, without `dynamic_shape`, from the first batch.
+      RuntimeError: there is no reader of that name, or there are no data. From `next`: the samples of an output differ
+        in shape, within the batch or, without `dynamic_shape`, from the first batch.
       TypeError: from `next`: PyTorch does not support an output's type.
 
-    Differs from DALI: 16, 32 and 64-bit unsigned integers are possible if PyTorch has them, and so is bfloat16. 64-bit types are kept even
-    if JAX has x64 disabled. Tensors stay valid after the next batch is taken.
+    Differs from DALI: 16, 32 and 64-bit unsigned integers are possible if PyTorch has them, and so is bfloat16. 64-bit
+    types are kept even if JAX has x64 disabled. Tensors stay valid after the next batch is taken.
     """
 
     @_names.named
@@ -143,7 +152,9 @@ class DALIGenericIterator(_TorchIterator):
         repeat: bool = False,
     ):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat)
+        options = IteratorOptions(
+            output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
+        )
         self._begin(pipelines, options, dynamic_shape)
 
     def __next__(self) -> list[dict[str, torch.Tensor]]:
@@ -174,36 +185,43 @@ class DALIClassificationIterator(DALIGenericIterator):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
         outputs = outputs_of(list_of(pipelines)[0])
         names = ["data", "label", *(x.metadata for x in outputs[2:] if x.metadata is not None)]
-        options = IteratorOptions(names, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat)
+        options = IteratorOptions(
+            names, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
+        )
         self._begin(pipelines, options, dynamic_shape)
 
 
 @boundaries
 class DALIRaggedIterator(_TorchIterator):
-    """Iterates over pipelines whose samples differ in shape; each batch is a list with one dict for each pipeline, from names to outputs.
+    """Iterates over pipelines whose samples differ in shape; each batch is a list with one dict for each pipeline, from
+    names to outputs.
 
     The tag in `output_types` determines the form of an output:
 
     * `DENSE_TAG`: a tensor with the batch axis first, as in `DALIGenericIterator`.
     * `SPARSE_LIST_TAG`: a list of tensors, one for each sample, of any shapes. They share the memory of the output.
-    * `SPARSE_COO_TAG`: for samples that are vectors, a sparse tensor ``[samples, longest]`` (`torch.sparse_coo_tensor`, coalesced): element
+    * `SPARSE_COO_TAG`: for samples that are vectors, a sparse tensor ``[samples, longest]`` (`torch.sparse_coo_tensor`,
+      coalesced): element
     ``(i, j)`` is the j-th of sample i. All elements are stored, including zeros.
 
     All may be changed in place, and stay valid as long as they are kept.
 
     Args:
-      pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy, prepare_first_batch,
-        repeat: see `DALIGenericIterator`. A last batch is cut in each form: a list has fewer tensors, and a sparse tensor fewer rows, with
+      pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy,
+      prepare_first_batch,
+        repeat: see `DALIGenericIterator`. A last batch is cut in each form: a list has fewer tensors, and a sparse
+        tensor fewer rows, with
           columns for the longest of those.
       output_types: a tag for each output. None: all are dense.
       dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
 
     Raises:
-      ValueError, TypeError, IndexError, RuntimeError: as in `DALIGenericIterator`. ValueError is also raised for an unknown tag, or if the
-        numbers of tags and names differ; RuntimeError from `next` if samples with `SPARSE_COO_TAG` are not vectors.
+      ValueError, TypeError, IndexError, RuntimeError: as in `DALIGenericIterator`. ValueError is also raised for an
+        unknown tag, or if the numbers of tags and names differ; RuntimeError from `next` if samples with
+        `SPARSE_COO_TAG` are not vectors.
 
-    Differs from DALI: as in `DALIGenericIterator`. Sparse tensors have a row for each sample, even for empty ones at the end, and the last
-    batch of them can be cut.
+    Differs from DALI: as in `DALIGenericIterator`. Sparse tensors have a row for each sample, even for empty ones at
+    the end, and the last batch of them can be cut.
 
     Example:
       >>> it = DALIRaggedIterator(pipe, ["image", "boxes"], reader_name="reader",
@@ -231,7 +249,9 @@ class DALIRaggedIterator(_TorchIterator):
         repeat: bool = False,
     ):
         policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat)
+        options = IteratorOptions(
+            output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
+        )
         self._begin(pipelines, options, dynamic_shape, _checked_tags(output_types, list(options.output_map)))
 
     def __next__(self) -> list[dict[str, torch.Tensor | list[torch.Tensor]]]:
@@ -247,8 +267,8 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
     Args:
       dali_tensor: the tensor to copy, e.g. ``pipeline.run()[0].as_tensor()``.
       arr: the destination, on any device and with any strides, of the same shape and type.
-      cuda_stream: a `torch.cuda.Stream`, or the address of a ``cudaStream_t``, on which a copy from or to a GPU runs. Default:
-        PyTorch's current stream. Without a GPU it has no effect. The copy is done when the function returns.
+      cuda_stream: a `torch.cuda.Stream`, or the address of a ``cudaStream_t``, on which a copy from or to a GPU runs.
+        Default: PyTorch's current stream. Without a GPU it has no effect. The copy is done when the function returns.
 
     Returns:
       `arr`.
@@ -258,11 +278,15 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
       ValueError: the shapes differ.
     """
     if not isinstance(dali_tensor, (TensorCPU, TensorGPU)):
-        raise TypeError(f"feed_ndarray copies a TensorCPU or TensorGPU, got {type(dali_tensor).__name__}; use as_tensor() on a list")
+        raise TypeError(
+            f"feed_ndarray copies a TensorCPU or TensorGPU, got {type(dali_tensor).__name__}; use as_tensor() on a list"
+        )
     if not isinstance(arr, torch.Tensor):
         raise TypeError(f"arr must be a torch.Tensor, got {type(arr).__name__}")
     if tuple(arr.shape) != tuple(dali_tensor.shape()):
-        raise ValueError(f"the shapes differ: {tuple(dali_tensor.shape())} is to be copied to a tensor of {tuple(arr.shape)}")
+        raise ValueError(
+            f"the shapes differ: {tuple(dali_tensor.shape())} is to be copied to a tensor of {tuple(arr.shape)}"
+        )
     name = dali_tensor._array.dtype.name
     if arr.dtype != getattr(torch, name, None):
         raise TypeError(f"the types differ: {name} is to be copied to a tensor of {arr.dtype}")
@@ -272,7 +296,8 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
         dali_tensor.copy_to_external(arr.data_ptr())
         return arr
     if isinstance(dali_tensor, TensorCPU):
-        source = torch.empty(arr.shape, dtype=arr.dtype)  # NumPy, which holds the memory, can't export all types to DLPack
+        # NumPy, which holds the memory, can't export all types to DLPack.
+        source = torch.empty(arr.shape, dtype=arr.dtype)
         dali_tensor.copy_to_external(source.data_ptr())
     else:
         source = torch.from_dlpack(dali_tensor._array)
@@ -284,7 +309,9 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
 
 
 class _Tensors:
-    """Makes tensors of the outputs of one pipeline, in the thread that checks its batches, so that `next` has little to do."""
+    """Makes tensors of the outputs of one pipeline, in the thread that checks its batches, so that `next` has little to
+    do.
+    """
 
     def __init__(self, names: Sequence[str], forms: Sequence[str], dynamic_shape: bool):
         self._names = names
@@ -304,7 +331,9 @@ class _Tensors:
         if self._held is None:
             self._held = _held(plan)
         seen, found = set(), []
-        for name, form, ref, output, array, is_metadata in zip(self._names, self._forms, plan.outputs, outputs, arrays, metadata):
+        for name, form, ref, output, array, is_metadata in zip(
+            self._names, self._forms, plan.outputs, outputs, arrays, metadata
+        ):
             if is_metadata:
                 found.append(output)
                 continue
@@ -340,7 +369,9 @@ class _Tensors:
 def _samples(tensor: torch.Tensor, output: jax.Array | DeviceSamples) -> list[torch.Tensor]:
     """The samples of an output, as views of the tensor of its array."""
     if isinstance(output, DeviceSamples):
-        return [tensor[start : start + math.prod(shape)].view(shape) for start, shape in zip(output.starts, output.shapes)]
+        return [
+            tensor[start : start + math.prod(shape)].view(shape) for start, shape in zip(output.starts, output.shapes)
+        ]
     return [tensor[i] for i in range(len(tensor))]
 
 
@@ -380,8 +411,9 @@ def _held(plan: Plan) -> frozenset[Ref]:
 class _Kept:
     """Tensors on a GPU that PyTorch may still use.
 
-    XLA gives memory to its next program as soon as the last tensor on it is gone, but kernels that PyTorch has queued may
-    still read it. So the tensors of a batch are kept until those are done that were queued when the next batch was asked for.
+    XLA gives memory to its next program as soon as the last tensor on it is gone, but kernels that PyTorch has queued
+    may still read it. So the tensors of a batch are kept until those are done that were queued when the next batch was
+    asked for.
     """
 
     def __init__(self, device: torch.device):
@@ -405,7 +437,9 @@ def _tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
     """A tensor on the memory of an array."""
     device = next(iter(array.devices()))
     if device.platform != "cpu" and not torch.cuda.is_available():
-        raise node.error(f"output {name!r} is on {device}, which this PyTorch ({torch.__version__}) can't use: it finds no GPU")
+        raise node.error(
+            f"output {name!r} is on {device}, which this PyTorch ({torch.__version__}) can't use: it finds no GPU"
+        )
     try:
         return torch.from_dlpack(array)
     except (BufferError, RuntimeError) as e:
@@ -427,21 +461,29 @@ def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[
     if tags is None:
         return None
     if isinstance(tags, str) or not isinstance(tags, Sequence) or not all(t in known.values() for t in tags):
-        raise ValueError(f"output_types must be a list of {', '.join(f'{name} ({tag!r})' for name, tag in known.items())}, got {tags!r}")
+        raise ValueError(
+            f"output_types must be a list of {', '.join(f'{name} ({tag!r})' for name, tag in known.items())}, got {tags!r}"
+        )
     if len(tags) != len(names):
-        raise ValueError(f"output_types must have a tag for each of the {len(names)} names in output_map, got {len(tags)}")
+        raise ValueError(
+            f"output_types must have a tag for each of the {len(names)} names in output_map, got {len(tags)}"
+        )
     return tags
 
 
 @contextlib.contextmanager
 def _on_stream(stream: Any, device: torch.device):
-    """Makes a stream (None: the current one) of a GPU PyTorch's current one, and yields it; None when the device is no GPU."""
+    """Makes a stream (None: the current one) of a GPU PyTorch's current one, and yields it; None when the device is no
+    GPU.
+    """
     if device.type != "cuda":
         yield None
     elif stream is None:
         yield torch.cuda.current_stream(device)
     else:
         if not isinstance(stream, torch.cuda.Stream):
-            stream = torch.cuda.ExternalStream(stream.value if isinstance(stream, ctypes.c_void_p) else int(stream), device)
+            stream = torch.cuda.ExternalStream(
+                stream.value if isinstance(stream, ctypes.c_void_p) else int(stream), device
+            )
         with torch.cuda.stream(stream):
             yield stream

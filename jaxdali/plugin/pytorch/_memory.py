@@ -27,7 +27,9 @@ def take_as_needed() -> bool:
     if devices_are_open():
         return False
     os.environ[_PREALLOCATE] = "false"
-    _log.info("%s=false: JAX takes memory of GPUs as it needs it, because PyTorch needs memory there, too", _PREALLOCATE)
+    _log.info(
+        "%s=false: JAX takes memory of GPUs as it needs it, because PyTorch needs memory there, too", _PREALLOCATE
+    )
     return True
 
 

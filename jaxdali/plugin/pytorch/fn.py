@@ -41,19 +41,21 @@ def torch_python_function(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Calls a Python function with PyTorch tensors, on the host, for each batch. It is called even if nobody needs its outputs.
+    """Calls a Python function with PyTorch tensors, on the host, for each batch. It is called even if nobody needs its
+    outputs.
 
-    It works like `fn.python_function`, with tensors instead of arrays. Differs from DALI: inputs may be on the accelerator, but the tensors
-    are on the host even with ``device="gpu"``, and results are converted on the host even if they are CUDA tensors. The function may keep
-    and change its tensors. Neither a GPU nor a PyTorch with CUDA is needed.
+    It works like `fn.python_function`, with tensors instead of arrays. Differs from DALI: inputs may be on the
+    accelerator, but the tensors are on the host even with ``device="gpu"``, and results are converted on the host even
+    if they are CUDA tensors. The function may keep and change its tensors. Neither a GPU nor a PyTorch with CUDA is
+    needed.
 
     Args:
       inputs: the inputs of the function.
-      function: called for each sample with a tensor per input. It returns a tensor, or a tuple of tensors if there are several outputs. An
-        output must have the same type and number of dimensions in all samples; shapes may differ.
+      function: called for each sample with a tensor per input. It returns a tensor, or a tuple of tensors if there are
+        several outputs. An output must have the same type and number of dimensions in all samples; shapes may differ.
       num_outputs: how many outputs the function has; with 0, its result is ignored.
-      batch_processing: whether to call the function once for each batch of a shard, with a list of tensors per input; it then returns
-        lists.
+      batch_processing: whether to call the function once for each batch of a shard, with a list of tensors per input;
+        it then returns lists.
       output_layouts: a layout for each of the first outputs, or one for all.
       device: with "gpu", the results are put on the accelerator. Default: the host.
 

@@ -61,7 +61,10 @@ def test_the_native_spectrogram(nfft, power, mels):
     for x, got in zip(signals, arrays(run(define, signals)[0]), strict=True):
         window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(length) + 0.5) / length)
         padded = np.pad(x.astype(np.float64), length // 2 + 1, "reflect")[1:]
-        want = np.stack([np.abs(np.fft.rfft(padded[11 * i :][:length] * window, nfft)) ** power for i in range(len(x) // 11 + 1)], axis=1)
+        want = np.stack(
+            [np.abs(np.fft.rfft(padded[11 * i :][:length] * window, nfft)) ** power for i in range(len(x) // 11 + 1)],
+            axis=1,
+        )
         if mels:
             want = filters(nfft // 2 + 1, mels, 16000.0, 0.0, 8000.0, False, False) @ want
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * max(want.max(), 1e-3))
@@ -94,7 +97,11 @@ def test_spectrogram(layout, center, reflect):
     window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(40) + 0.5) / 40)
     for x, got in zip(signals, arrays(found), strict=True):
         frames = len(x) // 9 + 1 if center else max(len(x) - 40, 0) // 9 + 1
-        x = np.pad(x.astype(np.float64), 20, "reflect" if reflect else "constant") if center else np.pad(x, (0, max(40 - len(x), 0)))
+        x = (
+            np.pad(x.astype(np.float64), 20, "reflect" if reflect else "constant")
+            if center
+            else np.pad(x, (0, max(40 - len(x), 0)))
+        )
         want = np.abs(np.fft.rfft(np.stack([x[9 * i :][:40] * window for i in range(frames)]), 48)) ** 2
         np.testing.assert_allclose(got if layout == "tf" else got.T, want, rtol=0, atol=1e-5 * want.max())
 
@@ -116,17 +123,21 @@ def test_vectors_of_lengths_that_only_a_batch_tells():
     [
         (11, (49, 16000.0, 6100.36572265625, 8000.0, False, "slaney"), (48, 10), 0.0),  # the bin at freq_high
         (283, (115, 16000.0, 7375.88671875, 0.0, True, "slaney"), (114, 282), 0.0),
-        (598, (58, 11025.0, 2714.698486328125, 0.0, False, "slaney"), (57, 597), 7.4221966e-06),  # its number is rounded up
+        # Its number is rounded up.
+        (598, (58, 11025.0, 2714.698486328125, 0.0, False, "slaney"), (57, 597), 7.4221966e-06),
         (109, (137, 44100.0, 12862.5, 0.0, True, "slaney"), (0, 63), 0.0),  # the bin at freq_low: rounded up
         (53, (71, 16000.0, 4000.0, 7692.3076171875, False, "htk"), (0, 26), 0.0),
-        (274, (141, 16000.0, 1553.113525390625, 3106.22705078125, False, "slaney"), (98, 86), 0.8354835510253906),  # expf, logf
+        # Expf, logf.
+        (274, (141, 16000.0, 1553.113525390625, 3106.22705078125, False, "slaney"), (98, 86), 0.8354835510253906),
         (288, (135, 8000.0, 1312.6888427734375, 3664.656005859375, False, "htk"), (74, 171), 0.937525749206543),
     ],
 )
 def test_mel_filters_at_their_ends_and_narrow_ones_are_those_of_dali(bins, how, place, weight):
     """The weights of DALI 2.4 for spectra of one frequency each."""
     names = ("nfilter", "sample_rate", "freq_low", "freq_high", "normalize", "mel_formula")
-    (found,) = run(lambda x: fn.mel_filter_bank(x, **dict(zip(names, how, strict=True))), [np.eye(bins, dtype=np.float32)])
+    (found,) = run(
+        lambda x: fn.mel_filter_bank(x, **dict(zip(names, how, strict=True))), [np.eye(bins, dtype=np.float32)]
+    )
     found = arrays(found)[0]
     np.testing.assert_allclose(found[place], weight, rtol=0, atol=1e-7 * found.max())
 
@@ -174,7 +185,11 @@ def test_silence():
     [
         (fn.to_decibels, np.ones(3, np.int32), "to_decibels .*float32, got int32"),
         (lambda x: fn.to_decibels(x, reference=0.0), np.ones(3, np.float32), "to_decibels.*reference must not be 0"),
-        (lambda x: fn.mel_filter_bank(x, freq_low=900.0, freq_high=800.0), np.ones((3, 2), np.float32), "freq_high must be above"),
+        (
+            lambda x: fn.mel_filter_bank(x, freq_low=900.0, freq_high=800.0),
+            np.ones((3, 2), np.float32),
+            "freq_high must be above",
+        ),
         (lambda x: fn.mfcc(x, axis=2), np.ones((3, 2), np.float32), "mfcc .*argument axis must be less"),
         (lambda x: fn.mfcc(x, dct_type=1, normalize=True), np.ones((3, 2), np.float32), "normalize must be False"),
         (lambda x: fn.spectrogram(x, nfft=100), np.ones(900, np.float32), "nfft must be at least window_length=512"),
@@ -185,11 +200,23 @@ def test_silence():
         ),
         (lambda x: fn.spectrogram(x), np.ones((90, 2), np.float32), "one channel"),
         (lambda x: fn.spectrogram(x, center_windows=False), np.ones(90, np.float32), "too short"),
-        (lambda x: fn.power_spectrum(x, axis=1), np.ones(90, np.float32), "axis must be one of the input's 1 dimensions"),
+        (
+            lambda x: fn.power_spectrum(x, axis=1),
+            np.ones(90, np.float32),
+            "axis must be one of the input's 1 dimensions",
+        ),
         (lambda x: fn.nonsilent_region(x)[0], np.ones((90, 1), np.float32), "1-D signal"),
-        (lambda x: fn.nonsilent_region(x, window_length=5)[0], np.ones(90, np.float32), "reset_interval must be -1 or a multiple"),
+        (
+            lambda x: fn.nonsilent_region(x, window_length=5)[0],
+            np.ones(90, np.float32),
+            "reset_interval must be -1 or a multiple",
+        ),
         (lambda x: fn.audio_resample(x), np.ones(90, np.float32), "one of scale, out_length, or in_rate and out_rate"),
-        (lambda x: fn.audio_resample(x, in_rate=2.0), np.ones(90, np.float32), "in_rate and out_rate must be given together"),
+        (
+            lambda x: fn.audio_resample(x, in_rate=2.0),
+            np.ones(90, np.float32),
+            "in_rate and out_rate must be given together",
+        ),
         (lambda x: fn.preemphasis_filter(x), np.ones(90, bool), "got bool"),
         (lambda x: fn.decoders.audio(x)[0], np.ones(90, np.uint8), "decoders.audio"),
     ],
@@ -254,7 +281,15 @@ def test_plain_wav(dtype, channels):
 @pytest.mark.parametrize("dtype", [types.INT16, types.INT32])
 @pytest.mark.parametrize(
     ("kind", "subtype"),
-    [("WAV", "FLOAT"), ("WAV", "DOUBLE"), ("AIFF", "FLOAT"), ("CAF", "DOUBLE"), ("W64", "FLOAT"), ("OGG", "VORBIS"), ("OGG", "OPUS")],
+    [
+        ("WAV", "FLOAT"),
+        ("WAV", "DOUBLE"),
+        ("AIFF", "FLOAT"),
+        ("CAF", "DOUBLE"),
+        ("W64", "FLOAT"),
+        ("OGG", "VORBIS"),
+        ("OGG", "OPUS"),
+    ],
 )
 def test_integers_of_files_of_floats(kind, subtype, dtype):
     """Quiet and loud ones, with and without `downmix`: full scale is the whole range, and what is louder saturates."""
@@ -263,12 +298,18 @@ def test_integers_of_files_of_floats(kind, subtype, dtype):
         pytest.skip(f"this libsndfile has no {subtype}")
     t = np.arange(3000)[:, None] / (17, 17.3)
     lossy = kind == "OGG"  # encoders cut what is above full scale; squares overshoot when they are decoded
-    signals = [np.sign(np.sin(t)) * 0.999, np.sin(t) * 0.7] if lossy else [np.sin(t) * 3, np.sin(t) * 0.7, np.full((9, 2), -np.inf)]
+    signals = (
+        [np.sign(np.sin(t)) * 0.999, np.sin(t) * 0.7]
+        if lossy
+        else [np.sin(t) * 3, np.sin(t) * 0.7, np.full((9, 2), -np.inf)]
+    )
     contents = [encoded(x, 48000, kind, subtype=subtype) for x in signals]
     floats = [soundfile.read(io.BytesIO(c.tobytes()), dtype="float64", always_2d=True)[0] for c in contents]
     assert np.abs(floats[0]).max() > 1
     limits = np.iinfo(types.to_numpy_type(dtype))
-    both, mean = run(lambda x: (fn.decoders.audio(x, dtype=dtype)[0], fn.decoders.audio(x, dtype=dtype, downmix=True)[0]), contents)
+    both, mean = run(
+        lambda x: (fn.decoders.audio(x, dtype=dtype)[0], fn.decoders.audio(x, dtype=dtype, downmix=True)[0]), contents
+    )
     for x, got, mixed in zip(floats, arrays(both), arrays(mean), strict=True):
         want = np.clip(x * limits.max, limits.min, limits.max)
         np.testing.assert_allclose(got.astype(float), want, rtol=0, atol=1.5)
@@ -295,7 +336,12 @@ def level(x, frequency, rate):
     """Amplitude of a tone, in decibels, over the middle of a signal in which it makes whole periods nearly."""
     x = x[len(x) // 4 : -len(x) // 4]
     window = np.blackman(len(x))
-    return 20 * np.log10(max(abs(np.sum(x * window * np.exp(-2j * np.pi * frequency / rate * np.arange(len(x))))) * 2 / window.sum(), 1e-9))
+    return 20 * np.log10(
+        max(
+            abs(np.sum(x * window * np.exp(-2j * np.pi * frequency / rate * np.arange(len(x))))) * 2 / window.sum(),
+            1e-9,
+        )
+    )
 
 
 @pytest.mark.parametrize(("rate", "to"), [(44100, 16000), (48000, 8000), (16000, 11025), (22050, 16001.5)])
@@ -304,9 +350,15 @@ def test_antialias(rate, to, quality):
     """80 dB from 1.1 of the new Nyquist frequency up, 0.1 dB below 0.85 of it."""
     t, nyquist = np.arange(rate // 4) / rate, to / 2
     kept = [f * nyquist for f in (0.02, 0.3, 0.6, 0.8, 0.85)]
-    gone = [f for f in (1.1 * nyquist, 1.15 * nyquist, 1.3 * nyquist, 2.1 * nyquist, 0.97 * rate / 2) if 1.1 * nyquist <= f < rate / 2]
+    gone = [
+        f
+        for f in (1.1 * nyquist, 1.15 * nyquist, 1.3 * nyquist, 2.1 * nyquist, 0.97 * rate / 2)
+        if 1.1 * nyquist <= f < rate / 2
+    ]
     tones = [np.sin(2 * np.pi * f * t).astype(np.float32) for f in kept + gone]
-    (found,) = run(lambda x: fn.audio_resample(x, in_rate=float(rate), out_rate=float(to), quality=quality, antialias=True), tones)
+    (found,) = run(
+        lambda x: fn.audio_resample(x, in_rate=float(rate), out_rate=float(to), quality=quality, antialias=True), tones
+    )
     for f, y in zip(kept, arrays(found), strict=False):
         assert abs(level(y, f, to)) < 0.1, f
     for f, y in zip(gone, arrays(found)[len(kept) :], strict=True):
@@ -336,7 +388,9 @@ def test_rates_and_coefficients_of_each_sample():
     def define(x, scale, coefficient):
         return fn.audio_resample(x, scale=scale), fn.preemphasis_filter(x, preemph_coeff=coefficient)
 
-    resampled, filtered = run(define, SIGNALS, [np.float32(s) for s in (0.5, 2, 1)], [np.float32(c) for c in (0, 0.5, 1)])
+    resampled, filtered = run(
+        define, SIGNALS, [np.float32(s) for s in (0.5, 2, 1)], [np.float32(c) for c in (0, 0.5, 1)]
+    )
     assert [len(x) for x in arrays(resampled)] == [350, 862, 1000]
     for x, got, c in zip(SIGNALS, arrays(filtered), (0, 0.5, 1), strict=True):
         np.testing.assert_allclose(got, x - c * np.append(x[0], x[:-1]), atol=1e-6)
@@ -348,7 +402,9 @@ def test_on_the_accelerator_and_in_one_program():
 
     @pipeline_def(batch_size=3, num_threads=2)
     def pipeline():
-        audio, _ = fn.decoders.audio(fn.external_source(source=lambda: contents, batch=True), downmix=True, device="mixed")
+        audio, _ = fn.decoders.audio(
+            fn.external_source(source=lambda: contents, batch=True), downmix=True, device="mixed"
+        )
         return chain(audio)
 
     (found,) = pipeline().run()

@@ -13,7 +13,9 @@ FIRST, SECOND = [0.25, 0.25, 0.3, 0.3], [0.7, 0.65, 0.4, 0.3]
 
 
 def encode(boxes=BOXES, labels=LABELS, anchors=ANCHORS, **arguments):
-    out = run(lambda b, c: fn.box_encoder(b, c, anchors=np.asarray(anchors).ravel().tolist(), **arguments), [boxes], [labels])
+    out = run(
+        lambda b, c: fn.box_encoder(b, c, anchors=np.asarray(anchors).ravel().tolist(), **arguments), [boxes], [labels]
+    )
     return tuple(np.asarray(x[0]) for x in out)
 
 
@@ -23,7 +25,13 @@ def encode(boxes=BOXES, labels=LABELS, anchors=ANCHORS, **arguments):
         ({}, [FIRST, SECOND, CENTERS[2], CENTERS[3]], [3, 4, 0, 0]),
         ({"criteria": 0.1}, [FIRST, SECOND, SECOND, CENTERS[3]], [3, 4, 4, 0]),
         (
-            {"criteria": 0.1, "offset": True, "means": [0.1, 0.2, 0.3, 0.4], "stds": [0.5, 0.6, 0.7, 0.8], "scale": 300.0},
+            {
+                "criteria": 0.1,
+                "offset": True,
+                "means": [0.1, 0.2, 0.3, 0.4],
+                "stds": [0.5, 0.6, 0.7, 0.8],
+                "scale": 300.0,
+            },
             [
                 [-0.2, -0.3333333, -1.1583223, -1.1385320],
                 [-0.4, -0.6666667, -0.7473481, -1.1385320],
@@ -75,7 +83,9 @@ def test_definition():
     assert labels.tolist() == expected
     assert 10 < (labels > 0).sum() < 60
     shown = [boxes[k - 1] if k else a for k, a in zip(labels, anchors)]
-    np.testing.assert_allclose(got, [[(x[0] + x[2]) / 2, (x[1] + x[3]) / 2, x[2] - x[0], x[3] - x[1]] for x in shown], atol=1e-6)
+    np.testing.assert_allclose(
+        got, [[(x[0] + x[2]) / 2, (x[1] + x[3]) / 2, x[2] - x[0], x[3] - x[1]] for x in shown], atol=1e-6
+    )
 
 
 def test_bad_arguments():
@@ -83,5 +93,8 @@ def test_bad_arguments():
         encode(anchors=[0, 0, 1])
     with pytest.raises(RuntimeError, match=r"box_encoder .*boxes must be float32 \[n, 4\], got 2-D float64"):
         encode(BOXES.astype(np.float64))
-    with pytest.raises(OperatorError, match=r"box_encoder .*each box must have 4 coordinates and a label, got boxes \(2, 4\) and 1 labels"):
+    with pytest.raises(
+        OperatorError,
+        match=r"box_encoder .*each box must have 4 coordinates and a label, got boxes \(2, 4\) and 1 labels",
+    ):
         encode(labels=LABELS[:1])

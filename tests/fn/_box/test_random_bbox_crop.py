@@ -21,7 +21,9 @@ def crops(boxes=BOXES, labels=None, n=N, **arguments):
 
 def overlaps(anchor, shape, boxes, kind):
     """``[windows, boxes]``."""
-    common = np.clip(np.minimum((anchor + shape)[:, None], boxes[:, 2:]) - np.maximum(anchor[:, None], boxes[:, :2]), 0, None).prod(2)
+    common = np.clip(
+        np.minimum((anchor + shape)[:, None], boxes[:, 2:]) - np.maximum(anchor[:, None], boxes[:, :2]), 0, None
+    ).prod(2)
     area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
     return common / area if kind == "overlap" else common / (area + shape.prod(1)[:, None] - common)
 
@@ -58,17 +60,27 @@ def test_thresholds(kind, every):
 
 
 def test_best_of_a_limited_number(caplog):
-    metric = overlaps(*crops(scaling=(0.3, 0.4), thresholds=[0.9], total_num_attempts=20, allow_no_crop=False)[:2], BOXES, "iou")
+    metric = overlaps(
+        *crops(scaling=(0.3, 0.4), thresholds=[0.9], total_num_attempts=20, allow_no_crop=False)[:2], BOXES, "iou"
+    )
     assert "no window was found in 20 attempts" in caplog.text
     caplog.clear()
-    one = overlaps(*crops(scaling=(0.3, 0.4), thresholds=[0.9], total_num_attempts=1, allow_no_crop=False, quiet=True)[:2], BOXES, "iou")
+    one = overlaps(
+        *crops(scaling=(0.3, 0.4), thresholds=[0.9], total_num_attempts=1, allow_no_crop=False, quiet=True)[:2],
+        BOXES,
+        "iou",
+    )
     assert not caplog.text
     assert metric.min(1).mean() > 5 * one.min(1).mean()
-    anchor, shape, boxes = crops(scaling=(0.3, 0.4), aspect_ratio=(5, 6), total_num_attempts=4, allow_no_crop=False, quiet=True, n=3)
+    anchor, shape, boxes = crops(
+        scaling=(0.3, 0.4), aspect_ratio=(5, 6), total_num_attempts=4, allow_no_crop=False, quiet=True, n=3
+    )
     assert (anchor == 0).all()  # no window had the aspect ratio: nothing is cropped
     assert (shape == 1).all()
     np.testing.assert_array_equal(boxes, [BOXES] * 3)
-    with pytest.raises(OperatorError, match=r"random_bbox_crop .*no window was found in 131072 attempts; pass total_num_attempts"):
+    with pytest.raises(
+        OperatorError, match=r"random_bbox_crop .*no window was found in 131072 attempts; pass total_num_attempts"
+    ):
         crops(scaling=(0.3, 0.4), aspect_ratio=(5, 6), allow_no_crop=False, n=1)
 
 
@@ -115,7 +127,8 @@ def test_shapes_in_pixels():
 
 
 @pytest.mark.parametrize(
-    ("layout", "columns"), [("xyXY", [0, 1, 2, 3]), ("yxYX", [1, 0, 3, 2]), ("xyWH", [0, 1, 2, 3]), ("WxHy", [1, 3, 0, 2])]
+    ("layout", "columns"),
+    [("xyXY", [0, 1, 2, 3]), ("yxYX", [1, 0, 3, 2]), ("xyWH", [0, 1, 2, 3]), ("WxHy", [1, 3, 0, 2])],
 )
 def test_layouts(layout, columns):
     """The same boxes, written in another way, give the same windows and boxes."""
@@ -151,7 +164,10 @@ def test_volumes_and_pruning():
     ("arguments", "message"),
     [
         ({"crop_shape": [5, 5]}, "crop_shape needs input_shape"),
-        ({"crop_shape": [5, 5], "input_shape": [9, 9], "allow_no_crop": True}, "crop_shape can't be given together with allow_no_crop"),
+        (
+            {"crop_shape": [5, 5], "input_shape": [9, 9], "allow_no_crop": True},
+            "crop_shape can't be given together with allow_no_crop",
+        ),
         (
             {"crop_shape": [5, 5], "input_shape": [9, 9], "scaling": (0.5, 1)},
             "crop_shape can't be given together with aspect_ratio or scaling",
@@ -175,12 +191,18 @@ def test_bad_arguments(arguments, message):
 
 
 def test_the_crop_may_be_computed_of_slices():
-    """As detection pipelines do of what peek_image_shape says: slices of what the host has, and what is made of them, stay there."""
+    """As detection pipelines do of what peek_image_shape says: slices of what the host has, and what is made of them,
+    stay there.
+    """
 
     def define(boxes, extents):
         height, width = (fn.slice(extents, k, 1, axes=[0], dtype=types.FLOAT) for k in (0, 1))
         side = fn.cast(math.ceil(0.5 * math.min(height, width)), dtype=types.INT32)
-        shape = {"input_shape": fn.slice(extents, 0, 2, axes=[0]), "crop_shape": fn.cat(side, side), "shape_layout": "HW"}
+        shape = {
+            "input_shape": fn.slice(extents, 0, 2, axes=[0]),
+            "crop_shape": fn.cat(side, side),
+            "shape_layout": "HW",
+        }
         return fn.random_bbox_crop(boxes, thresholds=[0.0], total_num_attempts=1000, **shape)[1]
 
     (got,) = run(define, [BOXES] * 2, [np.int32([31, 60, 3]), np.int32([50, 41, 3])])
@@ -192,8 +214,15 @@ def test_a_window_without_boxes_ends_the_attempts_at_its_threshold(attempts, exp
     """How often nothing is cropped: as of 2000 draws of DALI 2.4, however many attempts there may be."""
     n = 1500
     box = np.float32([[0.361, 0.641, 0.86, 0.703]])
-    arguments = {"scaling": [0.383, 0.606], "threshold_type": "overlap", "total_num_attempts": 100, "num_attempts": attempts}
-    _, shape, *_ = run(lambda x: tuple(fn.random_bbox_crop(x, quiet=True, input_shape=[50, 211], **arguments)), [box] * n)
+    arguments = {
+        "scaling": [0.383, 0.606],
+        "threshold_type": "overlap",
+        "total_num_attempts": 100,
+        "num_attempts": attempts,
+    }
+    _, shape, *_ = run(
+        lambda x: tuple(fn.random_bbox_crop(x, quiet=True, input_shape=[50, 211], **arguments)), [box] * n
+    )
     assert abs((shape.as_array() == 1).all(axis=1).mean() - expected) < 4 * np.sqrt(0.24 / n) + 0.01
 
 

@@ -59,8 +59,16 @@ def test_per_sample():
     [
         ({"roi_end": 15, "roi_shape": 10}, ValueError, "either roi_end or roi_shape"),
         ({}, ValueError, "either roi_end or roi_shape"),
-        ({"roi_end": 15, "in_shape": 12}, OperatorError, r"the region 5 ... 15 and crop_shape 3 must be inside of the extent 12 of axis 0"),
-        ({"roi_end": [8, 9, 9]}, RuntimeError, "one number of axes, at most the 3 of the input; got .*'crop_shape': 2, .*'roi_end': 3"),
+        (
+            {"roi_end": 15, "in_shape": 12},
+            OperatorError,
+            r"the region 5 ... 15 and crop_shape 3 must be inside of the extent 12 of axis 0",
+        ),
+        (
+            {"roi_end": [8, 9, 9]},
+            RuntimeError,
+            "one number of axes, at most the 3 of the input; got .*'crop_shape': 2, .*'roi_end': 3",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):

@@ -6,7 +6,8 @@ from pipelines import run
 from jaxdali import fn
 
 BOXES = np.array([[0.2, 0.3, 0.5, 0.6], [0.6, 0.1, 0.9, 0.5]], np.float32)
-IMAGE = np.stack(np.broadcast_arrays(*np.ogrid[:60, :80], np.zeros((1, 1), int)), -1).astype(np.uint8)  # each pixel says where it is
+# Each pixel says where it is.
+IMAGE = np.stack(np.broadcast_arrays(*np.ogrid[:60, :80], np.zeros((1, 1), int)), -1).astype(np.uint8)
 
 
 def iou(box, window):
@@ -18,7 +19,9 @@ def iou(box, window):
 
 def test_windows_and_boxes():
     inputs = [IMAGE] * 64, [BOXES] * 64, [np.array([7, 8], np.int32)] * 64
-    images, boxes, labels = run(lambda *x: tuple(fn.ssd_random_crop(*x, num_attempts=3)), *inputs, layouts=["HWC", "", ""])
+    images, boxes, labels = run(
+        lambda *x: tuple(fn.ssd_random_crop(*x, num_attempts=3)), *inputs, layouts=["HWC", "", ""]
+    )
     whole, overlaps = 0, []
     for image, box, label in zip(*(x.as_cpu() for x in (images, boxes, labels))):
         image, box, label = (np.array(x) for x in (image, box, label))

@@ -27,7 +27,9 @@ def batches(files, size=3):
 def pipeline(files, resized=False, **decoder):
     @pipeline_def(batch_size=3, num_threads=2, seed=1, enable_statistics=True, prefetch_queue_depth=1)
     def define():
-        images = fn.decoders.image(fn.external_source(batches(files), cycle="raise", name="files"), name="image", **decoder)
+        images = fn.decoders.image(
+            fn.external_source(batches(files), cycle="raise", name="files"), name="image", **decoder
+        )
         return fn.resize(images, size=(8, 9)) if resized else images
 
     return define()
@@ -56,7 +58,9 @@ def same(got, want):
 
 @pytest.fixture
 def formats(monkeypatch):
-    """What decoders with a cache hand to programs, batch by batch: a pipeline that another test has left may go on meanwhile."""
+    """What decoders with a cache hand to programs, batch by batch: a pipeline that another test has left may go on
+    meanwhile.
+    """
     found, run = [], ImageHeaders.run
 
     def spy(self, ctx, *values):
@@ -192,6 +196,12 @@ def test_what_makes_room():
 def test_arguments():
     assert [parse_bytes(x) for x in (7, "7B", "2KB", "256MB", "1.5 GiB")] == [7, 7, 2048, 256 << 20, 3 << 29]
     encoded = np.frombuffer(FILES[0], np.uint8)
-    for wrong in ({"cache": "much"}, {"cache": -1}, {"cache": "1MB", "cache_size": 1}, {"cache_type": "lru"}, {"cache_size": -1}):
+    for wrong in (
+        {"cache": "much"},
+        {"cache": -1},
+        {"cache": "1MB", "cache_size": 1},
+        {"cache_type": "lru"},
+        {"cache_size": -1},
+    ):
         with pytest.raises(ValueError, match="cache"):
             pipeline([encoded], **wrong)

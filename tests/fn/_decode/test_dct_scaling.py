@@ -61,7 +61,9 @@ def psnr(x, y):
     ],
 )
 def test_as_small_as_the_resize_allows(resize, scales, decoded):
-    """The largest of 1, 2, 4 and 8 that leaves as many pixels as are wanted; near to what resizing the whole image gives."""
+    """The largest of 1, 2, 4 and 8 that leaves as many pixels as are wanted; near to what resizing the whole image
+    gives.
+    """
     (whole,) = run(FILES, lambda x: (fn.resize(x, **resize),))
     (scaled,) = run(FILES, lambda x: (fn.resize(x, **resize),), dct_scaling=True)
     assert decoded[0] == SIZES
@@ -77,7 +79,15 @@ def test_as_small_as_the_resize_allows(resize, scales, decoded):
 
 @pytest.mark.parametrize("scale", [2, 4, 8])
 @pytest.mark.parametrize(
-    "options", [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}]
+    "options",
+    [
+        {"subsampling": 0},
+        {"subsampling": 1},
+        {"subsampling": 2},
+        {"progressive": True},
+        {"mode": "L"},
+        {"mode": "CMYK"},
+    ],
 )
 def test_pixels_are_libjpegs(options, scale):
     """The result of libjpeg-turbo at that scale (Pillow's draft mode), which is also the size that the resize returns."""
@@ -106,7 +116,10 @@ def test_turned_images():
     """The sizes are those of the upright image."""
     pixels = picture(400, 200)
     files = [encode(pixels, "JPEG", quality=95, orientation=o) for o in (1, 6, 8)]
-    upright = [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f))).resize((90, 60), Image.Resampling.BILINEAR)) for f in files]
+    upright = [
+        np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f))).resize((90, 60), Image.Resampling.BILINEAR))
+        for f in files
+    ]
     (got,) = run(files, lambda x: (fn.resize(x, size=(60, 90)),), dct_scaling=True)
     assert [psnr(x, y) > 34 for x, y in zip(got, upright, strict=True)] == [True] * 3
 
@@ -142,7 +155,9 @@ def test_beside_a_cache_and_other_formats(decoded):
 
 def test_resize_crop_mirror(decoded):
     (whole,) = run(FILES, lambda x: (fn.resize_crop_mirror(x, resize_shorter=60, crop=(50, 50), mirror=1),))
-    (scaled,) = run(FILES, lambda x: (fn.resize_crop_mirror(x, resize_shorter=60, crop=(50, 50), mirror=1),), dct_scaling=True)
+    (scaled,) = run(
+        FILES, lambda x: (fn.resize_crop_mirror(x, resize_shorter=60, crop=(50, 50), mirror=1),), dct_scaling=True
+    )
     assert decoded[-1] == [(113, 151), (101, 75), (130, 97), (64, 64)]
     assert all(psnr(x, y) > 30 for x, y in zip(scaled[:2], whole[:2], strict=True))
 
@@ -150,12 +165,18 @@ def test_resize_crop_mirror(decoded):
 def test_other_types():
     want = run(FILES, lambda x: (fn.resize(x, size=(40, 40)),), dct_scaling=True, output_type=types.GRAY)
     got = run(
-        FILES, lambda x: (fn.resize(x, size=(40, 40), dtype=types.FLOAT),), dct_scaling=True, output_type=types.GRAY, dtype=types.FLOAT
+        FILES,
+        lambda x: (fn.resize(x, size=(40, 40), dtype=types.FLOAT),),
+        dct_scaling=True,
+        output_type=types.GRAY,
+        dtype=types.FLOAT,
     )
     assert np.abs(np.array(got) * 255 - np.array(want)).max() < 0.51
 
 
-@pytest.mark.parametrize(("mode", "options"), [("RGB", {}), ("L", {"irreversible": True}), ("RGBA", {"num_resolutions": 2})])
+@pytest.mark.parametrize(
+    ("mode", "options"), [("RGB", {}), ("L", {"irreversible": True}), ("RGBA", {"num_resolutions": 2})]
+)
 def test_jpeg2000_by_resolution_levels(mode, options, decoded):
     """Sizes that Pillow rounds down are among these; a file with too few levels is decoded whole and reduced."""
     sizes = [(900, 1203), (896, 1200), (401, 300)]
@@ -189,7 +210,8 @@ def test_webp_by_libwebps_scaling(channels, options, decoded):
     files = [encode(picture(*size, channels), "WEBP", **options) for size in SIZES]
     for kind in types.RGB, types.GRAY, types.ANY_DATA:
         scaled, whole = (
-            run(files, lambda x: (fn.resize(x, size=(64, 64)),), dct_scaling=scaling, output_type=kind)[0] for scaling in (True, False)
+            run(files, lambda x: (fn.resize(x, size=(64, 64)),), dct_scaling=scaling, output_type=kind)[0]
+            for scaling in (True, False)
         )
         assert decoded[-2] == [(113, 151), (101, 75), (130, 97), (64, 64)]
         assert min(psnr(x, y) for x, y in zip(scaled[:2], whole[:2], strict=True)) > 25

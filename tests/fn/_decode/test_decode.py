@@ -18,11 +18,17 @@ from jaxdali._cpu import Info, Status
 from jaxdali.fn._decode import pillow as _pillow
 
 FILES = {p.name: p.read_bytes() for p in golden.IMAGES}
-GOOD_JPEGS = [b for n, b in FILES.items() if n.endswith(".jpg") and not n.startswith("bad") and "cmyk" not in n and n != "ycck.jpg"]
+GOOD_JPEGS = [
+    b
+    for n, b in FILES.items()
+    if n.endswith(".jpg") and not n.startswith("bad") and "cmyk" not in n and n != "ycck.jpg"
+]
 
 
 def jpegs():
-    options = [{"subsampling": s, "quality": q, "progressive": p} for s in (0, 1, 2) for q in (20, 95) for p in (False, True)]
+    options = [
+        {"subsampling": s, "quality": q, "progressive": p} for s in (0, 1, 2) for q in (20, 95) for p in (False, True)
+    ]
     files = [encode(picture(*size), "JPEG", **o) for size in ((33, 47), (16, 16), (1, 9), (75, 2)) for o in options]
     files += [encode(picture(50, 61), "JPEG", restart_marker_blocks=n, subsampling=s) for n in (1, 5) for s in (0, 2)]
     return [*files, encode(picture(21, 30, 1), "JPEG"), *GOOD_JPEGS]
@@ -41,7 +47,9 @@ def test_jpeg_equals_pillow():
 
 def test_gray_of_jpeg_is_its_luma():
     files = [
-        f for f in jpegs() if Image.open(io.BytesIO(f)).mode == "L" or f not in (FILES["rgbjpeg.jpg"], FILES["odd_pil_sample_rgb.jpg"])
+        f
+        for f in jpegs()
+        if Image.open(io.BytesIO(f)).mode == "L" or f not in (FILES["rgbjpeg.jpg"], FILES["odd_pil_sample_rgb.jpg"])
     ]
     want = []
     for f in files:
@@ -68,7 +76,14 @@ def test_orientations(dtype):
 
 def test_the_first_valid_orientation_of_several():
     plain, xmp = exif(0).replace(b"\x12\x01", b"\x1a\x01"), b"\xff\xe1\0\x20http://ns.adobe.com/xap/1.0/\0 "
-    orders = [(exif(6),), (xmp, exif(6)), (plain, exif(6)), (exif(9), xmp, plain, exif(6), exif(3)), (exif(6), exif(1)), (exif(1), exif(6))]
+    orders = [
+        (exif(6),),
+        (xmp, exif(6)),
+        (plain, exif(6)),
+        (exif(9), xmp, plain, exif(6), exif(3)),
+        (exif(6), exif(1)),
+        (exif(1), exif(6)),
+    ]
     bare, options = picture(20, 31), {"quality": 90, "subsampling": 0}
     jpeg = encode(bare, "JPEG", **options)
     want = [pillow(encode(bare, "JPEG", orientation=o, **options)) for o in (6, 6, 6, 6, 6, 1)]
@@ -76,7 +91,10 @@ def test_the_first_valid_orientation_of_several():
     bodies = [[segment[10:] for segment in segments if segment is not xmp] for segments in orders]
     turned = [pillow(encode(bare, "PNG", orientation=o)) for o in (6, 6, 6, 6, 6, 1)]
     whole = encode(bare, "PNG")
-    same(decode([whole[:33] + b"".join(chunk(b"eXIf", body) for body in several) + whole[33:] for several in bodies]), turned)
+    same(
+        decode([whole[:33] + b"".join(chunk(b"eXIf", body) for body in several) + whole[33:] for several in bodies]),
+        turned,
+    )
     webp = encode(bare, "WEBP", lossless=True, orientation=1)
     at = webp.index(b"EXIF")
     several = [webp[:at] + b"".join(b"EXIF" + struct.pack("<I", len(body)) + body for body in some) for some in bodies]
@@ -84,7 +102,12 @@ def test_the_first_valid_orientation_of_several():
 
 
 def test_cmyk():
-    files = [encode(picture(40, 30), "JPEG", mode="CMYK"), FILES["cmyk.jpg"], FILES["ycck.jpg"], FILES["odd_pil_sample_cmyk.jpg"]]
+    files = [
+        encode(picture(40, 30), "JPEG", mode="CMYK"),
+        FILES["cmyk.jpg"],
+        FILES["ycck.jpg"],
+        FILES["odd_pil_sample_cmyk.jpg"],
+    ]
     for kind in (types.RGB, types.ANY_DATA):
         for x, f in zip(decode(files, output_type=kind), files, strict=True):
             assert np.abs(x.astype(int) - pillow(f)).max() <= 1
@@ -93,7 +116,9 @@ def test_cmyk():
 @pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_png(interlaced, dtype):
-    images = [picture(23, 37, c, dtype) for c in (1, 2, 3, 4)] + [picture(*size, 3, dtype) for size in ((1, 1), (2, 9), (40, 3))]
+    images = [picture(23, 37, c, dtype) for c in (1, 2, 3, 4)] + [
+        picture(*size, 3, dtype) for size in ((1, 1), (2, 9), (40, 3))
+    ]
     files = [png(x, interlaced) for x in images]
     element = types.UINT8 if dtype == np.uint8 else types.UINT16
     same(decode(files, output_type=types.ANY_DATA, dtype=element), images)
@@ -142,7 +167,11 @@ def masks():
         ("TIFF", 77, {"compression": "tiff_lzw"}),
         ("TIFF", 9, {"orientation": 8}),
     ):
-        for palette in (rng.integers(0, 256, (colours, 3)), np.arange(colours)[:, None] * [1, 1, 1], np.full((colours, 3), 7)):
+        for palette in (
+            rng.integers(0, 256, (colours, 3)),
+            np.arange(colours)[:, None] * [1, 1, 1],
+            np.full((colours, 3), 7),
+        ):
             image = Image.fromarray(rng.integers(0, colours, (19, 33)).astype(np.uint8))
             image.putpalette(palette.astype(np.uint8).tobytes())
             more, file = dict(options), io.BytesIO()
@@ -151,7 +180,9 @@ def masks():
                 more["exif"][0x112] = more.pop("orientation")
             image.save(file, kind, optimize=False, **more)
             files.append(file.getvalue())
-    return files, [np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f)))).astype(np.uint8)[..., None] for f in files]
+    return files, [
+        np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f)))).astype(np.uint8)[..., None] for f in files
+    ]
 
 
 def test_palette_indices():
@@ -159,7 +190,9 @@ def test_palette_indices():
     same(decode(files, palette="index"), want)
     same(decode(files, palette="index", output_type=types.ANY_DATA, adjust_orientation=True, cache="1MB"), want)
     small = decode(
-        files, lambda x, **more: fn.resize(fn.decoders.image(x, **more), size=(5, 6), interp_type=types.INTERP_NN), palette="index"
+        files,
+        lambda x, **more: fn.resize(fn.decoders.image(x, **more), size=(5, 6), interp_type=types.INTERP_NN),
+        palette="index",
     )
     same(
         small,
@@ -183,7 +216,9 @@ def test_no_palette():
         *(encode(picture(5, 6), k) for k in ("JPEG", "WEBP", "BMP", "TIFF")),
     ]
     for file in colours:
-        with pytest.raises(jaxdali.SampleError, match=r'palette="index" needs a PNG, .*this image has no palette .*types\.GRAY'):
+        with pytest.raises(
+            jaxdali.SampleError, match=r'palette="index" needs a PNG, .*this image has no palette .*types\.GRAY'
+        ):
             decode([files[0], file], palette="index")
     pipeline = decode_pipeline([*colours, files[0]], palette="index", on_error="replace")
     (result,) = pipeline.run()
@@ -248,14 +283,23 @@ def test_other_formats():
     same(got[:2], [pixels] * 2)
     assert np.abs(got[2].astype(int) - pixels).max() <= 1
     tiff = imagecodecs.tiff_encode(deep[..., 0], photometric="miniswhite")
-    planar = imagecodecs.tiff_encode(np.ascontiguousarray(np.moveaxis(deep, -1, 0)), photometric="rgb", planarconfig="separate")
+    planar = imagecodecs.tiff_encode(
+        np.ascontiguousarray(np.moveaxis(deep, -1, 0)), photometric="rgb", planarconfig="separate"
+    )
     jpeg2000 = imagecodecs.jpeg2k_encode(deep >> 4, reversible=True, level=0, bitspersample=12, codecformat="jp2")
     jpeg12 = imagecodecs.jpeg_encode((deep >> 4), bitspersample=12, level=99, subsampling="444")
     lossless = imagecodecs.ljpeg_encode(deep[..., 0], bitspersample=16)
     files = [maximum_1000, tiff, planar, jpeg2000, jpeg12, lossless]
     got = decode(files, output_type=types.ANY_DATA, dtype=types.UINT16)
     full = 65535.0
-    want = [np.minimum(deep // 66, 1000) / 1000 * full, full - deep[..., :1], deep, (deep >> 4) / 4095 * full, deep, deep[..., :1]]
+    want = [
+        np.minimum(deep // 66, 1000) / 1000 * full,
+        full - deep[..., :1],
+        deep,
+        (deep >> 4) / 4095 * full,
+        deep,
+        deep[..., :1],
+    ]
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         assert x.shape == y.shape
         assert np.abs(x - y.astype(float)).max() <= (1500 if i == 4 else 0.5), i
@@ -308,7 +352,9 @@ FOREIGN = {
     "an icon (ICNS)": encode(picture(16, 16), "ICNS"),
     "a PostScript document": encode(picture(4, 4), "EPS"),
     # SOI, a comment, the frame, and the beginning of a scan
-    "a JPEG-LS image": bytes.fromhex("ffd8 fffe 0004 6162 fff7 000b 08 0004 0004 01 01 11 00 ffda 0008 01 01 00 00 00 00"),
+    "a JPEG-LS image": bytes.fromhex(
+        "ffd8 fffe 0004 6162 fff7 000b 08 0004 0004 01 01 11 00 ffda 0008 01 01 00 00 00 00"
+    ),
     "a DICOM file, for which a decoder can be registered": bytes(128) + b"DICM" + bytes(40),
     "a video or another file of the MP4 family": b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(40),
     "a Photoshop image (PSD)": b"8BPS\0\1" + bytes(40),
@@ -337,7 +383,12 @@ def cut_files():
     """Cut JPEG files, baseline and progressive: at random bytes of their scans, and 1 to 3 bytes before their ends."""
     rng, files = np.random.default_rng(1), []
     for progressive in (False, True):
-        for options in ({"subsampling": 0}, {"subsampling": 2}, {"subsampling": 1, "restart_marker_blocks": 3}, {"mode": "L"}):
+        for options in (
+            {"subsampling": 0},
+            {"subsampling": 2},
+            {"subsampling": 1, "restart_marker_blocks": 3},
+            {"mode": "L"},
+        ):
             whole = encode(picture(70, 91), "JPEG", progressive=progressive, **options)
             first = whole.index(b"\xff\xda") + 20
             files += [whole[:n] for n in (*rng.integers(first, len(whole), 6), *range(len(whole) - 3, len(whole)))]
@@ -375,7 +426,9 @@ def test_truncated_headers_are_not_accepted():
         scan = whole.index(b"\xff\xda")
         first = scan + 2 + whole[scan + 3]
         for n in (20, 100, scan, scan + 1, scan + 2, *range(scan + 3, first + 1)):
-            with pytest.raises(jaxdali.SampleError, match=r"JPEG: the image data end early.*before its picture begins; on_error"):
+            with pytest.raises(
+                jaxdali.SampleError, match=r"JPEG: the image data end early.*before its picture begins; on_error"
+            ):
                 decode([whole[:n]], truncated="accept")
         (got,) = decode([whole[: first + 1]], truncated="accept")
         assert got.shape == (30, 40, 3)
@@ -392,18 +445,25 @@ def test_advice_about_truncated_files(tmp_path):
         def pipeline(path=path, truncated="error"):
             return fn.decoders.image(fn.readers.file(files=[str(path)])[0], truncated=truncated)
 
-        with pytest.raises(jaxdali.SampleError, match=re.escape(advice.get(kind, '; on_error="replace" replaces the sample')) + "$") as e:
+        with pytest.raises(
+            jaxdali.SampleError, match=re.escape(advice.get(kind, '; on_error="replace" replaces the sample')) + "$"
+        ) as e:
             pipeline().run()
         assert e.value.source == str(path)
         if kind != "JPEG":
-            with pytest.raises(jaxdali.SampleError, match=r'truncated="accept" is for JPEG only; on_error="replace" replaces the sample$'):
+            with pytest.raises(
+                jaxdali.SampleError,
+                match=r'truncated="accept" is for JPEG only; on_error="replace" replaces the sample$',
+            ):
                 pipeline(truncated="accept").run()
 
 
 def test_replace_by_neighbour():
     good = [encode(picture(10 + i, 12), "PNG") for i in range(3)]
     bad = [data for data, _ in BAD.values()]
-    pipeline = decode_pipeline([good[0], *bad[:3], good[1], *bad[3:], good[2], FILES["bad_trunc.jpg"]], on_error="replace")
+    pipeline = decode_pipeline(
+        [good[0], *bad[:3], good[1], *bad[3:], good[2], FILES["bad_trunc.jpg"]], on_error="replace"
+    )
     for _ in range(2):
         (result,) = pipeline.run()
         k = len(bad) - 3
@@ -456,7 +516,11 @@ def test_header_parser_takes_any_prefix():
         ({"dtype": types.INT64}, TypeError, "dtype must be one of"),
         ({"on_error": "skip"}, ValueError, "'raise', 'replace'"),
         ({"replace_shape": (2, 2, 3)}, ValueError, "on_error='replace'"),
-        ({"replace_shape": (2, 2, 3), "on_error": "replace", "output_type": types.GRAY}, ValueError, r"\(height, width, 1\)"),
+        (
+            {"replace_shape": (2, 2, 3), "on_error": "replace", "output_type": types.GRAY},
+            ValueError,
+            r"\(height, width, 1\)",
+        ),
         ({"device": "npu"}, ValueError, "device must be"),
         ({"palette": "indices"}, ValueError, "palette must be"),
         ({"palette": "index", "dtype": types.INT32}, ValueError, "dtype must be UINT8"),

@@ -1,4 +1,6 @@
-"""`jaxdali.decode_jpeg`: files to arrays, without a pipeline. The reference is Pillow, which has libjpeg-turbo of its own."""
+"""`jaxdali.decode_jpeg`: files to arrays, without a pipeline. The reference is Pillow, which has libjpeg-turbo of its
+own.
+"""
 
 import io
 import threading
@@ -68,13 +70,17 @@ def test_orientation(orientation: int):
     upright = jaxdali.decode_jpeg(data)
     assert upright.shape[:2] == ((20, 33) if orientation >= 5 else (33, 20))
     np.testing.assert_array_equal(np.sort(upright, axis=None), np.sort(stored, axis=None))
-    np.testing.assert_array_equal(jaxdali.decode_jpeg([data, data], region=[(3, 5, 9, 7), (0, 1, 2, 3)])[0], upright[3:12, 5:12])
+    np.testing.assert_array_equal(
+        jaxdali.decode_jpeg([data, data], region=[(3, 5, 9, 7), (0, 1, 2, 3)])[0], upright[3:12, 5:12]
+    )
 
 
 def test_truncated():
     whole = encode(picture(60, 80), "JPEG", quality=90)
     cut = whole[: len(whole) // 2]
-    with pytest.raises(ValueError, match=r'file 1: the image data end early .*; truncated="accept" decodes what there is$'):
+    with pytest.raises(
+        ValueError, match=r'file 1: the image data end early .*; truncated="accept" decodes what there is$'
+    ):
         jaxdali.decode_jpeg([whole, cut])
     with pytest.raises(ValueError, match="truncated must be 'error' or 'accept', got 'yes'"):
         jaxdali.decode_jpeg(cut, truncated="yes")  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -130,7 +136,9 @@ def test_errors():
 def large(channels: int = 3, **options: object) -> bytes:
     """A file that is worth several threads."""
     grain = np.random.default_rng(1).integers(-20, 21, (1203, 1001, channels))
-    return encode(np.clip(picture(1203, 1001, channels) + grain, 0, 255).astype(np.uint8), "JPEG", quality=95, **options)
+    return encode(
+        np.clip(picture(1203, 1001, channels) + grain, 0, 255).astype(np.uint8), "JPEG", quality=95, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +160,9 @@ def test_threads_on_one_file(options: dict):
     want = by_pillow(data)
     for threads in (2, 5):
         np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=threads), want)
-    np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=4, region=(401, 100, 799, 700)), want[401:1200, 100:800])
+    np.testing.assert_array_equal(
+        jaxdali.decode_jpeg(data, num_threads=4, region=(401, 100, 799, 700)), want[401:1200, 100:800]
+    )
 
 
 def test_threads_on_a_damaged_file():

@@ -64,7 +64,9 @@ def test_equals_pillow():
 @pytest.mark.parametrize("window", [((0, 0), (5, 70)), ((20, 30), (13, 40)), ((12, 3), (20, 1))])
 def test_windows(window, filters, interlaced):
     (top, left), (height, width) = window
-    made = [image(color, bits, (33, 70), 5, interlaced=interlaced, filters=filters) for color, bits in KINDS if bits < 16]
+    made = [
+        image(color, bits, (33, 70), 5, interlaced=interlaced, filters=filters) for color, bits in KINDS if bits < 16
+    ]
     got = decode(
         [f for f, _ in made],
         fn.decoders.image_slice,
@@ -115,7 +117,11 @@ def damaged():
         ("bytes behind the stream", True, head + chunk(b"IDAT", packed + b"?") + end),
         ("a small window", True, head + chunk(b"IDAT", far) + end),
         ("empty chunks of image data", True, head + chunk(b"IDAT") + chunk(b"IDAT", packed) + chunk(b"IDAT") + end),
-        ("a chunk between them", False, head + chunk(b"IDAT", packed[:999]) + chunk(b"tEXt", b"a\0b") + chunk(b"IDAT", packed[999:]) + end),
+        (
+            "a chunk between them",
+            False,
+            head + chunk(b"IDAT", packed[:999]) + chunk(b"tEXt", b"a\0b") + chunk(b"IDAT", packed[999:]) + end,
+        ),
         ("an unknown critical chunk", False, head + chunk(b"CRIT") + chunk(b"IDAT", packed) + end),
         ("a gray file's palette", True, encode_png(samples[..., :1], GRAY, 8, palette=np.zeros((4, 3)))),
     ]
@@ -131,4 +137,6 @@ def test_damaged_files_are_what_libpng_makes_of_them():
             assert not decodes, what
         else:
             assert decodes, what
-            np.testing.assert_array_equal(pixels, np.repeat(samples[..., :1], 3, 2) if "gray" in what else samples, err_msg=what)
+            np.testing.assert_array_equal(
+                pixels, np.repeat(samples[..., :1], 3, 2) if "gray" in what else samples, err_msg=what
+            )

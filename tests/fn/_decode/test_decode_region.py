@@ -49,8 +49,14 @@ KINDS = [
     ("PNG", {}),
     ("TIFF", {}),
 ]
-FILES = [encode(picture(61, 47, seed=o), kind, orientation=o, **options) for kind, options in KINDS for o in range(1, 9)]
-FILES += [encode(picture(61, 47, 1), "JPEG"), png(picture(47, 61, 4), interlaced=True), png(picture(47, 61, 3, np.uint16))]
+FILES = [
+    encode(picture(61, 47, seed=o), kind, orientation=o, **options) for kind, options in KINDS for o in range(1, 9)
+]
+FILES += [
+    encode(picture(61, 47, 1), "JPEG"),
+    png(picture(47, 61, 4), interlaced=True),
+    png(picture(47, 61, 3, np.uint16)),
+]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,9 @@ def test_slice(arguments, want):
 def drawn(n=3000, size=(97, 131), seed=0, **arguments):
     """Windows of n samples."""
     image = coordinates(*size)
-    return np.array([window(x) for x in decode([image] * n, lambda x: random_crop(x, seed=seed, **arguments))], np.float64)
+    return np.array(
+        [window(x) for x in decode([image] * n, lambda x: random_crop(x, seed=seed, **arguments))], np.float64
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +216,9 @@ def folder(tmp_path_factory):
 def iterator(folder, shards, batch_size):
     @data_iterator(output_map=["images", "shapes"], reader_name="reader", sharding=shardings.of_batch(shards))
     def define(num_shards=1, shard_id=0):
-        files, _ = fn.readers.file(file_root=folder, random_shuffle=True, name="reader", num_shards=num_shards, shard_id=shard_id)
+        files, _ = fn.readers.file(
+            file_root=folder, random_shuffle=True, name="reader", num_shards=num_shards, shard_id=shard_id
+        )
         images = random_crop(files)
         return fn.resize(images, size=(8, 8), interp_type=types.INTERP_NN), images.shape()
 
@@ -217,7 +227,10 @@ def iterator(folder, shards, batch_size):
 
 def windows_by_image(batches):
     return [
-        {int(image[0, 0, 2]): (tuple(shape), image.tobytes()) for image, shape in zip(*map(np.asarray, b.values()), strict=True)}
+        {
+            int(image[0, 0, 2]): (tuple(shape), image.tobytes())
+            for image, shape in zip(*map(np.asarray, b.values()), strict=True)
+        }
         for b in batches
     ]
 
@@ -249,7 +262,11 @@ def test_serialization(folder):
     @jaxdali.pipeline_def(batch_size=4, seed=1, exec_pipelined=False, exec_async=False)
     def define():
         files, labels = fn.readers.file(file_root=folder)
-        return crop(files, crop=(9, 8), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))), slice_(files, end=labels + 5), random_crop(files)
+        return (
+            crop(files, crop=(9, 8), crop_pos_x=fn.random.uniform(range=(0.0, 1.0))),
+            slice_(files, end=labels + 5),
+            random_crop(files),
+        )
 
     pipe = define()
     again = jaxdali.Pipeline.deserialize(pipe.serialize())
@@ -336,16 +353,31 @@ anchor = np.zeros(2, np.float32)
         (crop, {"crop": (4, 5), "crop_d": 1}, ValueError, "crop_d must be given together with"),
         (crop, {"crop": (4, 5), "crop_h": 4, "crop_w": 5}, ValueError, "not both"),
         (crop, {"crop": (4, 5), "crop_pos_x": 1.5}, ValueError, "crop_pos_x must be a number in 0 ... 1"),
-        (crop, {"crop": (4, 5), "crop_pos_y": np.array(-1, f32)}, RuntimeError, "crop_pos_y must be in 0 ... 1, got -1"),
+        (
+            crop,
+            {"crop": (4, 5), "crop_pos_y": np.array(-1, f32)},
+            RuntimeError,
+            "crop_pos_y must be in 0 ... 1, got -1",
+        ),
         (crop, {"crop": (4, 5), "rounding": "up"}, ValueError, "rounding must be"),
         (crop, {"output_type": 9}, ValueError, "output_type must be"),
         (slice_, {}, ValueError, "the window must be given"),
         (slice_, {"inputs": (anchor,)}, ValueError, "anchor and shape must be given together"),
         (slice_, {"inputs": (anchor, anchor), "start": 1}, ValueError, "got the inputs and start"),
         (slice_, {"inputs": (anchor, np.zeros(2, int))}, TypeError, "both be integers or both be floats"),
-        (slice_, {"inputs": (anchor[:1], anchor[:1])}, RuntimeError, "anchor must have a number for each of the 2 axes, got 1"),
+        (
+            slice_,
+            {"inputs": (anchor[:1], anchor[:1])},
+            RuntimeError,
+            "anchor must have a number for each of the 2 axes, got 1",
+        ),
         (slice_, {"start": 1, "rel_start": 0.5}, ValueError, "only one of start, rel_start"),
-        (slice_, {"end": 1, "shape": 1}, ValueError, "only one of end, rel_end, shape, rel_shape can be given, got end, shape"),
+        (
+            slice_,
+            {"end": 1, "shape": 1},
+            ValueError,
+            "only one of end, rel_end, shape, rel_shape can be given, got end, shape",
+        ),
         (slice_, {"start": (1, 2, 3)}, ValueError, "start must have a number for each of the 2 axes"),
         (slice_, {"start": np.ones(3, int)}, RuntimeError, "start must have 1 or 2 numbers per sample, got 3"),
         (slice_, {"shape": (5, 0)}, ValueError, "shape must be positive"),
@@ -369,7 +401,12 @@ anchor = np.zeros(2, np.float32)
             "replace_shape must be a list of 3 whole",
         ),
         (crop, {"on_error": "replace", "replace_shape": (4, 5)}, ValueError, "replace_shape must be a list of 3"),
-        (crop, {"on_error": "replace", "replace_shape": (4, 5, 1)}, ValueError, r"replace_shape must be \(height, width, 3\)"),
+        (
+            crop,
+            {"on_error": "replace", "replace_shape": (4, 5, 1)},
+            ValueError,
+            r"replace_shape must be \(height, width, 3\)",
+        ),
         (slice_, {"start": (0.5, 1)}, TypeError, r"start must be .* whole numbers.*got \(0.5, 1\)"),
         (slice_, {"rel_start": float("nan")}, ValueError, "rel_start must be .* finite number.*got nan"),
         (slice_, {"rel_start": np.array([np.nan, 0], f32)}, RuntimeError, "rel_start must be finite, got"),
@@ -380,7 +417,9 @@ def test_wrong_arguments(operator, arguments, error, text):
         taken(operator, **arguments)
 
 
-@pytest.mark.parametrize("arguments", [{"start": (-1, 3)}, {"rel_start": -0.5}, {"start": -1, "end": 0}, {"rel_start": 1.5}])
+@pytest.mark.parametrize(
+    "arguments", [{"start": (-1, 3)}, {"rel_start": -0.5}, {"start": -1, "end": 0}, {"rel_start": 1.5}]
+)
 def test_windows_that_fit_no_image(arguments):
     with pytest.raises(jaxdali.SampleError, match=r"the window (reaches outside the image|is empty): "):
         taken(slice_, **arguments)

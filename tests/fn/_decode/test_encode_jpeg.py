@@ -1,4 +1,6 @@
-"""`jaxdali.encode_jpeg`: arrays to files, without a pipeline. The reference is Pillow, which has libjpeg-turbo of its own."""
+"""`jaxdali.encode_jpeg`: arrays to files, without a pipeline. The reference is Pillow, which has libjpeg-turbo of its
+own.
+"""
 
 import io
 import threading
@@ -69,14 +71,28 @@ def test_values_of_all_kinds():
     pixels = np.stack([picture(20, 30, seed=i) for i in range(3)])
     want = [encode(x, "JPEG", quality=90, subsampling=2) for x in pixels]
     planes = np.moveaxis(pixels, -1, 1)
-    forms = [pixels, list(pixels), tuple(jnp.asarray(pixels)), jnp.asarray(pixels), jd.batch(pixels), jd.batch(list(pixels), layout="HWC")]
+    forms = [
+        pixels,
+        list(pixels),
+        tuple(jnp.asarray(pixels)),
+        jnp.asarray(pixels),
+        jd.batch(pixels),
+        jd.batch(list(pixels), layout="HWC"),
+    ]
     forms += [jd.batch(planes, layout="CHW"), pixels[:, ::-1][:, ::-1], [Image.fromarray(x) for x in pixels]]
     for form in forms:
         assert jaxdali.encode_jpeg(form, quality=90, num_threads=2) == want
-    for one in (jd.tensor(pixels[1]), jd.tensor(planes[1], layout="CHW"), jnp.asarray(pixels[1]), Image.fromarray(pixels[1])):
+    for one in (
+        jd.tensor(pixels[1]),
+        jd.tensor(planes[1], layout="CHW"),
+        jnp.asarray(pixels[1]),
+        Image.fromarray(pixels[1]),
+    ):
         assert jaxdali.encode_jpeg(one, quality=90) == want[1]
     assert jaxdali.encode_jpeg([]) == []
-    assert jaxdali.encode_jpeg(jd.batch(pixels[..., 0], layout="HW")) == [encode(x[..., :1], "JPEG", quality=95) for x in pixels]
+    assert jaxdali.encode_jpeg(jd.batch(pixels[..., 0], layout="HW")) == [
+        encode(x[..., :1], "JPEG", quality=95) for x in pixels
+    ]
 
 
 def test_tensors_of_torch():
@@ -106,8 +122,11 @@ def test_images_of_many_sizes_in_threads():
 
 def test_a_file_larger_than_its_pixels():
     noise = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
-    assert jaxdali.encode_jpeg(noise, quality=100, subsampling="444") == encode(noise, "JPEG", quality=100, subsampling=0)
-    assert len(jaxdali.encode_jpeg(noise, quality=100, subsampling="444")) > noise.size  # more than was thought of at first
+    assert jaxdali.encode_jpeg(noise, quality=100, subsampling="444") == encode(
+        noise, "JPEG", quality=100, subsampling=0
+    )
+    # More than was thought of at first.
+    assert len(jaxdali.encode_jpeg(noise, quality=100, subsampling="444")) > noise.size
 
 
 def test_the_largest_sizes():
@@ -152,7 +171,10 @@ def test_errors_name_argument_and_image():
         ({"quality": 101}, "quality must be 1 to 100, got 101"),
         ({"subsampling": "4:2:0"}, "subsampling must be one of '444', '422', '420', '440', '411', got '4:2:0'"),
         ({"subsampling": 2}, "subsampling must be one of .*, got 2"),
-        ({"input_type": types.YCbCr}, r"input_type must be one of types\.RGB, types\.BGR, types\.GRAY, types\.ANY_DATA"),
+        (
+            {"input_type": types.YCbCr},
+            r"input_type must be one of types\.RGB, types\.BGR, types\.GRAY, types\.ANY_DATA",
+        ),
         ({"num_threads": 0}, "num_threads must be 1 or more, got 0"),
     ):
         with pytest.raises(ValueError, match=f"encode_jpeg: {message}"):

@@ -1,4 +1,6 @@
-"""GIF, AVIF, JPEG XL and HEIC beside Pillow, imagecodecs and pillow-heif used directly, and files that hold several pictures."""
+"""GIF, AVIF, JPEG XL and HEIC beside Pillow, imagecodecs and pillow-heif used directly, and files that hold several
+pictures.
+"""
 
 import io
 import itertools
@@ -30,7 +32,9 @@ def heic(*pictures, primary=0):
 
 
 def jxl(pixels, **options):
-    return imagecodecs.jpegxl_encode(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, **{"lossless": True, **options})
+    return imagecodecs.jpegxl_encode(
+        pixels[..., 0] if pixels.shape[-1] == 1 else pixels, **{"lossless": True, **options}
+    )
 
 
 def by_pillow(data, mode):
@@ -74,9 +78,17 @@ def test_avif_heic_and_jpeg_xl(pixels):
 
 
 def test_values_of_more_than_8_bits():
-    files = [jxl(DEEP), jxl(DEEP >> 4, bitspersample=12), *(imagecodecs.avif_encode(DEEP >> 16 - n, bitspersample=n) for n in (10, 12))]
+    files = [
+        jxl(DEEP),
+        jxl(DEEP >> 4, bitspersample=12),
+        *(imagecodecs.avif_encode(DEEP >> 16 - n, bitspersample=n) for n in (10, 12)),
+    ]
     got = decode(files, dtype=types.UINT16)
-    want = [DEEP, (DEEP >> 4) / 4095 * 65535, *(imagecodecs.avif_decode(files[k]) / (2**n - 1) * 65535 for k, n in ((2, 10), (3, 12)))]
+    want = [
+        DEEP,
+        (DEEP >> 4) / 4095 * 65535,
+        *(imagecodecs.avif_decode(files[k]) / (2**n - 1) * 65535 for k, n in ((2, 10), (3, 12))),
+    ]
     for x, y in zip(got, want, strict=True):
         assert np.abs(x - y.astype(float)).max() <= 0.5
 
@@ -91,7 +103,9 @@ def test_avif_without_imagecodecs(monkeypatch):
 def test_a_missing_package_is_named(monkeypatch):
     files = [jxl(COLOUR), heic(COLOUR)]
     monkeypatch.setattr(formats, "library", lambda name: None)
-    for file, text in zip(files, ("JPEG XL images need the package imagecodecs", "HEIC images need the package pillow-heif"), strict=True):
+    for file, text in zip(
+        files, ("JPEG XL images need the package imagecodecs", "HEIC images need the package pillow-heif"), strict=True
+    ):
         with pytest.raises(jaxdali.SampleError, match=rf"{text}: pip install jaxdali\[formats\]"):
             decode([file])
         pipeline = decode_pipeline([file, encode(COLOUR, "PNG")], on_error="replace")
@@ -166,7 +180,9 @@ def test_pages_of_jpeg_xl_and_heic():
     with pytest.raises(jaxdali.SampleError, match="page 3 does not exist: the file holds 3 pictures"):
         decode([several], page=3)
     same(decode([moving]), FRAMES[:1])
-    with pytest.raises(jaxdali.SampleError, match="page 1: of a JPEG XL file only the first frame, page 0, is supported"):
+    with pytest.raises(
+        jaxdali.SampleError, match="page 1: of a JPEG XL file only the first frame, page 0, is supported"
+    ):
         decode([moving], page=1)
 
 
@@ -197,7 +213,9 @@ def test_pages_in_the_cache():
     """What is kept is the finished picture, not the raster of the file."""
 
     def images(data):
-        return fn.decoders.image(data, cache="1MB", page=fn.external_source(pages()), output_type=types.BGR, dtype=types.FLOAT)
+        return fn.decoders.image(
+            data, cache="1MB", page=fn.external_source(pages()), output_type=types.BGR, dtype=types.FLOAT
+        )
 
     pipeline = decode_pipeline([SEVERAL["TIFF"]] * 2, images)
     for _ in range(3):
@@ -219,7 +237,8 @@ def test_where_there_are_no_pages():
         decode([b""], lambda _: fn.decoders.image(fn.external_source(lambda: [sequence], ndim=2, layout="F*"), page=1))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])  # images among others, and outputs that the decoder determines
+# Images among others, and outputs that the decoder determines.
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_registered_decoders_have_no_pages(dtype):
     extend.register_decoder(lambda data: data[:4] == b"mine", lambda data: np.zeros((4, 5, 3), dtype), name="mine")
     try:
@@ -229,7 +248,9 @@ def test_registered_decoders_have_no_pages(dtype):
         extend.unregister_decoder("mine")
 
 
-@pytest.mark.parametrize(("pixels", "kind"), [(COLOUR, "BMP"), (GRAY, "TIFF"), (ALPHA, "TIFF"), (DEEP[..., :1], "TIFF"), (COLOUR, "GIF")])
+@pytest.mark.parametrize(
+    ("pixels", "kind"), [(COLOUR, "BMP"), (GRAY, "TIFF"), (ALPHA, "TIFF"), (DEEP[..., :1], "TIFF"), (COLOUR, "GIF")]
+)
 def test_chains_read_rasters_in_place(pixels, kind):
     """With the same pixels as without chains, for windows, channels in another order, and files that are turned."""
     turned = [{}, {"orientation": 6}] if kind == "TIFF" else [{}]
@@ -267,7 +288,11 @@ def test_a_circle_of_tiff_pages_ends():
 @pytest.mark.parametrize("kind", ["GIF", "AVIF", "HEIC", "JPEG XL", "WebP", "TIFF"])
 @pytest.mark.parametrize("page", [0, 1])
 def test_damage_is_an_error_or_a_picture(kind, page):
-    good = {"HEIC": heic(COLOUR), "JPEG XL": jxl(COLOUR, lossless=False)}.get(kind) or SEVERAL.get(kind) or encode(COLOUR, kind)
+    good = (
+        {"HEIC": heic(COLOUR), "JPEG XL": jxl(COLOUR, lossless=False)}.get(kind)
+        or SEVERAL.get(kind)
+        or encode(COLOUR, kind)
+    )
     rng = np.random.default_rng(0)
     files = [good[: len(good) * k // 8] for k in range(8)]
     for _ in range(72):
@@ -275,7 +300,9 @@ def test_damage_is_an_error_or_a_picture(kind, page):
         for at in rng.integers(0, min(len(x), rng.choice([64, 600, 1 << 30])), rng.integers(1, 5)):
             x[at] = rng.integers(0, 256)
         files.append(bytes(x))
-    pipeline = decode_pipeline([encode(COLOUR, "PNG"), *files], on_error="replace", replace_shape=(1, 1, 3), max_pixels=1 << 20, page=page)
+    pipeline = decode_pipeline(
+        [encode(COLOUR, "PNG"), *files], on_error="replace", replace_shape=(1, 1, 3), max_pixels=1 << 20, page=page
+    )
     assert len(pipeline.run()[0]) == len(files) + 1
     assert sum(bad.count for bad in pipeline.bad_samples()) >= 5
     assert not any(" at 0x" in bad.reason for bad in pipeline.bad_samples())

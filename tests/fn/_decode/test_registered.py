@@ -32,10 +32,15 @@ def png(array):
 
 def numbers(shape, dtype, seed=0):
     rng = np.random.default_rng(seed)
-    return rng.normal(0, 100, shape).astype(dtype) if np.dtype(dtype).kind == "f" else rng.integers(0, 120, shape).astype(dtype)
+    return (
+        rng.normal(0, 100, shape).astype(dtype)
+        if np.dtype(dtype).kind == "f"
+        else rng.integers(0, 120, shape).astype(dtype)
+    )
 
 
-_parsing = threading.Lock()  # of a header, a literal: before CPython 3.11.8 two threads that parse one may fail (python/cpython#106905)
+# Of a header, a literal: before CPython 3.11.8 two threads that parse one may fail (python/cpython#106905)
+_parsing = threading.Lock()
 
 
 def decoded(data):
@@ -54,7 +59,9 @@ def run(define, *batches, **arguments):
     """What a pipeline makes of each of some batches."""
     batches_left = iter(batches)
 
-    @pipeline_def(batch_size=max(map(len, batches)), num_threads=2, device_id=None, seed=1, exec_pipelined=False, exec_async=False)
+    @pipeline_def(
+        batch_size=max(map(len, batches)), num_threads=2, device_id=None, seed=1, exec_pipelined=False, exec_async=False
+    )
     def pipeline():
         return define(fn.external_source(lambda: next(batches_left), **arguments))
 
@@ -91,7 +98,9 @@ def test_images_of_other_formats_beside_them():
 
 def test_a_sixteen_bit_image_after_usual_ones_is_scaled_as_usual():
     deep = np.uint16([[[0], [65535], [257 * 100]]])
-    _, [found] = run(lambda x: fn.decoders.image(x, output_type=types.GRAY), [png(numbers((4, 4), np.uint8))], [encoded(deep)])
+    _, [found] = run(
+        lambda x: fn.decoders.image(x, output_type=types.GRAY), [png(numbers((4, 4), np.uint8))], [encoded(deep)]
+    )
     assert np.asarray(found[0]).reshape(-1).tolist() == [0, 255, 100]
 
 
@@ -110,7 +119,12 @@ def test_windows(shape):
         for x, p, v in zip(found, photo, volumes, strict=True):
             x, (h, w) = np.asarray(x), np.asarray(p).shape[:2]
             assert x.shape == (*shape[:-3], h, w, shape[-1])
-            places = [(r, c) for r in range(21 - h) for c in range(31 - w) if np.array_equal(v[..., r : r + h, c : c + w, :], x)]
+            places = [
+                (r, c)
+                for r in range(21 - h)
+                for c in range(31 - w)
+                if np.array_equal(v[..., r : r + h, c : c + w, :], x)
+            ]
             assert places
             if (h, w) == (8, 10):
                 assert places == [(12, 5)]
@@ -123,7 +137,9 @@ def test_in_a_program_with_what_follows():
     volumes = [numbers((6, 20 + i, 30, 1), np.int16, i) for i in range(2)]
 
     def define(x):
-        v = fn.crop(fn.decoders.image(x, device="mixed"), crop=(4, 10, 12), crop_pos_x=0.0, crop_pos_y=0.0, crop_pos_z=0.0)
+        v = fn.crop(
+            fn.decoders.image(x, device="mixed"), crop=(4, 10, 12), crop_pos_x=0.0, crop_pos_y=0.0, crop_pos_z=0.0
+        )
         halved = fn.resize(v, resize_z=2, resize_y=5, resize_x=6, interp_type=types.INTERP_NN)
         return v, fn.rotate(v, angle=180.0, axis=(0, 0, 1), interp_type=types.INTERP_NN, keep_size=True), halved
 
@@ -169,7 +185,9 @@ def test_errors_are_of_their_samples(tmp_path, window):
 
 def test_a_black_image_in_place_of_a_damaged_one():
     good = numbers((6, 6, 1), np.int16)
-    [[found]] = run(lambda x: fn.decoders.image(x, on_error="replace", replace_shape=(2, 3, 3)), [encoded(good), encoded(good)[:-3]])
+    [[found]] = run(
+        lambda x: fn.decoders.image(x, on_error="replace", replace_shape=(2, 3, 3)), [encoded(good), encoded(good)[:-3]]
+    )
     assert np.asarray(found[1]).shape == (2, 3, 3)
     assert not np.asarray(found[1]).any()
     with pytest.raises((ValueError, RuntimeError), match="volumes"):
@@ -194,7 +212,9 @@ def test_the_cache_and_threads():
 
 
 def test_later_ones_are_asked_first_and_functions_may_fail():
-    extend.register_decoder(lambda data: data[:4] == b"\x89PNG", lambda data: np.full((1, 2, 3), 7, np.uint8), name="other png")
+    extend.register_decoder(
+        lambda data: data[:4] == b"\x89PNG", lambda data: np.full((1, 2, 3), 7, np.uint8), name="other png"
+    )
     try:
         [[found]] = run(fn.decoders.image, [png(numbers((4, 4, 3), np.uint8))])
         assert np.asarray(found[0]).tolist() == [[[7] * 3] * 2]
@@ -244,7 +264,9 @@ def test_shards_and_epochs(tmp_path):
 
     @data_iterator(output_map=["x", "i"], reader_name="r", sharding=on)
     def iterator(num_shards, shard_id):
-        x, i = fn.readers.file(files=[str(tmp_path / f"{i}.npy") for i in range(8)], num_shards=num_shards, shard_id=shard_id, name="r")
+        x, i = fn.readers.file(
+            files=[str(tmp_path / f"{i}.npy") for i in range(8)], num_shards=num_shards, shard_id=shard_id, name="r"
+        )
         return fn.decoders.image(x) + np.int16(1), i
 
     it = iterator(batch_size=4, num_threads=2)

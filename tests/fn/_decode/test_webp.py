@@ -31,7 +31,10 @@ def files():
     """Lossy and lossless files, of odd and even sizes, with alpha and without."""
     rng = np.random.default_rng(3)
     lossy = [{"quality": int(rng.integers(5, 101)), "method": int(rng.integers(0, 5))} for _ in range(40)]
-    return [encoded(drawn(rng, 3 + (i % 4 == 0)), **options) for i, options in enumerate([*lossy, *[{"lossless": True}] * 20])]
+    return [
+        encoded(drawn(rng, 3 + (i % 4 == 0)), **options)
+        for i, options in enumerate([*lossy, *[{"lossless": True}] * 20])
+    ]
 
 
 def run(define):

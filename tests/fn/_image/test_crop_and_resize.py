@@ -17,7 +17,9 @@ def close(x, y, most):
         assert np.abs(a.astype(float) - b).max() <= most
 
 
-@pytest.mark.parametrize("how", [{"resize_shorter": 32}, {"size": (50.5, 41)}, {"resize_x": 33, "roi_start": (3, 4), "roi_end": (20, 24)}])
+@pytest.mark.parametrize(
+    "how", [{"resize_shorter": 32}, {"size": (50.5, 41)}, {"resize_x": 33, "roi_start": (3, 4), "roi_end": (20, 24)}]
+)
 def test_resize_crop_mirror(how):
     place, mirror = [np.float32(p) for p in (0.1, 0.9, 0.5)], [np.int32(m) for m in (0, 3, 1)]
     got, whole, cut = run(
@@ -36,7 +38,9 @@ def test_resize_crop_mirror(how):
     close(whole, [np.asarray(x)[::-1] for x in resized], 1)
 
 
-@pytest.mark.parametrize("size", [{"crop": (0, 20)}, {"crop": (-5, 20.5)}, {"crop_h": 0, "crop_w": 20}, {"crop_h": -1.0, "crop_w": 20}])
+@pytest.mark.parametrize(
+    "size", [{"crop": (0, 20)}, {"crop": (-5, 20.5)}, {"crop_h": 0, "crop_w": 20}, {"crop_h": -1.0, "crop_w": 20}]
+)
 def test_a_crop_of_all_rows(size):
     (got,) = run(lambda x: fn.crop(x, crop_pos_x=0.0, **size), IMAGES, layouts=("HWC",))
     close(got, [x[:, :20] for x in IMAGES], 0)
@@ -45,14 +49,20 @@ def test_a_crop_of_all_rows(size):
 @pytest.mark.parametrize("operator", ["crop", "crop_mirror_normalize", "resize_crop_mirror"])
 def test_center_of_torchvision(operator):
     """Padding, where it is not even, has one more row at the end; the corner is rounded half to even."""
-    images = [np.full((h, w, 1), 9, np.uint8) + np.arange(w, dtype=np.uint8)[:, None] for h in range(12, 16) for w in range(5, 18)]
+    images = [
+        np.full((h, w, 1), 9, np.uint8) + np.arange(w, dtype=np.uint8)[:, None]
+        for h in range(12, 16)
+        for w in range(5, 18)
+    ]
     arguments = {
         "crop": {"out_of_bounds_policy": "pad"},
         "resize_crop_mirror": {"mode": "stretch", "resize_x": 0, "interp_type": types.INTERP_NN},
     }
     arguments["crop_mirror_normalize"] = {**arguments["crop"], "output_layout": "HWC"}
     (windows,) = run(
-        lambda x: getattr(fn, operator)(x, crop=(10, 11), rounding="torchvision", **arguments[operator]), images, layouts=["HWC"]
+        lambda x: getattr(fn, operator)(x, crop=(10, 11), rounding="torchvision", **arguments[operator]),
+        images,
+        layouts=["HWC"],
     )
     for x, y in zip(images, windows, strict=True):
         free = x.shape[1] - 11
@@ -75,7 +85,11 @@ def test_a_crop_of_all_rows_of_some_samples():
 
 
 def test_outside_the_edge_is_repeated():
-    (got,) = run(lambda x: fn.resize_crop_mirror(x, size=(10, 10), crop=(20, 10), interp_type=types.INTERP_NN), IMAGES, layouts=("HWC",))
+    (got,) = run(
+        lambda x: fn.resize_crop_mirror(x, size=(10, 10), crop=(20, 10), interp_type=types.INTERP_NN),
+        IMAGES,
+        layouts=("HWC",),
+    )
     for x in map(np.asarray, got):
         assert x.shape == (20, 10, 3)
         assert (x[:5] == x[0]).all()
@@ -146,5 +160,7 @@ def test_slices_of_vectors_stay_on_the_host():
     assert [np.asarray(x).tolist() for x in at] == [[1, 2]] * 3
     assert [np.asarray(x).tolist() for x in padded] == [[2, -1, -1], [2, 3, 4], [2, 3, -1]]
     np.testing.assert_array_equal(np.asarray(window[0]), volume[1:2, 2:4])
-    with pytest.raises(OperatorError, match=r"slice .*sample 0: the window 2 \.\.\. 4 reaches outside the sample, of shape \(3"):
+    with pytest.raises(
+        OperatorError, match=r"slice .*sample 0: the window 2 \.\.\. 4 reaches outside the sample, of shape \(3"
+    ):
         run(lambda x: fn.slice(x, 2, 2, axes=[0]), vectors)

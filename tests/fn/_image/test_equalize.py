@@ -76,7 +76,11 @@ def clahe_plane(plane: np.ndarray, tiles_y: int, tiles_x: int, clip_limit: float
 def test_clahe(tiles_y, tiles_x, clip_limit):
     image = picture(61, 84)
     images = [image[..., :1], image, image[:40, :20]]
-    (y,) = run(lambda x: fn.clahe(x, tiles_x=tiles_x, tiles_y=tiles_y, clip_limit=clip_limit, luma_only=False), images, layouts=["HWC"])
+    (y,) = run(
+        lambda x: fn.clahe(x, tiles_x=tiles_x, tiles_y=tiles_y, clip_limit=clip_limit, luma_only=False),
+        images,
+        layouts=["HWC"],
+    )
     for got, x in zip(map(np.array, y), images, strict=True):
         want = np.stack([clahe_plane(x[..., c], tiles_y, tiles_x, clip_limit) for c in range(x.shape[2])], axis=-1)
         assert np.abs(got - want).max() <= 0.5 + 1e-3
@@ -97,7 +101,10 @@ def lightness_and_colour(rgb: np.ndarray) -> np.ndarray:
     """CIE L*a*b* of sRGB."""
     c = rgb / 255
     linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-    xyz = linear @ np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]]).T
+    xyz = (
+        linear
+        @ np.array([[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]]).T
+    )
     t = xyz / [0.950456, 1, 1.088754]
     f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t / (3 * (6 / 29) ** 2) + 4 / 29)
     return np.stack([116 * f[..., 1] - 16, 500 * (f[..., 0] - f[..., 1]), 200 * (f[..., 1] - f[..., 2])], axis=-1)
@@ -118,7 +125,10 @@ WANT = [[[19, 25, 28], [156, 163, 171]], [[72, 79, 86], [226, 232, 239]]]
     [
         (lambda x: fn.equalize(fn.cast(x, dtype="int16")), "equalize .*: the input must be uint8, got int16"),
         (lambda x: fn.clahe(x, tiles_x=2, tiles_y=2, clip_limit=2.0, bins=64), "bins must be 256"),
-        (lambda x: fn.clahe(x, tiles_x=0, tiles_y=2, clip_limit=2.0), "tiles_x must be a whole number in 1 ... 4096, got 0"),
+        (
+            lambda x: fn.clahe(x, tiles_x=0, tiles_y=2, clip_limit=2.0),
+            "tiles_x must be a whole number in 1 ... 4096, got 0",
+        ),
         (lambda x: fn.clahe(x, tiles_x=2, tiles_y=2, clip_limit=2.0), "the input must have 1 or 3 channels, got 2"),
     ],
 )

@@ -14,7 +14,11 @@ def test_windows(far):
     for window in ({"rel_start": [far], "rel_shape": [1.0]}, {"start": [far], "shape": [1]}):
         with pytest.raises((OperatorError, ValueError)):
             run(lambda x, w=window: fn.slice(x, axes=[0], **w), [IMAGE], layouts=["HWC"])
-    (found,) = run(lambda x: fn.slice(x, rel_start=[far], rel_shape=[1.0], axes=[0], out_of_bounds_policy="pad"), [IMAGE], layouts=["HWC"])
+    (found,) = run(
+        lambda x: fn.slice(x, rel_start=[far], rel_shape=[1.0], axes=[0], out_of_bounds_policy="pad"),
+        [IMAGE],
+        layouts=["HWC"],
+    )
     assert not np.asarray(found[0]).any()  # nothing of the image
 
 

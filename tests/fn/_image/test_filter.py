@@ -24,7 +24,9 @@ def test_filter(border, layout):
     rng = np.random.default_rng(2)
     axes = tuple(d for d, letter in enumerate(layout) if letter in "DHW")
     samples = [rng.integers(0, 256, tuple(4 + i + d for d in range(len(layout))), np.uint8) for i in range(3)]
-    filters = [rng.uniform(-0.3, 0.4, tuple(1 + (i + k) % 3 for k in range(len(axes)))).astype(np.float32) for i in range(3)]
+    filters = [
+        rng.uniform(-0.3, 0.4, tuple(1 + (i + k) % 3 for k in range(len(axes)))).astype(np.float32) for i in range(3)
+    ]
     fills = [np.uint8(50 * i) for i in range(3)]
 
     def make(x, f, fill):
@@ -39,7 +41,9 @@ def test_filter(border, layout):
         np.testing.assert_allclose(np.array(exact[i]), want, atol=1e-3)
         want = windows(x, f.shape, [0] * f.ndim, axes, **options) @ f.reshape(-1).astype(np.float64)
         assert np.abs(np.array(first[i]) - np.clip(want, 0, 255)).max() <= 0.5 + 1e-3
-        inside = tuple(slice(0, n - f.shape[axes.index(d)] + 1) if d in axes else slice(None) for d, n in enumerate(x.shape))
+        inside = tuple(
+            slice(0, n - f.shape[axes.index(d)] + 1) if d in axes else slice(None) for d, n in enumerate(x.shape)
+        )
         assert np.abs(np.array(valid[i]) - np.clip(want[inside], 0, 255)).max() <= 0.5 + 1e-3
     assert exact.layout() == layout
 
@@ -66,7 +70,9 @@ def test_names_of_borders(name, mode):
 def test_median_blur(dtype, layout):
     rng = np.random.default_rng(3)
     axes = (layout.index("H"), layout.index("W"))
-    samples = [(rng.standard_normal(tuple(6 + i + d for d in range(len(layout)))) * 50 + 100).astype(dtype) for i in range(3)]
+    samples = [
+        (rng.standard_normal(tuple(6 + i + d for d in range(len(layout)))) * 50 + 100).astype(dtype) for i in range(3)
+    ]
     sizes = [np.array(s, np.int32) for s in ((3, 3), (5, 1), (9, 7))]  # the last one is too large for vectors
     (y,) = run(lambda x, s: fn.experimental.median_blur(x, window_size=s), samples, sizes, layouts=[layout, ""])
     for got, x, (width, height) in zip(map(np.array, y), samples, sizes, strict=True):
@@ -82,7 +88,10 @@ MODES = {"replicate": "edge", "reflect": "symmetric", "reflect_101": "reflect", 
 def test_dilate_and_erode(border, operator):
     rng = np.random.default_rng(4)
     samples = [rng.integers(0, 256, (9 + i, 8, 3), np.uint8) for i in range(3)]
-    masks, anchors = [np.int32([3, 3]), np.int32([4, 1]), np.int32([2, 5])], [np.int32([-1, -1]), np.int32([3, 0]), np.int32([0, -1])]
+    masks, anchors = (
+        [np.int32([3, 3]), np.int32([4, 1]), np.int32([2, 5])],
+        [np.int32([-1, -1]), np.int32([3, 0]), np.int32([0, -1])],
+    )
 
     def make(x, mask, anchor):
         morphology = getattr(fn.experimental, operator)
@@ -92,7 +101,10 @@ def test_dilate_and_erode(border, operator):
     once, thrice = run(make, samples, masks, anchors, layouts=["HWC", "", ""])
     extreme, outside = (np.max, 0) if operator == "dilate" else (np.min, 255)
     for i, x in enumerate(samples):
-        (width, height), (left, top) = masks[i], [m // 2 if a == -1 else a for m, a in zip(masks[i], anchors[i], strict=True)]
+        (width, height), (left, top) = (
+            masks[i],
+            [m // 2 if a == -1 else a for m, a in zip(masks[i], anchors[i], strict=True)],
+        )
         options = {"constant_values": outside} if border == "constant" else {}
 
         def step(z, size=(height, width), anchor=(top, left), options=options):
@@ -106,17 +118,29 @@ def test_dilate_and_erode(border, operator):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda x: fn.filter(x, np.ones((2, 2), np.float32), anchor=2), r"anchor must be inside of the filter \[2, 2\], got \[2, 2\]"),
-        (lambda x: fn.filter(x, np.ones((9, 2), np.float32), mode="valid"), r"the filter must not be larger than the image; .*\[9, 2\]"),
+        (
+            lambda x: fn.filter(x, np.ones((2, 2), np.float32), anchor=2),
+            r"anchor must be inside of the filter \[2, 2\], got \[2, 2\]",
+        ),
+        (
+            lambda x: fn.filter(x, np.ones((9, 2), np.float32), mode="valid"),
+            r"the filter must not be larger than the image; .*\[9, 2\]",
+        ),
         (lambda x: fn.filter(x, np.ones((3, 3, 3), np.float32)), "the filter must be 2-D and float32, got 3-D float32"),
         (
             lambda x: fn.filter(x, np.ones((3, 3), np.float32), np.float32(1), border="constant"),
             "fill_value must be .* uint8, got 0-D float32",
         ),
         (lambda x: fn.experimental.median_blur(x, window_size=[3, 4]), r"window_size must be odd, got \[3, 4\]"),
-        (lambda x: fn.experimental.dilate(x, mask_size=[3, 2], anchor=[1, 2]), r"anchor must be inside of the mask \[3, 2\], got \[1, 2\]"),
+        (
+            lambda x: fn.experimental.dilate(x, mask_size=[3, 2], anchor=[1, 2]),
+            r"anchor must be inside of the mask \[3, 2\], got \[1, 2\]",
+        ),
         (lambda x: fn.experimental.erode(fn.cast(x, dtype=types.INT32)), "the input must be uint8, .* got int32"),
-        (lambda x: fn.experimental.erode(x, border_mode="clamp"), "border_mode must be one of 'constant', .* got 'clamp'"),
+        (
+            lambda x: fn.experimental.erode(x, border_mode="clamp"),
+            "border_mode must be one of 'constant', .* got 'clamp'",
+        ),
     ],
 )
 def test_errors(make, text):

@@ -28,12 +28,16 @@ def laplacian(x, axes, sizes, smoothing, scale):
     return total
 
 
-@pytest.mark.parametrize(("layout", "axes"), [("HWC", (0, 1)), ("CHW", (1, 2)), ("FHWC", (1, 2)), ("DHWC", (0, 1, 2)), ("", (0, 1))])
+@pytest.mark.parametrize(
+    ("layout", "axes"), [("HWC", (0, 1)), ("CHW", (1, 2)), ("FHWC", (1, 2)), ("DHWC", (0, 1, 2)), ("", (0, 1))]
+)
 @pytest.mark.parametrize("uniform", [True, False])
 def test_laplacian(layout, axes, uniform):
     rng = np.random.default_rng(1)
     rank = len(layout) or 2
-    samples = [rng.integers(0, 256, tuple(6 + d + (0 if uniform else i) for d in range(rank)), np.uint8) for i in range(3)]
+    samples = [
+        rng.integers(0, 256, tuple(6 + d + (0 if uniform else i) for d in range(rank)), np.uint8) for i in range(3)
+    ]
     sizes, smoothing = [5, 3, 3][: len(axes)], [1, 5, 3][: len(axes)]
     scale = [0.25, -0.5, 1.5][: len(axes)]
 
@@ -44,7 +48,9 @@ def test_laplacian(layout, axes, uniform):
     exact, rounded, normalized = run(make, samples, layouts=[layout or None])
     for i, x in enumerate(samples):
         n = len(axes)
-        np.testing.assert_allclose(np.array(exact[i]), laplacian(x, axes, sizes, smoothing, scale), atol=2e-2, rtol=1e-5)
+        np.testing.assert_allclose(
+            np.array(exact[i]), laplacian(x, axes, sizes, smoothing, scale), atol=2e-2, rtol=1e-5
+        )
         np.testing.assert_array_equal(np.array(rounded[i]), np.clip(laplacian(x, axes, [5] * n, None, [1] * n), 0, 255))
         whole = laplacian(x, axes, [3] * n, None, [2.0 ** (2 - 2 * n)] * n)
         assert np.abs(np.array(normalized[i]) - np.clip(whole, 0, 255)).max() <= 0.5
@@ -53,7 +59,9 @@ def test_laplacian(layout, axes, uniform):
 def test_sizes_per_sample():
     x = np.random.default_rng(0).standard_normal((9, 8)).astype(np.float32)
     sizes = [np.int32([3]), np.int32([5])]
-    (y,) = run(lambda x: fn.laplacian(x, window_size=fn.external_source(source=[sizes], batch=True)), [x, x], layouts=["HW"])
+    (y,) = run(
+        lambda x: fn.laplacian(x, window_size=fn.external_source(source=[sizes], batch=True)), [x, x], layouts=["HW"]
+    )
     for got, n in zip(y, (3, 5), strict=True):
         np.testing.assert_allclose(np.array(got), laplacian(x, (0, 1), [n, n], None, [1, 1]), atol=1e-3)
 

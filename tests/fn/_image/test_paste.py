@@ -43,7 +43,11 @@ def test_paste_errors():
         ({"fill_value": 1, "paste_x": 1.5}, "argument paste_x must be .* in 0 ... 1"),
     ]:
         with pytest.raises(ValueError, match=f"^paste.*: .*{message}"):
-            run(lambda a, arguments=arguments: fn.paste(a, **{"ratio": 1.5, **arguments}), [noise(4, 4, 3)], layouts=["HWC"])
+            run(
+                lambda a, arguments=arguments: fn.paste(a, **{"ratio": 1.5, **arguments}),
+                [noise(4, 4, 3)],
+                layouts=["HWC"],
+            )
 
 
 def pasted(canvas, images, regions):
@@ -81,7 +85,11 @@ def test_regions_of_other_samples():
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_one_region_of_each_input(ragged):
-    first = [noise(8, 9, 2, dtype=np.int16), noise(10, 7, 2, dtype=np.int16)] if ragged else [noise(8, 9, 2, dtype=np.int16)] * 2
+    first = (
+        [noise(8, 9, 2, dtype=np.int16), noise(10, 7, 2, dtype=np.int16)]
+        if ragged
+        else [noise(8, 9, 2, dtype=np.int16)] * 2
+    )
     second = [noise(5, 5, 2, dtype=np.int16, seed=k) for k in range(2)]
     (out,) = run(
         lambda a, b: fn.multi_paste(a, b, output_size=(12, 10), out_anchors_rel=[[0, 0], [0.5, 0.5]], shapes_rel=[[1, 1], [0.5, 0.41]]),
@@ -90,7 +98,11 @@ def test_one_region_of_each_input(ragged):
     )  # fmt: skip
     for i in range(2):
         size = first[i].shape[:2]
-        want = pasted(np.zeros((12, 10, 2), np.int16), [first[i], second[i]], [(0, (0, 0), size, (0, 0)), (1, (0, 0), (3, 3), (6, 5))])
+        want = pasted(
+            np.zeros((12, 10, 2), np.int16),
+            [first[i], second[i]],
+            [(0, (0, 0), size, (0, 0)), (1, (0, 0), (3, 3), (6, 5))],
+        )
         np.testing.assert_array_equal(np.array(out[i]), want)
 
 
@@ -118,7 +130,10 @@ def test_multi_paste_errors():
             "argument shapes must have 2 x 2 numbers, one pair per region; got 2",
         ),
         ({"shapes": [[3, 3]], "shapes_rel": [[0.5, 0.5]]}, "give either shapes or shapes_rel, not both"),
-        ({"in_ids": [0], "output_size": (9, 9), "shapes_rel": [[0.5, 1.5]]}, "argument shapes_rel must be .* in 0 ... 1"),
+        (
+            {"in_ids": [0], "output_size": (9, 9), "shapes_rel": [[0.5, 1.5]]},
+            "argument shapes_rel must be .* in 0 ... 1",
+        ),
     ]:
         with pytest.raises((ValueError, RuntimeError), match=f"multi_paste.*{message}"):
             run(lambda a, arguments=arguments: fn.multi_paste(a, **arguments), images, layouts=["HWC"])

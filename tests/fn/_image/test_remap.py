@@ -19,7 +19,11 @@ def gather(image, x, y, interp=NN, border="constant", fill=0.0):
     image = image.astype(np.float64)
     if border == "constant":
         padded = np.stack(
-            [np.pad(c, pad[:2], constant_values=f) for c, f in zip(np.moveaxis(image, 2, 0), np.broadcast_to(fill, image.shape[2]))], -1
+            [
+                np.pad(c, pad[:2], constant_values=f)
+                for c, f in zip(np.moveaxis(image, 2, 0), np.broadcast_to(fill, image.shape[2]))
+            ],
+            -1,
         )
     else:
         padded = np.pad(image, pad, mode=NUMPY_MODES[border])
@@ -63,13 +67,17 @@ def index(image):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "interp", "fill"), [(np.uint8, NN, 9.0), (np.uint8, LINEAR, 0.0), (np.float32, LINEAR, 7.5), (np.uint16, NN, 3.0)]
+    ("dtype", "interp", "fill"),
+    [(np.uint8, NN, 9.0), (np.uint8, LINEAR, 0.0), (np.float32, LINEAR, 7.5), (np.uint16, NN, 3.0)],
 )
 def test_sphere_and_water(dtype, interp, fill):
     images = sample_images(dtype)
     waves = {"ampl_x": 3.0, "ampl_y": 5.0, "freq_x": 0.31, "freq_y": 0.17, "phase_x": 0.2, "phase_y": 1.1}
     sphere, water = run(
-        lambda a: (fn.sphere(a, interp_type=interp, fill_value=fill), fn.water(a, interp_type=interp, fill_value=fill, **waves)),
+        lambda a: (
+            fn.sphere(a, interp_type=interp, fill_value=fill),
+            fn.water(a, interp_type=interp, fill_value=fill, **waves),
+        ),
         images,
         layouts=["HWC"],
     )
@@ -79,12 +87,24 @@ def test_sphere_and_water(dtype, interp, fill):
         dx, dy = x + 0.5 - w / 2, y + 0.5 - h / 2
         by = np.hypot(dx, dy) / (max(h, w) // 2)
         assert_near(ball, gather(image, w / 2 + by * dx, h / 2 + by * dy, interp, fill=fill), interp)
-        assert_near(waved, gather(image, x + 3 * np.sin(0.31 * y + 0.2), y + 5 * np.cos(0.17 * x + 1.1), interp, fill=fill), interp)
+        assert_near(
+            waved,
+            gather(image, x + 3 * np.sin(0.31 * y + 0.2), y + 5 * np.cos(0.17 * x + 1.1), interp, fill=fill),
+            interp,
+        )
 
 
 def test_what_dali_gives():
     image = ((np.arange(30).reshape(5, 6, 1) * 37) % 251).astype(np.uint8)
-    waves = {"ampl_x": 1.5, "ampl_y": 1.2, "freq_x": 0.9, "freq_y": 0.7, "phase_x": 0.3, "phase_y": 0.1, "fill_value": 9.0}
+    waves = {
+        "ampl_x": 1.5,
+        "ampl_y": 1.2,
+        "freq_x": 0.9,
+        "freq_y": 0.7,
+        "phase_x": 0.3,
+        "phase_y": 0.1,
+        "fill_value": 9.0,
+    }
     matrix = [0.9, 0.2, 0.3, -0.1, 1.1, 0.2, 0.01, 0.02, 1.0]
     outputs = run(
         lambda a: (
@@ -111,7 +131,10 @@ def test_what_dali_gives():
 def test_masked_samples_stay():
     images, mask = sample_images(), [1, 0, 1, 0]
     outputs = run(
-        lambda a, m: (fn.sphere(a, mask=m), fn.water(a, mask=m), fn.jitter(a, mask=m, nDegree=9)), images, mask, layouts=["HWC", ""]
+        lambda a, m: (fn.sphere(a, mask=m), fn.water(a, mask=m), fn.jitter(a, mask=m, nDegree=9)),
+        images,
+        mask,
+        layouts=["HWC", ""],
     )
     for out in outputs:
         assert [np.array_equal(np.array(x), image) for x, image in zip(out, images, strict=True)][1::2] == [True, True]
@@ -120,8 +143,15 @@ def test_masked_samples_stay():
 
 def test_jitter_takes_all_pixels_of_the_square_alike():
     place = np.arange(90 * 70, dtype=np.uint16).reshape(90, 70, 1)
-    define = lambda a: (fn.jitter(a, nDegree=4, seed=3), fn.jitter(a, nDegree=4, seed=3), fn.jitter(a, nDegree=0), fn.jitter(a))
-    first, again, none, small = ([np.array(x).astype(int)[..., 0] for x in out] for out in run(define, [place, place], layouts=["HWC"]))
+    define = lambda a: (
+        fn.jitter(a, nDegree=4, seed=3),
+        fn.jitter(a, nDegree=4, seed=3),
+        fn.jitter(a, nDegree=0),
+        fn.jitter(a),
+    )
+    first, again, none, small = (
+        [np.array(x).astype(int)[..., 0] for x in out] for out in run(define, [place, place], layouts=["HWC"])
+    )
     for i in range(2):
         y, x = np.divmod(first[i], 70) - np.mgrid[:90, :70]
         counts = np.histogram2d(y[2:-2, 2:-2].ravel(), x[2:-2, 2:-2].ravel(), bins=[np.arange(-2.5, 3)] * 2)[0]
@@ -137,7 +167,10 @@ def test_jitter_takes_all_pixels_of_the_square_alike():
 def test_grid_mask(dtype):
     images, angles = sample_images(dtype), np.array([0.0, 0.3, -1.2, 2.0], np.float32)
     (out,) = run(
-        lambda a, angle: fn.grid_mask(a, tile=9, ratio=0.4, angle=angle, shift_x=2.0, shift_y=-3.0), images, angles, layouts=["HWC", ""]
+        lambda a, angle: fn.grid_mask(a, tile=9, ratio=0.4, angle=angle, shift_x=2.0, shift_y=-3.0),
+        images,
+        angles,
+        layouts=["HWC", ""],
     )
     for got, image, angle in zip(map(np.array, out), images, angles, strict=True):
         x, y = index(image)
@@ -199,7 +232,8 @@ def test_perspective_layouts_origins_and_directions():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "interp", "origin"), [(np.uint8, LINEAR, "corner"), (np.float32, CUBIC, "center"), (np.int16, NN, "corner")]
+    ("dtype", "interp", "origin"),
+    [(np.uint8, LINEAR, "corner"), (np.float32, CUBIC, "center"), (np.int16, NN, "corner")],
 )
 def test_remap(dtype, interp, origin):
     images, rng = sample_images(dtype, 1), np.random.default_rng(2)
@@ -244,7 +278,10 @@ def test_errors():
         (lambda a, x: warp(a, matrix=[1.0] * 9, border_mode="none"), "argument border_mode must be one of 'constant'"),
         (lambda a, x: warp(a, matrix=[0.0] * 9, inverse_map=False), "sample 0.*: the matrix must have an inverse"),
         (lambda a, x: fn.sphere(fn.cast(a, dtype=types.INT64)), "sphere.*: the input must be uint8, .*, got int64"),
-        (lambda a, x: fn.water(a, interp_type=CUBIC), "water: argument interp_type must be one of types.INTERP_NN, types.INTERP_LINEAR"),
+        (
+            lambda a, x: fn.water(a, interp_type=CUBIC),
+            "water: argument interp_type must be one of types.INTERP_NN, types.INTERP_LINEAR",
+        ),
         (lambda a, x: fn.grid_mask(a, tile=0), "grid_mask: argument tile must be .* at least 1"),
         (lambda a, x: fn.jitter(fn.transpose(a, perm=[2, 0, 1])), "jitter.*: the input must have layout HWC, FHWC"),
         (lambda a, x: remap(a, x, fn.cast(x, dtype=types.INT32)), "the maps must be float32, got int32"),

@@ -12,7 +12,9 @@ from jaxdali._core.arguments import Arguments
 from jaxdali._core.values import Spec
 from jaxdali.fn._image.resize import Resize
 
-NN, LINEAR, CUBIC, LANCZOS3, GAUSSIAN = (getattr(types, f"INTERP_{n}") for n in ("NN", "LINEAR", "CUBIC", "LANCZOS3", "GAUSSIAN"))
+NN, LINEAR, CUBIC, LANCZOS3, GAUSSIAN = (
+    getattr(types, f"INTERP_{n}") for n in ("NN", "LINEAR", "CUBIC", "LANCZOS3", "GAUSSIAN")
+)
 
 
 def noise(*shape, dtype: Any = np.uint8, seed=0):
@@ -76,8 +78,15 @@ def assert_close(got, want):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float16, np.float32], ids=lambda d: d.__name__)
 def test_definition(interp, dtype):
     """Shrinking and enlarging, straight and mirrored, in one ragged batch; with one, three and five channels."""
-    # No output lies exactly on a source pixel: there the Gaussian has one more pixel on either side, as float32 rounding decides.
-    cases = [((37, 61, 3), (20, 34)), ((11, 90, 1), (50, -31)), ((64, 9, 5), (-13, 70)), ((23, 47, 4), (-24, 98)), ((1, 1, 3), (3, 5))]
+    # No output lies exactly on a source pixel: there the Gaussian has one more pixel on either side, as float32
+    # rounding decides.
+    cases = [
+        ((37, 61, 3), (20, 34)),
+        ((11, 90, 1), (50, -31)),
+        ((64, 9, 5), (-13, 70)),
+        ((23, 47, 4), (-24, 98)),
+        ((1, 1, 3), (3, 5)),
+    ]
     images = [noise(*shape, dtype=dtype) for shape, _ in cases]
     sizes = [np.array(s, np.float32) for _, s in cases]
     (out,) = run(lambda x, s: fn.resize(x, size=s, interp_type=interp), images, sizes, layouts=["HWC", ""])
@@ -122,7 +131,9 @@ def test_region(roi, kwargs):
     assert_close(got, model(image, 0, (21, 40), list(zip(*roi, strict=True)), (interp, interp)))
 
 
-@pytest.mark.parametrize(("layout", "shape", "first"), [("CHW", (2, 30, 41), 1), ("FHWC", (3, 30, 41, 3), 1), ("FCHW", (2, 3, 30, 41), 2)])
+@pytest.mark.parametrize(
+    ("layout", "shape", "first"), [("CHW", (2, 30, 41), 1), ("FHWC", (3, 30, 41, 3), 1), ("FCHW", (2, 3, 30, 41), 2)]
+)
 def test_layouts(layout, shape, first):
     image = noise(*shape)
     (got,) = resize([image], layout, size=[17, 50])
@@ -182,7 +193,10 @@ def test_sizes(kwargs, shape):
         ({"size": 90}, {"size": 90, "mag_filter": NN}),
         ({"size": 90}, {"size": 90, "interp_type": CUBIC}),
         ({"resize_x": 30}, {"resize_x": 30, "subpixel_scale": False}),
-        ({"size": 20, "interp_type": LANCZOS3}, {"size": 20, "min_filter": LANCZOS3, "mag_filter": NN, "antialias": False}),
+        (
+            {"size": 20, "interp_type": LANCZOS3},
+            {"size": 20, "min_filter": LANCZOS3, "mag_filter": NN, "antialias": False},
+        ),
     ],
     ids=str,
 )
@@ -224,7 +238,12 @@ def test_arguments_per_sample():
         "interp_type": [NN, CUBIC],
     }
     inputs = [[np.array(x, np.int32 if k == "interp_type" else np.float32) for x in v] for k, v in values.items()]
-    (out,) = run(lambda x, *a: fn.resize(x, **dict(zip(values, a, strict=True))), images, *inputs, layouts=["HWC"] + [""] * len(values))
+    (out,) = run(
+        lambda x, *a: fn.resize(x, **dict(zip(values, a, strict=True))),
+        images,
+        *inputs,
+        layouts=["HWC"] + [""] * len(values),
+    )
     for i, got in enumerate(map(np.array, out)):
         (want,) = resize([images[i]], **{k: v[i] for k, v in values.items()})
         np.testing.assert_array_equal(got, want)
@@ -241,9 +260,9 @@ def test_save_attrs():
 def infer(spec, **arguments):
     mode = arguments.pop("mode", None)
     args, _ = Arguments.of(arguments, lambda x: False)
-    return Resize(args=args, mode=mode, antialias=True, subpixel_scale=True, roi_relative=False, dtype=None, save_attrs=False).infer(spec)[
-        0
-    ]
+    return Resize(
+        args=args, mode=mode, antialias=True, subpixel_scale=True, roi_relative=False, dtype=None, save_attrs=False
+    ).infer(spec)[0]
 
 
 def test_static_shape():
@@ -299,7 +318,9 @@ def test_bad_input():
         resize([noise(8, 8, 3, dtype=np.int32)], size=10)
     with pytest.raises(ValueError, match=r"got layout 'HW'; fn\.expand_dims\(x, axes=\[2\]"):
         resize([noise(8, 8)], "HW", size=10)
-    with pytest.raises(ValueError, match=r"got 1-D samples without a layout; fn\.decoders\.image makes images of files"):
+    with pytest.raises(
+        ValueError, match=r"got 1-D samples without a layout; fn\.decoders\.image makes images of files"
+    ):
         resize([noise(8)], "", size=10)
     for image, size in ((noise(8, 8, 3), 1e9), (noise(8, 8, 3), np.nan)):
         with pytest.raises(jaxdali.SampleError):
@@ -309,9 +330,18 @@ def test_bad_input():
 def test_filters_per_sample():
     """As numbers, or in the type that DALI requires."""
     image = noise(9, 14, 3)
-    for made in (lambda x: x, lambda x: fn.reinterpret(x, dtype=types.INTERP_TYPE), lambda x: fn.cast(x, dtype=types.INTERP_TYPE)):
+    for made in (
+        lambda x: x,
+        lambda x: fn.reinterpret(x, dtype=types.INTERP_TYPE),
+        lambda x: fn.cast(x, dtype=types.INTERP_TYPE),
+    ):
         filters = [np.int32(CUBIC), np.int32(NN)]
-        (out,) = run(lambda x, f, made=made: fn.resize(x, size=[20, 5], interp_type=made(f)), [image] * 2, filters, layouts=["HWC", ""])
+        (out,) = run(
+            lambda x, f, made=made: fn.resize(x, size=[20, 5], interp_type=made(f)),
+            [image] * 2,
+            filters,
+            layouts=["HWC", ""],
+        )
         for got, filter in zip(out, (CUBIC, NN), strict=True):
             np.testing.assert_array_equal(np.array(got), resize([image], size=[20, 5], interp_type=filter)[0])
 

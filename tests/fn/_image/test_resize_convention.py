@@ -1,4 +1,6 @@
-"""`fn.resize` with the numbers of other libraries, against results recorded from them (conventions.py, evaluation.py in tests/data)."""
+"""`fn.resize` with the numbers of other libraries, against results recorded from them (conventions.py, evaluation.py in
+tests/data).
+"""
 
 import json
 
@@ -26,7 +28,11 @@ def resize(images, layout="HWC", **kwargs):
 @pytest.mark.parametrize("filter", ["NN", "LINEAR", "CUBIC", "LANCZOS3", "GAUSSIAN", "AREA"])
 def test_pixels_are_those_of_the_library(convention, filter):
     cases = [(k, c) for k, c in enumerate(CASES) if (c["convention"], c["interp_type"]) == (convention, filter)]
-    assert len(cases) > 9 or (convention, filter) in (("pillow", "GAUSSIAN"), ("tensorflow", "NN"), ("tensorflow", "AREA"))
+    assert len(cases) > 9 or (convention, filter) in (
+        ("pillow", "GAUSSIAN"),
+        ("tensorflow", "NN"),
+        ("tensorflow", "AREA"),
+    )
     for k, case in cases:
         image, want = RECORDED[case.pop("input")], RECORDED[str(k)]
         case["interp_type"] = getattr(types, f"INTERP_{filter}")
@@ -45,9 +51,17 @@ def test_a_window_of_the_result_and_a_mirrored_region_are_parts_of_the_whole():
         whole = fn.resize(images, **given)
         mirrored = fn.resize(images, **given, roi_start=(0, 1), roi_end=(1, 0), roi_relative=True)
         window = fn.crop(fn.resize(images, **given), crop=(11, 9), crop_pos_x=0.7, crop_pos_y=0.2)
-        return whole, fn.flip(whole, horizontal=1), mirrored, fn.crop(whole, crop=(11, 9), crop_pos_x=0.7, crop_pos_y=0.2), window
+        return (
+            whole,
+            fn.flip(whole, horizontal=1),
+            mirrored,
+            fn.crop(whole, crop=(11, 9), crop_pos_x=0.7, crop_pos_y=0.2),
+            window,
+        )
 
-    _, flipped, mirrored, cut, window = (np.asarray(x.as_array()) for x in run(definition, [PHOTO, PHOTO[:20]], layouts=["HWC"]))
+    _, flipped, mirrored, cut, window = (
+        np.asarray(x.as_array()) for x in run(definition, [PHOTO, PHOTO[:20]], layouts=["HWC"])
+    )
     np.testing.assert_array_equal(mirrored, flipped)
     np.testing.assert_array_equal(window, cut)
 
@@ -94,7 +108,11 @@ def test_a_region_that_reaches_far_outside_has_the_clipped_pixels_of_floats():
 def test_floats_of_torchvision(name):
     _, mode, antialias, height, width = name.split()
     filter = {"bilinear": "LINEAR", "bicubic": "CUBIC", "lanczos": "LANCZOS3", "nearest": "NN"}[mode]
-    arguments = {"size": (int(height), int(width)), "antialias": antialias == "True", "interp_type": getattr(types, f"INTERP_{filter}")}
+    arguments = {
+        "size": (int(height), int(width)),
+        "antialias": antialias == "True",
+        "interp_type": getattr(types, f"INTERP_{filter}"),
+    }
     (result,) = resize([EVALUATION["floats"]], convention="torchvision", **arguments)
     np.testing.assert_allclose(result, EVALUATION[name], rtol=0, atol=2e-4)  # of 36 levels
 
@@ -103,7 +121,9 @@ def test_windows_of_bytes_of_torchvision():
     """The number of bits that weights have depends on the largest one, which is at the edges here."""
     arguments = {"size": (90, 65), "interp_type": types.INTERP_CUBIC, "convention": "torchvision"}
     whole, window = run(
-        lambda x: (fn.resize(x, **arguments), fn.crop(fn.resize(x, **arguments), crop=(60, 45))), [PHOTO[:36]], layouts=["HWC"]
+        lambda x: (fn.resize(x, **arguments), fn.crop(fn.resize(x, **arguments), crop=(60, 45))),
+        [PHOTO[:36]],
+        layouts=["HWC"],
     )
     np.testing.assert_array_equal(window.at(0), np.asarray(whole.at(0))[15:75, 10:55])
 
@@ -116,7 +136,13 @@ def _sizes(shapes, **kwargs):
 def test_sizes_of_one_scale():
     """In Python's double precision: `round` is half to even, and the order of the operations decides at halves."""
     rng = np.random.default_rng(0)
-    shapes = [*rng.integers(1, 90, (150, 2)).tolist(), *(14 * rng.integers(1, 9, (50, 2))).tolist(), [49, 7], [7, 49], [350, 500]]
+    shapes = [
+        *rng.integers(1, 90, (150, 2)).tolist(),
+        *(14 * rng.integers(1, 9, (50, 2))).tolist(),
+        [49, 7],
+        [7, 49],
+        [350, 500],
+    ]
     sizes = {"resize_shorter": [], "limited": [], "pillow": [], "timm": [], "longer": []}
     for h, w in shapes:
         shorter, longer = min(h, w), max(h, w)
@@ -140,9 +166,15 @@ def test_sizes_of_one_scale():
     ("kwargs", "message"),
     [
         ({"interp_type": types.INTERP_AREA}, "convention='dali' has the filters .*not INTERP_AREA"),
-        ({"min_filter": types.INTERP_GAUSSIAN, "convention": "pillow"}, "convention='pillow' has the filters .*not INTERP_GAUSSIAN"),
+        (
+            {"min_filter": types.INTERP_GAUSSIAN, "convention": "pillow"},
+            "convention='pillow' has the filters .*not INTERP_GAUSSIAN",
+        ),
         ({"dtype": types.FLOAT, "convention": "pillow"}, "the output keeps the type"),
-        ({"interp_type": types.INTERP_AREA, "convention": "torchvision"}, "convention='torchvision' has the filters .*not INTERP_AREA"),
+        (
+            {"interp_type": types.INTERP_AREA, "convention": "torchvision"},
+            "convention='torchvision' has the filters .*not INTERP_AREA",
+        ),
         (
             {"interp_type": types.INTERP_LANCZOS3, "convention": "torchvision", "antialias": False},
             "'torchvision' with antialias=False has the filters .*not INTERP_LANCZOS3",
@@ -158,4 +190,9 @@ def test_what_a_convention_does_not_have_is_refused(kwargs, message):
 def test_a_filter_of_a_sample_is_refused_too():
     filters = [np.int32(types.INTERP_LINEAR), np.int32(types.INTERP_GAUSSIAN)]
     with pytest.raises(jaxdali.OperatorError, match="not INTERP_GAUSSIAN"):
-        run(lambda x, f: fn.resize(x, size=20, interp_type=f, convention="pillow"), [PHOTO] * 2, filters, layouts=["HWC", ""])
+        run(
+            lambda x, f: fn.resize(x, size=20, interp_type=f, convention="pillow"),
+            [PHOTO] * 2,
+            filters,
+            layouts=["HWC", ""],
+        )

@@ -83,7 +83,9 @@ def test_the_vector_path_computes_what_the_scalar_path_does(fill):
         for angle in (7, 45.5, -100, 180):
             whole = rotate(images, angle=angle, fill_value=fill)
             for c in range(channels):
-                for a, b in zip(whole, rotate([x[..., c : c + 1] for x in images], angle=angle, fill_value=fill), strict=True):
+                for a, b in zip(
+                    whole, rotate([x[..., c : c + 1] for x in images], angle=angle, fill_value=fill), strict=True
+                ):
                     np.testing.assert_array_equal(a[..., c : c + 1], b)
 
 
@@ -161,8 +163,12 @@ def test_arguments_per_sample():
 
 def test_fill_value_is_rounded_to_the_element_type():
     image = IMAGES[0]
-    np.testing.assert_array_equal(rotate([image], angle=30, fill_value=300.7)[0], rotate([image], angle=30, fill_value=255)[0])
-    np.testing.assert_array_equal(rotate([image], angle=30, fill_value=2.5)[0], rotate([image], angle=30, fill_value=3)[0])
+    np.testing.assert_array_equal(
+        rotate([image], angle=30, fill_value=300.7)[0], rotate([image], angle=30, fill_value=255)[0]
+    )
+    np.testing.assert_array_equal(
+        rotate([image], angle=30, fill_value=2.5)[0], rotate([image], angle=30, fill_value=3)[0]
+    )
 
 
 @pytest.mark.parametrize("layout", ["FHWC", ""])
@@ -228,11 +234,22 @@ def test_a_bad_argument_blames_the_sample():
     "operator", [lambda x, **a: fn.rotate(x, angle=0, **a), lambda x, **a: fn.warp_affine(x, matrix=np.eye(2, 3), **a)]
 )
 def test_fractions_of_sizes(operator):
-    """As in DALI, those of lists are rounded, and those of arrays, constants and values per sample are cut. Extents are at least 1."""
+    """As in DALI, those of lists are rounded, and those of arrays, constants and values per sample are cut. Extents are
+    at least 1.
+    """
     array = np.array([3.7, 4.5])
 
     def define(x, size):
-        for s in ([3.7, 4.5], (3.7, 4.4), array, jnp.asarray(array, jnp.float32), types.Constant(array), size, [0.2, 0.7], array / 8):
+        for s in (
+            [3.7, 4.5],
+            (3.7, 4.4),
+            array,
+            jnp.asarray(array, jnp.float32),
+            types.Constant(array),
+            size,
+            [0.2, 0.7],
+            array / 8,
+        ):
             yield operator(x, size=s)
 
     outputs = run(lambda *x: tuple(define(*x)), [IMAGES[0]] * 2, [np.float32([3.7, 4.5]), np.float32([0.3, 5.9])])
@@ -247,5 +264,7 @@ def test_fractional_sizes_per_sample_are_cut_and_nn_fill_is_of_the_result_type()
     image = IMAGES[0]
     (got,) = run(lambda x, s: fn.rotate(x, angle=20, size=s), [image], [np.array([5.7, 6.5], np.float32)])
     assert np.array(got[0]).shape == (5, 6, 3)
-    (got,) = run(lambda x: fn.rotate(x, angle=45, fill_value=70000, interp_type=types.INTERP_NN, dtype=types.FLOAT), [image])
+    (got,) = run(
+        lambda x: fn.rotate(x, angle=45, fill_value=70000, interp_type=types.INTERP_NN, dtype=types.FLOAT), [image]
+    )
     assert np.array(got[0])[0, 0].tolist() == [70000.0] * 3

@@ -19,7 +19,10 @@ def test_what_dali_gives():
         layouts=["HWC"],
     )
     want = [
-        ((4, 8, 1), "69 48 38 66 95 123 152 176 204 171 111 37 58 85 114 138 162 181 198 191 101 67 72 96 135 154 182 210 239 123 45 69"),
+        (
+            (4, 8, 1),
+            "69 48 38 66 95 123 152 176 204 171 111 37 58 85 114 138 162 181 198 191 101 67 72 96 135 154 182 210 239 123 45 69",
+        ),
         ((3, 4, 1), "119 82 45 8 90 53 16 230 61 24 238 201"),
     ]
     for got, (shape, expected) in zip((aligned, smaller), want, strict=True):
@@ -63,9 +66,12 @@ def test_any_rank():
     )
     pairs = x.mean(axis=4, keepdims=True)  # of two channels, by a triangular filter as wide as both
     assert np.array(ends[0]).shape == (3, 4, 5, 12, 1)
-    np.testing.assert_allclose(np.array(ends[0])[..., 1:-1:2, 0], 0.75 * pairs[..., :-1, 0] + 0.25 * pairs[..., 1:, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        np.array(ends[0])[..., 1:-1:2, 0], 0.75 * pairs[..., :-1, 0] + 0.25 * pairs[..., 1:, 0], atol=1e-6
+    )
     np.testing.assert_array_equal(
-        np.array(middle[0]), x[np.floor((np.arange(4) + 0.5) * 0.75).astype(int)][:, :, np.floor((np.arange(8) + 0.5) * 5 / 8).astype(int)]
+        np.array(middle[0]),
+        x[np.floor((np.arange(4) + 0.5) * 0.75).astype(int)][:, :, np.floor((np.arange(8) + 0.5) * 5 / 8).astype(int)],
     )
     np.testing.assert_allclose(np.array(line[0]), [1, 1, 4 / 3, 5 / 3, 2, 2], atol=1e-6)
 
@@ -82,7 +88,14 @@ def test_errors():
         ({"scales": [2], "axes": [0], "axis_names": "F"}, "give either axes or axis_names"),
         ({"scales": [2], "axes": [0], "mode": "not_larger"}, "mode 'not_larger' needs sizes"),
         ({"scales": [2], "axes": [0], "roi_start": [1]}, "roi_start and roi_end must be given together"),
-        ({"scales": [2], "axes": [0], "dtype": types.INT16}, ".*the output the same, FLOAT, FLOAT16 or BFLOAT16; got uint8 to int16"),
+        (
+            {"scales": [2], "axes": [0], "dtype": types.INT16},
+            ".*the output the same, FLOAT, FLOAT16 or BFLOAT16; got uint8 to int16",
+        ),
     ]:
         with pytest.raises((ValueError, TypeError), match=f"^tensor_resize.*: {message}"):
-            run(lambda a, arguments=arguments: fn.tensor_resize(a, **arguments), [np.zeros((2, 4, 5, 3), np.uint8)], layouts=["FHWC"])
+            run(
+                lambda a, arguments=arguments: fn.tensor_resize(a, **arguments),
+                [np.zeros((2, 4, 5, 3), np.uint8)],
+                layouts=["FHWC"],
+            )

@@ -13,7 +13,9 @@ from jaxdali import fn, pipeline_def, types
 
 
 def run(source, runs=8, batch_size=3, **kwargs):
-    """Batches as nested lists; "end" where the pipeline raised StopIteration and was reset. Several outputs: a tuple of them."""
+    """Batches as nested lists; "end" where the pipeline raised StopIteration and was reset. Several outputs: a tuple of
+    them.
+    """
     pipe = external(source, batch_size=batch_size, **kwargs)
     got = []
     for _ in range(runs):
@@ -166,13 +168,20 @@ def test_several_outputs():
     def source(i):
         return np.full(3, i), [np.zeros((2, k), np.uint8) for k in range(3)]
 
-    assert run(source, 2, num_outputs=2) == [(A, [[[], []], [[0]] * 2, [[0, 0]] * 2]), (B, [[[], []], [[0]] * 2, [[0, 0]] * 2])]
-    assert run(lambda i: (np.int32(i.idx_in_epoch), np.zeros(1)), 1, num_outputs=2, batch=False) == [([0, 1, 2], [[0.0]] * 3)]
+    assert run(source, 2, num_outputs=2) == [
+        (A, [[[], []], [[0]] * 2, [[0, 0]] * 2]),
+        (B, [[[], []], [[0]] * 2, [[0, 0]] * 2]),
+    ]
+    assert run(lambda i: (np.int32(i.idx_in_epoch), np.zeros(1)), 1, num_outputs=2, batch=False) == [
+        ([0, 1, 2], [[0.0]] * 3)
+    ]
     assert run(lambda: (np.zeros(3),), 1, num_outputs=1) == [[0.0] * 3]
 
     @pipeline_def(batch_size=3)
     def define():
-        nodes = fn.external_source(lambda: (np.zeros((3, 2, 2)), np.zeros((3, 2))), num_outputs=2, layout=["HW"], ndim=[2, 1])
+        nodes = fn.external_source(
+            lambda: (np.zeros((3, 2, 2)), np.zeros((3, 2))), num_outputs=2, layout=["HW"], ndim=[2, 1]
+        )
         assert isinstance(nodes, list)
         return nodes
 
@@ -318,14 +327,28 @@ def test_wrong_arguments():
 def test_none_among_what_outputs_have():
     """Of such an output anything is taken; of the others what was said."""
     pair = [np.zeros(2, np.uint8)] * 3, [np.ones((2, 2), np.float32)] * 3
-    for given in ({"dtype": [types.UINT8, None]}, {"ndim": (1, None)}, {"shape": [(2,), None]}, {"layout": ["A", None]}):
-        assert [x.as_array().dtype for x in external(lambda: pair, num_outputs=2, **given).run()] == [np.uint8, np.float32]
+    for given in (
+        {"dtype": [types.UINT8, None]},
+        {"ndim": (1, None)},
+        {"shape": [(2,), None]},
+        {"layout": ["A", None]},
+    ):
+        assert [x.as_array().dtype for x in external(lambda: pair, num_outputs=2, **given).run()] == [
+            np.uint8,
+            np.float32,
+        ]
     with pytest.raises(RuntimeError, match="output 1 has samples"):
         external(lambda: pair, num_outputs=2, dtype=[None, types.UINT8]).build()
 
 
 def test_hints_change_nothing():
-    hints = {"cuda_stream": 0, "use_copy_kernel": True, "prefetch_queue_depth": 4, "bytes_per_sample_hint": 9, "device": "gpu"}
+    hints = {
+        "cuda_stream": 0,
+        "use_copy_kernel": True,
+        "prefetch_queue_depth": 4,
+        "bytes_per_sample_hint": 9,
+        "device": "gpu",
+    }
     assert run(threes(1), 2, **hints) == run(threes(1), 2)
 
 
@@ -349,7 +372,11 @@ def test_arguments_in_a_short_batch():
     def define():
         x = fn.external_source(source=lambda: images, layout="HWC")
         pairs = fn.external_source(source=lambda: [np.array([3, 4], np.float32), np.array([5, 6], np.float32)])
-        return fn.rotate(x, angle=5.0, size=pairs), fn.resize(x, size=pairs), fn.resize(x, size=[2, 2], roi_start=pairs / 9, roi_end=pairs)
+        return (
+            fn.rotate(x, angle=5.0, size=pairs),
+            fn.resize(x, size=pairs),
+            fn.resize(x, size=[2, 2], roi_start=pairs / 9, roi_end=pairs),
+        )
 
     pipe = define()
     shapes = [[np.asarray(x[i]).shape for i in range(len(x))] for x in pipe.run()]
@@ -361,7 +388,9 @@ def test_one_output_as_a_tuple_of_one():
     """DALI 2.4 takes a bare array for the tuple of its rows."""
 
     def define(source, **kwargs):
-        pipe = pipeline_def(lambda: fn.external_source(source, num_outputs=1, **kwargs)[0])(batch_size=2, prefetch_queue_depth=1)
+        pipe = pipeline_def(lambda: fn.external_source(source, num_outputs=1, **kwargs)[0])(
+            batch_size=2, prefetch_queue_depth=1
+        )
         return pipe.run()[0].as_array().tolist()
 
     assert define(lambda i: np.array([i.idx_in_epoch]), batch=False) == [0, 1]
@@ -420,7 +449,9 @@ def test_what_nobody_uses_may_be_anything(batch, item, used):
 
     @pipeline_def(batch_size=2, num_threads=1)
     def definition():
-        return fn.external_source(source=item, num_outputs=2, batch=batch, dtype=[types.INT32, types.FLOAT][:: 1 - 2 * used])[used]
+        return fn.external_source(
+            source=item, num_outputs=2, batch=batch, dtype=[types.INT32, types.FLOAT][:: 1 - 2 * used]
+        )[used]
 
     pipe = definition()
     for _ in range(3):
@@ -448,7 +479,10 @@ def test_sources_that_nobody_uses_are_neither_asked_nor_fed():
 
 def test_repeated_batches_are_cut_to_those_of_other_sources():
     pipe = pipeline_def(
-        lambda: (fn.external_source(name="new") + fn.external_source(name="kept", repeat_last=True), fn.random.uniform()),
+        lambda: (
+            fn.external_source(name="new") + fn.external_source(name="kept", repeat_last=True),
+            fn.random.uniform(),
+        ),
         batch_size=4,
         num_threads=1,
         prefetch_queue_depth=1,
@@ -461,6 +495,8 @@ def test_repeated_batches_are_cut_to_those_of_other_sources():
         assert len(number) == n
     pipe.feed_input("new", [np.int32(i) for i in range(3)])
     pipe.feed_input("kept", [np.int32(i) for i in range(2)])
-    with pytest.raises(RuntimeError, match=r"2 samples for a batch of which another source gave 3|3 samples .* another source gave 2"):
+    with pytest.raises(
+        RuntimeError, match=r"2 samples for a batch of which another source gave 3|3 samples .* another source gave 2"
+    ):
         pipe.run()
     pipe.close()

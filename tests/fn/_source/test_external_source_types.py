@@ -60,7 +60,11 @@ def test_layouts_of_tensors_are_kept():
 
     @pipeline_def(batch_size=2, prefetch_queue_depth=1)
     def define():
-        return fn.external_source(lambda: [tensor] * 2), fn.external_source(lambda i: tensor, batch=False), fn.external_source(name="in")
+        return (
+            fn.external_source(lambda: [tensor] * 2),
+            fn.external_source(lambda i: tensor, batch=False),
+            fn.external_source(name="in"),
+        )
 
     pipe = define()
     pipe.feed_input("in", [tensor] * 2)
@@ -85,7 +89,9 @@ def summed(batches, **kwargs):
     return results, text
 
 
-@pytest.mark.parametrize("kwargs", [{"layout": "HWC"}, {"layout": "HWC", "shape": (None, None, 3), "dtype": types.UINT8}])
+@pytest.mark.parametrize(
+    "kwargs", [{"layout": "HWC"}, {"layout": "HWC", "shape": (None, None, 3), "dtype": types.UINT8}]
+)
 def test_a_function_behind_resize_is_in_its_program(kwargs):
     batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 3), (2, 8, 3)), images((9, 9, 3), (1, 1, 3))]
     results, text = summed(batches, **kwargs)
@@ -96,7 +102,9 @@ def test_a_function_behind_resize_is_in_its_program(kwargs):
 
 def test_another_number_of_channels_than_the_first_batch_had():
     batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 1), (2, 8, 1))]
-    with pytest.raises(RuntimeError, match=r"shape \(7, 2, 1\).* first batch had 3 channels.*pass shape=\(None, None, None\)"):
+    with pytest.raises(
+        RuntimeError, match=r"shape \(7, 2, 1\).* first batch had 3 channels.*pass shape=\(None, None, None\)"
+    ):
         summed(batches, layout="HWC")
     results, _ = summed(batches, layout="HWC", shape=(None, None, None))
     assert results == [[[4] * 3, [8] * 3], [[4], [8]]]

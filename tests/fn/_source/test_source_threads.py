@@ -1,4 +1,6 @@
-"""In which threads and under which settings sources run, how far ahead; what ends, and what is said, when they don't return."""
+"""In which threads and under which settings sources run, how far ahead; what ends, and what is said, when they don't
+return.
+"""
 
 import functools
 import gc
@@ -25,7 +27,9 @@ from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
 
 def pipeline(*args, batch_size=2, depth=2, **kwargs):
-    return pipeline_def(lambda: fn.external_source(*args, **kwargs))(batch_size=batch_size, num_threads=1, prefetch_queue_depth=depth)
+    return pipeline_def(lambda: fn.external_source(*args, **kwargs))(
+        batch_size=batch_size, num_threads=1, prefetch_queue_depth=depth
+    )
 
 
 class Calls:
@@ -91,7 +95,9 @@ def test_iter_setup_is_called_by_next():
 def test_prepare_first_batch_false_calls_no_source():
     for parallel in (False, True):
         calls = Calls()
-        with DALIGenericIterator(pipeline(calls, parallel=parallel, batch=True), ["x"], prepare_first_batch=False) as it:
+        with DALIGenericIterator(
+            pipeline(calls, parallel=parallel, batch=True), ["x"], prepare_first_batch=False
+        ) as it:
             assert calls.count == 0
             assert next(it)["x"].tolist() == [1, 1]
 
@@ -148,7 +154,9 @@ def test_py_num_workers_call_a_source_of_samples_at_the_same_time(number):
             together.wait(20)
         return np.int32(info.idx_in_epoch)
 
-    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(batch_size=4, py_num_workers=number)
+    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(
+        batch_size=4, py_num_workers=number
+    )
     assert [pipe.run()[0].as_array().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     pipe.close()
 
@@ -222,9 +230,13 @@ def test_copies_of_a_source_stay_lockstep(workers):
     pipe.close()
 
 
-@pytest.mark.parametrize("source", [Permutes(), Locked(), OnlyAMethod().sample, functools.partial(Permutes()), function])
+@pytest.mark.parametrize(
+    "source", [Permutes(), Locked(), OnlyAMethod().sample, functools.partial(Permutes()), function]
+)
 def test_workers_and_a_source_with_state(source):
-    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(batch_size=4, num_threads=1, py_num_workers=4)
+    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(
+        batch_size=4, num_threads=1, py_num_workers=4
+    )
     for epoch in range(12):
         got = [pipe.run()[0].as_array().tolist() for _ in range(5)]
         assert np.ravel(got).tolist() == np.random.default_rng(epoch).permutation(23)[:20].tolist(), epoch
@@ -240,7 +252,9 @@ def test_workers_call_each_shard_its_own_source():
 
     @data_iterator(output_map=["x"], devices=jax.devices()[:2], size=32)
     def iterator(num_shards=1, shard_id=0):
-        return fn.external_source(lambda info: np.int32([100 * shard_id + info.idx_in_epoch]), batch=False, parallel=True)
+        return fn.external_source(
+            lambda info: np.int32([100 * shard_id + info.idx_in_epoch]), batch=False, parallel=True
+        )
 
     with iterator(batch_size=8, py_num_workers=3) as it:
         first = np.arange(4)
@@ -366,7 +380,9 @@ def test_generator_that_parallel_pipelines_share():
     numbers = (np.full(2, i) for i in range(9))
     first, second = (pipeline(numbers, parallel=True) for _ in range(2))
     first.build()
-    with pytest.warns(UserWarning, match="another external_source has the same source.*generator.*pass the generator function"):
+    with pytest.warns(
+        UserWarning, match="another external_source has the same source.*generator.*pass the generator function"
+    ):
         second.build()
     first.close()
     second.close()
@@ -604,7 +620,9 @@ def test_an_interrupt_in_a_source_comes_out_at_once_and_costs_nothing():
         return np.int32(info.idx_in_epoch)
 
     def define():
-        return fn.external_source(np.arange(2 * i, 2 * i + 2) for i in range(9)), fn.external_source(source, batch=False)
+        return fn.external_source(np.arange(2 * i, 2 * i + 2) for i in range(9)), fn.external_source(
+            source, batch=False
+        )
 
     pipe = pipeline_def(define)(batch_size=2, prefetch_queue_depth=2)
     pipe.run()
@@ -719,12 +737,18 @@ def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
     good.write_bytes(b"x")
     factory = pipeline_def(define, batch_size=1, num_threads=8)
     with pytest.raises(RuntimeError):
-        pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)().build()
+        pipeline_def(
+            lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8
+        )().build()
     began = counts.kernel_threads()
     for _ in range(5):
         with pytest.raises(RuntimeError, match="missing"):
-            pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)().build()
-        bad = pipeline_def(lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8)()
+            pipeline_def(
+                lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8
+            )().build()
+        bad = pipeline_def(
+            lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8
+        )()
         with pytest.raises(RuntimeError, match="missing"), pytest.warns(UserWarning, match="reader_name"):
             DALIGenericIterator([factory(good), bad], ["x"], size=2)
     assert not began()

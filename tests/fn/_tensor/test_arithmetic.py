@@ -72,7 +72,9 @@ def test_comparison_across_signedness(on_device, other):
     define = lambda a, b: (a < b, a <= b, a > b, a >= b, a == b, a != b, b < a, b == a)
     out = [x.at(0).tolist() for x in run(define, [a], [b], on_device=on_device)]
     pairs = list(zip(map(int, a), map(int, b), strict=True))
-    expected = [[f(x, y) for x, y in pairs] for f in (int.__lt__, int.__le__, int.__gt__, int.__ge__, int.__eq__, int.__ne__)]
+    expected = [
+        [f(x, y) for x, y in pairs] for f in (int.__lt__, int.__le__, int.__gt__, int.__ge__, int.__eq__, int.__ne__)
+    ]
     assert out == [*expected, expected[2], expected[4]]
 
 
@@ -86,7 +88,11 @@ def test_nan_compares_false(on_device):
 @BOTH
 def test_bits(on_device):
     a = np.array([1, 6, 200], np.uint8)
-    out = run(lambda a: (~a, a << types.Constant(1).uint8(), a >> types.Constant(1).uint8(), ~(a > 5)), [a], on_device=on_device)
+    out = run(
+        lambda a: (~a, a << types.Constant(1).uint8(), a >> types.Constant(1).uint8(), ~(a > 5)),
+        [a],
+        on_device=on_device,
+    )
     for got, want in zip(out, [~a, a << 1, a >> 1, a <= 5], strict=True):
         np.testing.assert_array_equal(got.at(0), want)
 
@@ -103,7 +109,15 @@ def test_ragged(on_device):
     mean = np.array([1, 2, 3], np.float32)
 
     def define(image, mask, row, gain):
-        return image * gain + 1.5, (image - mean) * mask, image + row, image * image, image + image * 2, -image, math.max(gain, image)
+        return (
+            image * gain + 1.5,
+            (image - mean) * mask,
+            image + row,
+            image * image,
+            image + image * 2,
+            -image,
+            math.max(gain, image),
+        )
 
     out = run(define, images, masks, rows, gains, on_device=on_device, layouts=["HWC", "", "", ""])
     for i, (x, m, r, g) in enumerate(zip(images, masks, rows, gains, strict=True)):
@@ -126,7 +140,10 @@ def test_ragged_against_a_constant_that_makes_it_dense(on_device):
 @BOTH
 def test_scalars_per_sample(on_device):
     (out,) = run(
-        lambda x, s: x * s, [np.full((2, 3), i, np.int32) for i in range(4)], [np.int32(10 + i) for i in range(4)], on_device=on_device
+        lambda x, s: x * s,
+        [np.full((2, 3), i, np.int32) for i in range(4)],
+        [np.int32(10 + i) for i in range(4)],
+        on_device=on_device,
     )
     np.testing.assert_array_equal(out.as_array()[:, 1, 2], [0, 11, 24, 39])
 
@@ -143,7 +160,9 @@ def test_dense_in_program():
     out = run(define, [np.float32(i) for i in range(3)], rows)
     for i, row in enumerate(rows):
         for got, want in zip(
-            out, [image * np.float32(i), image - row, image * image + np.int32(1), np.sqrt(image.astype(np.float32))], strict=True
+            out,
+            [image * np.float32(i), image - row, image * image + np.int32(1), np.sqrt(image.astype(np.float32))],
+            strict=True,
         ):
             assert got.at(i).dtype == want.dtype
             np.testing.assert_allclose(got.at(i), want, rtol=1e-6)
@@ -173,10 +192,20 @@ def test_operands():
         assert got.at(0).tolist() == [2, 1], name
 
 
-@pytest.mark.parametrize("number", [np.int64(1), np.uint8(1), np.float32(1), np.float64(1.5), np.bool_(True), np.array(1)])
+@pytest.mark.parametrize(
+    "number", [np.int64(1), np.uint8(1), np.float32(1), np.float64(1.5), np.bool_(True), np.array(1)]
+)
 def test_numpy_on_the_left_as_number_of_python(number):
     x = np.array([0, 1, 3], np.int16)
-    operators = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+    operators = [
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.truediv,
+        operator.floordiv,
+        operator.mod,
+        operator.pow,
+    ]
     operators += [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
     operators += [operator.and_, operator.or_, operator.xor] if np.asarray(number).dtype.kind in "iub" else []
     got = run(lambda x: tuple(f(number, x) for f in operators), [x])

@@ -21,7 +21,10 @@ DENSE = [np.full((2, 3), n, np.float32) for n in range(4)]
 def test_permute_batch(samples, on_device):
     other = [np.int32(i) for i in (3, 3, 0, 1)]
     outputs = run(
-        lambda x, i: (fn.permute_batch(x.gpu() if on_device else x, indices=i), fn.permute_batch(x, indices=[1, 0, 2, 1])),
+        lambda x, i: (
+            fn.permute_batch(x.gpu() if on_device else x, indices=i),
+            fn.permute_batch(x, indices=[1, 0, 2, 1]),
+        ),
         samples,
         other,
         layouts=("HW", ""),
@@ -101,7 +104,11 @@ def test_short_batches():
     @pipeline_def(batch_size=8, num_threads=1, seed=7)
     def pipeline():
         x = fn.external_source(lambda: DENSE[:3])
-        return x, fn.permute_batch(x.gpu(), indices=fn.batch_permutation(no_fixed_points=True)), fn.permute_batch(x, indices=[2, 2, 1])
+        return (
+            x,
+            fn.permute_batch(x.gpu(), indices=fn.batch_permutation(no_fixed_points=True)),
+            fn.permute_batch(x, indices=[2, 2, 1]),
+        )
 
     pipe = pipeline()
     x, mixed, given = (np.asarray(o.as_cpu().as_array()) for o in pipe.run())
@@ -111,5 +118,7 @@ def test_short_batches():
 
 
 def test_indices_without_a_number_are_named():
-    with pytest.raises((ValueError, RuntimeError), match=r"permute_batch.*argument indices must have 1 number per sample, got 0"):
+    with pytest.raises(
+        (ValueError, RuntimeError), match=r"permute_batch.*argument indices must have 1 number per sample, got 0"
+    ):
         run(lambda x, i: fn.permute_batch(x, indices=i), [np.zeros(2), np.zeros(2)], [np.zeros(0, np.int32)] * 2)

@@ -19,7 +19,12 @@ def check(define, expected, samples, *more):
         return define(types.Constant(DENSE[0], layout="HWC", device="gpu"), *y)
 
     for form, on_device in ((define, False), (define, True), *([(constant, False)] if samples is DENSE else [])):
-        (out,) = run(lambda x, *y, f=form, d=on_device: f(x.gpu() if d else x, *y), samples, *more, layouts=("HWC", *[""] * len(more)))
+        (out,) = run(
+            lambda x, *y, f=form, d=on_device: f(x.gpu() if d else x, *y),
+            samples,
+            *more,
+            layouts=("HWC", *[""] * len(more)),
+        )
         assert out.layout() == "HWC"
         for x, want in zip(map(np.asarray, out), expected, strict=True):
             np.testing.assert_allclose(x, want, rtol=1e-4, atol=1e-4)
@@ -27,15 +32,25 @@ def check(define, expected, samples, *more):
 
 def standard(x, axes, ddof=0, epsilon=0.0):
     x = x.astype(np.float64)
-    variance = ((x - x.mean(axes, keepdims=True)) ** 2).sum(axes, keepdims=True) / (np.prod([x.shape[d] for d in axes]) - ddof)
+    variance = ((x - x.mean(axes, keepdims=True)) ** 2).sum(axes, keepdims=True) / (
+        np.prod([x.shape[d] for d in axes]) - ddof
+    )
     return (x - x.mean(axes, keepdims=True)) / np.where(variance + epsilon == 0, np.inf, np.sqrt(variance + epsilon))
 
 
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_statistics_of_each_sample(samples):
     check(lambda x: fn.normalize(x), [standard(x, (0, 1, 2)) for x in samples], samples)
-    check(lambda x: fn.normalize(x, axes=(0, 1), ddof=1, epsilon=0.5), [standard(x, (0, 1), 1, 0.5) for x in samples], samples)
-    check(lambda x: fn.normalize(x, axis_names="W", scale=2.0, shift=7.0), [standard(x, (1,)) * 2 + 7 for x in samples], samples)
+    check(
+        lambda x: fn.normalize(x, axes=(0, 1), ddof=1, epsilon=0.5),
+        [standard(x, (0, 1), 1, 0.5) for x in samples],
+        samples,
+    )
+    check(
+        lambda x: fn.normalize(x, axis_names="W", scale=2.0, shift=7.0),
+        [standard(x, (1,)) * 2 + 7 for x in samples],
+        samples,
+    )
 
 
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
@@ -67,8 +82,18 @@ def test_given_statistics(samples):
     means = [rng.uniform(50, 200, (1, 1, 3)).astype(np.float32) for _ in samples]
     constant = np.float32([[[10, 0, 20]]])
     about = [np.sqrt(((x.astype(np.float64) - m) ** 2).mean((0, 1))) for x, m in zip(samples, means)]
-    check(lambda x, m: fn.normalize(x, mean=m, axes=(0, 1)), [(x - m) / d for x, m, d in zip(samples, means, about)], samples, means)
-    check(lambda x, m: fn.normalize(x, mean=m, stddev=4.0, epsilon=9.0), [(x - m) / 5 for x, m in zip(samples, means)], samples, means)
+    check(
+        lambda x, m: fn.normalize(x, mean=m, axes=(0, 1)),
+        [(x - m) / d for x, m, d in zip(samples, means, about)],
+        samples,
+        means,
+    )
+    check(
+        lambda x, m: fn.normalize(x, mean=m, stddev=4.0, epsilon=9.0),
+        [(x - m) / 5 for x, m in zip(samples, means)],
+        samples,
+        means,
+    )
     scaled = [(x - x.mean((0, 1))) * np.float32([0.1, 0, 0.05]) for x in samples]
     check(lambda x: fn.normalize(x, stddev=constant), scaled, samples)  # over the axes in which it has extent 1
     halves = [np.minimum(np.trunc((x - 10.0) / 2 + np.copysign(0.5, x - 10.0)), 127) for x in samples]
@@ -85,8 +110,14 @@ def test_given_statistics(samples):
         (lambda x: fn.normalize(x, stddev=0.0), "must be above 0"),
         (lambda x: fn.normalize(x, mean=np.zeros((1, 1, 3)), batch=True), "mean must be a number, not a tensor"),
         (lambda x: fn.normalize(x, mean=np.zeros(3), axes=(0, 1)), "must have the input's 3 dimensions"),
-        (lambda x: fn.normalize(x, mean=np.zeros((1, 1, 4)), stddev=1.0), "must have the input's 3 dimensions, of its extents or 1"),
-        (lambda x: fn.normalize(x, mean=np.zeros((1, 41, 3)), stddev=1.0), r"sample 1 of shape \(7, 60, 3\) does not fit a mean or stddev"),
+        (
+            lambda x: fn.normalize(x, mean=np.zeros((1, 1, 4)), stddev=1.0),
+            "must have the input's 3 dimensions, of its extents or 1",
+        ),
+        (
+            lambda x: fn.normalize(x, mean=np.zeros((1, 41, 3)), stddev=1.0),
+            r"sample 1 of shape \(7, 60, 3\) does not fit a mean or stddev",
+        ),
         (lambda x: fn.normalize(x, axes=2, batch=True), "may only differ in the reduced axes"),
         (lambda x: fn.normalize(fn.cast(x, dtype=types.INT64)), "the input must be uint8, .* got int64"),
         (

@@ -23,16 +23,23 @@ def check(define, expected, samples, *more):
 
 @pytest.mark.parametrize("samples", [POINTS, UNIFORM], ids=["ragged", "dense"])
 def test_coord_transform(samples):
-    check(lambda x: fn.coord_transform(x, M=2.0, T=[1.0, -1.0]), [2 * p + np.float32([1, -1]) for p in samples], samples)
+    check(
+        lambda x: fn.coord_transform(x, M=2.0, T=[1.0, -1.0]), [2 * p + np.float32([1, -1]) for p in samples], samples
+    )
     matrices = [m.reshape(-1) for m in M]
     check(
-        lambda x, m: fn.coord_transform(x, M=fn.reshape(m, shape=[6]), T=1.0), [p @ m.T + 1 for p, m in zip(samples, M)], samples, matrices
+        lambda x, m: fn.coord_transform(x, M=fn.reshape(m, shape=[6]), T=1.0),
+        [p @ m.T + 1 for p, m in zip(samples, M)],
+        samples,
+        matrices,
     )
     turn = np.array([[0, -1, 3], [1, 0, 1]], np.float32)
     expected = [p @ turn[:, :2].T + turn[:, 2] for p in samples]
     check(lambda x: fn.coord_transform(x, MT=turn), expected, samples)
     check(
-        lambda x: fn.coord_transform(x, MT=fn.transforms.translation(fn.transforms.rotation(angle=90.0), offset=[3.0, 1])),
+        lambda x: fn.coord_transform(
+            x, MT=fn.transforms.translation(fn.transforms.rotation(angle=90.0), offset=[3.0, 1])
+        ),
         expected,
         samples,
     )
@@ -51,7 +58,9 @@ def test_types_and_volumes():
 
 def test_coord_flip():
     mirror, height = [np.int32(1), np.int32(0), np.int32(1)], np.float32([0.5, 1.0, 2.0])
-    expected = [np.stack([np.where(m, 1 - p[:, 0], p[:, 0]), 2 * h - p[:, 1]], 1) for p, m, h in zip(POINTS, mirror, height)]
+    expected = [
+        np.stack([np.where(m, 1 - p[:, 0], p[:, 0]), 2 * h - p[:, 1]], 1) for p, m, h in zip(POINTS, mirror, height)
+    ]
     check(
         lambda x, m, h: fn.coord_flip(x, flip_x=m, flip_y=1, center_y=h),
         [e.astype(np.float32) for e in expected],
@@ -59,8 +68,16 @@ def test_coord_flip():
         mirror,
         list(height),
     )
-    check(lambda x: fn.coord_flip(x, layout="yx"), [np.float32([[1, -1]]) * p + np.float32([0, 1]) for p in POINTS], POINTS)
-    check(lambda x: fn.coord_flip(x, flip_x=0, flip_z=1), [np.float32([1, 1, -1]) * p + np.float32([0, 0, 1]) for p in VOLUME], VOLUME)
+    check(
+        lambda x: fn.coord_flip(x, layout="yx"),
+        [np.float32([[1, -1]]) * p + np.float32([0, 1]) for p in POINTS],
+        POINTS,
+    )
+    check(
+        lambda x: fn.coord_flip(x, flip_x=0, flip_z=1),
+        [np.float32([1, 1, -1]) * p + np.float32([0, 0, 1]) for p in VOLUME],
+        VOLUME,
+    )
 
 
 @pytest.mark.parametrize("ltrb", [False, True])
@@ -90,7 +107,13 @@ def test_bbox_paste(ltrb):
     for b, r, px in zip(boxes, ratio, x):
         shift = np.float32([px, y]) * (r - 1) / r
         expected.append(b / r + np.concatenate([shift, shift if ltrb else [0, 0]]).astype(np.float32))
-    check(lambda b, r, px: fn.bbox_paste(b, ratio=r, paste_x=px, paste_y=y, ltrb=ltrb), expected, boxes, list(ratio), list(x))
+    check(
+        lambda b, r, px: fn.bbox_paste(b, ratio=r, paste_x=px, paste_y=y, ltrb=ltrb),
+        expected,
+        boxes,
+        list(ratio),
+        list(x),
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def test_outputs(batch, on_device):
     factor = [np.float32(f) for f in (1, 2, 3)]
     a, b, x = run(
         lambda x, f: (
-            *fn.python_function(x, f, function=all_of if batch else each, num_outputs=2, batch_processing=batch, output_layouts=["HW"]),
+            *fn.python_function(
+                x, f, function=all_of if batch else each, num_outputs=2, batch_processing=batch, output_layouts=["HW"]
+            ),
             x,
         ),
         RAGGED,
@@ -51,9 +53,15 @@ def test_outputs(batch, on_device):
         np.testing.assert_array_equal(kept, x0)
 
 
-@pytest.mark.parametrize(("given", "got"), [("HW", ["HW", "HW"]), (["HW"], ["HW", ""]), (["HW", "CW"], ["HW", "CW"]), (None, ["", ""])])
+@pytest.mark.parametrize(
+    ("given", "got"), [("HW", ["HW", "HW"]), (["HW"], ["HW", ""]), (["HW", "CW"], ["HW", "CW"]), (None, ["", ""])]
+)
 def test_layouts(given, got):
-    outputs = run(lambda x: fn.python_function(x, function=lambda x: (x, x), num_outputs=2, output_layouts=given), RAGGED, layouts=["HW"])
+    outputs = run(
+        lambda x: fn.python_function(x, function=lambda x: (x, x), num_outputs=2, output_layouts=given),
+        RAGGED,
+        layouts=["HW"],
+    )
     assert [x.layout() for x in outputs] == got
 
 
@@ -87,7 +95,9 @@ def test_shards():
     @data_iterator(output_map=["x"], reader_name="reader", sharding=sharding)
     def iterator(num_shards, shard_id):
         _, label = fn.readers.file(file_root=places.PHOTOS, num_shards=num_shards, shard_id=shard_id, name="reader")
-        return fn.python_function(label.gpu(), batch_processing=True, function=lambda x: np.full((len(x), 1), shard_id, np.int32))
+        return fn.python_function(
+            label.gpu(), batch_processing=True, function=lambda x: np.full((len(x), 1), shard_id, np.int32)
+        )
 
     assert np.asarray(next(iter(iterator(batch_size=4)))["x"]).tolist() == [[0], [0], [1], [1]]
 
@@ -96,7 +106,9 @@ def test_short_batches():
     @pipeline_def(batch_size=8, num_threads=1)
     def pipeline():
         x = fn.external_source(lambda: RAGGED)
-        return fn.python_function(x, function=lambda x: x * 2), fn.python_function(x, function=list, batch_processing=True)
+        return fn.python_function(x, function=lambda x: x * 2), fn.python_function(
+            x, function=list, batch_processing=True
+        )
 
     pipe = pipeline()
     twice, kept = (samples(o) for o in pipe.run())
@@ -143,7 +155,11 @@ def test_errors():
         (lambda x: None, {}, "must return arrays of numbers, got NoneType"),
         (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
         (lambda x: x, {"num_outputs": 2}, "must return 2 outputs, got 1"),
-        (lambda x: x if len(x) == 3 else x * 1.0, {}, r"one type and number of dimensions in all samples, got .*float64.*uint8"),
+        (
+            lambda x: x if len(x) == 3 else x * 1.0,
+            {},
+            r"one type and number of dimensions in all samples, got .*float64.*uint8",
+        ),
         (lambda x: x[:1], {"batch_processing": True}, "a list of 3 arrays, got 1"),
         (lambda x: x, {"output_layouts": "HWC"}, "output_layouts has .HWC. for output 0, which has 2 dimensions"),
     ):
@@ -170,13 +186,17 @@ def test_dump_image(tmp_path, monkeypatch, on_device):
     for i, (got, image) in enumerate(zip(samples(out), images, strict=True)):
         np.testing.assert_array_equal(got, image)
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / f"{i}-a-0.ppm")).reshape(image.shape), image)
-    with pytest.raises(OperatorError, match=r"^dump_image .*uint8 images HWC of 1 or 3 channels, got uint8 of shape \(3, 2\)"):
+    with pytest.raises(
+        OperatorError, match=r"^dump_image .*uint8 images HWC of 1 or 3 channels, got uint8 of shape \(3, 2\)"
+    ):
         run(lambda x: fn.dump_image(x), RAGGED)
 
 
 def test_dump_image_of_the_accelerator(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (out,) = run(lambda x: fn.dump_image(x, device="gpu"), [np.full((2, 3, 1), 9, np.uint8)], on_device=True, layouts=("HWC",))
+    (out,) = run(
+        lambda x: fn.dump_image(x, device="gpu"), [np.full((2, 3, 1), 9, np.uint8)], on_device=True, layouts=("HWC",)
+    )
     assert np.asarray(out[0]).max() == 9
     assert [p.name for p in tmp_path.iterdir()] == ["0--0.ppm"]
 
@@ -204,7 +224,9 @@ def test_capsules(batch, on_device):
     function = all_of if batch else each
     a, b, c = run(
         lambda x: (
-            *fn.dl_tensor_python_function(x, function=function, num_outputs=2, batch_processing=batch, output_layouts="HW"),
+            *fn.dl_tensor_python_function(
+                x, function=function, num_outputs=2, batch_processing=batch, output_layouts="HW"
+            ),
             ops.DLTensorPythonFunction(lambda x: x)(x),
         ),
         RAGGED,

@@ -79,7 +79,11 @@ def test_reinterpret(dtype):
     size = np.dtype(np.uint8) if dtype == types.UINT8 else None
     for on_device in (False, True):
         (out,) = run(lambda x: fn.reinterpret(x, dtype=dtype), many, on_device=on_device)
-        (back,) = run(lambda x: fn.reinterpret(fn.reinterpret(x, dtype=dtype), dtype=types.UINT8, shape=[-1]), many, on_device=on_device)
+        (back,) = run(
+            lambda x: fn.reinterpret(fn.reinterpret(x, dtype=dtype), dtype=types.UINT8, shape=[-1]),
+            many,
+            on_device=on_device,
+        )
         for x, y, original in zip(out, back, many, strict=True):
             assert np.asarray(x).tobytes() == original.tobytes()
             np.testing.assert_array_equal(np.asarray(y), original.reshape(-1))
@@ -91,7 +95,11 @@ def test_squeeze_and_expand_dims():
     check(lambda x: fn.squeeze(x, axes=[0, 2]), [(4, 5, 1), (7, 5, 1)], samples, "ABCDE", "BDE")
     check(lambda x: fn.squeeze(x, axis_names="EA"), [(4, 1, 5), (7, 1, 5)], samples, "ABCDE", "BCD")
     check(lambda x: fn.squeeze(x, axes=[0]), [()], [np.ones(1, np.uint8)], "")
-    check(lambda x: fn.expand_dims(x, axes=[2, 0], new_axis_names="XY"), [(1, 4, 1, 6, 3), (1, 2, 1, 4, 3)], expected_layout="YHXWC")
+    check(
+        lambda x: fn.expand_dims(x, axes=[2, 0], new_axis_names="XY"),
+        [(1, 4, 1, 6, 3), (1, 2, 1, 4, 3)],
+        expected_layout="YHXWC",
+    )
     check(lambda x: fn.expand_dims(x, axes=3), [(4, 6, 3, 1), (2, 4, 3, 1)], expected_layout="")
 
 
@@ -102,7 +110,10 @@ def test_squeeze_and_expand_dims():
         (lambda x: fn.reshape(x, shape=[-1], rel_shape=[1.0]), "shape and rel_shape can't be given together"),
         (lambda x: fn.reshape(x, shape=[-1, -1]), "only one extent may be negative"),
         (lambda x: fn.reshape(x, shape=[0, 5]), "an extent may not be 0"),
-        (lambda x: fn.reshape(x, shape=[5, -1]), r"sample 0 of shape \(4, 6, 3\) has 72 elements, the shape \(5, 14\) needs 70"),
+        (
+            lambda x: fn.reshape(x, shape=[5, -1]),
+            r"sample 0 of shape \(4, 6, 3\) has 72 elements, the shape \(5, 14\) needs 70",
+        ),
         (lambda x: fn.reshape(x, shape=[-1], layout="AB"), "the layout 'AB' does not fit 1 dimensions"),
         (lambda x: fn.reshape(x, rel_shape=[1, 1, 1, 1]), "rel_shape has 4 elements for 3 dimensions"),
         (lambda x: fn.reinterpret(x, dtype=types.UINT16), "does not make up whole elements of uint16"),
@@ -140,7 +151,9 @@ def test_short_last_batch():
 @pytest.mark.parametrize("shape", [(0, 1, 2), (0, 2, 2)])
 def test_squeezed_samples_keep_their_number_of_elements(shape):
     """As in DALI, an empty sample loses an axis only where it stays empty."""
-    with pytest.raises((ValueError, RuntimeError), match=rf"squeeze.*sample 1 has shape \({shape[0]}, {shape[1]}, {shape[2]}\)"):
+    with pytest.raises(
+        (ValueError, RuntimeError), match=rf"squeeze.*sample 1 has shape \({shape[0]}, {shape[1]}, {shape[2]}\)"
+    ):
         run(lambda x: fn.squeeze(x, axes=[0]), [np.ones((1, 2, 2)), np.zeros(shape)])
     (got,) = run(lambda x: fn.squeeze(x, axes=[1]), [np.ones((2, 1, 2)), np.zeros((0, 2, 2))])
     assert [np.array(x).shape for x in got] == [(2, 2), (0, 2)]

@@ -25,7 +25,13 @@ def check(define, expected, layout, *inputs, layouts=()):
 @pytest.mark.parametrize("samples", [RAGGED, FRAMES, DENSE], ids=["ragged", "frames", "dense"])
 def test_sequence_rearrange(samples):
     layout = "F" + "HW"[: samples[0].ndim - 1]
-    check(lambda x: fn.sequence_rearrange(x, new_order=[2, 0, 0]), [x[[2, 0, 0]] for x in samples], layout, samples, layouts=(layout,))
+    check(
+        lambda x: fn.sequence_rearrange(x, new_order=[2, 0, 0]),
+        [x[[2, 0, 0]] for x in samples],
+        layout,
+        samples,
+        layouts=(layout,),
+    )
     check(lambda x: fn.sequence_rearrange(x, new_order=1), [x[[1]] for x in samples], "", samples)
     orders = [np.minimum(o, len(x) - 1) for o, x in zip(ORDERS, samples)]
     check(

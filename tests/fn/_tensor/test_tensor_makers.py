@@ -1,4 +1,6 @@
-"""constant, cat, stack, one_hot, zeros, ones, full, cast_like: against NumPy, on the host and in programs, ragged and dense."""
+"""constant, cat, stack, one_hot, zeros, ones, full, cast_like: against NumPy, on the host and in programs, ragged and
+dense.
+"""
 
 import numpy as np
 import pytest
@@ -26,12 +28,25 @@ def check(define, expected, *inputs, layouts=(), layout=None):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, np.int64, np.float64, np.bool_])
 def test_cat_of_ragged(dtype):
     a, b = [x.astype(dtype) for x in RAGGED], [x[: k + 1].astype(dtype) for k, x in enumerate(RAGGED)]
-    check(lambda x, y: fn.cat(x, y, x), [np.concatenate([p, q, p]) for p, q in zip(a, b)], a, b, layouts=("HWC", "HWC"), layout="HWC")
+    check(
+        lambda x, y: fn.cat(x, y, x),
+        [np.concatenate([p, q, p]) for p, q in zip(a, b)],
+        a,
+        b,
+        layouts=("HWC", "HWC"),
+        layout="HWC",
+    )
 
 
 def test_cat():
     check(lambda x: fn.cat(x, x, axis=-1), [np.concatenate([x, x], 2) for x in RAGGED], RAGGED)
-    check(lambda x: fn.cat(x, x, axis_name="W"), [np.concatenate([x, x], 1) for x in RAGGED], RAGGED, layouts=("HWC",), layout="HWC")
+    check(
+        lambda x: fn.cat(x, x, axis_name="W"),
+        [np.concatenate([x, x], 1) for x in RAGGED],
+        RAGGED,
+        layouts=("HWC",),
+        layout="HWC",
+    )
     check(lambda x: fn.cat(x, x, axis=1), [np.concatenate([x, x], 1) for x in DENSE], DENSE)
     check(lambda x: fn.cat(x), DENSE, DENSE)
     check(lambda x: fn.cat(x, x[0:0]), DENSE, DENSE)
@@ -39,7 +54,13 @@ def test_cat():
 
 def test_stack():
     check(lambda x: fn.stack(x, x, axis=1), [np.stack([x, x], 1) for x in RAGGED], RAGGED, layout="")
-    check(lambda x: fn.stack(x, x, axis=-1, axis_name="Q"), [np.stack([x, x], -1) for x in RAGGED], RAGGED, layouts=("HWC",), layout="HWCQ")
+    check(
+        lambda x: fn.stack(x, x, axis=-1, axis_name="Q"),
+        [np.stack([x, x], -1) for x in RAGGED],
+        RAGGED,
+        layouts=("HWC",),
+        layout="HWCQ",
+    )
     check(lambda x: fn.stack(x, x), [np.stack([x, x]) for x in DENSE], DENSE)
     scalars = [np.float32(k) for k in range(3)]
     check(lambda x: fn.stack(x, x, axis_name="Q"), [np.stack([x, x]) for x in scalars], scalars, layout="Q")
@@ -48,7 +69,8 @@ def test_stack():
 def test_one_hot():
     classes = [np.int32(k) for k in (3, 0, 9)]
     check(lambda x: fn.one_hot(x, num_classes=5), [np.eye(10, 5, dtype=np.float32)[c] for c in classes], classes)
-    (out,) = run(lambda x: fn.one_hot(x, num_classes=5), [c.reshape(1) for c in classes])  # a vector of one element is a scalar
+    # A vector of one element is a scalar.
+    (out,) = run(lambda x: fn.one_hot(x, num_classes=5), [c.reshape(1) for c in classes])
     assert [np.asarray(x).shape for x in out] == [(5,)] * 3
     for axis in (0, 1, -1):  # only without an axis
         expected = [np.eye(10, 5, dtype=np.float32)[c].reshape((5, 1) if axis == 0 else (1, 5)) for c in classes]
@@ -61,7 +83,11 @@ def test_one_hot():
     many = [rng.integers(0, 6, (n, 3)).astype(np.uint8) for n in (2, 40, 1)]
     for axis in (0, 1, 2, -1):
         expected = [np.moveaxis(np.where(np.eye(8, 5, dtype=bool)[m], 2, -1).astype(np.int32), -1, axis) for m in many]
-        check(lambda x, a=axis: fn.one_hot(x, num_classes=5, axis=a, on_value=2.6, off_value=-1.5, dtype=types.INT32), expected, many)
+        check(
+            lambda x, a=axis: fn.one_hot(x, num_classes=5, axis=a, on_value=2.6, off_value=-1.5, dtype=types.INT32),
+            expected,
+            many,
+        )
     expected = [np.eye(9, 2, dtype=np.float32)[m].transpose(0, 2, 1) for m in many]
     check(lambda x: fn.one_hot(x, num_classes=2, axis=1, axis_name="Z"), expected, many, layouts=("HW",), layout="HZW")
 
@@ -88,7 +114,11 @@ def test_filled():
     check(lambda x: fn.zeros(shape=x.shape(), dtype=types.UINT8), [np.zeros(x.shape, np.uint8) for x in RAGGED], RAGGED)
     check(lambda x: fn.ones(shape=[2, 3], layout="HW"), [np.ones((2, 3), np.int32)] * 3, DENSE, layout="HW")
     check(lambda x: fn.zeros(), [np.zeros((), np.int32)] * 3, DENSE)
-    check(lambda x: fn.zeros(shape=x.shape(), dtype=types.UINT8, device="gpu"), [np.zeros(x.shape, np.uint8) for x in RAGGED], RAGGED)
+    check(
+        lambda x: fn.zeros(shape=x.shape(), dtype=types.UINT8, device="gpu"),
+        [np.zeros(x.shape, np.uint8) for x in RAGGED],
+        RAGGED,
+    )
 
 
 def test_shapes_of_a_source():

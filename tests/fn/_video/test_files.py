@@ -22,7 +22,8 @@ CASES = {  # file: codec, and how it is written
     "open.mp4": ("libx264", {"x264-params": "bframes=3:open-gop=1"}),
     "open.mkv": ("libx264", {"x264-params": "bframes=3:open-gop=1"}),
     "open.ts": ("libx264", {"x264-params": "bframes=3:open-gop=1"}),
-    "refresh.mp4": ("libx264", {"x264-params": "intra-refresh=1:keyint=12:threads=1"}),  # with threads, x264 varies and may refer back
+    # With threads, x264 varies and may refer back.
+    "refresh.mp4": ("libx264", {"x264-params": "intra-refresh=1:keyint=12:threads=1"}),
     "variable.mp4": ("libx264", {"pts": VARIABLE}),
     "variable.mkv": ("libvpx-vp9", {"pts": VARIABLE}),
     "444.mp4": ("libx264", {"form": "yuv444p"}),
@@ -54,7 +55,11 @@ def check(path: str, tries: int = 16):
         assert index.pts.tolist() == [t for t, _ in expected]
     again = files.VideoIndex.from_bytes(index.to_bytes())
     assert again is not None
-    assert (again.pts.tolist(), again.keys.tolist(), again.size) == (index.pts.tolist(), index.keys.tolist(), index.size)
+    assert (again.pts.tolist(), again.keys.tolist(), again.size) == (
+        index.pts.tolist(),
+        index.keys.tolist(),
+        index.size,
+    )
     draw, n = np.random.default_rng(0), len(index)
     decoder = files.Decoder(path, index, strict=not index.counted and index.cut == len(index.packets))
     for k in range(tries):
@@ -159,7 +164,13 @@ def test_files_that_are_no_videos(tmp_path, content):
 def test_damaged_files_neither_hang_nor_crash(tmp_path):
     """Bytes anywhere in the file are others: it is an error, or frames of the right size."""
     draw = np.random.default_rng(0)
-    for name, codec in (("a.mp4", "libx264"), ("a.mkv", "mpeg4"), ("a.ts", "mpeg2video"), ("a.webm", "libvpx-vp9"), ("a.avi", "mpeg4")):
+    for name, codec in (
+        ("a.mp4", "libx264"),
+        ("a.mkv", "mpeg4"),
+        ("a.ts", "mpeg2video"),
+        ("a.webm", "libvpx-vp9"),
+        ("a.avi", "mpeg4"),
+    ):
         whole = np.fromfile(videos.write(tmp_path / name, 20, codec), np.uint8)
         for _ in range(40):
             data = whole.copy()
@@ -176,7 +187,9 @@ def test_damaged_files_neither_hang_nor_crash(tmp_path):
 
 
 def test_clips_of_a_batch_share_what_is_decoded(tmp_path, monkeypatch):
-    """Overlapping clips of a batch take one run over their frames, wherever they are in it; later batches go on from there."""
+    """Overlapping clips of a batch take one run over their frames, wherever they are in it; later batches go on from
+    there.
+    """
     from jaxdali import fn, pipeline_def
 
     packets, frames = [], []
@@ -212,7 +225,11 @@ def test_open_files_are_limited(tmp_path):
 
 def test_streams_that_begin_later_are_left_out(tmp_path):
     """PyAV knows the streams of the file's beginning only, and raises an IndexError for a packet of another one."""
-    whole, draw, found = np.fromfile(videos.write(tmp_path / "a.ts", 45, "mpeg2video", bf="2"), np.uint8), np.random.default_rng(0), 0
+    whole, draw, found = (
+        np.fromfile(videos.write(tmp_path / "a.ts", 45, "mpeg2video", bf="2"), np.uint8),
+        np.random.default_rng(0),
+        0,
+    )
     for _ in range(1500):
         data = whole.copy()
         places = draw.integers(0, len(data), 29)

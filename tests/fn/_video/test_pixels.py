@@ -15,7 +15,10 @@ def test_planes_become_rgb(shared, full):
     draw = np.random.default_rng(0)
     for height, width in ((2, 2), (2, 16), (6, 18), (10, 64), (4, 94), (8, 130)):
         planes = [draw.integers(0, 256, (height, width + 7)).astype(np.uint8)[:, :width]]  # rows are longer in memory
-        planes += [draw.integers(0, 256, (height // shared[0], width // shared[1] + 3)).astype(np.uint8)[:, :-3] for _ in range(2)]
+        planes += [
+            draw.integers(0, 256, (height // shared[0], width // shared[1] + 3)).astype(np.uint8)[:, :-3]
+            for _ in range(2)
+        ]
         out = np.zeros((height, width, 3), np.uint8)
         _cpu.yuv_to_rgb(*planes, factors("bt601", full), out)
         np.testing.assert_array_equal(out, videos.converted(*planes, full))

@@ -29,7 +29,10 @@ def padded(files):
     return rows
 
 
-CLIPS = [[photo(3 * i + k, size=(56 + 8 * i, 40), form=("JPEG", "PNG", "WEBP")[k % 3 if i else 0]) for k in range(2 + i)] for i in range(3)]
+CLIPS = [
+    [photo(3 * i + k, size=(56 + 8 * i, 40), form=("JPEG", "PNG", "WEBP")[k % 3 if i else 0]) for k in range(2 + i)]
+    for i in range(3)
+]
 
 
 def decode(samples, then=lambda x: x, layout="F*", **arguments):
@@ -50,7 +53,9 @@ def test_pixels_are_those_of_each_image():
 @pytest.mark.parametrize("device", ["cpu", "mixed"])
 def test_operators_on_frames_follow(device):
     same = [CLIPS[1][:2], CLIPS[1][1:]]
-    found = decode([padded(c) for c in same], lambda x: fn.flip(fn.resize(x, size=(20, 28)), horizontal=1), device=device)
+    found = decode(
+        [padded(c) for c in same], lambda x: fn.flip(fn.resize(x, size=(20, 28)), horizontal=1), device=device
+    )
     each = [
         decode([np.frombuffer(d, np.uint8)], lambda x: fn.flip(fn.resize(x, size=(20, 28)), horizontal=1), layout=None)
         for c in same
@@ -93,7 +98,9 @@ def test_frames_that_fail(frames, why):
 
 
 def test_large_frames_are_refused_before_they_are_decoded():
-    with pytest.raises(jaxdali.SampleError, match="frame 0: the image is too large: 56 x 40 pixels, max_pixels is 2000"):
+    with pytest.raises(
+        jaxdali.SampleError, match="frame 0: the image is too large: 56 x 40 pixels, max_pixels is 2000"
+    ):
         decode([padded(CLIPS[0])], max_pixels=2000)
 
 

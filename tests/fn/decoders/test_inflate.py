@@ -125,7 +125,9 @@ def test_without_the_package(monkeypatch):
 
 
 def test_what_is_decompressed_is_bounded(tmp_path):
-    """Sizes that come from data do not decide how much memory is taken: by the operator's own limit, or that of the reader upstream."""
+    """Sizes that come from data do not decide how much memory is taken: by the operator's own limit, or that of the
+    reader upstream.
+    """
     (tmp_path / "x.bin").write_bytes(deflated(np.zeros(1000, np.uint8)).tobytes())
 
     def pipeline(n, limit_of_reader=None, **arguments):
@@ -146,6 +148,8 @@ def test_what_is_decompressed_is_bounded(tmp_path):
         (1001, {"limit_of_reader": 1000}, 1000),
         (251, {"limit_of_reader": 1000, "dtype": types.INT32}, 1000),
     ):
-        with pytest.raises(SampleError, match=rf"it would take \d+ bytes, Storage\(max_record_bytes={limit}\) allows no more"):
+        with pytest.raises(
+            SampleError, match=rf"it would take \d+ bytes, Storage\(max_record_bytes={limit}\) allows no more"
+        ):
             pipeline(n, **arguments).run()
     assert len(pipeline(1001, 1000, storage=Storage()).run()[0].as_array()[0]) == 1001

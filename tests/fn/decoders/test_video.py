@@ -24,7 +24,10 @@ def sums(frames: np.ndarray) -> list[int]:
 
 
 def decode(*paths, **arguments):
-    return [np.asarray(x) for x in run(lambda x: fn.decoders.video(x, **arguments), [np.fromfile(p, np.uint8) for p in paths])[0]]
+    return [
+        np.asarray(x)
+        for x in run(lambda x: fn.decoders.video(x, **arguments), [np.fromfile(p, np.uint8) for p in paths])[0]
+    ]
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: str(case["arguments"]))

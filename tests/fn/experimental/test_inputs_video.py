@@ -57,7 +57,10 @@ def test_upright_frames_and_colours_of_the_stream(tmp_path):
         pipe.close()
         return frames
 
-    assert np.abs(batch(apply_rotation=True, color_matrix="stream") - videos.upright(videos.exact_rgb(path), "left")).max() < 0.55
+    assert (
+        np.abs(batch(apply_rotation=True, color_matrix="stream") - videos.upright(videos.exact_rgb(path), "left")).max()
+        < 0.55
+    )
     with pytest.warns(UserWarning, match="some videos are .* apply_rotation=True") as caught:
         np.testing.assert_array_equal(batch(), videos.rgb(path))
     assert len(caught) == 1

@@ -32,7 +32,9 @@ def test_what_is_no_path():
 def test_a_file_that_is_not_there_fails_alone(tmp_path):
     (tmp_path / "a").write_bytes(b"first")
     names = iter([f"{tmp_path}/a", f"{tmp_path}/none", f"{tmp_path}/a"])
-    pipe = Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False)
+    pipe = Pipeline(
+        batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False
+    )
     with pipe:
         pipe.set_outputs(fn.io.file.read(fn.external_source(lambda: encoded(next(names)), batch=False)))
     assert np.asarray(pipe.run()[0][0]).tobytes() == b"first"
@@ -61,7 +63,10 @@ def test_only_the_samples_of_a_branch_are_read(tmp_path):
 def test_urls():
     pytest.importorskip("fsspec")
     Faulty = __import__("faulty").Faulty
-    Faulty.start({"data/a": b"first", "data/b": b"second"}, fault=lambda name, number: ConnectionResetError() if number == 0 else None)
+    Faulty.start(
+        {"data/a": b"first", "data/b": b"second"},
+        fault=lambda name, number: ConnectionResetError() if number == 0 else None,
+    )
     paths = [encoded(f"faulty://data/{n}") for n in "abba"]
     (found,) = run(lambda x: fn.io.file.read(x, storage=Storage(retries=2)), paths)
     assert [np.asarray(x).tobytes() for x in found] == [b"first", b"second", b"second", b"first"]

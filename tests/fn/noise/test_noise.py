@@ -27,11 +27,14 @@ def test_gaussian(samples):
         assert abs(noise.mean() - 3) < 5 * deviation
         assert abs(noise.std() - 5) < 5 * deviation
         for sigmas, share in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
-            assert abs(np.mean(np.abs(noise - 3) < sigmas * 5) - share) < 5 * math.sqrt(share * (1 - share) / noise.size)
+            assert abs(np.mean(np.abs(noise - 3) < sigmas * 5) - share) < 5 * math.sqrt(
+                share * (1 - share) / noise.size
+            )
         neighbours = np.corrcoef(noise[:-1], noise[1:])[0, 1]
         assert abs(neighbours) < 5 / math.sqrt(noise.size)
     size = min(map(np.size, y))
-    assert abs(np.corrcoef(y[0].reshape(-1)[:size], y[1].reshape(-1)[:size])[0, 1]) < 0.05  # samples have noises of their own
+    # Samples have noises of their own.
+    assert abs(np.corrcoef(y[0].reshape(-1)[:size], y[1].reshape(-1)[:size])[0, 1]) < 0.05
 
 
 def test_gaussian_rounds_and_saturates():
@@ -65,10 +68,15 @@ def test_shot_of_what_has_no_mean():
     assert np.array_equal(y, x, equal_nan=True)
 
 
-@pytest.mark.parametrize(("layout", "shape"), [("HWC", (80, 90, 3)), ("CHW", (3, 80, 90)), ("", (80, 90, 3)), ("FCHW", (2, 3, 40, 90))])
+@pytest.mark.parametrize(
+    ("layout", "shape"), [("HWC", (80, 90, 3)), ("CHW", (3, 80, 90)), ("", (80, 90, 3)), ("FCHW", (2, 3, 40, 90))]
+)
 @pytest.mark.parametrize("ragged", [False, True])
 def test_salt_and_pepper(layout, shape, ragged):
-    samples = [np.full(shape, 100, np.int16), np.full(shape[::-1] if ragged and shape[0] != 3 else shape, 100, np.int16)]
+    samples = [
+        np.full(shape, 100, np.int16),
+        np.full(shape[::-1] if ragged and shape[0] != 3 else shape, 100, np.int16),
+    ]
     if ragged and layout == "HWC":
         samples[1] = np.full((33, 44, 3), 100, np.int16)
     axis = layout.find("C") if layout else -1
@@ -90,7 +98,13 @@ def test_salt_and_pepper(layout, shape, ragged):
 
 def test_salt_and_pepper_of_floats_and_per_sample():
     x = [np.full((20, 30), 0.5, np.float32)] * 2
-    y = arrays(lambda x: fn.noise.salt_and_pepper(x, prob=fn.external_source(source=[[np.float32(0), np.float32(1)]], batch=True)), x, "HW")
+    y = arrays(
+        lambda x: fn.noise.salt_and_pepper(
+            x, prob=fn.external_source(source=[[np.float32(0), np.float32(1)]], batch=True)
+        ),
+        x,
+        "HW",
+    )
     assert np.all(y[0] == 0.5)
     assert set(np.unique(y[1])) == {-1.0, 1.0}
 
@@ -101,11 +115,18 @@ def test_numbers_depend_on_the_sample_alone():
     def noises(batch_size, samples, **arguments):
         @jaxdali.pipeline_def(batch_size=batch_size, num_threads=1, device_id=None, seed=5)
         def pipeline():
-            x = fn.external_source(source=lambda i: samples[i.idx_in_epoch], batch=False, dtype=types.FLOAT, layout="HW")
+            x = fn.external_source(
+                source=lambda i: samples[i.idx_in_epoch], batch=False, dtype=types.FLOAT, layout="HW"
+            )
             return fn.noise.gaussian(x, **arguments), fn.noise.gaussian(x, **arguments)
 
         p = pipeline()
-        found = [np.array(a) for _ in range(4 // batch_size) for pair in zip(*(o.as_cpu() for o in p.run()), strict=True) for a in pair]
+        found = [
+            np.array(a)
+            for _ in range(4 // batch_size)
+            for pair in zip(*(o.as_cpu() for o in p.run()), strict=True)
+            for a in pair
+        ]
         p.close()  # it holds the error of the source, which is read ahead
         return found
 
@@ -125,7 +146,10 @@ def test_numbers_depend_on_the_sample_alone():
     [
         (lambda x: fn.noise.gaussian(x, stddev=-1.0), "argument stddev must be a number at least 0, or .* got -1.0"),
         (lambda x: fn.noise.salt_and_pepper(x, prob=1.5), "argument prob must be a number in 0 ... 1"),
-        (lambda x: fn.noise.salt_and_pepper(x, per_channel=True), "per_channel needs a layout with an axis C, or none; got 'HW'"),
+        (
+            lambda x: fn.noise.salt_and_pepper(x, per_channel=True),
+            "per_channel needs a layout with an axis C, or none; got 'HW'",
+        ),
         (lambda x: fn.noise.shot(fn.cast(x, dtype=types.BOOL)), "the input must be of integers or floats, got bool"),
     ],
 )

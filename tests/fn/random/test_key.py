@@ -64,7 +64,8 @@ def test_functions_get_typed_keys(options):
 
     def add_noise(images, keys):
         if not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) or keys.shape != images.shape[:1]:
-            raise TypeError(f"{keys}")  # an assert, as pytest has it, names much of pytest, which would be searched for state
+            # An assert, as pytest has it, names much of pytest, which would be searched for state.
+            raise TypeError(f"{keys}")
         return jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images, keys)
 
     @data_iterator(output_map=["image", "noisy", "key"], sharding=sharding(), size=32)
@@ -89,7 +90,9 @@ def test_outputs_are_data_that_jit_takes():
 
     @jax.jit
     def step(batch):
-        return jax.vmap(lambda key: jax.random.normal(key, (3, 2)))(jax.random.wrap_key_data(batch["key"], impl="threefry2x32"))
+        return jax.vmap(lambda key: jax.random.normal(key, (3, 2)))(
+            jax.random.wrap_key_data(batch["key"], impl="threefry2x32")
+        )
 
     it = make(batch_size=8, num_threads=1, seed=1)
     batch = next(it)
@@ -102,7 +105,9 @@ def collected(files, batch_size, place, resume_after=None):
 
     @data_iterator(output_map=["label", "key", "word"], reader_name="reader", sharding=place)
     def make(shard_id=0, num_shards=1):
-        _, label = fn.readers.file(files=files, shard_id=shard_id, num_shards=num_shards, random_shuffle=True, name="reader")
+        _, label = fn.readers.file(
+            files=files, shard_id=shard_id, num_shards=num_shards, random_shuffle=True, name="reader"
+        )
         key = fn.random.key()
         return label, key, jax_function(lambda keys: jax.vmap(jax.random.bits)(keys))(key)
 
@@ -120,7 +125,9 @@ def collected(files, batch_size, place, resume_after=None):
             except StopIteration:
                 it.reset()
                 break
-            found |= {int(k): (*map(int, key), int(w)) for k, key, w in zip(batch["label"][:, 0], batch["key"], batch["word"])}
+            found |= {
+                int(k): (*map(int, key), int(w)) for k, key, w in zip(batch["label"][:, 0], batch["key"], batch["word"])
+            }
             taken += 1
             if taken == resume_after:
                 saved = it.checkpoints()

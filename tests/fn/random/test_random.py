@@ -37,7 +37,11 @@ def one(define, **kwargs):
     [
         ([0] * 4, 0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         ([0xFFFFFFFF] * 4, 0xFFFFFFFFFFFFFFFF, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-        ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], 0x299F31D0A4093822, (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            0x299F31D0A4093822,
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
     ],
 )
 def test_philox_gives_the_numbers_of_random123(counter, key, want):
@@ -65,7 +69,8 @@ def test_uniform():
     assert uniform_statistics(u) < 1.63  # 1 %
     assert np.abs(np.asarray(np.corrcoef(u))[np.triu_indices(4, 1)]).max() < 0.01  # samples
     assert abs(np.corrcoef(u[:, :-1].ravel(), u[:, 1:].ravel()).ravel()[1]) < 0.01  # neighbours
-    assert uniform_statistics(np.stack([one(lambda: R.uniform(range=(0, 1)), seed=s) for s in range(300)])) < 1.63  # seeds
+    # Seeds.
+    assert uniform_statistics(np.stack([one(lambda: R.uniform(range=(0, 1)), seed=s) for s in range(300)])) < 1.63
     assert one(lambda: R.uniform()).dtype == np.float32
     assert one(lambda: R.uniform(range=(5, 6))) >= 5
 
@@ -86,7 +91,9 @@ def test_uniform_values_and_dtypes():
     assert set(x.tolist()) == {0, 1, 2, 3}
     x = one(lambda: R.uniform(range=(0.9, 3.9), shape=6000, dtype=types.INT32))  # as DALI 2.4: of [0, 3), rounded
     assert np.abs(np.bincount(x, minlength=4) - [1000, 2000, 2000, 1000]).max() < 4 * math.sqrt(6000 / 3 * 2 / 3)
-    assert set(draw(lambda: R.uniform(values=R.uniform(shape=3), shape=40))[0].tolist()) == set(one(lambda: R.uniform(shape=3)).tolist())
+    assert set(draw(lambda: R.uniform(values=R.uniform(shape=3), shape=40))[0].tolist()) == set(
+        one(lambda: R.uniform(shape=3)).tolist()
+    )
 
 
 def test_coin_flip():
@@ -112,7 +119,9 @@ def test_normal():
     np.testing.assert_allclose(y, 10 + 3 * x, rtol=1e-12)
     assert one(lambda: R.normal(mean=10, stddev=3, shape=5, dtype=types.INT32)).tolist() == np.rint(y[:5]).tolist()
     mean = draw(lambda: R.uniform(range=(100, 200)), batch_size=3)
-    got = draw(lambda: R.normal(mean=R.uniform(range=(100, 200)), stddev=R.uniform(range=(0, 1e-3)), shape=4), batch_size=3)
+    got = draw(
+        lambda: R.normal(mean=R.uniform(range=(100, 200)), stddev=R.uniform(range=(0, 1e-3)), shape=4), batch_size=3
+    )
     np.testing.assert_allclose(np.stack(got), np.repeat(np.stack(mean)[:, None], 4, 1), atol=0.01)
 
 
@@ -185,7 +194,9 @@ def test_shapes():
     got = draw(lambda: R.coin_flip(shape=R.uniform(range=(1, 9), shape=2, dtype=types.INT32)), batch_size=4)
     assert [g.shape for g in got] == list(map(tuple, wanted.tolist()))
     ragged = [np.zeros((k, 2)) for k in range(3)]
-    assert [x.shape for x in draw(lambda: R.normal(fn.external_source(lambda: ragged)), batch_size=3)] == [x.shape for x in ragged]
+    assert [x.shape for x in draw(lambda: R.normal(fn.external_source(lambda: ragged)), batch_size=3)] == [
+        x.shape for x in ragged
+    ]
 
 
 def source(data):
@@ -237,7 +248,9 @@ def test_numbers_belong_to_the_sample_and_epoch_whatever_the_shards(tmp_path):
     def collect(batch_size, sharding):
         @data_iterator(output_map=["label", "number"], reader_name="reader", sharding=sharding)
         def make(shard_id=0, num_shards=1):
-            _, label = fn.readers.file(files=files, shard_id=shard_id, num_shards=num_shards, random_shuffle=True, name="reader")
+            _, label = fn.readers.file(
+                files=files, shard_id=shard_id, num_shards=num_shards, random_shuffle=True, name="reader"
+            )
             return label, fn.random.uniform()
 
         it = make(batch_size=batch_size, num_threads=2, seed=3)
@@ -286,7 +299,10 @@ def test_wrong_arguments():
 
 def test_hints_and_device_do_not_change_the_numbers():
     want = one(lambda: R.uniform(shape=3)).tolist()
-    assert one(lambda: R.uniform(shape=3, bytes_per_sample_hint=9, preserve=True, name="me", device="gpu")).tolist() == want
+    assert (
+        one(lambda: R.uniform(shape=3, bytes_per_sample_hint=9, preserve=True, name="me", device="gpu")).tolist()
+        == want
+    )
 
 
 def test_values_and_choices_per_sample_of_any_number():

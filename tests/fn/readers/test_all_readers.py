@@ -17,7 +17,13 @@ import jaxdali
 from jaxdali import fn, pipeline_def
 
 orders = st.sampled_from(
-    [{}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 4}, {"shuffle_after_epoch": True}, {"shuffle": "global"}]
+    [
+        {},
+        {"random_shuffle": True},
+        {"random_shuffle": True, "initial_fill": 4},
+        {"shuffle_after_epoch": True},
+        {"shuffle": "global"},
+    ]
 )
 some = settings(max_examples=15, deadline=None)
 
@@ -64,7 +70,14 @@ def test_orders_follow_from_seed_and_epoch(data_sets, pool, name):
 
 @pytest.mark.parametrize("name", READERS)
 @some
-@given(order=orders, S=st.integers(1, 3), B=st.integers(1, 5), pad=st.booleans(), batches=st.integers(0, 12), then=st.integers(1, 4))
+@given(
+    order=orders,
+    S=st.integers(1, 3),
+    B=st.integers(1, 5),
+    pad=st.booleans(),
+    batches=st.integers(0, 12),
+    then=st.integers(1, 4),
+)
 def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batches, then):
     arguments = {**data_sets(name), **order, "pad_last_batch": pad}
     shards = Shards(name, arguments, pool, S)
@@ -73,7 +86,8 @@ def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batch
     again, others = Shards(name, arguments, pool, S), Shards(name, arguments, pool, then)
     again.cursors = again.source.resume(saved, True)
     assert [again.read(B) for _ in range(3)] == [shards.read(B) for _ in range(3)]
-    if not (order == {"shuffle_after_epoch": True} or order == {"shuffle": "global"}) or pad:  # shards that differ in size drift apart
+    # Shards that differ in size drift apart.
+    if not (order == {"shuffle_after_epoch": True} or order == {"shuffle": "global"}) or pad:
         others.cursors = others.source.resume(saved, False)
         begun = max(c["round"] for c in others.cursors) + 2
         count = collections.Counter(before + [x for shard in others.epochs(B, begun) for x in shard])
@@ -143,14 +157,22 @@ def test_what_cannot_be_read_is_left_out(data_sets, pool, name):
 
         @some
         @given(
-            order=orders, S=st.integers(1, 4), B=st.integers(1, 7), pad=st.booleans(), batches=st.integers(0, 12), seed=st.integers(0, 3)
+            order=orders,
+            S=st.integers(1, 4),
+            B=st.integers(1, 7),
+            pad=st.booleans(),
+            batches=st.integers(0, 12),
+            seed=st.integers(0, 3),
         )
         def check(order: dict[str, Any], S: int, B: int, pad: bool, batches: int, seed: int):
             arguments = {**order, "pad_last_batch": pad, "on_error": "skip"}
             shards, again = (damaged.open(pool, S, seed, **arguments) for _ in range(2))
             found = shards.epochs(B, 2)
             for epoch in range(2):
-                samples = [{x[1:] for x in shard if x[0] == epoch} if pad else [x[1:] for x in shard if x[0] == epoch] for shard in found]
+                samples = [
+                    {x[1:] for x in shard if x[0] == epoch} if pad else [x[1:] for x in shard if x[0] == epoch]
+                    for shard in found
+                ]
                 samples = [x for shard in samples for x in shard]
                 assert sorted(position for position, _ in samples) == list(range(SIZE))
                 count = collections.Counter(record for _, record in samples)
@@ -213,7 +235,10 @@ def test_containers_are_mixed_by_weights(data_sets, pool, name):
             assert all(abs(mixed[:n].count(k) - n * w) <= 1 for n in range(61) for k, w in enumerate(weights))
         shards.close()
         again.close()
-    for wrong, text in (((0.5, 0.5), "weights must have a number for each of the 3 containers, got 2"), ((1, 0, 1), "must be above 0")):
+    for wrong, text in (
+        ((0.5, 0.5), "weights must have a number for each of the 3 containers, got 2"),
+        ((1, 0, 1), "must be above 0"),
+    ):
         with pytest.raises(ValueError, match=text):
             Shards(name, {**data_sets(name), "weights": wrong}, pool, 1)
 

@@ -1,4 +1,6 @@
-"""readers.array_record: files that the array_record package wrote (tests/data/array_record.json), damaged ones, large tables."""
+"""readers.array_record: files that the array_record package wrote (tests/data/array_record.json), damaged ones, large
+tables.
+"""
 
 import base64
 import hashlib
@@ -16,8 +18,18 @@ from jaxdali import SampleError, Storage, _cpu, fn, pipeline_def
 from jaxdali._data.array_record import _plain, chunk_table, joined, logical, physical, records_of
 from jaxdali._data.files import Files
 
-FILES = {k: zlib.decompress(base64.b64decode(v)) for k, v in json.loads((places.ROOT / "tests/data/array_record.json").read_text()).items()}
-RECORDS = [b"", b"one", *(bytes([i]) * (i * 37 % 300) for i in range(60)), bytes(range(256)) * 600, b"x" * 65000, b"last"]
+FILES = {
+    k: zlib.decompress(base64.b64decode(v))
+    for k, v in json.loads((places.ROOT / "tests/data/array_record.json").read_text()).items()
+}
+RECORDS = [
+    b"",
+    b"one",
+    *(bytes([i]) * (i * 37 % 300) for i in range(60)),
+    bytes(range(256)) * 600,
+    b"x" * 65000,
+    b"last",
+]
 
 
 def read(path, n, batch_size=None, **kwargs):
@@ -59,7 +71,9 @@ def test_the_extra_that_reads_brotli_is_named(tmp_path, options, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "x.array_record"
     path.write_bytes(FILES[options])
-    with pytest.raises(ImportError, match=r"Brotli of ArrayRecord files needs pyarrow: pip install \"jaxdali\[parquet\]\""):
+    with pytest.raises(
+        ImportError, match=r"Brotli of ArrayRecord files needs pyarrow: pip install \"jaxdali\[parquet\]\""
+    ):
         read(path, 4)
 
 
@@ -98,7 +112,9 @@ def test_records_that_are_too_large(tmp_path, compression, group):
     riegeli.array_record(path, records, group, compression=compression)
     storage = Storage(max_record_bytes=100_000)
     assert read(path, 4, storage=storage)[0] == records[:4]
-    with pytest.raises(SampleError, match=r"x.array_record.*20\d\d\d\d bytes, Storage\(max_record_bytes=100000\) allows no more"):
+    with pytest.raises(
+        SampleError, match=r"x.array_record.*20\d\d\d\d bytes, Storage\(max_record_bytes=100000\) allows no more"
+    ):
         read(path, 8, storage=storage)
     assert read(path, 8)[0] == records
 
@@ -136,7 +152,10 @@ def damaged(tmp_path, change):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda d: d.__delitem__(slice(1000, None)), "it has 1000 bytes: it is not an ArrayRecord file, or it is cut off"),
+        (
+            lambda d: d.__delitem__(slice(1000, None)),
+            "it has 1000 bytes: it is not an ArrayRecord file, or it is cut off",
+        ),
         (lambda d: d.__delitem__(slice(-65536, None)), "x.array_record: "),
         (lambda d: d.__setitem__(slice(-65536, None), bytes(65536)), "the checksum of a chunk's header is wrong"),
         (lambda d: d.__setitem__(slice(0, None), bytes(65536)), "the checksum of a chunk's header is wrong"),
@@ -170,7 +189,11 @@ def test_highway_hash_is_as_published():
 @pytest.mark.parametrize("zstd", [False, True])
 @pytest.mark.parametrize(
     ("at", "why"),
-    [(3, "the checksum of (its|a) chunk's header is wrong"), (30, "the checksum of (its|a) chunk's header"), (60, "checksum")],
+    [
+        (3, "the checksum of (its|a) chunk's header is wrong"),
+        (30, "the checksum of (its|a) chunk's header"),
+        (60, "checksum"),
+    ],
 )
 def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, at, why):
     if zstd:
@@ -223,7 +246,11 @@ def test_damage_never_does_more_than_an_error(tmp_path, seed):
     whole = FILES["group_size:7,uncompressed"]
     for k in range(60):
         data = bytearray(whole)
-        places = rng.integers(0, len(data), 4) if k % 2 else np.concatenate([rng.integers(len(data) - 65536, len(data) - 65400, 2)])
+        places = (
+            rng.integers(0, len(data), 4)
+            if k % 2
+            else np.concatenate([rng.integers(len(data) - 65536, len(data) - 65400, 2)])
+        )
         for at in places.tolist():
             data[at] = rng.integers(256)
         path = tmp_path / "x"
@@ -263,7 +290,9 @@ def test_large_tables_are_parsed_in_parts(tmp_path, monkeypatch, zstd):
 
 def test_a_table_is_inflated_no_further_than_it_says(tmp_path, monkeypatch):
     zstandard = pytest.importorskip("zstandard")
-    sizes, values = (riegeli.varint(len(x)) + zstandard.ZstdCompressor().compress(x) for x in (b"\x0a\x05", bytes(1 << 27)))
+    sizes, values = (
+        riegeli.varint(len(x)) + zstandard.ZstdCompressor().compress(x) for x in (b"\x0a\x05", bytes(1 << 27))
+    )
     data = b"z" + riegeli.varint(len(sizes)) + sizes + values
     out = riegeli.Blocks()
     out.add(riegeli.header(b"", ord("s")))

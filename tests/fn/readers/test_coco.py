@@ -54,7 +54,9 @@ def test_the_older_form_of_polygons(folder):
         return fn.readers.coco(file_root=folder / "images", annotations_file=folder / "coco.json", **{name: True})[3]
 
     (old,), (new,) = pipeline(True).run(), pipeline(False).run()
-    assert [(np.asarray(new[i]) * [1, 2, 2]).tolist() for i in range(4)] == [np.asarray(old[i]).tolist() for i in range(4)]
+    assert [(np.asarray(new[i]) * [1, 2, 2]).tolist() for i in range(4)] == [
+        np.asarray(old[i]).tolist() for i in range(4)
+    ]
 
 
 def test_deprecated_arguments_of_coco(folder, tmp_path):
@@ -64,7 +66,9 @@ def test_deprecated_arguments_of_coco(folder, tmp_path):
     file = {"annotations_file": folder / "coco.json"}
     with pytest.warns(UserWarning, match="save_img_ids is deprecated: it is image_ids now"):
         assert labels(of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
-    with pytest.warns(UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"):
+    with pytest.warns(
+        UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"
+    ):
         expected = labels(of(**file, dump_meta_files=True, dump_meta_files_path=tmp_path), 4)[0]
     with pytest.warns(UserWarning, match="meta_files_path is deprecated: it is preprocessed_annotations now"):
         assert labels(of(meta_files_path=tmp_path), 4)[0] == expected
@@ -143,7 +147,9 @@ def test_preprocessed_annotations_that_do_not_fit(folder, tmp_path):
         kept = (tmp_path / f"{name}.dat").read_bytes()
         count = int.from_bytes(kept[:4], "little") - 1
         (tmp_path / f"{name}.dat").write_bytes(count.to_bytes(4, "little") + kept[4:-4])
-        with pytest.raises(RuntimeError, match=f"{name}.dat does not match the other files: they belong to different annotations"):
+        with pytest.raises(
+            RuntimeError, match=f"{name}.dat does not match the other files: they belong to different annotations"
+        ):
             labels(of(preprocessed_annotations=tmp_path, image_ids=True))
         (tmp_path / f"{name}.dat").write_bytes(kept)
     with pytest.raises(ValueError, match="size_threshold can't be used with preprocessed_annotations"):

@@ -43,7 +43,9 @@ def test_as_dali(folder, name):
 
 
 def test_every_case_was_recorded():
-    assert {name: len(case.order) for name, case in reader_cases.CASES.items()} == {name: len(x) for name, x in DALI.items()}
+    assert {name: len(case.order) for name, case in reader_cases.CASES.items()} == {
+        name: len(x) for name, x in DALI.items()
+    }
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -104,7 +106,9 @@ def test_replaced_records_are_reported(records):
     found, errors, bad = labels(read(records, on_error="replace"), 3, 2)
     assert found == [[0, 2], [2, 3], [4, 0]]
     assert not errors
-    assert [(b.file.rpartition("/")[2], b.count) for b in bad] == [(f"x at index {np.loadtxt(records / 'x.idx', int)[1, 0]}", 1)]
+    assert [(b.file.rpartition("/")[2], b.count) for b in bad] == [
+        (f"x at index {np.loadtxt(records / 'x.idx', int)[1, 0]}", 1)
+    ]
     assert "checksum" in bad[0].reason
 
 
@@ -163,7 +167,11 @@ def test_records_whose_size_begins_like_a_compressed_file(tmp_path):
         assert len(record) == size
         c.write_tfrecord(tmp_path / f"{k}", [record], tmp_path / f"{k}.idx")
     paths, indices = ([tmp_path / f"{k}{end}" for k in range(3)] for end in ("", ".idx"))
-    assert labels(lambda: fn.readers.tfrecord(path=paths, index_path=indices, features=LABEL)["label"], 3)[0] == [[0], [1], [2]]
+    assert labels(lambda: fn.readers.tfrecord(path=paths, index_path=indices, features=LABEL)["label"], 3)[0] == [
+        [0],
+        [1],
+        [2],
+    ]
 
 
 def test_an_index_of_windows(records):
@@ -176,7 +184,9 @@ def test_an_index_of_windows(records):
 
 
 def test_a_missing_index_is_made_and_said(records):
-    with pytest.warns(UserWarning, match=rf"readers.tfrecord: there is no index of {records}/x: .*python -m jaxdali.index") as said:
+    with pytest.warns(
+        UserWarning, match=rf"readers.tfrecord: there is no index of {records}/x: .*python -m jaxdali.index"
+    ) as said:
         assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]
     assert len(said) == 1
     with pytest.warns(UserWarning, match="no index"):
@@ -211,11 +221,18 @@ def test_no_file_and_no_permission(records):
 
 def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
     F, V = tfrecord.FixedLenFeature, tfrecord.VarLenFeature
-    rows = [c.example({"a": [1.5, 2.5]}), c.example({"a": [3], "b": [b"x"]}), b"", c.example({"a": [1.0, 2.0, 3.0], "c": []})]
+    rows = [
+        c.example({"a": [1.5, 2.5]}),
+        c.example({"a": [3], "b": [b"x"]}),
+        b"",
+        c.example({"a": [1.0, 2.0, 3.0], "c": []}),
+    ]
     c.write_tfrecord(tmp_path / "x", rows, tmp_path / "x.idx")
 
     def of(feature, name):
-        return lambda: fn.readers.tfrecord(path=tmp_path / "x", index_path=tmp_path / "x.idx", features={name: feature})[name]
+        return lambda: fn.readers.tfrecord(
+            path=tmp_path / "x", index_path=tmp_path / "x.idx", features={name: feature}
+        )[name]
 
     found, errors, _ = labels(of(F([2], tfrecord.float32, -7.0), "a"), 4)
     assert found == [[1.5, 2.5], None, [-7.0, -7.0], None]
@@ -227,7 +244,12 @@ def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
     @pipeline_def(batch_size=3)
     def pipeline():
         other = of(F((), tfrecord.string, "jpeg"), "b")()
-        return of(F((), tfrecord.string, ""), "b")(), of(V(tfrecord.int64, 0), "c")(), of(F([], tfrecord.int64, 3), "c")(), other
+        return (
+            of(F((), tfrecord.string, ""), "b")(),
+            of(V(tfrecord.int64, 0), "c")(),
+            of(F([], tfrecord.int64, 3), "c")(),
+            other,
+        )
 
     text, ints, one, other = pipeline().run()
     assert [np.asarray(other[i]).tobytes() for i in range(3)] == [b"jpeg", b"x", b"jpeg"]
@@ -265,7 +287,9 @@ def test_a_record_split_at_the_magic_word(tmp_path):
     magic = (0xCED7230A).to_bytes(4, "little")
     first, then = c.image_record([1.0, 2.0], b"left"), b"right, and more"
     parts = [(1, first), (2, b"middle--"), (3, then)]
-    content = b"".join(magic + (kind << 29 | len(x)).to_bytes(4, "little") + x + bytes(-len(x) % 4) for kind, x in parts)
+    content = b"".join(
+        magic + (kind << 29 | len(x)).to_bytes(4, "little") + x + bytes(-len(x) % 4) for kind, x in parts
+    )
     (tmp_path / "x").write_bytes(content)
     (tmp_path / "x.idx").write_text("0\t0\n")
     image, label = image_of(tmp_path / "x", tmp_path / "x.idx")
@@ -306,7 +330,9 @@ def test_values_of_databases_that_are_too_large(tmp_path, reader):
     c.write_lmdb(tmp_path / "db", [value(10, 0), value(20_000, 1), value(10, 2)])
 
     def of(limit, **arguments):
-        return lambda: getattr(fn.readers, reader)(path=tmp_path / "db", storage=jaxdali.Storage(max_record_bytes=limit), **arguments)[1]
+        return lambda: getattr(fn.readers, reader)(
+            path=tmp_path / "db", storage=jaxdali.Storage(max_record_bytes=limit), **arguments
+        )[1]
 
     found, (error,), _ = labels(of(10_000), 3)
     assert found == [[0], None, [2]]
@@ -322,13 +348,16 @@ def test_sparse_labels_become_vectors(tmp_path):
     image = c.tensor(c.STRING, [b"image"])
     c.write_lmdb(tmp_path / "sparse", [c.tensors(image, c.tensor(c.INT32, x)) for x in ([0, 3], [], [1])])
     c.write_lmdb(
-        tmp_path / "weights", [c.tensors(image, c.tensor(c.INT32, [2, 0]), c.tensor(c.FLOAT, [0.5, 0.25]), c.tensor(c.INT32, [9]))]
+        tmp_path / "weights",
+        [c.tensors(image, c.tensor(c.INT32, [2, 0]), c.tensor(c.FLOAT, [0.5, 0.25]), c.tensor(c.INT32, [9]))],
     )
     c.write_lmdb(tmp_path / "outside", [c.tensors(image, c.tensor(c.INT32, [4]))])
 
     @pipeline_def(batch_size=1)
     def pipeline(which, label_type, more=0):
-        return tuple(fn.readers.caffe2(path=tmp_path / which, label_type=label_type, num_labels=4, additional_inputs=more))
+        return tuple(
+            fn.readers.caffe2(path=tmp_path / which, label_type=label_type, num_labels=4, additional_inputs=more)
+        )
 
     pipe = pipeline("sparse", 1)
     assert [pipe.run()[1].as_array().tolist() for _ in range(3)] == [[[1, 0, 0, 1]], [[0, 0, 0, 0]], [[0, 1, 0, 0]]]

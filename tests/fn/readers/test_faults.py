@@ -55,7 +55,9 @@ def test_a_missing_file_is_one_error_that_names_it_once(name, arguments, what):
 
     with pytest.raises(jaxdali.OperatorError) as e:
         pipeline().run()
-    assert re.fullmatch(rf"readers\.{name} \(created at {re.escape(__file__)}:\d+\): {what}: No such file or directory", str(e.value))
+    assert re.fullmatch(
+        rf"readers\.{name} \(created at {re.escape(__file__)}:\d+\): {what}: No such file or directory", str(e.value)
+    )
     assert "".join(traceback.format_exception(e.value)).count("Traceback") == 1
 
 
@@ -182,7 +184,9 @@ def test_damage_is_an_error_that_names_the_file_or_changes_a_record(data_sets, p
         path.write_bytes(data)
 
         def names_a_file(text: str) -> bool:  # perhaps one that a damaged manifest names
-            of_manifest = path.suffix == ".json" and re.search(r"/\S+: (No such file|Is a directory|Error opening)", text)
+            of_manifest = path.suffix == ".json" and re.search(
+                r"/\S+: (No such file|Is a directory|Error opening)", text
+            )
             return other in text or any(p.name in text for p in files) or of_manifest is not None
 
         try:
@@ -259,7 +263,10 @@ PATHS = {
     "mxnet": "2.rec", "nemo_asr": "5.wav", "numpy": "005.npy", "parquet": "1.parquet", "tfrecord": "2", "webdataset": "1.tar",
     "video": "1.mp4", "zip": "1.zip",
 }  # fmt: skip
-CHANGED, OUTSIDE = "the file has changed since the pipeline was built", "it lies outside the file, which has .* or the file is truncated"
+CHANGED, OUTSIDE = (
+    "the file has changed since the pipeline was built",
+    "it lies outside the file, which has .* or the file is truncated",
+)
 FAULTS = [
     Fault("tfrecord mxnet", truncated, "", OUTSIDE, [8, 9, 10]),
     Fault("webdataset", truncated, "", OUTSIDE, [9, 10]),
@@ -275,12 +282,20 @@ FAULTS = [
     Fault("tfrecord mxnet", garbled, "2.idx", r"2.idx, line 1: expected two whole numbers, got b'no index"),
     Fault("webdataset", garbled, "1.idx", r"1.idx is not an index of a tar archive"),
     Fault("tfrecord", of_another, "2.idx", "2 at index .*the index is of another file", range(2, 14)),
-    Fault("mxnet", of_another, "2.idx", "it ends early|no record begins there: the index is of another file|outside", range(2, 14)),
+    Fault(
+        "mxnet",
+        of_another,
+        "2.idx",
+        "it ends early|no record begins there: the index is of another file|outside",
+        range(2, 14),
+    ),
     Fault("webdataset", of_another, "1.idx", "1.tar:.*(the index is of another file|outside)", range(2, 14)),
     Fault("tfrecord mxnet webdataset caffe caffe2 parquet", truncated, "", CHANGED, SECOND, True),
     Fault("tfrecord mxnet webdataset caffe caffe2 parquet", longer, "", CHANGED, SECOND, True),
     Fault("video", truncated, "", CHANGED, SECOND, True),
-    Fault("tfrecord mxnet webdataset caffe caffe2 parquet array_record video zip", gone, "", "No such file", SECOND, True),
+    Fault(
+        "tfrecord mxnet webdataset caffe caffe2 parquet array_record video zip", gone, "", "No such file", SECOND, True
+    ),
     Fault("numpy", truncated, "", "it is shorter than its header says", [5], True),
     Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5], True),
     Fault("file", gone, "", "005.jpg: No such file", [17], True),
@@ -289,9 +304,13 @@ FAULTS = [
 CASES = [(name, fault) for fault in FAULTS for name in fault.readers.split()]
 
 
-@pytest.mark.parametrize(("name", "fault"), CASES, ids=[f"{n}-{f.do.__name__}{'-meanwhile' * f.meanwhile}" for n, f in CASES])
+@pytest.mark.parametrize(
+    ("name", "fault"), CASES, ids=[f"{n}-{f.do.__name__}{'-meanwhile' * f.meanwhile}" for n, f in CASES]
+)
 def test_faults_are_errors_of_their_records(data_sets, name, fault):
-    """Each names the reader, and the file; all others are read. With "replace" others take their place, with "skip" none; both report."""
+    """Each names the reader, and the file; all others are read. With "replace" others take their place, with "skip"
+    none; both report.
+    """
     whole = [record for record, _ in records_of(name, data_sets(name))[0]]
     assert None not in whole
     for on_error in ("raise", "replace", "skip"):
@@ -312,18 +331,24 @@ def test_faults_are_errors_of_their_records(data_sets, name, fault):
         if on_error == "raise":
             assert sorted(errors) == list(fault.lost)
             file = re.escape(path.name if not fault.path else pathlib.Path(PATHS[name]).name)
-            assert all(re.search(rf"readers.{name} .*({top}|{file}).*({fault.why})", why, re.S) for why in errors.values()), errors
+            assert all(
+                re.search(rf"readers.{name} .*({top}|{file}).*({fault.why})", why, re.S) for why in errors.values()
+            ), errors
             kept = [record for i, (record, _) in enumerate(found) if i not in fault.lost]
             assert all(record in whole for record in kept)
             assert len({*kept}) == len(kept)
         else:
-            assert (sorted(errors), {*errors.values()}) == ((list(fault.lost), {"left out"}) if on_error == "skip" else ([], set()))
+            assert (sorted(errors), {*errors.values()}) == (
+                (list(fault.lost), {"left out"}) if on_error == "skip" else ([], set())
+            )
             assert {record for record, _ in found} - {None} <= {*whole}
             assert sum(b.count for b in bad) == len(fault.lost)
             assert all(re.search(fault.why, f"{b.file}: {b.reason}") for b in bad)
 
 
-def records_of(name: str, arguments: dict[str, Any], meanwhile: Callable[[], object] | None = None) -> tuple[list[tuple[Any, str]], Any]:
+def records_of(
+    name: str, arguments: dict[str, Any], meanwhile: Callable[[], object] | None = None
+) -> tuple[list[tuple[Any, str]], Any]:
     """Of each record of an epoch its first output, or None and the error (or "left out"); and what is reported."""
 
     @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)

@@ -62,7 +62,16 @@ def test_filters(root):
 
 FOLDERS = [
     ".ipynb_checkpoints/a-checkpoint.jpg",
-    *("cats/._1.jpg", "cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "cats/notes.txt", "cats/Thumbs.db", "cats/._2.gif"),
+    *(
+        "cats/._1.jpg",
+        "cats/1.jpg",
+        "cats/2.HEIC",
+        "cats/3.gif",
+        "cats/4.gif",
+        "cats/notes.txt",
+        "cats/Thumbs.db",
+        "cats/._2.gif",
+    ),
     *("cats/2024/5.jpg", "cats/2024/may/6.gif", "cats/2024/notes.txt", "cats/.cache/7.jpg"),
     *("dogs/8.png", "dogs/9.cr2", "dogs/10.mp3", "cover.jpg", "cover.gif", "classes.txt", ".hidden.jpg"),
 ]
@@ -100,7 +109,9 @@ def test_warning_about_folders(folders):
 
 def test_all_images_of_folders(folders, monkeypatch):
     options = {"file_root": folders, "file_filters": "images", "dir_filters": "[!.]*"}
-    with pytest.warns(UserWarning, match=r"in the sub-directories are not listed: 1 \.cr2 .*in deeper folders[^;]*: 2 [^;]*$"):
+    with pytest.warns(
+        UserWarning, match=r"in the sub-directories are not listed: 1 \.cr2 .*in deeper folders[^;]*: 2 [^;]*$"
+    ):
         names, labels, _ = read(**options, batch_size=5)
     assert names == ["cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "dogs/8.png"]
     assert labels == [0, 0, 0, 0, 1]
@@ -111,7 +122,9 @@ def test_all_images_of_folders(folders, monkeypatch):
 
 
 def test_kinds_of_explicit_filters(folders):
-    with pytest.warns(UserWarning, match=r"hold no samples.*1 \._\*.*; files beside [^;]*: 1 and files in deeper [^;]*: 1 ") as record:
+    with pytest.warns(
+        UserWarning, match=r"hold no samples.*1 \._\*.*; files beside [^;]*: 1 and files in deeper [^;]*: 1 "
+    ) as record:
         read(file_root=folders, file_filters=["*.gif"], dir_filters="cats", batch_size=3)
     assert "in the sub-directories" not in str(record[0].message)
 
@@ -136,14 +149,20 @@ def test_only_unlisted_kinds(tmp_path):
         read(file_root=tmp_path)
     (tmp_path / "train" / "b").mkdir(parents=True)
     (tmp_path / "train" / "b" / "4.jpg").write_bytes(b"")
-    with pytest.raises(OperatorError, match=r"match file_filters.*; there are 1 in deeper folders, such as train/b, which are not entered"):
+    with pytest.raises(
+        OperatorError,
+        match=r"match file_filters.*; there are 1 in deeper folders, such as train/b, which are not entered",
+    ):
         read(file_root=tmp_path, dir_filters="train")
 
 
 def test_files_and_labels(root):
     paths = [root / "a/x.bin", str(root / "2/b.jpg")]
     assert read(files=paths, batch_size=2) == ([str(p) for p in paths], [0, 1], ["a/x.bin", "2/b.jpg"])
-    assert read(files=["a/x.bin", "2/b.jpg"], file_root=root, labels=[-7, 5], batch_size=2)[:2] == (["a/x.bin", "2/b.jpg"], [-7, 5])
+    assert read(files=["a/x.bin", "2/b.jpg"], file_root=root, labels=[-7, 5], batch_size=2)[:2] == (
+        ["a/x.bin", "2/b.jpg"],
+        [-7, 5],
+    )
     assert read(files=paths[1], labels=3, batch_size=1)[1] == [3]
 
 
@@ -170,7 +189,9 @@ def test_file_list_of_windows(root, encoding):
         with pytest.raises(RuntimeError, match=r"list\.txt has zero bytes: save it as UTF-8"):
             read(file_list=root / "list.txt")
         (root / "list.txt").write_bytes("\ufeff2/b.jpg 7\n".encode(encoding)[:-1])
-        with pytest.raises(RuntimeError, match=rf"list\.txt begins like a text in {encoding}, and is none: truncated data"):
+        with pytest.raises(
+            RuntimeError, match=rf"list\.txt begins like a text in {encoding}, and is none: truncated data"
+        ):
             read(file_list=root / "list.txt")
 
 
@@ -210,7 +231,10 @@ def test_shuffling(tmp_path):
 
 def test_batch_size_does_not_change_the_order(tmp_path):
     data = many(tmp_path)
-    assert read(**data, random_shuffle=True, batch_size=4, batches=10)[1] == read(**data, random_shuffle=True, batch_size=8, batches=5)[1]
+    assert (
+        read(**data, random_shuffle=True, batch_size=4, batches=10)[1]
+        == read(**data, random_shuffle=True, batch_size=8, batches=5)[1]
+    )
 
 
 def test_reader_meta(tmp_path):
@@ -324,14 +348,18 @@ def test_unreadable_files_can_be_left_out_and_nothing_else_changes(tmp_path):
     lost = {1, 4, 5, 6, 7}  # of the first batch one, of the second all
     for i in lost:
         paths[i].unlink()
-    expected = [[[x for x, i in zip(output, batch[0], strict=True) if i not in lost] for output in batch] for batch in whole]
+    expected = [
+        [[x for x, i in zip(output, batch[0], strict=True) if i not in lost] for output in batch] for batch in whole
+    ]
     assert [len(batch[0]) for batch in expected] == [3, 0, 3, 2]
     damaged = pipeline()
     first = taken(damaged, 1)
     again = pipeline(checkpoint=damaged.checkpoint())
     assert first + taken(damaged, 3) == expected
     assert taken(again, 3) == expected[1:]
-    assert {(b.file, b.count) for b in damaged.bad_samples()} == {(str(paths[i]), 2 if i in (1, 4, 5) else 1) for i in lost}
+    assert {(b.file, b.count) for b in damaged.bad_samples()} == {
+        (str(paths[i]), 2 if i in (1, 4, 5) else 1) for i in lost
+    }
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -373,7 +401,8 @@ def test_arrays_of_batches_that_lack_samples(tmp_path):
     (tmp_path / "class" / "2.jpg").unlink()
     options = {"reader_name": "files", "last_batch_policy": LastBatchPolicy.PARTIAL}
     found = [
-        (np.asarray(b["x"]), np.asarray(b["mask"]).tolist()) for b in DALIGenericIterator(with_mask, ["x"], mask_name="mask", **options)
+        (np.asarray(b["x"]), np.asarray(b["mask"]).tolist())
+        for b in DALIGenericIterator(with_mask, ["x"], mask_name="mask", **options)
     ]
     assert [x.shape for x, _ in found] == [(4, 3), (4, 3)]
     assert [mask for _, mask in found] == [[True, True, False, True], [True, True, False, False]]
@@ -421,7 +450,9 @@ def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
     pipe = pipeline("replace")
     labels = [pipe.run()[1].as_array()[:, 0].tolist() for _ in range(3)]
     assert labels == [[0, 4, 3, 3], [4, 6, 6, 7], [8, 9, 10, 0]]  # 1 -> 2 -> 4, 2 -> 3, 5 -> 6, 11 -> 0
-    assert [(b.file, b.count) for b in pipe.bad_samples()] == [(f"{tmp_path}/{name}", 1) for name in ("001", "002", "005", "011")]
+    assert [(b.file, b.count) for b in pipe.bad_samples()] == [
+        (f"{tmp_path}/{name}", 1) for name in ("001", "002", "005", "011")
+    ]
     assert pipe.bad_samples()[0].reason == "No such file or directory"
 
     with pytest.raises(SampleError, match="001"):
@@ -464,5 +495,7 @@ def test_files_that_belong_together(tmp_path):
     with pytest.raises(SampleError, match=r"4\.png"):
         rows()
     for wrong in ([("a", "b"), "c"], [("a", "b"), ("c",)], [("a",)]):
-        with pytest.raises(ValueError, match="tuples of two or more paths that belong together, all of the same length"):
+        with pytest.raises(
+            ValueError, match="tuples of two or more paths that belong together, all of the same length"
+        ):
             fn.readers.file(files=wrong)

@@ -8,7 +8,8 @@ import pytest
 
 from jaxdali import SampleError, fn, pipeline_def, types
 
-# [arguments, result of NVIDIA DALI 2.4 or null where it refuses]: of the 5x7 array that tests/data/readers_numpy.py writes
+# [arguments, result of NVIDIA DALI 2.4 or null where it refuses]: of the 5x7 array that tests/data/readers_numpy.py
+# writes
 REGIONS = json.loads((places.DATA / "readers_numpy.json").read_text())
 
 
@@ -51,7 +52,14 @@ def test_warning_about_folders(root):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes((root / "a.npy").read_bytes())
     with pytest.warns(UserWarning) as record:
-        assert read(batch_size=6, file_root=root)[1] == ["./a.npy", "./b.npy", "!y/2.npy", "+x/._1.npy", "+x/1.npy", ".git/5.npy"]
+        assert read(batch_size=6, file_root=root)[1] == [
+            "./a.npy",
+            "./b.npy",
+            "!y/2.npy",
+            "+x/._1.npy",
+            "+x/1.npy",
+            ".git/5.npy",
+        ]
     (text,) = (str(w.message) for w in record)
     for part in (
         "sub-directories are not listed: 1 .NPY",
@@ -119,11 +127,16 @@ def test_regions(tmp_path):
 def test_regions_of_each_sample(tmp_path):
     """The same ones as arguments that differ within a batch."""
     np.save(tmp_path / "x.npy", np.asfortranarray(np.arange(35, dtype=np.int16).reshape(5, 7)))
-    cases = [(k, w) for k, w in REGIONS if w is not None and {"rel_roi_start", "roi_end"} <= set(k) and "roi_axes" not in k]
+    cases = [
+        (k, w) for k, w in REGIONS if w is not None and {"rel_roi_start", "roi_end"} <= set(k) and "roi_axes" not in k
+    ]
     tried = 0
     for policy, fill in {(k["out_of_bounds_policy"], k["fill_value"]) for k, _ in cases}:
         some = [(k, w) for k, w in cases if (k["out_of_bounds_policy"], k["fill_value"]) == (policy, fill)]
-        columns = {n: [np.broadcast_to(np.array(k[n], t), 2) for k, _ in some] for n, t in (("rel_roi_start", "f4"), ("roi_end", "i4"))}
+        columns = {
+            n: [np.broadcast_to(np.array(k[n], t), 2) for k, _ in some]
+            for n, t in (("rel_roi_start", "f4"), ("roi_end", "i4"))
+        }
 
         @pipeline_def(batch_size=len(some), num_threads=1, prefetch_queue_depth=1)
         def pipeline(columns=columns, policy=policy, fill=fill):
@@ -144,7 +157,9 @@ def test_a_region_that_does_not_fit_one_sample(tmp_path):
         start = fn.external_source(source=[[np.int32(1), np.int32(3)]], cycle=True)
         return fn.readers.numpy(files=tmp_path / "x.npy", roi_start=start, roi_shape=2)
 
-    with pytest.raises(SampleError, match=r"readers.numpy.*x.npy: .*the region from \[3, 3\] to \[5, 5\] reaches outside"):
+    with pytest.raises(
+        SampleError, match=r"readers.numpy.*x.npy: .*the region from \[3, 3\] to \[5, 5\] reaches outside"
+    ):
         pipeline().run()
 
 
@@ -186,7 +201,11 @@ def test_readers_with_one_seed_agree(root):
 
 def test_shards(root):
     assert read(batches=2, file_root=root, num_shards=2, shard_id=1)[1] == ["!y/2.npy", "+x/1.npy"]
-    assert read(batches=3, file_root=root, num_shards=3, shard_id=2, stick_to_shard=True)[1] == ["!y/2.npy", "+x/1.npy", "!y/2.npy"]
+    assert read(batches=3, file_root=root, num_shards=3, shard_id=2, stick_to_shard=True)[1] == [
+        "!y/2.npy",
+        "+x/1.npy",
+        "!y/2.npy",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +218,10 @@ def test_shards(root):
         (lambda p: np.save(p, np.zeros((3, 3), np.int16)), "2 dimensions of int16"),
         (lambda p: np.save(p, np.zeros((3, 3), ">c8")), "type >c8"),
         (lambda p: np.save(p, np.zeros(3, [("a", "i4")])), "does not describe an array of numbers"),
-        (lambda p: p.write_bytes((p.parent / "0.npy").read_bytes().replace(b"'<i4'", b"'<,4'")), "'<,4' in its header is not a type"),
+        (
+            lambda p: p.write_bytes((p.parent / "0.npy").read_bytes().replace(b"'<i4'", b"'<,4'")),
+            "'<,4' in its header is not a type",
+        ),
         (lambda p: None, "No such file"),
     ],
 )
@@ -237,7 +259,11 @@ def test_a_bad_file_is_named(write, why, tmp_path):
         ({"roi_start": [1, 1, 1]}, RuntimeError, "roi_start must have 1 or 2 numbers"),
         ({"roi_start": 0, "roi_axes": [0, -2]}, RuntimeError, "roi_axes"),
         ({"roi_start": 2, "roi_end": 1}, RuntimeError, "ends before it starts"),
-        ({"out_of_bounds_policy": "wrap"}, ValueError, "out_of_bounds_policy must be one of 'error', 'pad', 'trim_to_shape'"),
+        (
+            {"out_of_bounds_policy": "wrap"},
+            ValueError,
+            "out_of_bounds_policy must be one of 'error', 'pad', 'trim_to_shape'",
+        ),
         ({"use_o_direct": True}, ValueError, "dont_use_mmap"),
         ({"num_shards": 1.5}, TypeError, "num_shards must be a whole number at least 1, got 1.5"),
         ({"random_shuffle": "False"}, TypeError, "random_shuffle must be True or False"),

@@ -55,7 +55,10 @@ def test_types(tmp_path, form):
         table = table.drop_columns(["string_view", "binary_view"])  # pyarrow writes none of these
         pq.write_table(table, path, row_group_size=2)
     else:
-        with pa.OSFile(path, "wb") as f, {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](f, table.schema) as writer:
+        with (
+            pa.OSFile(path, "wb") as f,
+            {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](f, table.schema) as writer,
+        ):
             writer.write_table(table, max_chunksize=2)
     outputs = read(5, table.column_names, path)
     for name, output in zip(table.column_names, outputs):
@@ -83,7 +86,9 @@ def test_errors(tmp_path):
         read(2, "n", path)
     with pytest.raises(RuntimeError, match=r"x\.parquet: there is no column 'm'; it has n, when"):
         read(2, "m", path)
-    with pytest.raises(RuntimeError, match=r"x\.parquet: column 'when' is of type timestamp\[ms\]; supported are numbers, strings"):
+    with pytest.raises(
+        RuntimeError, match=r"x\.parquet: column 'when' is of type timestamp\[ms\]; supported are numbers, strings"
+    ):
         read(2, "when", path)
     other = tmp_path / "y.parquet"
     pq.write_table(pa.table({"n": [1.5]}), other)
@@ -131,7 +136,9 @@ def groups_read(monkeypatch):
     """(file, group) of those that are decoded."""
     found, original = [], _parquet._Table.read
     monkeypatch.setattr(
-        _parquet._Table, "read", lambda table, group, *args: [found.append((table, group)), original(table, group, *args)][1]
+        _parquet._Table,
+        "read",
+        lambda table, group, *args: [found.append((table, group)), original(table, group, *args)][1],
     )
     return found
 
@@ -170,7 +177,11 @@ def test_what_was_fetched_is_let_go(groups_read):
 def test_a_damaged_group_is_named(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(
-        pa.table({"data": [bytes([i]) * 1000 for i in range(8)]}), path, row_group_size=4, use_dictionary=False, compression="zstd"
+        pa.table({"data": [bytes([i]) * 1000 for i in range(8)]}),
+        path,
+        row_group_size=4,
+        use_dictionary=False,
+        compression="zstd",
     )
     data = bytearray(path.read_bytes())
     place = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
@@ -211,7 +222,11 @@ def test_views_in_images_dictionaries_and_parts(tmp_path):
     with pa.OSFile(path, "wb") as f, pa.ipc.new_file(f, table.schema) as writer:
         writer.write_table(table)
     found = [[x.tobytes() for x in output] for output in read(2, list(columns), path)]
-    assert found == [[b"1" * 50, b"beside"], [b"short", b"longer than twelve letters"], [b"longer than twelve letters", b"short"]]
+    assert found == [
+        [b"1" * 50, b"beside"],
+        [b"short", b"longer than twelve letters"],
+        [b"longer than twelve letters", b"short"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +234,12 @@ def test_views_in_images_dictionaries_and_parts(tmp_path):
     [
         ("zstd", pa.array([bytes(1000)] * 100)),
         ("none", pa.array([bytes(1000)] * 100)),  # one value in a dictionary
-        ("none", pa.array([{"bytes": bytes(1000), "path": None}] * 100, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))),
+        (
+            "none",
+            pa.array(
+                [{"bytes": bytes(1000), "path": None}] * 100, pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+            ),
+        ),
         ("none", pa.array([None] * 20_000, pa.int64())),
         ("delta", pa.array([bytes(1000)] * 100)),
         ("arrow", pa.array(["x" * 1000] * 100)),
@@ -234,7 +254,10 @@ def test_views_in_images_dictionaries_and_parts(tmp_path):
                 pa.array(np.zeros(20_000)),
                 pa.array([[1] * 500] * 100),
                 pa.array(["x" * 1000] * 100, pa.string_view()),
-                pa.array([{"bytes": bytes(1000), "path": None}] * 100, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+                pa.array(
+                    [{"bytes": bytes(1000), "path": None}] * 100,
+                    pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+                ),
                 pa.DictionaryArray.from_arrays(pa.array([0] * 100), pa.array(["x" * 1000])),
             )
         ),
@@ -254,12 +277,21 @@ def test_groups_that_are_too_large(tmp_path, form, column):
         with pa.OSFile(path, "wb") as f, pa.ipc.new_file(f, table.schema) as writer:
             writer.write_table(table)
     elif form == "delta":
-        pq.write_table(table, path, use_dictionary=False, column_encoding={"x": "DELTA_BYTE_ARRAY", "small": "PLAIN"}, compression="none")
+        pq.write_table(
+            table,
+            path,
+            use_dictionary=False,
+            column_encoding={"x": "DELTA_BYTE_ARRAY", "small": "PLAIN"},
+            compression="none",
+        )
     else:
         pq.write_table(table, path, compression=form)
     storage = Storage(max_record_bytes=90_000)
     assert read(2, ["small"], path, storage=storage)[0][1] == 1
-    with pytest.raises(SampleError, match=r"row 0: .*its group of rows is too large: .*Storage\(max_record_bytes=90000\) allows no more"):
+    with pytest.raises(
+        SampleError,
+        match=r"row 0: .*its group of rows is too large: .*Storage\(max_record_bytes=90000\) allows no more",
+    ):
         read(2, ["x"], path, storage=storage)
 
 
@@ -284,7 +316,9 @@ def test_compressed_batches(tmp_path, form, compression):
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as f, getattr(pa.ipc, f"new_{form}")(f, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=n // 2)
-    x, fixed, kind, views = read(n, ["x", "fixed", "kind", "views"], str(path), storage=Storage(max_record_bytes=100_000))
+    x, fixed, kind, views = read(
+        n, ["x", "fixed", "kind", "views"], str(path), storage=Storage(max_record_bytes=100_000)
+    )
     assert [v.tobytes() for v in x] == [b"y" * i for i in range(n)]
     assert [v.tolist() for v in fixed] == [[i, i + 1] for i in range(n)]
     assert [v.tobytes() for v in kind] == [b"a", b"b" * 50] * (n // 2)
@@ -296,7 +330,9 @@ def test_what_is_too_large_is_not_decompressed(tmp_path, form):
     path, x = tmp_path / "x.arrow", np.zeros(1 << 22)
     table = pa.table({"small": pa.array(np.arange(len(x)) % 100, pa.int8()), "x": x})
     with pa.OSFile(str(path), "wb") as f:
-        with getattr(pa.ipc, f"new_{form}")(f, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        with getattr(pa.ipc, f"new_{form}")(
+            f, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        ) as writer:
             writer.write_table(table)
     assert path.stat().st_size < 1 << 20
     usual, watched = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
@@ -315,7 +351,10 @@ def test_damaged_compressed_batches(tmp_path):
     """Each is refused or gives other rows; none is more than its limit, and no error is one of the parser's own."""
     rng, path = np.random.default_rng(1), tmp_path / "x.arrow"
     table = pa.table({"x": pa.array([b"y" * i for i in range(40)])})
-    with pa.OSFile(str(path), "wb") as f, pa.ipc.new_file(f, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with (
+        pa.OSFile(str(path), "wb") as f,
+        pa.ipc.new_file(f, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
+    ):
         writer.write_table(table)
     whole = path.read_bytes()
     for _ in range(150):
@@ -329,7 +368,9 @@ def test_damaged_compressed_batches(tmp_path):
 def test_groups_are_read_in_parts_where_they_might_be_too_large(tmp_path):
     """Whether at once or in parts: the same rows."""
     path, column = str(tmp_path / "x"), [bytes([i % 7]) * (i * 13 % 900) for i in range(100)]
-    pq.write_table(pa.table({"x": column, "y": [str(i) for i in range(100)], "z": pa.array([[i, i] for i in range(100)])}), path)
+    pq.write_table(
+        pa.table({"x": column, "y": [str(i) for i in range(100)], "z": pa.array([[i, i] for i in range(100)])}), path
+    )
     size = sum(map(len, column))
     for storage in (Storage(), Storage(max_record_bytes=2 * size)):
         x, y, z = read(100, ["x", "y", "z"], path, storage=storage)
@@ -368,7 +409,10 @@ def _numbered(folder, form="parquet", files=1):
             pq.write_table(table, folder / f"{k}", row_group_size=ROWS)
         else:
             options = pa.ipc.IpcWriteOptions(compression=form)
-            with pa.OSFile(str(folder / f"{k}"), "wb") as f, pa.ipc.new_file(f, table.schema, options=options) as writer:
+            with (
+                pa.OSFile(str(folder / f"{k}"), "wb") as f,
+                pa.ipc.new_file(f, table.schema, options=options) as writer,
+            ):
                 writer.write_table(table, ROWS)
     return [str(folder / f"{k}") for k in range(files)]
 
@@ -397,7 +441,9 @@ def small_cache(monkeypatch):
     monkeypatch.setattr(_parquet, "_KEPT_BYTES", 12 * ROWS * 4020)  # of which half is the buffer
 
 
-@pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 5}])
+@pytest.mark.parametrize(
+    "order", [{"shuffle": "global"}, {"random_shuffle": True}, {"random_shuffle": True, "initial_fill": 5}]
+)
 @pytest.mark.parametrize("form", ["parquet", "lz4"])
 def test_reads_of_shuffled_groups(tmp_path, small_cache, groups_read, form, order):
     with contextlib.closing(_pipe(_numbered(tmp_path, form, 2), **order)) as pipe:

@@ -39,7 +39,10 @@ def names(found):
         ({"sequence_length": 3}, "a0a1a2 a1a2a3 a2a3a4 a3a4a5 a4a5a6 b0b1b2 b1b2b3 b2b3b4"),
         ({"sequence_length": 2, "step": 3, "stride": 2}, "a0a2 a3a5 b0b2"),
         ({"sequence_length": 2, "step": 9}, "a0a1 b0b1 c0c1"),
-        ({"sequence_length": 3, "num_shards": 2, "shard_id": 1}, "a4a5a6 b0b1b2 b1b2b3 b2b3b4 a0a1a2 a1a2a3 a2a3a4 a3a4a5"),
+        (
+            {"sequence_length": 3, "num_shards": 2, "shard_id": 1},
+            "a4a5a6 b0b1b2 b1b2b3 b2b3b4 a0a1a2 a1a2a3 a2a3a4 a3a4a5",
+        ),
     ],
 )
 def test_frames(videos, arguments, expected):
@@ -80,7 +83,11 @@ def test_palette_indices(tmp_path):
 
 
 def test_files_in_lists(videos):
-    files = [[str(videos / "b" / f"{k:03}.png") for k in (4, 0, 2)], [videos / "c" / "000.png"], [videos / "a" / "006.png"] * 2]
+    files = [
+        [str(videos / "b" / f"{k:03}.png") for k in (4, 0, 2)],
+        [videos / "c" / "000.png"],
+        [videos / "a" / "006.png"] * 2,
+    ]
 
     @pipeline_def(batch_size=1, num_threads=2, device_id=None)
     def definition():
@@ -95,7 +102,9 @@ def test_files_in_lists(videos):
         ({"file_root": str(videos)}, "exactly one .* got both"),
     ):
         with pytest.raises((RuntimeError, ValueError), match=why):
-            pipeline_def(lambda a=arguments: fn.readers.sequence(files=files, **{"sequence_length": 1, **a}), batch_size=1)().build()
+            pipeline_def(
+                lambda a=arguments: fn.readers.sequence(files=files, **{"sequence_length": 1, **a}), batch_size=1
+            )().build()
 
 
 def test_what_is_wrong_is_named(videos):
@@ -105,5 +114,7 @@ def test_what_is_wrong_is_named(videos):
     with pytest.raises(RuntimeError, match=r"a/001\.png"):
         sequences(videos, 1, sequence_length=2)
     Image.new("RGB", (4, 4)).save(videos / "a" / "001.png")
-    with pytest.raises(RuntimeError, match=r"a/001\.png: the frame is \(4, 4, 3\), but the first of its sequence \(8, 10, 3\)"):
+    with pytest.raises(
+        RuntimeError, match=r"a/001\.png: the frame is \(4, 4, 3\), but the first of its sequence \(8, 10, 3\)"
+    ):
         sequences(videos, 1, sequence_length=2)

@@ -74,7 +74,10 @@ def test_forms_of_items():
     pipe = pipeline(items)
     batch = pipe.run()
     expected = zip(
-        *[[a, b, c, np.frombuffer(d, np.uint8), np.frombuffer(e.encode(), np.uint8), f, g.numpy()] for a, b, c, d, e, f, g in items]
+        *[
+            [a, b, c, np.frombuffer(d, np.uint8), np.frombuffer(e.encode(), np.uint8), f, g.numpy()]
+            for a, b, c, d, e, f, g in items
+        ]
     )
     for got, column in zip(batch, expected):
         for x, y in zip(got, column):
@@ -91,7 +94,9 @@ def test_forms_of_items():
 
 
 class Undecoded:
-    """Grain's and Hugging Face's protocol: `__len__`, and `__getitem__` of NumPy's integers, too; images are bytes and a path."""
+    """Grain's and Hugging Face's protocol: `__len__`, and `__getitem__` of NumPy's integers, too; images are bytes and
+    a path.
+    """
 
     def __len__(self):
         return 4
@@ -122,7 +127,9 @@ def test_data_sets_stay_out_of_files():
 def test_an_item_that_fails(workers):
     pipe = pipeline(Squares(bad=(6,)), num_workers=workers)
     pipe.run()
-    with pytest.raises(SampleError, match=r"(?s)readers\.source.*Squares\[6\]: LookupError: nothing at 6.*map_style\.py.*in _fail"):
+    with pytest.raises(
+        SampleError, match=r"(?s)readers\.source.*Squares\[6\]: LookupError: nothing at 6.*map_style\.py.*in _fail"
+    ):
         pipe.run()
     assert [label for _, label, _ in rows(pipe.run())] == [64, 81, 100, 121]
     pipe.close()
@@ -140,7 +147,10 @@ def test_an_item_that_fails(workers):
         ([{"a": 1}, {"a": 1.5}], r"list\[1\]: key 'a' is 0-D float64, in the first item it is 0-D int64"),
         ([{"a": [1]}, {"a": [[1]]}], r"list\[1\]: key 'a' is 2-D int64"),
         ([1, None], r"list\[1\]: TypeError: it must be an array, a number, a string or bytes, got None: leave it out"),
-        ([{"a": np.zeros((2, 2, 3), np.uint8)}, {"a": np.zeros((2, 2), np.uint8)}], r"key 'a' is 2-D uint8.*image\.convert\(\"RGB\"\)"),
+        (
+            [{"a": np.zeros((2, 2, 3), np.uint8)}, {"a": np.zeros((2, 2), np.uint8)}],
+            r"key 'a' is 2-D uint8.*image\.convert\(\"RGB\"\)",
+        ),
     ],
 )
 def test_items_that_are_not_alike(items, text):
@@ -164,9 +174,13 @@ def test_items_that_are_not_alike(items, text):
     ],
 )
 def test_values_without_an_array(value, text):
-    with pytest.raises(RuntimeError, match=rf"key 'k' must be an array.*got .*{text}.*; metadata=\['k'\] gives it as it is"):
+    with pytest.raises(
+        RuntimeError, match=rf"key 'k' must be an array.*got .*{text}.*; metadata=\['k'\] gives it as it is"
+    ):
         pipeline([{"x": 1, "k": value}])
-    with pytest.raises(RuntimeError, match=rf"value 1 must be an array.*got .*{text}.*; metadata=\[...\], for items that are dict"):
+    with pytest.raises(
+        RuntimeError, match=rf"value 1 must be an array.*got .*{text}.*; metadata=\[...\], for items that are dict"
+    ):
         pipeline([(1, value)])
     pipe = pipeline([{"x": 1, "k": value}] * 4, metadata=["k"])
     assert pipe.run()[1] == [value] * 4
@@ -180,9 +194,17 @@ def test_tensors():
     with sparse:
         pipeline([{"x": numbers.to_sparse()}])
     for workers in (0, 1):
-        items = [(numbers.clone().requires_grad_(), numbers.to(torch.bfloat16).T, [torch.tensor(1.0, requires_grad=True)] * 2)] * 4
+        items = [
+            (
+                numbers.clone().requires_grad_(),
+                numbers.to(torch.bfloat16).T,
+                [torch.tensor(1.0, requires_grad=True)] * 2,
+            )
+        ] * 4
         pipe = pipeline(items, num_workers=workers)
-        for x, expected in zip(pipe.run(), (numbers.numpy(), numbers.numpy().T.astype("bfloat16"), np.ones(2, np.float32)), strict=True):
+        for x, expected in zip(
+            pipe.run(), (numbers.numpy(), numbers.numpy().T.astype("bfloat16"), np.ones(2, np.float32)), strict=True
+        ):
             assert np.asarray(x[0]).dtype == expected.dtype
             np.testing.assert_array_equal(np.asarray(x[0]), expected)
         pipe.close()
@@ -224,15 +246,26 @@ def test_weights_mix_data_sets(workers):
 def test_unpicklable_data_sets(monkeypatch):
     data: Any = Squares()
     for data.f, packages, text in (
-        (threading.Lock(), {}, "it can't be: TypeError: cannot pickle '_thread.lock' object; leave out in __getstate__"),
+        (
+            threading.Lock(),
+            {},
+            "it can't be: TypeError: cannot pickle '_thread.lock' object; leave out in __getstate__",
+        ),
         (threading.Lock(), {"cloudpickle": None}, "cannot pickle '_thread.lock' object; leave out in __getstate__"),
-        (lambda: 1, {"cloudpickle": None}, "it can't be: .*lambda.*; define its class and functions in a module .*, or pip install cloud"),
+        (
+            lambda: 1,
+            {"cloudpickle": None},
+            "it can't be: .*lambda.*; define its class and functions in a module .*, or pip install cloud",
+        ),
     ):
         for name, module in packages.items():
             monkeypatch.setitem(sys.modules, name, module)
         pipe = pipeline(data, num_workers=2)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=rf"(?s)num_workers=2 needs the data set Squares to be pickled.*{text}.*readers\.source"):
+            with pytest.raises(
+                RuntimeError,
+                match=rf"(?s)num_workers=2 needs the data set Squares to be pickled.*{text}.*readers\.source",
+            ):
                 pipe.run()
         pipe.close()
 
@@ -286,7 +319,9 @@ def test_classes_of_an_interpreter(tmp_path, form, installed):
     (tmp_path / "script.py").write_text(script)
     command = {"file": [str(tmp_path / "script.py")], "-": ["-"], "-c": ["-c", script]}[form]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(fn.__file__).parents[2])}
-    done = subprocess.run([sys.executable, *command], input=script, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(
+        [sys.executable, *command], input=script, capture_output=True, text=True, timeout=300, env=environment
+    )
     assert (done.returncode, done.stderr) == (0, "")
     if installed:
         pytest.importorskip("cloudpickle")
@@ -300,7 +335,10 @@ def test_classes_of_an_interpreter(tmp_path, form, installed):
 def test_processes_without_a_start(caplog):
     pipe = pipeline(Unloadable(), num_workers=3)
     for _ in range(3):
-        with pytest.raises(RuntimeError, match=r"(?s)the data set Unloadable can't be loaded in another process.*no such disk.*readers\.s"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"(?s)the data set Unloadable can't be loaded in another process.*no such disk.*readers\.s",
+        ):
             pipe.run()
     assert not multiprocessing.active_children()  # nothing tries again
     pipe.close()
@@ -332,7 +370,8 @@ def test_close_during_the_start_of_processes(wait, caplog):
 def test_a_process_that_is_killed_is_named():
     pipe = pipeline(Ends(), num_workers=2, batch_size=2)
     with pytest.raises(
-        RuntimeError, match=r"a process that reads the data set Ends \(num_workers=2\) ended by SIGKILL.*while it read item"
+        RuntimeError,
+        match=r"a process that reads the data set Ends \(num_workers=2\) ended by SIGKILL.*while it read item",
     ):
         _ = [pipe.run() for _ in range(4)]
     pipe.close()
@@ -342,7 +381,9 @@ def test_a_process_that_is_killed_is_named():
 def test_shards_resume_and_masks():
     @data_iterator(output_map=["x"], reader_name="reader", last_batch_policy=PARTIAL, mask_name="mask")
     def iterator(num_shards=1, shard_id=0):
-        return fn.readers.source(list(range(21)), num_workers=1, name="reader", shuffle="global", num_shards=num_shards, shard_id=shard_id)
+        return fn.readers.source(
+            list(range(21)), num_workers=1, name="reader", shuffle="global", num_shards=num_shards, shard_id=shard_id
+        )
 
     def taken(it, n=100):
         found = []
@@ -395,7 +436,10 @@ def test_processes_import_no_jax_and_end_with_the_script(tmp_path, as_file):
     if as_file:  # whose imports, JAX's too, each process repeats
         (tmp_path / "script.py").write_text(script)
     command = [str(tmp_path / "script.py")] if as_file else ["-c", script]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)]),
+    }
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, env=environment)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "200000" if as_file else "0", "")
     assert counts.until(lambda: not [p for p in glob.glob("/proc/[0-9]*/cmdline") if str(tmp_path) in _text(p)])
@@ -463,12 +507,17 @@ while True:
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_script_leaves_nothing(tmp_path, by):
     (tmp_path / "items.py").write_text(ITEMS)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)]),
+    }
     before = {*os.listdir("/dev/shm")}
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, env=environment) as script:
         assert script.stdout is not None
         assert script.stdout.readline() == b"a batch\n"
-        children = [c for t in glob.glob(f"/proc/{script.pid}/task/*/children") for c in pathlib.Path(t).read_text().split()]
+        children = [
+            c for t in glob.glob(f"/proc/{script.pid}/task/*/children") for c in pathlib.Path(t).read_text().split()
+        ]
         assert children
         script.send_signal(by)
     assert counts.until(lambda: not any(os.path.exists(f"/proc/{c}") for c in children))
@@ -480,8 +529,15 @@ def grouped(lengths, num_shards=1, **arguments):
 
     @data_iterator(output_map=["x"], reader_name="r")
     def define(num_shards=1, shard_id=0):
-        order = {"shuffle": "global", "pad_last_batch": True, "num_shards": num_shards, "shard_id": shard_id} | arguments
-        return fn.readers.source(list(range(len(lengths))), lengths=lengths, group_by_length=8, name="r", seed=3, **order)
+        order = {
+            "shuffle": "global",
+            "pad_last_batch": True,
+            "num_shards": num_shards,
+            "shard_id": shard_id,
+        } | arguments
+        return fn.readers.source(
+            list(range(len(lengths))), lengths=lengths, group_by_length=8, name="r", seed=3, **order
+        )
 
     return define(batch_size=8)
 
@@ -507,7 +563,8 @@ def test_batches_of_similar_lengths_waste_little_padding():
         assert sorted(i for batch in epoch for i in batch) == list(range(2000))
         assert waste(epoch) < 0.1 < 0.4 < waste(rng.permutation(2000).reshape(-1, 8).tolist())
         means = [lengths[b].mean() for b in epoch]
-        assert abs(np.corrcoef(means[:50], np.arange(50))[0, 1]) < 0.4  # batches come in random order, not short ones first
+        # Batches come in random order, not short ones first.
+        assert abs(np.corrcoef(means[:50], np.arange(50))[0, 1]) < 0.4
     assert {frozenset(b) for b in first} != {frozenset(b) for b in second}
     iterator.reset()
     begun = [np.asarray(next(iterator)["x"]).reshape(-1).tolist() for _ in range(70)]

@@ -21,7 +21,9 @@ DOCUMENTS = [np.arange(n) + 100 * (i + 1) for i, n in enumerate(SIZES)]
 
 
 def first_fit(pieces, length, bins=64):
-    """Lists instead of arrays: the first open sequence with room; without one the fullest is closed, the first of several."""
+    """Lists instead of arrays: the first open sequence with room; without one the fullest is closed, the first of
+    several.
+    """
     opened, closed = [], []
     for piece in pieces:
         place = next((b for b in opened if sum(map(len, b)) + len(piece) <= length), None)
@@ -128,7 +130,9 @@ def make(path, shards=1, batch_size=4, **options):
     @data_iterator(output_map=names, reader_name="tokens", sharding=mesh, **options)
     def define(num_shards=1, shard_id=0):
         shard = {"num_shards": num_shards, "shard_id": shard_id}
-        return tuple(fn.readers.tokens(path=path, length=LENGTH, name="tokens", shuffle="global", pad_last_batch=True, **shard))
+        return tuple(
+            fn.readers.tokens(path=path, length=LENGTH, name="tokens", shuffle="global", pad_last_batch=True, **shard)
+        )
 
     return define(batch_size=batch_size, num_threads=1, seed=5, enable_checkpointing=True)
 
@@ -168,7 +172,9 @@ def test_a_checkpoint_of_other_packing_is_refused(tmp_path):
 
     first = pipe(16)
     first.run()
-    with pytest.raises(RuntimeError, match=r"can.t continue from this checkpoint: files is .*first_fit of int32 to 8.* and .*to 16"):
+    with pytest.raises(
+        RuntimeError, match=r"can.t continue from this checkpoint: files is .*first_fit of int32 to 8.* and .*to 16"
+    ):
         pipe(8, checkpoint=first.checkpoint()).run()
 
 
@@ -192,7 +198,9 @@ def test_arguments(tmp_path, arguments, error, message):
 
 def test_tokens_that_do_not_fit(tmp_path):
     path = write(tmp_path, np.uint32, [np.array([1, 2]), np.array([3, 2**31])])
-    with pytest.raises(jaxdali.SampleError, match=r"b\.array_record, record 0: its tokens are negative or do not fit into int32"):
+    with pytest.raises(
+        jaxdali.SampleError, match=r"b\.array_record, record 0: its tokens are negative or do not fit into int32"
+    ):
         read(path, 1, 1, dtype=types.UINT32)
 
 
@@ -231,14 +239,23 @@ def test_sequences_that_are_not_packed(tmp_path, how):
 @pytest.mark.parametrize("reader", ["array_record", "tokens"])
 @pytest.mark.parametrize("how", [{}, {"zstd": True}, {"group": 3}], ids=str)
 def test_batches_of_similar_lengths(tmp_path, reader, how):
-    """Each record once, in runs of similar lengths; shards read parts of the list, and a checkpoint with other lengths is refused."""
+    """Each record once, in runs of similar lengths; shards read parts of the list, and a checkpoint with other lengths
+    is refused.
+    """
     documents = [np.arange(n) for n in np.random.default_rng(3).permutation(240) + 1]
     path = write(tmp_path, documents=documents, **how)
 
     def make(shards=1, state=None, path=path, size=8):
         @pipeline_def(batch_size=8, num_threads=1, enable_checkpointing=True, checkpoint=state)
         def define(shard):
-            options = {"group_by_length": size, "shuffle": "global", "seed": 5, "num_shards": shards, "shard_id": shard, "path": path}
+            options = {
+                "group_by_length": size,
+                "shuffle": "global",
+                "seed": 5,
+                "num_shards": shards,
+                "shard_id": shard,
+                "path": path,
+            }
             if reader == "tokens":
                 return fn.readers.tokens(length=1000, packing="none", **options)[0]
             return fn.readers.array_record(**options)
@@ -251,7 +268,8 @@ def test_batches_of_similar_lengths(tmp_path, reader, how):
 
     def check(batches):
         assert sorted(n for b in batches for n in b) == list(range(1, 241))
-        assert np.mean([np.ptp(b) for b in batches]) < 20  # about 7 of 240, with two shards 14; more than 100 in any order
+        # About 7 of 240, with two shards 14; more than 100 in any order.
+        assert np.mean([np.ptp(b) for b in batches]) < 20
         assert abs(np.corrcoef([np.mean(b) for b in batches], np.arange(30))[0, 1]) < 0.6
 
     (pipe,) = make()
@@ -271,5 +289,7 @@ def test_batches_of_similar_lengths(tmp_path, reader, how):
 
 
 def test_packed_sequences_are_not_grouped(tmp_path):
-    with pytest.raises(ValueError, match=r'group_by_length is for packing="none": of packing="first_fit" all sequences have one length'):
+    with pytest.raises(
+        ValueError, match=r'group_by_length is for packing="none": of packing="first_fit" all sequences have one length'
+    ):
         read(write(tmp_path), 1, group_by_length=4)

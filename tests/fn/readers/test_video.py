@@ -35,7 +35,9 @@ def read(batches: int, batch_size: int = 1, reader=fn.readers.video, num_threads
 def files(tmp_path_factory):
     """Three videos of 20, 11 and 7 frames."""
     folder = tmp_path_factory.mktemp("videos")
-    return [videos.write(folder / f"{n}.mp4", n, bf="2", sc_threshold="0", first=100 * k) for k, n in enumerate((20, 11, 7))]
+    return [
+        videos.write(folder / f"{n}.mp4", n, bf="2", sc_threshold="0", first=100 * k) for k, n in enumerate((20, 11, 7))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def frames(files):
 
 
 def test_clips_are_the_frames(files, frames):
-    found = read(9, filenames=files, labels=[5, 3, 4], sequence_length=4, enable_frame_num="sequence", enable_timestamps=True)
+    found = read(
+        9, filenames=files, labels=[5, 3, 4], sequence_length=4, enable_frame_num="sequence", enable_timestamps=True
+    )
     for (clip,), (label,), (numbers,), (times,) in found:
         k = {5: 0, 3: 1, 4: 2}[int(label[0])]
         np.testing.assert_array_equal(clip, frames[k][numbers])
@@ -67,7 +71,9 @@ def test_clips_are_the_frames(files, frames):
 )
 def test_where_clips_begin(files, frames, arguments, expected):
     """As in DALI's loader: a clip is read if its last frame is there; with pad_sequences each that has a frame."""
-    found = read(len(expected), filenames=files[:1], labels=[], enable_frame_num="sequence", enable_timestamps=True, **arguments)
+    found = read(
+        len(expected), filenames=files[:1], labels=[], enable_frame_num="sequence", enable_timestamps=True, **arguments
+    )
     assert [int(numbers[0]) for _, _, (numbers,), _ in found] == expected
     stride = arguments.get("stride", 1)
     for (clip,), _, (numbers,), (times,) in found:
@@ -113,7 +119,10 @@ def test_warning_about_folders(tmp_path, files):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
     (tmp_path / ".cache" / "x.txt").unlink()
-    with pytest.warns(UserWarning, match=r"\.cache as class 0 \(file_list=.*; files in deeper folders, such as a/part, are not listed: 1"):
+    with pytest.warns(
+        UserWarning,
+        match=r"\.cache as class 0 \(file_list=.*; files in deeper folders, such as a/part, are not listed: 1",
+    ):
         assert [int(label[0]) for _, (label,) in read(1, file_root=str(tmp_path), sequence_length=2)] == [1]
 
 
@@ -149,7 +158,9 @@ def test_on_an_accelerator_and_with_operators(files, frames):
 
     @pipeline_def(batch_size=2, num_threads=1)
     def pipeline():
-        clips, label = fn.readers.video(filenames=files, labels=[], sequence_length=4, device="gpu", random_shuffle=True)
+        clips, label = fn.readers.video(
+            filenames=files, labels=[], sequence_length=4, device="gpu", random_shuffle=True
+        )
         return fn.crop_mirror_normalize(clips, crop=(32, 32), output_layout="FCHW"), label
 
     pipe = pipeline()
@@ -159,7 +170,9 @@ def test_on_an_accelerator_and_with_operators(files, frames):
 
 
 def test_damaged_videos(tmp_path, files):
-    """One that can't be opened, and one whose data are damaged: the error names file, frame and time, and others can be read."""
+    """One that can't be opened, and one whose data are damaged: the error names file, frame and time, and others can be
+    read.
+    """
     broken, damaged = tmp_path / "broken.mp4", tmp_path / "damaged.mp4"
     broken.write_bytes(b"no video")
     av = pytest.importorskip("av")
@@ -174,7 +187,10 @@ def test_damaged_videos(tmp_path, files):
     assert good == 5
     assert "broken.mp4: " in errors[0]
     assert all("readers.video" in e for e in errors)
-    assert [f"damaged.mp4: frame {k} ({t} s)" in e for e, k, t in zip(errors[1:], (8, 12), ("0.320", "0.480"))] == [True, True]
+    assert [f"damaged.mp4: frame {k} ({t} s)" in e for e, k, t in zip(errors[1:], (8, 12), ("0.320", "0.480"))] == [
+        True,
+        True,
+    ]
     for on_error in ("skip", "replace"):
         assert failing("video", {**arguments, "on_error": on_error}, 8) == (8, [])
 
@@ -199,13 +215,19 @@ def test_indices_are_kept(tmp_path, files, monkeypatch):
         ({"filenames": "a.mp4", "file_root": "b"}, "got filenames and file_root"),
         ({"file_root": "b", "labels": [1]}, "labels belong to filenames"),
         ({"filenames": ["a", "b"], "labels": [1]}, "labels must have a number for each of the 2 filenames"),
-        ({"filenames": "a.mp4", "enable_timestamps": True}, "enable_timestamps needs file_list, or filenames with labels"),
+        (
+            {"filenames": "a.mp4", "enable_timestamps": True},
+            "enable_timestamps needs file_list, or filenames with labels",
+        ),
         ({"file_root": "b", "enable_frame_num": True}, "enable_frame_num needs"),
         ({"filenames": "a.mp4", "channels": 1}, "channels"),
         ({"filenames": "a.mp4", "image_type": types.GRAY}, "image_type"),
         ({"filenames": "a.mp4", "stride": 0}, "stride"),
         ({"filenames": "a.mp4", "color_matrix": "bt709"}, "color_matrix"),
-        ({"filenames": "a.mp4", "color_matrix": "stream", "image_type": types.YCbCr}, "color_matrix is for image_type=RGB"),
+        (
+            {"filenames": "a.mp4", "color_matrix": "stream", "image_type": types.YCbCr},
+            "color_matrix is for image_type=RGB",
+        ),
     ],
 )
 def test_arguments(arguments, why):
@@ -229,7 +251,10 @@ def test_missing_files(arguments, why):
 def test_short_videos_and_bad_lists(tmp_path, files):
     with pytest.raises(RuntimeError, match="no video is long enough for a clip; the first one has 7 frames"):
         read(1, filenames=files[2], sequence_length=8)
-    for text, why in (("x.mp4", "line 1: expected a file name"), (f"{files[0]} 1 30 40", "20.mp4 has 20 frames, and file_list asks for")):
+    for text, why in (
+        ("x.mp4", "line 1: expected a file name"),
+        (f"{files[0]} 1 30 40", "20.mp4 has 20 frames, and file_list asks for"),
+    ):
         (tmp_path / "list").write_text(text)
         with pytest.raises(RuntimeError, match=why):
             read(1, file_list=str(tmp_path / "list"), file_list_frame_num=True, sequence_length=2)
@@ -239,7 +264,9 @@ def test_short_videos_and_bad_lists(tmp_path, files):
 def turned(tmp_path_factory):
     """A video for each display matrix."""
     folder = tmp_path_factory.mktemp("turned")
-    return {turn: videos.write(folder / f"{turn}.mp4", 4, turn=turn, first=10 * k) for k, turn in enumerate(videos.TURNS)}
+    return {
+        turn: videos.write(folder / f"{turn}.mp4", 4, turn=turn, first=10 * k) for k, turn in enumerate(videos.TURNS)
+    }
 
 
 @pytest.mark.parametrize("reader", [fn.readers.video, fn.experimental.readers.video])
@@ -256,7 +283,9 @@ def test_upright_frames_of_odd_extents(tmp_path):
     """swscale converts their colours, not the kernel."""
     path = videos.write(tmp_path / "odd.mkv", 3, "ffv1", size=(35, 47), turn="right")
     clip = read(1, filenames=path, sequence_length=3, apply_rotation=True)[0][0][0]
-    np.testing.assert_array_equal(clip, videos.upright(read(1, filenames=path, sequence_length=3, apply_rotation=False)[0][0][0], "right"))
+    np.testing.assert_array_equal(
+        clip, videos.upright(read(1, filenames=path, sequence_length=3, apply_rotation=False)[0][0][0], "right")
+    )
 
 
 @pytest.mark.parametrize("turn", list(videos.TURNS))
@@ -292,7 +321,15 @@ def test_upright_frames_of_trimmed_clips(tmp_path, codec):
 
 def test_resizing_of_upright_frames(turned):
     arguments = {"filenames": turned["left"], "sequence_length": 2, "apply_rotation": True}
-    clip = read(1, reader=fn.readers.video_resize, resize_x=12, roi_start=(0.5, 0), roi_end=(1, 1), roi_relative=True, **arguments)[0][0][0]
+    clip = read(
+        1,
+        reader=fn.readers.video_resize,
+        resize_x=12,
+        roi_start=(0.5, 0),
+        roi_end=(1, 1),
+        roi_relative=True,
+        **arguments,
+    )[0][0][0]
     assert clip.shape == (2, 8, 12, 3)  # they are 64x48, and their lower half is 32x48
 
 
@@ -316,7 +353,8 @@ def test_warning_of_hdr(tmp_path, files, transfer):
 
 @pytest.mark.parametrize("matrix", [1, 5, 9, 2])
 @pytest.mark.parametrize(
-    ("codec", "form", "size"), [("libx264", "yuv420p", (48, 64)), ("ffv1", "yuv420p10le", (35, 47)), ("ffv1", "yuv422p", (35, 47))]
+    ("codec", "form", "size"),
+    [("libx264", "yuv420p", (48, 64)), ("ffv1", "yuv420p10le", (35, 47)), ("ffv1", "yuv422p", (35, 47))],
 )
 @pytest.mark.parametrize("color_range", [1, 2])
 def test_matrix_of_the_stream(tmp_path, codec, form, size, matrix, color_range):
@@ -348,7 +386,9 @@ def test_clips_are_those_of_dalis_newer_reader(tmp_path, case):
         (tmp_path / "list").write_text(f"{DATA / '601.mp4'} 3 {case['list']}\n")
         videos_given = {"file_list": str(tmp_path / "list")}
     more = {"enable_frame_num": "sequence", "enable_timestamps": True, **case["arguments"]}
-    for batch, expected in zip(read(5, reader=fn.experimental.readers.video, **videos_given, **more), case["clips"], strict=True):
+    for batch, expected in zip(
+        read(5, reader=fn.experimental.readers.video, **videos_given, **more), case["clips"], strict=True
+    ):
         clip, *_, numbers, times = (output[0] for output in batch)
         assert numbers.tolist() == expected["frames"]
         np.testing.assert_allclose(times, expected["times"], atol=1e-5)
@@ -359,7 +399,15 @@ def test_labels_and_shards_of_the_newer_reader(files, frames):
     arguments = {"filenames": files, "labels": [7, 8, 9], "sequence_length": 3, "enable_frame_num": "scalar"}
     seen = []
     for shard in range(2):
-        found = read(6, reader=fn.experimental.readers.video, num_shards=2, shard_id=shard, stick_to_shard=True, device="gpu", **arguments)
+        found = read(
+            6,
+            reader=fn.experimental.readers.video,
+            num_shards=2,
+            shard_id=shard,
+            stick_to_shard=True,
+            device="gpu",
+            **arguments,
+        )
         for (clip,), (label,), (number,) in found:
             np.testing.assert_array_equal(clip, frames[label[0] - 7][number[0] : number[0] + 3])
             seen.append((int(label[0]), int(number[0])))

@@ -16,12 +16,16 @@ from jaxdali._data.index import write_index
 
 
 def web(folder, **arguments):
-    return lambda: fn.readers.webdataset(paths=folder / "x.tar", index_paths=folder / "x.tar.idx", ext=["cls", "jpg"], **arguments)[0]
+    return lambda: fn.readers.webdataset(
+        paths=folder / "x.tar", index_paths=folder / "x.tar.idx", ext=["cls", "jpg"], **arguments
+    )[0]
 
 
 @pytest.fixture
 def archive(tmp_path):
-    c.write_tar(tmp_path / "x.tar", [(f"{i}.{e}", bytes([i]) * n) for i in range(3) for e, n in (("jpg", 1000), ("cls", 1))])
+    c.write_tar(
+        tmp_path / "x.tar", [(f"{i}.{e}", bytes([i]) * n) for i in range(3) for e, n in (("jpg", 1000), ("cls", 1))]
+    )
     assert index.main([str(tmp_path / "x.tar")]) == 0
     return tmp_path
 
@@ -54,10 +58,33 @@ def remote(folder):
     ("kind", "pax"),
     [
         (b"S", None),
-        (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.numblocks": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "512"}),
-        (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.numblocks": "1000", **{f"GNU.sparse.offset{i}": "0" for i in range(1000)}}),
+        (
+            b"0",
+            {
+                "GNU.sparse.size": "100000",
+                "GNU.sparse.numblocks": "1",
+                "GNU.sparse.offset": "0",
+                "GNU.sparse.numbytes": "512",
+            },
+        ),
+        (
+            b"0",
+            {
+                "GNU.sparse.size": "100000",
+                "GNU.sparse.numblocks": "1000",
+                **{f"GNU.sparse.offset{i}": "0" for i in range(1000)},
+            },
+        ),
         (b"0", {"GNU.sparse.size": "100000", "GNU.sparse.name": "1.jpg", "GNU.sparse.map": "0,512"}),
-        (b"0", {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "1.jpg", "GNU.sparse.realsize": "100000"}),
+        (
+            b"0",
+            {
+                "GNU.sparse.major": "1",
+                "GNU.sparse.minor": "0",
+                "GNU.sparse.name": "1.jpg",
+                "GNU.sparse.realsize": "100000",
+            },
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*there is no index")
@@ -67,10 +94,13 @@ def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
     whole += bytes(-len(whole) % 512)
     stored = "GNUSparseFile.0/1.jpg" if pax and "GNU.sparse.name" in pax else "1.jpg"
     (tmp_path / "x.tar").write_bytes(whole + sparse_header(stored, 100_000, kind, pax) + bytes(1024))
-    with pytest.raises(RuntimeError, match=r"x\.tar: 1\.jpg at index \d+ is a sparse file, which can't be read: .*--sparse"):
+    with pytest.raises(
+        RuntimeError, match=r"x\.tar: 1\.jpg at index \d+ is a sparse file, which can't be read: .*--sparse"
+    ):
         labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=["cls", "jpg"])[0])
     assert index.main([str(tmp_path / "x.tar")]) != 0
-    # An index that another program made says nothing of it: it has the size in the archive, or that of the file, like wds2idx.
+    # An index that another program made says nothing of it: it has the size in the archive, or that of the file, like
+    # wds2idx.
     at = (tmp_path / "x.tar").read_bytes().rindex(stored.encode() + b"\0") + 512
     for size, behind in ((512, 0), (100_000, 0), (100_000, 200_000)):
         (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} {size} 1.jpg\n")
@@ -97,7 +127,9 @@ def test_text_before_a_member_is_no_sparse_member(tmp_path, text):
     """Nor what looks like the end of a PAX header that begins earlier."""
     c.write_tar(tmp_path / "x.tar", [("0.txt", text), ("0.jpg", b"an image")])
     assert index.main([str(tmp_path / "x.tar")]) == 0
-    local = labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", index_paths=tmp_path / "x.tar.idx", ext=["jpg"]))
+    local = labels(
+        lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", index_paths=tmp_path / "x.tar.idx", ext=["jpg"])
+    )
     assert local == labels(remote(tmp_path)) == ([list(b"an image")], [], [])
 
 
@@ -122,7 +154,10 @@ def test_damaged_archives(archive, capsys):
     assert index.main([str(archive / "x.tar")]) == 1
     assert re.search("x.tar has 4200 bytes, .* it is truncated", capsys.readouterr().err)
     (archive / "x.tar").write_bytes(b"text" * 256)
-    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=r"x.tar is not a tar archive, or it is damaged"):
+    with (
+        pytest.warns(UserWarning, match="no index"),
+        pytest.raises(RuntimeError, match=r"x.tar is not a tar archive, or it is damaged"),
+    ):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
 
 
@@ -130,7 +165,9 @@ def test_members_that_are_missing_or_do_not_fit(archive):
     with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member for output 1"):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
                                              missing_component_behavior="error")[0])  # fmt: skip
-    with pytest.raises(RuntimeError, match=r"x.tar: output 0 of 0.cls has 1 bytes, which is not a multiple of the 4 bytes of int32"):
+    with pytest.raises(
+        RuntimeError, match=r"x.tar: output 0 of 0.cls has 1 bytes, which is not a multiple of the 4 bytes of int32"
+    ):
         labels(web(archive, dtypes=[types.INT32, types.UINT8]))
     with pytest.raises(ValueError, match="dtypes must have as many elements as ext, got 1 and 2"):
         labels(web(archive, dtypes=types.INT32))
@@ -148,7 +185,9 @@ def test_extensions_in_other_letters(tmp_path, indexed):
         return labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext=ext, **path, **arguments)[0], 4)[0]
 
     every = rf"the extensions in {tmp_path}/x\.tar are Cls, JPG, jpg, txt"
-    with pytest.warns(UserWarning, match=rf"3 samples have the member 'jpg' only in other letters \(case_sensitive_ext.*\): {every}"):
+    with pytest.warns(
+        UserWarning, match=rf"3 samples have the member 'jpg' only in other letters \(case_sensitive_ext.*\): {every}"
+    ):
         assert read(["jpg", "txt"]) == [[], [], [], [51]]
     for ext in ("cls", "png;CLS"):
         only = rf"3 samples have the member '{ext}' only in other letters"
@@ -158,13 +197,17 @@ def test_extensions_in_other_letters(tmp_path, indexed):
             assert read([ext, "txt"], missing_component_behavior="empty") == [[]] * 4
         with pytest.raises(RuntimeError, match=rf"there are no samples in .*; {only}"):
             read([ext, "txt"], missing_component_behavior="skip")
-        with pytest.raises(RuntimeError, match=r"has no member for output 0 in these letters: case_sensitive_extensions=False"):
+        with pytest.raises(
+            RuntimeError, match=r"has no member for output 0 in these letters: case_sensitive_extensions=False"
+        ):
             read([ext, "txt"], missing_component_behavior="error")
         assert read([ext, "txt"], case_sensitive_extensions=False) == [[0], [1], [2], []]
     with pytest.warns(UserWarning, match=rf"no sample has the member 'png': {every}"):
         read(["png", "txt"])
     assert read(["png", "txt"], missing_component_behavior="empty") == [[]] * 4
-    with pytest.raises(RuntimeError, match=r"metadata 'json': no sample has a member of this extension, but of Cls, JPG"):
+    with pytest.raises(
+        RuntimeError, match=r"metadata 'json': no sample has a member of this extension, but of Cls, JPG"
+    ):
         read(["txt", "JPG"], metadata=["json"])
 
 
@@ -181,13 +224,18 @@ def test_a_damaged_header_between_members(archive, capsys):
     (archive / "x.tar").write_bytes(content)
     assert index.main([str(archive / "x.tar")]) == 1
     assert f"x.tar is damaged at {second}: no member begins there" in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="no index"), pytest.raises(RuntimeError, match=f"x.tar is damaged at {second}"):
+    with (
+        pytest.warns(UserWarning, match="no index"),
+        pytest.raises(RuntimeError, match=f"x.tar is damaged at {second}"),
+    ):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
 
 
 def test_the_index_of_a_larger_archive(archive):
     """Sizes that no memory would hold are not asked for."""
-    (archive / "x.tar.idx").write_text(f"v1.2 2\ncls 512 {1 << 50} 0.cls jpg 0 0 0.jpg\ncls 2048 1 1.cls jpg {1 << 55} 1 1.jpg\n")
+    (archive / "x.tar.idx").write_text(
+        f"v1.2 2\ncls 512 {1 << 50} 0.cls jpg 0 0 0.jpg\ncls 2048 1 1.cls jpg {1 << 55} 1 1.jpg\n"
+    )
     found, errors, _ = labels(web(archive), 2)
     assert found == [None, None]
     assert all("it lies outside the file, which has 10240 bytes: the index is of another file" in e for e in errors)
@@ -206,7 +254,9 @@ def test_errors_that_letters_do_not_explain(tmp_path):
         read("jpg", "cls", index_paths=tmp_path / "x.idx")
     with pytest.raises(RuntimeError, match=r"sample 0\.JPG has no member for output 0$"):
         read("png", "jpg", missing_component_behavior="error")
-    with pytest.raises(RuntimeError, match=r"there are no samples .*; no sample has all of the members 'png', 'cls': the extensions"):
+    with pytest.raises(
+        RuntimeError, match=r"there are no samples .*; no sample has all of the members 'png', 'cls': the extensions"
+    ):
         read("png", "cls", missing_component_behavior="skip")
 
 
@@ -229,7 +279,9 @@ def test_names_are_found_again_in_the_index(tmp_path):
     @pipeline_def(batch_size=100)
     def pipeline():
         paths, indices = ([tmp_path / f"{name}.{end}" for name in "ab"] for end in ("tar", "idx"))
-        return fn.readers.webdataset(paths=paths, index_paths=indices, ext=["jpg", "cls"], missing_component_behavior="skip")
+        return fn.readers.webdataset(
+            paths=paths, index_paths=indices, ext=["jpg", "cls"], missing_component_behavior="skip"
+        )
 
     (tmp_path / "a.idx").write_text("\ufeff" + (tmp_path / "a.idx").read_text())  # as on Windows
     pipe = pipeline()
@@ -246,7 +298,17 @@ def test_names_are_found_again_in_the_index(tmp_path):
 def test_the_index_of_every_kind_of_archive(tmp_path, format):
     """Beside the one that is made with Python's tarfile."""
     long = "long/" * 25 if format == tarfile.USTAR_FORMAT else "long/" * 70
-    names = ["a.jpg", "a.seg.png", f"{long}b.jpg", f"{long}b.cls", "\u00e4/c.jpg", "d/e/f.txt", os.fsdecode(b"\xff/g.jpg"), "none", "h.jpg"]
+    names = [
+        "a.jpg",
+        "a.seg.png",
+        f"{long}b.jpg",
+        f"{long}b.cls",
+        "\u00e4/c.jpg",
+        "d/e/f.txt",
+        os.fsdecode(b"\xff/g.jpg"),
+        "none",
+        "h.jpg",
+    ]
     with tarfile.open(tmp_path / "x.tar", "w", format=format) as f:
         for i, name in enumerate(names):
             info = tarfile.TarInfo(name)
@@ -259,6 +321,8 @@ def test_the_index_of_every_kind_of_archive(tmp_path, format):
     with tarfile.open(tmp_path / "x.tar") as f:
         members = [m for m in f if m.isreg() and "." in m.name]
     groups = itertools.groupby(members, lambda m: m.name[: m.name.index(".")])
-    lines = [" ".join(f"{m.name.partition('.')[2]} {m.offset_data} {m.size} {m.name}" for m in group) for _, group in groups]
+    lines = [
+        " ".join(f"{m.name.partition('.')[2]} {m.offset_data} {m.size} {m.name}" for m in group) for _, group in groups
+    ]
     assert write_index(tmp_path / "x.tar", tmp_path / "x.idx") == len(lines)
     assert os.fsdecode((tmp_path / "x.idx").read_bytes()).splitlines() == [f"v1.2 {len(lines)}", *lines]

@@ -28,7 +28,12 @@ def archive(tmp_path):
     with zipfile.ZipFile(path, "w") as z:
         z.comment = b"a comment " * 50
         z.mkdir("b")
-        for name, data in (("b/1.jpg", b"stored " * 9), ("a/2.jpg", b"second"), ("b/notes.txt", b"notes"), ("top.jpg", b"")):
+        for name, data in (
+            ("b/1.jpg", b"stored " * 9),
+            ("a/2.jpg", b"second"),
+            ("b/notes.txt", b"notes"),
+            ("top.jpg", b""),
+        ):
             z.writestr(name, data)
         z.writestr("a/3.jpg", b"deflated " * 1000, zipfile.ZIP_DEFLATED)
         with z.open("a/4.jpg", "w") as f:  # of unknown size: its checksum stands behind it
@@ -49,8 +54,15 @@ def read(n, **kwargs):
 
 def test_members_and_labels(archive):
     found = read(5, path=archive, file_filter="*.jpg")
-    contents = [("b/1.jpg", b"stored " * 9, 2), ("a/2.jpg", b"second", 1), ("top.jpg", b"", 0), ("a/3.jpg", b"deflated " * 1000, 1)]
-    assert found == [(f"{archive}/{name}", data, label) for name, data, label in [*contents, ("a/4.jpg", b"streamed", 1)]]
+    contents = [
+        ("b/1.jpg", b"stored " * 9, 2),
+        ("a/2.jpg", b"second", 1),
+        ("top.jpg", b"", 0),
+        ("a/3.jpg", b"deflated " * 1000, 1),
+    ]
+    assert found == [
+        (f"{archive}/{name}", data, label) for name, data, label in [*contents, ("a/4.jpg", b"streamed", 1)]
+    ]
     assert [x[1] for x in read(2, path=archive, file_filter=["*.txt", "1.*"])] == [b"stored " * 9, b"notes"]
     with pytest.raises(RuntimeError, match=r"no member of .*x\.zip matches file_filter \['\*\.png'\]"):
         read(1, path=archive, file_filter="*.png")
@@ -93,5 +105,7 @@ def test_what_is_no_archive(archive, tmp_path):
         read(1, path=archive)
     with zipfile.ZipFile(tmp_path / "y.zip", "w", zipfile.ZIP_LZMA) as z:
         z.writestr("1", b"x")
-    with pytest.raises(RuntimeError, match=r"y\.zip: 1 is compressed by method 14; only stored or deflated members can be read"):
+    with pytest.raises(
+        RuntimeError, match=r"y\.zip: 1 is compressed by method 14; only stored or deflated members can be read"
+    ):
         read(1, path=tmp_path / "y.zip")

@@ -39,7 +39,10 @@ def test_pixels(mask, arguments, pixels):
 
 def test_per_sample():
     (out,) = run(
-        lambda m, f, v: fn.segmentation.random_mask_pixel(m, foreground=f, value=v), [MASK, MASK[1:]], np.int32([1, 1]), np.int32([7, 3])
+        lambda m, f, v: fn.segmentation.random_mask_pixel(m, foreground=f, value=v),
+        [MASK, MASK[1:]],
+        np.int32([1, 1]),
+        np.int32([7, 3]),
     )
     assert [np.asarray(x).tolist() for x in out] == [[1, 2], [2, 4]]
 

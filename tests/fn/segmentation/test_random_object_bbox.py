@@ -1,4 +1,6 @@
-"""segmentation.random_object_bbox: which objects are drawn, and how often. DALI 2.4 gave the same boxes and probabilities."""
+"""segmentation.random_object_bbox: which objects are drawn, and how often. DALI 2.4 gave the same boxes and
+probabilities.
+"""
 
 import collections
 
@@ -57,7 +59,13 @@ def test_boxes(arguments, expected):
 
 @pytest.mark.parametrize(
     ("arguments", "background"),
-    [({}, 0), ({"background": 7}, 7), ({"classes": [0, 5]}, -1), ({"classes": [0, -2]}, -3), ({"class_weights": [1.0, 2]}, 0)]
+    [
+        ({}, 0),
+        ({"background": 7}, 7),
+        ({"classes": [0, 5]}, -1),
+        ({"classes": [0, -2]}, -3),
+        ({"class_weights": [1.0, 2]}, 0),
+    ]
     + [({"classes": [0, I32.min]}, I32.max), ({"classes": [0, I32.min, I32.max]}, I32.max - 1)],
 )
 def test_background(arguments, background):
@@ -90,7 +98,9 @@ def test_per_sample():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"^segmentation.random_object_bbox: ignore_class excludes classes, class_weights"):
+    with pytest.raises(
+        ValueError, match=r"^segmentation.random_object_bbox: ignore_class excludes classes, class_weights"
+    ):
         drawn(ignore_class=True, classes=[1])
     with pytest.raises(OperatorError, match=r"segmentation.random_object_bbox .*class 0 is the background"):
         drawn(classes=[0, 2], background=0)

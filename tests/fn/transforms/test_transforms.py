@@ -27,15 +27,24 @@ def matrix(define, batch_size=1):
         (lambda: T.shear(shear=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), [[1, 0.1, 0.2, 0], [0.3, 1, 0.4, 0], [0.5, 0.6, 1, 0]]),
         (
             lambda: T.rotation(angle=30.0, axis=[1.0, 2, 3], center=[1.0, 2, 3]),
-            [[0.875595, -0.38175262, 0.29597008, 0], [0.42003107, 0.90430373, -0.0762129, 0], [-0.2385524, 0.1910483, 0.952152, 0]],
+            [
+                [0.875595, -0.38175262, 0.29597008, 0],
+                [0.42003107, 0.90430373, -0.0762129, 0],
+                [-0.2385524, 0.1910483, 0.952152, 0],
+            ],
         ),
         (
-            lambda: T.crop(from_start=[1.0, 2.0], from_end=[0.0, 5.0], to_start=[3.0, 1.0], to_end=[2.0, 4.0], absolute=True),
+            lambda: T.crop(
+                from_start=[1.0, 2.0], from_end=[0.0, 5.0], to_start=[3.0, 1.0], to_end=[2.0, 4.0], absolute=True
+            ),
             [[1, 0, 2], [0, 1, -1]],
         ),
         (lambda: T.crop(), [[1, 0]]),
         (lambda: T.crop(from_start=[1.0], from_end=[1.0]), [[np.inf, -np.inf]]),
-        (lambda: T.combine(T.translation(offset=[1.0, 0]), T.rotation(angle=90.0), T.scale(scale=[2.0, 3.0])), [[0, -2, 0], [3, 0, 3]]),
+        (
+            lambda: T.combine(T.translation(offset=[1.0, 0]), T.rotation(angle=90.0), T.scale(scale=[2.0, 3.0])),
+            [[0, -2, 0], [3, 0, 3]],
+        ),
         (lambda: T.translation(np.array([[1, 0, 0], [0, 1, 0]], np.float32), offset=[3.0, 1]), [[1, 0, 3], [0, 1, 1]]),
     ],
 )
@@ -84,7 +93,10 @@ def test_a_source_tells_the_dimensions(make, numbers):
             lambda: T.translation(T.rotation(angle=90.0), offset=[3.0, 1, 2]),
             "the input is a 2-D transform, the arguments",
         ),
-        (lambda: T.rotation(np.zeros((2, 2), np.float32), angle=1.0), r"float32 of shape \[D, D\+1\], got float32 of shape 2x2"),
+        (
+            lambda: T.rotation(np.zeros((2, 2), np.float32), angle=1.0),
+            r"float32 of shape \[D, D\+1\], got float32 of shape 2x2",
+        ),
     ],
 )
 def test_bad_arguments(define, message):
@@ -102,5 +114,9 @@ def test_arguments_cut_out_of_vectors():
         return T.crop(to_start=np.zeros(2, np.float32), to_end=fn.cat(width, height))
 
     np.testing.assert_array_equal(matrix(define, 2), [[[20, 0, 0], [0, 10, 0]], [[40, 0, 0], [0, 30, 0]]])
-    with pytest.raises(SampleError, match=r"sample 1: the window 1 \.\.\. 4 reaches outside the sample, of shape \(3,\)$"):
-        matrix(lambda: fn.slice(fn.external_source(lambda: [np.arange(4), np.arange(3)], batch=True), 1, 3, axes=[0]), 2)
+    with pytest.raises(
+        SampleError, match=r"sample 1: the window 1 \.\.\. 4 reaches outside the sample, of shape \(3,\)$"
+    ):
+        matrix(
+            lambda: fn.slice(fn.external_source(lambda: [np.arange(4), np.arange(3)], batch=True), 1, 3, axes=[0]), 2
+        )

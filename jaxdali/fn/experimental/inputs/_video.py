@@ -59,7 +59,11 @@ class _Videos(FedSource):
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
         """Appends a video: an array ``uint8[bytes]``, or a list or an array of one."""
-        x = data if isinstance(data, (bytes, bytearray, memoryview)) else np.asarray(data[0] if isinstance(data, (list, tuple)) else data)
+        x = (
+            data
+            if isinstance(data, (bytes, bytearray, memoryview))
+            else np.asarray(data[0] if isinstance(data, (list, tuple)) else data)
+        )
         x = np.frombuffer(x, np.uint8) if not isinstance(x, np.ndarray) else x
         if (isinstance(data, (list, tuple)) and len(data) != 1) or (x.ndim == 2 and len(x) != 1):
             raise ArgumentError(f"{NAME}: one video at a time must be fed, got {len(data)}")
@@ -104,7 +108,9 @@ class _Videos(FedSource):
             if video.at >= len(video.index):
                 queue.popleft()
         try:
-            read_frames(video.open, 0, lambda: video.content, video.index, frames, places.__getitem__, self._form, onward=True)
+            read_frames(
+                video.open, 0, lambda: video.content, video.index, frames, places.__getitem__, self._form, onward=True
+            )
         except ValueError as e:
             raise RuntimeError(f"{NAME}: {e}") from None
         if video.at >= len(video.index):
@@ -134,19 +140,22 @@ def video(
     name: str | None = None,
     **hints: Unpack[VideoInputHints],
 ) -> DataNode:
-    """Decodes videos that are fed with `Pipeline.feed_input`, batch by batch: for long ones, which are too large when decoded whole.
+    """Decodes videos that are fed with `Pipeline.feed_input`, batch by batch: for long ones, which are too large when
+    decoded whole.
 
-    Each call of `feed_input` gives one video, an array ``uint8[1, bytes]``. Each run of the pipeline returns the next sequences of it, as
-    many as the batch size; the last batch of a video may have fewer. Then the next video follows. FFmpeg decodes on the host (package av).
+    Each call of `feed_input` gives one video, an array ``uint8[1, bytes]``. Each run of the pipeline returns the next
+    sequences of it, as many as the batch size; the last batch of a video may have fewer. Then the next video follows.
+    FFmpeg decodes on the host (package av).
 
     Args:
       sequence_length: number of frames in a sequence.
-      last_sequence_policy: what becomes of the incomplete sequence at the end of a video. "partial": it is shorter; "pad": the missing
-        frames are 0.
+      last_sequence_policy: what becomes of the incomplete sequence at the end of a video. "partial": it is shorter;
+        "pad": the missing frames are 0.
       blocking: whether to wait for a video instead of raising IndexError if there is none.
-      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.
-        Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
-      color_matrix: the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, see `decoders.video`.
+      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's
+        display matrix says. Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
+      color_matrix: the matrix that makes RGB: "bt601", as in DALI; "stream": the one that the stream names, see
+        `decoders.video`.
       device: with "mixed" or "gpu", the result is moved to the accelerator.
       name: the name of the node, for `feed_input`.
 

@@ -38,7 +38,9 @@ class ReadClips(ClipReader):
         super().__post_init__()
         which_videos(self.filenames, self.file_root, self.file_list, self.labels)
         if len(as_list(self.fill_value)) not in (1, 3):
-            raise ArgumentError(f"fill_value must be one number, or one for each of the 3 channels, got {list(as_list(self.fill_value))}")
+            raise ArgumentError(
+                f"fill_value must be one number, or one for each of the 3 channels, got {list(as_list(self.fill_value))}"
+            )
 
     @property
     def form(self) -> ClipForm:
@@ -84,7 +86,8 @@ class ReadClips(ClipReader):
             ticks = [int(x / float(index.time_base)) for x in (entry.start, entry.end)]
             stamps = index.pts - index.pts[0]
             begin, end = (
-                int(np.searchsorted(stamps, t, "right")) - 1 if d else int(np.searchsorted(stamps, t)) for t, d in zip(ticks, down)
+                int(np.searchsorted(stamps, t, "right")) - 1 if d else int(np.searchsorted(stamps, t))
+                for t, d in zip(ticks, down)
             )
         return begin, min(end, count)
 
@@ -119,45 +122,50 @@ def video(
 
     Args:
       filenames: paths of the videos.
-      file_root: a directory whose sub-directories hold the videos. The sub-directories, in byte order of their names, are the labels.
+      file_root: a directory whose sub-directories hold the videos. The sub-directories, in byte order of their names,
+        are the labels.
       file_list: a text file with lines ``path label [start [end]]``. Relative paths start at the current directory.
       labels: one integer for each of `filenames`. Without it, `filenames` have no labels.
       sequence_length: number of frames in a clip.
       step: distance from the first frame of a clip to that of the next one. Default: ``sequence_length * stride``.
       stride: distance from one frame of a clip to the next. A clip needs ``sequence_length * stride`` frames.
-      enable_frame_num: whether to also return numbers of frames. "scalar" or True: of the clip's first one; "sequence": of each; -1 for
+      enable_frame_num: whether to also return numbers of frames. "scalar" or True: of the clip's first one; "sequence":
+        of each; -1 for padding.
+      enable_timestamps: whether to also return when each frame is shown, in seconds since the first one; -1 for
         padding.
-      enable_timestamps: whether to also return when each frame is shown, in seconds since the first one; -1 for padding.
-      pad_mode: what becomes of the incomplete clip at the end. "none": it is not read; "constant": missing frames have the value
-        `fill_value`; "edge" or "repeat": the last frame is repeated; "reflect_1001" or "symmetric", "reflect_101" or "reflect": the frames
-        come backwards, with or without the last one.
+      pad_mode: what becomes of the incomplete clip at the end. "none": it is not read; "constant": missing frames have
+        the value `fill_value`; "edge" or "repeat": the last frame is repeated; "reflect_1001" or "symmetric",
+        "reflect_101" or "reflect": the frames come backwards, with or without the last one.
       fill_value: one number, or one for each channel.
-      file_list_format: what start and end in `file_list` are: "timestamps", in seconds, or "frames", of which negative ones count from the
-        end. `end` itself is not read.
+      file_list_format: what start and end in `file_list` are: "timestamps", in seconds, or "frames", of which negative
+        ones count from the end. `end` itself is not read.
       file_list_rounding: where start and end are between two frames, which one is meant.
-      file_list_include_end: has no effect, as in DALI, but that there `False` makes an end behind the video's end an error.
+      file_list_include_end: has no effect, as in DALI, but that there `False` makes an end behind the video's end an
+        error.
       image_type: RGB or YCbCr.
-      uniform_sample: whether each video gives one clip, with frames spread evenly over it. It ignores `step`, `stride` and `pad_mode`.
-      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's display matrix says.
-        Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
+      uniform_sample: whether each video gives one clip, with frames spread evenly over it. It ignores `step`, `stride`
+        and `pad_mode`.
+      apply_rotation: whether to turn frames upright, by multiples of 90 degrees, and to mirror them, as the file's
+        display matrix says. Default: no, as in DALI, with a warning of videos that have one. Not in DALI.
       color_matrix: the matrix that makes RGB: "bt601", as in DALI, or "stream"; see `readers.video`.
       device: with "gpu", the outputs are moved to the accelerator. The host decodes in any case.
-      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for the lists of a
-        batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an int; "index": the number of the clip
-        in the list; "source_info".
+      metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
+        the lists of a batch (not in DALI). "filename": the path; "frame": the number of the first frame, from 0, an
+        int; "index": the number of the clip in the list; "source_info".
 
     Returns:
-      Frames ``uint8[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label ``int32[1]``, numbers of
-      frames ``int32[1]`` or ``int32[sequence_length]``, times ``float64[sequence_length]``. Their source_info is the path.
+      Frames ``uint8[sequence_length, height, width, 3]``, layout FHWC; then those that are asked for of: label
+      ``int32[1]``, numbers of frames ``int32[1]`` or ``int32[sequence_length]``, times ``float64[sequence_length]``.
+      Their source_info is the path.
 
     Raises:
       ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
       ValueError, TypeError: arguments that contradict each other or are out of range.
-      RuntimeError: when the pipeline is built, no video can be read, or none is long enough. A video that can't be read or decoded fails
-        when its batch runs; the error names file, frame and time.
+      RuntimeError: when the pipeline is built, no video can be read, or none is long enough. A video that can't be read
+        or decoded fails when its batch runs; the error names file, frame and time.
 
-    Differs from DALI: all codecs and pixel formats that FFmpeg decodes; YCbCr also works on the CPU; a time after the video's last frame
-    means its end, where DALI reads nothing; `random_shuffle` gives another order.
+    Differs from DALI: all codecs and pixel formats that FFmpeg decodes; YCbCr also works on the CPU; a time after the
+    video's last frame means its end, where DALI reads nothing; `random_shuffle` gives another order.
 
     Example:
       >>> clips, labels = fn.experimental.readers.video(file_root="videos", sequence_length=8, uniform_sample=True)

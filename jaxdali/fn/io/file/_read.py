@@ -37,7 +37,8 @@ class ReadPaths(HostOperator):
         here = np.flatnonzero(ctx.present).tolist()
         names = [b""] * ctx.N
         for i in here:
-            names[i] = paths.sample(i).tobytes().partition(b"\0")[0]  # strings that end with a zero byte, as in C, are accepted
+            # Strings that end with a zero byte, as in C, are accepted.
+            names[i] = paths.sample(i).tobytes().partition(b"\0")[0]
         files = Files("", names, self._store)
         if not files.remote:
             return (Files.read_batch(ctx, [(files, np.arange(ctx.N))]),)
@@ -71,10 +72,11 @@ def read(
     """Reads whole files whose paths are data, for example from an `external_source` or a reader.
 
     Args:
-      filepaths: a path for each sample, 1-D uint8: ``np.frombuffer(path.encode(), np.uint8)``. A host value. Everything from the first zero
-        byte on is ignored.
-      storage: how URLs are read, a `jaxdali.Storage` (not in DALI). Paths may be URLs, which may lead anywhere, so pass none from untrusted
-        sources. The URLs of a batch are fetched at the same time; none are fetched ahead, as the next ones are not known.
+      filepaths: a path for each sample, 1-D uint8: ``np.frombuffer(path.encode(), np.uint8)``. A host value. Everything
+        from the first zero byte on is ignored.
+      storage: how URLs are read, a `jaxdali.Storage` (not in DALI). Paths may be URLs, which may lead anywhere, so pass
+        none from untrusted sources. The URLs of a batch are fetched at the same time; none are fetched ahead, as the
+        next ones are not known.
 
     Returns:
       The contents, 1-D uint8. A host value.

@@ -74,8 +74,14 @@ def _is_users_code(module: str) -> bool:
 
 
 def _names_in(f: types.FunctionType) -> set[str]:
-    """The globals and attributes that a user's code names. A library's wrapper of it, which passes for it, has none of interest."""
-    return {n for c in _codes(f.__code__) for n in c.co_names} if _is_users_code(f.__globals__.get("__name__", "")) else set()
+    """The globals and attributes that a user's code names. A library's wrapper of it, which passes for it, has none of
+    interest.
+    """
+    return (
+        {n for c in _codes(f.__code__) for n in c.co_names}
+        if _is_users_code(f.__globals__.get("__name__", ""))
+        else set()
+    )
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -153,7 +159,8 @@ def out_of_reach(reach: Reach) -> str:
 def _is_opaque(x: Any) -> bool:
     """Whether an object has, or its calls change, state that is not in Python's containers and attributes."""
     kind = type(x)
-    if x is sys.stdout or x is sys.stderr or hasattr(kind, "acquire"):  # what is printed twice, and locks, which are released again
+    # What is printed twice, and locks, which are released again.
+    if x is sys.stdout or x is sys.stderr or hasattr(kind, "acquire"):
         return False
     if isinstance(x, io.IOBase):
         return True
@@ -163,8 +170,13 @@ def _is_opaque(x: Any) -> bool:
     root = _root(kind.__module__)
     if root in _OUTSIDE:
         return True
-    if root in LIBRARIES or kind.__hash__ not in (None, object.__hash__) or isinstance(x, (types.ModuleType, functools.partial)):
-        return hasattr(kind, "__dlpack__") and root not in LIBRARIES  # another framework's arrays: what is hashed is their identity
+    if (
+        root in LIBRARIES
+        or kind.__hash__ not in (None, object.__hash__)
+        or isinstance(x, (types.ModuleType, functools.partial))
+    ):
+        # Another framework's arrays: what is hashed is their identity.
+        return hasattr(kind, "__dlpack__") and root not in LIBRARIES
     return not (users_object(x) or isinstance(x, _SAVED) or kind is object or is_cache(x) or hasattr(kind, "__get__"))
 
 
@@ -183,7 +195,9 @@ def has_dict(x: Any) -> bool:
 
 
 def _own(x: Any, name: str, missing: Any = None) -> Any:
-    """An attribute that no ``__getattr__`` makes up, or `missing`: proxies for what is not there now (Flask's request) have none."""
+    """An attribute that no ``__getattr__`` makes up, or `missing`: proxies for what is not there now (Flask's request)
+    have none.
+    """
     try:
         return object.__getattribute__(x, name)
     except Exception:
@@ -198,7 +212,10 @@ def slots(x: Any) -> list[str]:
 
 
 def attributes(x: Any) -> dict[str, Any]:
-    return {**(vars(x) if has_dict(x) else {}), **{n: v for n in slots(x) if (v := _own(x, n, _MISSING)) is not _MISSING}}
+    return {
+        **(vars(x) if has_dict(x) else {}),
+        **{n: v for n in slots(x) if (v := _own(x, n, _MISSING)) is not _MISSING},
+    }
 
 
 def named(x: Any, names: set[str]) -> dict[str, Any]:
@@ -207,7 +224,9 @@ def named(x: Any, names: set[str]) -> dict[str, Any]:
 
 
 def _those(of: Any, names: set[str]) -> dict[str, Any]:
-    """The entries of a namespace with these names. Each is looked up once, since other threads may add and remove some meanwhile."""
+    """The entries of a namespace with these names. Each is looked up once, since other threads may add and remove some
+    meanwhile.
+    """
     return {n: v for n in names if (v := of.get(n, _MISSING)) is not _MISSING}
 
 

@@ -42,7 +42,9 @@ _text_lock = threading.RLock()  # guards the methods of tracers that `no_text` r
 
 @contextlib.contextmanager
 def no_text(classes: set[type]):
-    """While active, a tracer that this thread formats as text raises: the text would be frozen, and is not that of the values."""
+    """While active, a tracer that this thread formats as text raises: the text would be frozen, and is not that of the
+    values.
+    """
 
     def guarded(original):
         def format_(self, *args):
@@ -69,18 +71,23 @@ def no_text(classes: set[type]):
 
 
 # Note [Snapshot of Python state]
-# Whether a function can be traced is found by calling it with tracers, twice. There is a cheaper contract: functions are pure, as under
-# `jax.jit`, two traces must agree, else the function runs eagerly, and nothing is put back. It is not enough, because the trial calls count
-# as calls of a function that has state. Without the snapshot these give other results than the same calls without a pipeline:
+# Whether a function can be traced is found by calling it with tracers, twice. There is a cheaper contract: functions
+# are pure, as under `jax.jit`, two traces must agree, else the function runs eagerly, and nothing is put back. It is
+# not enough, because the trial calls count as calls of a function that has state. Without the snapshot these give other
+# results than the same calls without a pipeline:
 #   * counters in globals, closures, slots and attributes, and objects that count their calls: they start two too high;
-#   * `np.random`, `random` and generators of random numbers, although they are seeded: the trials take the first numbers;
+#   * `np.random`, `random` and generators of random numbers, although they are seeded: the trials take the first
+#     numbers;
 #   * keys that are split and stored: a tracer is left in the variable, and the first batch fails;
-#   * modules with random state (`flax.nnx`) and caches (`functools.lru_cache`): the counts and tracers of the trials stay.
-# New shapes are tried in the middle of an epoch, so more than the first batch would differ. A function that reaches an object whose state
-# can't be put back (a file, an iterator) is not tried at all (`out_of_reach`). tests/plugin/test_tracing.py has all these cases.
+#   * modules with random state (`flax.nnx`) and caches (`functools.lru_cache`): the counts and tracers of the trials
+#     stay.
+# New shapes are tried in the middle of an epoch, so more than the first batch would differ. A function that reaches an
+# object whose state can't be put back (a file, an iterator) is not tried at all (`out_of_reach`).
+# tests/plugin/test_tracing.py has all these cases.
 @contextlib.contextmanager
 def state_restored(reach: Reach):
-    """Puts back, in the end, all Python state that a call of the function may have changed, as far as it can be reached.
+    """Puts back, in the end, all Python state that a call of the function may have changed, as far as it can be
+    reached.
 
     Yields a list, which then names what has changed.
     """
@@ -131,7 +138,8 @@ def state_restored(reach: Reach):
                 keep(f"{what} {x.__name__}", lambda x=x: named(x, names), functools.partial(_put_back_named, x, names))
         elif is_cache(x):
             before = _misses(x)
-            kept.append(("", lambda x=x, before=before: _misses(x) <= before, functools.partial(_clear_cache, x)))  # tracers may be in it
+            # Tracers may be in it.
+            kept.append(("", lambda x=x, before=before: _misses(x) <= before, functools.partial(_clear_cache, x)))
         elif users_object(x):
             keep(what, lambda x=x: attributes(x), functools.partial(_put_back_attributes, x))
     changed: list[str] = []

@@ -1,9 +1,10 @@
-"""Whether a user's function can be traced into a program: tried, with the Python state it can reach put back afterwards.
+"""Whether a user's function can be traced into a program: tried, with the Python state it can reach put back
+afterwards.
 
-Tracing runs a function once and then never again, so what it reads from Python (`np.random`, a counter, a key it splits) would be
-frozen silently. A function is therefore traced twice; only one that gives the same computation both times is traced into a program.
-One that names what can't be put back afterwards (a file, memory shared with another process) is not tried at all. See
-Note [Snapshot of Python state].
+Tracing runs a function once and then never again, so what it reads from Python (`np.random`, a counter, a key it
+splits) would be frozen silently. A function is therefore traced twice; only one that gives the same computation both
+times is traced into a program. One that names what can't be put back afterwards (a file, memory shared with another
+process) is not tried at all. See Note [Snapshot of Python state].
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def compiled(trace: Trace) -> Callable[..., Any]:
     return jax.jit(function_of(trace.jaxpr))
 
 
-def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]) -> Trace:
+def trace(
+    function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]
+) -> Trace:
     """Traces a function, twice.
 
     Args:
@@ -63,7 +66,8 @@ def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct
       flatten: checks what the function returns and gives it as a tuple of arrays.
 
     Raises:
-      NotFaithful: tracing raises, the two traces differ, or the function, which is then not called, names what can't be put back.
+      NotFaithful: tracing raises, the two traces differ, or the function, which is then not called, names what can't be
+        put back.
     """
     reach = reach_of(function)
     if found := out_of_reach(reach):
@@ -77,7 +81,9 @@ def trace(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct
     return first
 
 
-def trace_again(function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]) -> Trace:
+def trace_again(
+    function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]
+) -> Trace:
     """Traces a function once, for comparing it with another that was traced already. Raises NotFaithful."""
     with state_restored(reach_of(function)):
         return _once(function, arguments, flatten)
@@ -92,7 +98,8 @@ class MeshUse:
 
     Attributes:
       asked: whether its code names a function or a `PartitionSpec` that is for the mesh.
-      arrays: whether it names arrays that lie on several devices; explicit: on Explicit axes, which are a part of their type.
+      arrays: whether it names arrays that lie on several devices; explicit: on Explicit axes, which are a part of their
+        type.
     """
 
     asked: bool = False
@@ -106,7 +113,8 @@ class MeshUse:
         inside = list(itertools.islice(walk(list(reach.found), children), MAX_OBJECTS))
         arrays = [x for x in inside if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
         return MeshUse(
-            asked=not reach.names.isdisjoint(_OF_MESH) or any(isinstance(x, (Mesh, PartitionSpec, Sharding)) for x in inside),
+            asked=not reach.names.isdisjoint(_OF_MESH)
+            or any(isinstance(x, (Mesh, PartitionSpec, Sharding)) for x in inside),
             arrays=any(len(x.sharding.device_set) > 1 for x in arrays),
             explicit=any(jax.typeof(x).sharding.mesh.explicit_axes for x in arrays),
         )

@@ -1,4 +1,6 @@
-"""The package `nvidia` in which `nvidia.dali` is an alias of jaxdali. Parts of `nvidia` from other packages remain available."""
+"""The package `nvidia` in which `nvidia.dali` is an alias of jaxdali. Parts of `nvidia` from other packages remain
+available.
+"""
 
 import pkgutil
 
