@@ -18,26 +18,30 @@ MODULE: Any = importlib.import_module("jaxdali._emulated")
 LISTED = [name for name, _ in MODULE.kernels()]  # before anything is launched
 
 
+MIN_CASES = {"warp": 21}  # of other kernels 16
+
+
 @pytest.mark.parametrize("kernel", CASES)
-def test_same_as_on_the_cpu(kernel):
-    before = MODULE.kernels()
-    assert compare(kernel, TARGETS[kernel]) > 20 - 5 * (kernel != "warp")
-    assert launched_since(before)
+def test_results_equal_the_cpu_kernels(kernel):
+    launches = MODULE.kernels()
+    num_cases, expected = compare(kernel, TARGETS[kernel]), MIN_CASES.get(kernel, 16)
+    assert num_cases >= expected, f"{kernel}_cases in tests/kernels.py yields {num_cases} batches, not {expected}"
+    assert launched_since(launches)
 
 
-def launched_since(before: list[tuple[str, int]]) -> list[str]:
+def launched_since(launches: list[tuple[str, int]]) -> list[str]:
     """The kernels launched, which must have been listed when the module was loaded: a GPU then loads them before
     anything runs there.
     """
-    after = MODULE.kernels()
-    assert [name for name, _ in after] == LISTED
-    return [name for (name, now), (_, then) in zip(after, before, strict=True) if now > then]
+    counts = MODULE.kernels()
+    assert [name for name, _ in counts] == LISTED
+    return [name for (name, count), (_, earlier) in zip(counts, launches, strict=True) if count > earlier]
 
 
 def test_kernels_are_listed_before_they_are_launched():
-    before = MODULE.kernels()
+    launches = MODULE.kernels()
     jpeg_checks.decode([f.data for f in corpus()[:1]], jpeg_checks.emulated_kernels())
-    names = " ".join(launched_since(before))
+    names = " ".join(launched_since(launches))
     assert all(
         k in names for k in ("Prepare", "UnstuffCount", "SyncBlocks", "DecodeWrite", "DcPrefix", "CopyKernel")
     ), names
@@ -45,13 +49,13 @@ def test_kernels_are_listed_before_they_are_launched():
 
 def test_a_sample_is_planned_once():
     """Two launches, once each: one that plans all samples, and one that works."""
-    before = MODULE.kernels()
+    launches = MODULE.kernels()
     run(next(CASES["window"](np.random.default_rng(0))), TARGETS["window"], device=jax.devices()[0])
-    plan, work = sorted(launched_since(before), key=lambda name: "PlanSamples" not in name)
+    plan, work = sorted(launched_since(launches), key=lambda name: "PlanSamples" not in name)
     assert "PlanSamples<" in plan
     assert "PlanSamples<" not in work
     counts = dict(MODULE.kernels())
-    assert [counts[name] - dict(before)[name] for name in (plan, work)] == [1, 1]
+    assert [counts[name] - dict(launches)[name] for name in (plan, work)] == [1, 1]
 
 
 def test_kernels_of_an_operator_share_their_plan():
