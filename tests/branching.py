@@ -17,6 +17,6 @@ def outputs(define, n=1, **arguments):
     )()
     for _ in range(n - 1):
         pipe.run()
-    got = [[np.asarray(x).tolist() for x in output.as_cpu()] for output in pipe.run()]
+    batches = [[np.asarray(x).tolist() for x in output.as_cpu()] for output in pipe.run()]
     pipe.close()
-    return got
+    return batches

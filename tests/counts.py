@@ -1,4 +1,4 @@
-"""What a test makes its process do: threads it starts, programs it compiles, memory it allocates. What others do is not
+"""Counts of a process during a test: threads it starts, programs it compiles, memory it allocates. What others do is not
 counted.
 
 A process runs many tests, and libraries have threads of their own, so events are counted by thread: those of the thread
@@ -65,15 +65,15 @@ def until(condition: Callable[[], object], seconds: float = 20) -> bool:
 @contextlib.contextmanager
 def compilations() -> Iterator[collections.Counter[str]]:
     """The number of XLA programs that are compiled, by the names of the threads that compile them."""
-    seen, others = collections.Counter(), {*threading.enumerate()} - {threading.current_thread()}
+    counts, threads = collections.Counter(), {*threading.enumerate()} - {threading.current_thread()}
 
     def listener(event: str, duration: float, **_):
-        if event == _COMPILED and threading.current_thread() not in others:
-            seen[threading.current_thread().name] += 1
+        if event == _COMPILED and threading.current_thread() not in threads:
+            counts[threading.current_thread().name] += 1
 
     jax.monitoring.register_event_duration_secs_listener(listener)
     try:
-        yield seen
+        yield counts
     finally:
         jax.monitoring.unregister_event_duration_listener(listener)
 
@@ -81,32 +81,32 @@ def compilations() -> Iterator[collections.Counter[str]]:
 @contextlib.contextmanager
 def allocations() -> Iterator[types.SimpleNamespace]:
     """Bytes of Python's memory that are allocated meanwhile: `kept` at the end, and the `most` at any time."""
-    found = types.SimpleNamespace()
+    memory = types.SimpleNamespace()
     tracemalloc.start()
     try:
-        yield found
-        found.kept, found.most = tracemalloc.get_traced_memory()
+        yield memory
+        memory.kept, memory.most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
 
 def processes() -> Callable[[], list]:
     """The processes that multiprocessing has started since, and that run."""
-    before = {*multiprocessing.active_children()}
-    return lambda: [p for p in multiprocessing.active_children() if p not in before]
+    earlier = {*multiprocessing.active_children()}
+    return lambda: [p for p in multiprocessing.active_children() if p not in earlier]
 
 
 def kernel_threads() -> Callable[[], int]:
     """The number of native threads that run kernels and began since; 0 where the operating system does not tell."""
-    before = _kernel_threads()
-    return lambda: len(_kernel_threads() - before)
+    earlier = _kernel_threads()
+    return lambda: len(_kernel_threads() - earlier)
 
 
 def _kernel_threads() -> set[str]:
-    found = set()
+    names = set()
     with contextlib.suppress(OSError):
         for task in pathlib.Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 if (task / "comm").read_text() == "jaxdali-kernels\n":
-                    found.add(task.name)
-    return found
+                    names.add(task.name)
+    return names

@@ -11,16 +11,16 @@ def labels(define, batches=1, batch_size=1, **arguments):
         return define()
 
     pipe = pipeline(**arguments)
-    found, errors = [], []
+    labels_of_batches, errors = [], []
     for _ in range(batches):
         try:
-            found.append(pipe.run()[0].as_array().ravel().tolist())
+            labels_of_batches.append(pipe.run()[0].as_array().ravel().tolist())
         except SampleError as e:
-            found.append(None)
+            labels_of_batches.append(None)
             errors.append(str(e))
     bad = pipe.bad_samples()
     pipe.close()
-    return found, errors, bad
+    return labels_of_batches, errors, bad
 
 
 def damage(path, at, value):

@@ -127,8 +127,8 @@ def make_mxnet(folder: pathlib.Path, n: int) -> dict[str, Any]:
         records = [containers.image_record(float(i), payload(i), i) for i in h]
         containers.write_recordio(folder / f"{h[0]}.rec", records, folder / f"{h[0]}.idx")
     return {
-        f"{what}path": [str(folder / f"{h[0]}.{end}") for h in parts(n)]
-        for what, end in (("", "rec"), ("index_", "idx"))
+        f"{prefix}path": [str(folder / f"{h[0]}.{end}") for h in parts(n)]
+        for prefix, end in (("", "rec"), ("index_", "idx"))
     }
 
 
@@ -141,7 +141,8 @@ def make_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
         "label": tfrecord.FixedLenFeature([1], tfrecord.int64, 0),
     }
     paths = {
-        f"{what}path": [str(folder / f"{h[0]}{end}") for h in parts(n)] for what, end in (("", ""), ("index_", ".idx"))
+        f"{prefix}path": [str(folder / f"{h[0]}{end}") for h in parts(n)]
+        for prefix, end in (("", ""), ("index_", ".idx"))
     }
     return {**paths, "features": features}
 
@@ -254,7 +255,7 @@ class DataSets:
         return self._top / name
 
     def remote(self, name: str) -> dict[str, Any]:
-        """Those with ``faulty://`` paths, where one request in five is reset."""
+        """The arguments with ``faulty://`` paths, where one request in five is reset."""
         chance = np.random.default_rng(1)
         files = {str(p.relative_to(self._top)): p.read_bytes() for p in (self._top / name).rglob("*") if p.is_file()}
         Faulty.start(
@@ -311,7 +312,7 @@ class Shards:
         )  # fmt: skip
         outputs, self.cursors, ids = self.source.read(ctx, self.cursors)
         assert not bad or failed is not None
-        bad.update({i: f"{ids.names[i]}: {why}" for i, why in bad.items()})
+        bad.update({i: f"{ids.names[i]}: {reason}" for i, reason in bad.items()})
         rows = [
             (
                 epoch,
@@ -324,11 +325,11 @@ class Shards:
 
     def epochs(self, B: int, n: int) -> list[list[tuple[int, int, Any]]]:
         """Batches until each shard is at least in epoch n: all that each shard has read."""
-        found: list[list[Any]] = [[] for _ in range(self.S)]
+        samples: list[list[Any]] = [[] for _ in range(self.S)]
         while min(c["round"] for c in self.cursors) < n:
-            for have, more in zip(found, self.read(B)):
-                have += more
-        return found
+            for shard, batch in zip(samples, self.read(B)):
+                shard += batch
+        return samples
 
     def saved(self) -> list[Saved]:
         """The contents of a checkpoint."""

@@ -60,11 +60,11 @@ class Faulty(fsspec.AbstractFileSystem):
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         name = self._strip_protocol(path).rstrip("/")
-        inside = {n[len(name) + 1 :].split("/")[0] for n in self.files if n.startswith(f"{name}/")}
-        if not inside:
+        names = {n[len(name) + 1 :].split("/")[0] for n in self.files if n.startswith(f"{name}/")}
+        if not names:
             raise FileNotFoundError(path)
-        found = [self.info(f"{name}/{n}") for n in sorted(inside)]
-        return found if detail else [i["name"] for i in found]
+        infos = [self.info(f"{name}/{n}") for n in sorted(names)]
+        return infos if detail else [i["name"] for i in infos]
 
     def _content(self, name: str) -> bytes:
         if name not in self.files:

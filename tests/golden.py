@@ -60,7 +60,7 @@ def cases(pattern: str) -> list[Case]:
 
 
 def operators() -> list[str]:
-    """What the data has of operators that there are: as soon as `fn` has one, its cases are here."""
+    """The cases of operators that `fn` has."""
 
     def exists(function: str) -> bool:
         try:
@@ -134,27 +134,27 @@ DIFFERENCES = {
 
 
 def compare(case: Case, outputs: list) -> str:
-    """What is wrong with the outputs of a case, ``""`` when nothing is."""
+    """Describes the differences of the outputs of a case; ``""`` if there are none."""
     if case.check == "raises":
         return f"{case.id}: no exception"
     wrong = [] if len(outputs) == len(case.outputs) else [f"{len(outputs)} outputs, expected {len(case.outputs)}"]
-    for i, (got, want) in enumerate(zip(outputs, case.outputs, strict=False)):
-        if want.get("layout") is not None and got.layout() != want["layout"]:
-            wrong.append(f"output {i}: layout {got.layout()!r}, expected {want['layout']!r}")
-        if len(got) != len(want["shapes"]):
-            wrong.append(f"output {i}: {len(got)} samples, expected {len(want['shapes'])}")
-        for k, (x, shape) in enumerate(zip(map(np.array, got), want["shapes"], strict=False)):
-            text = _shape_differs(x, want["dtype"], shape, case.check == "shape_range")
+    for i, (output, expected) in enumerate(zip(outputs, case.outputs, strict=False)):
+        if expected.get("layout") is not None and output.layout() != expected["layout"]:
+            wrong.append(f"output {i}: layout {output.layout()!r}, expected {expected['layout']!r}")
+        if len(output) != len(expected["shapes"]):
+            wrong.append(f"output {i}: {len(output)} samples, expected {len(expected['shapes'])}")
+        for k, (x, shape) in enumerate(zip(map(np.array, output), expected["shapes"], strict=False)):
+            text = _shape_differs(x, expected["dtype"], shape, case.check == "shape_range")
             if not text and case.check == "values":
                 allowed = DIFFERENCES.get(case.id) or DIFFERENCES.get(f"{case.id}_{i}_{k}", {})
-                text = _differs(x, load(want["samples"][k]), **{**case.tol, **allowed})
+                text = _differs(x, load(expected["samples"][k]), **{**case.tol, **allowed})
             if text:
                 wrong.append(f"output {i}, sample {k}: {text}")
     return f"{case.id}: {'; '.join(wrong)}" if wrong else ""
 
 
 def failures(pattern: str, on_device: bool = False, every: int = 1) -> list[str]:
-    """What is wrong in the cases of the operators that match.
+    """Describes the differences in the cases of the operators that match.
 
     Args:
       pattern: of the operators' names.
@@ -190,6 +190,6 @@ def _differs(
         distance = np.where(np.isnan(distance), np.inf, distance)
         beyond = float((distance > max_abs + max_rel * np.abs(b)).mean())
     if beyond > frac or distance.mean() > mean_abs or distance.max() > hard:
-        found = f"mean {distance.mean():.4g}, max {distance.max():.4g}"
-        return f"{beyond:.4%} of the elements differ by more than {max_abs} (allowed {frac:.4%}); {found}"
+        distances = f"mean {distance.mean():.4g}, max {distance.max():.4g}"
+        return f"{beyond:.4%} of the elements differ by more than {max_abs} (allowed {frac:.4%}); {distances}"
     return ""

@@ -1,4 +1,4 @@
-"""What JPEG decoding by kernels is held to, for a GPU and for the emulation: libjpeg-turbo's pixels, or a refusal."""
+"""Checks of JPEG decoding by kernels, on a GPU and emulated: libjpeg-turbo's pixels, or a refusal."""
 
 import dataclasses
 import io
@@ -68,10 +68,10 @@ def with_coefficients(
     p: Packed, info: np.ndarray, chosen: np.ndarray, tables: np.ndarray, kind: types.DALIImageType, pool: int
 ) -> Packed:
     """Files of which the host decodes the coefficients replaced by these, however many bytes they are."""
-    rows, most = tables[chosen], np.full(len(chosen), 1 << 30)
-    made = _cpu.compact_jpegs([p[i] for i in chosen], info[chosen], most, rows, int(kind), pool)
+    rows, limits = tables[chosen], np.full(len(chosen), 1 << 30)
+    coefficients = _cpu.compact_jpegs([p[i] for i in chosen], info[chosen], limits, rows, int(kind), pool)
     tables[chosen] = rows
-    compact = {i: x for i, x in zip(chosen.tolist(), made, strict=True) if x is not None}
+    compact = {i: x for i, x in zip(chosen.tolist(), coefficients, strict=True) if x is not None}
     info[[*compact], _cpu.Info.FORMAT] = _cpu.Format.COMPACT
     return packed([compact[i] if i in compact else p[i] for i in range(len(p))])
 
@@ -117,9 +117,9 @@ def decode(
                 p = with_coefficients(p, info, np.flatnonzero(usable & (tables[:, 0] == 0)), tables, kind, pool)
                 scratch = _cpu.plan_jpeg_workspace(tables, 1, kernels.subsequence_bits, kernels.groups)
                 scratch = max(scratch, kernels.groups * _cpu.JPEG_GROUP_BYTES)
-            taken = tables[:, 0] != 0 if kernels else usable
+            decoded = tables[:, 0] != 0 if kernels else usable
             shapes = _decode.output_shapes(info, kind, adjust_orientation)
-            shapes[~taken] = 1
+            shapes[~decoded] = 1
             offsets, need = plan_offsets(shapes, 1)
             starts = p.offsets.copy()
             if broken is not None:
@@ -128,7 +128,7 @@ def decode(
             control[0] = pool
             if present is not None:
                 control[1:] = present
-            control[1:][~taken] = 0
+            control[1:][~decoded] = 0
             y, status = _ffi.call(
                 kernels.target if kernels else "decode",
                 python_types.SimpleNamespace(B=n, control=jnp.asarray(control), times=None),
@@ -148,12 +148,12 @@ def decode(
     finally:
         _cpu.pool_destroy(pool)
     pixels = [data[o * 64 : o * 64 + s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)]
-    return Decoded(pixels, status, taken)
+    return Decoded(pixels, status, decoded)
 
 
 def batches(files: Sequence[Any]):
-    for at in range(0, len(files), BATCH):
-        yield files[at : at + BATCH]
+    for begin in range(0, len(files), BATCH):
+        yield files[begin : begin + BATCH]
 
 
 def assert_same(got: np.ndarray, want: np.ndarray, name: str):
@@ -186,14 +186,16 @@ def check_corpus(kernels: Kernels, files: Sequence[File] | None = None) -> int:
     """All pixels of all files equal libjpeg-turbo's, and Pillow's. Returns how many files the kernels decoded."""
     files = corpus() if files is None else files
     results = [(batch, decode([f.data for f in batch], kernels)) for batch in batches(files)]
-    left = [f.name for batch, got in results for f, taken in zip(batch, got.taken, strict=True) if not taken]
-    assert not left, f"not for the kernels: {left}"
-    bad = [(f.name, int(s)) for batch, got in results for f, s in zip(batch, got.status, strict=True) if s]
+    refused = [
+        f.name for batch, actual in results for f, decoded in zip(batch, actual.taken, strict=True) if not decoded
+    ]
+    assert not refused, f"not for the kernels: {refused}"
+    bad = [(f.name, int(s)) for batch, actual in results for f, s in zip(batch, actual.status, strict=True) if s]
     assert not bad, f"refused: {bad}"
-    for batch, got in results:
-        want = decode([f.data for f in batch])
-        assert not want.status.any()
-        for f, x, y in zip(batch, got.pixels, want.pixels, strict=True):
+    for batch, actual in results:
+        expected = decode([f.data for f in batch])
+        assert not expected.status.any()
+        for f, x, y in zip(batch, actual.pixels, expected.pixels, strict=True):
             assert_same(x, y, f.name)
             assert_same(x, pillow(f.data), f.name)
     return len(files)
@@ -225,13 +227,13 @@ def check_parts(kernels: Kernels, seed: int = 0) -> int:
         regions = random_regions(rng, [x.shape for x in whole.pixels])
         orientations = [i % 8 + 1 for i in range(len(chosen))]
         adjust = bool(rng.integers(4))
-        got = decode(
+        parts = decode(
             data, kernels, kind=kind, dtype=dtype, regions=regions, orientations=orientations, adjust_orientation=adjust
         )
-        assert got.taken.all()
-        assert not got.status.any()
+        assert parts.taken.all()
+        assert not parts.status.any()
         for f, x, y, (top, left, height, width), o in zip(
-            chosen, got.pixels, whole.pixels, regions, orientations, strict=True
+            chosen, parts.pixels, whole.pixels, regions, orientations, strict=True
         ):
             part = y[top : top + height, left : left + width]
             note = f"{f.name}, {kind.name} {np.dtype(dtype)}, region {(top, left, height, width)}, orientation {o if adjust else None}"
@@ -247,13 +249,13 @@ def damaged(rng: np.random.Generator, number: int) -> list[File]:
         f = files[rng.integers(len(files))]
         data = bytearray(f.data)
         first = data.rfind(b"\xff\xda") if i % 4 else 2  # mostly what follows the headers
-        at, to = sorted(rng.integers(first, len(data), 2).tolist())
+        begin, end = sorted(rng.integers(first, len(data), 2).tolist())
         if i % 5 == 0:
-            del data[max(at, 20) :]
+            del data[max(begin, 20) :]
         elif i % 5 == 1:
-            del data[at : min(to, at + 40)]
+            del data[begin : min(end, begin + 40)]
         elif i % 5 == 2:
-            data[at:at] = data[at:to]
+            data[begin:begin] = data[begin:end]
         else:
             for k in rng.integers(first, len(data), int(rng.integers(1, 5))):
                 data[k] = rng.choice([0, 255, 0xD0, 0xD9, int(rng.integers(256))])
@@ -270,21 +272,24 @@ def check_damaged(kernels: Kernels, number: int = 600, seed: int = 0) -> tuple[i
     for number_of_batch, batch in enumerate(batches(damaged(rng, number))):
         # Sizes are damaged too, and not all have one.
         whole = decode([f.data for f in batch])
-        known = [i for i, has_size in enumerate(whole.taken) if has_size]
-        batch = [batch[i] for i in known]
+        readable = [i for i, has_size in enumerate(whole.taken) if has_size]
+        batch = [batch[i] for i in readable]
         options: Any = {}
         if number_of_batch % 3 == 2:
-            options["regions"] = random_regions(rng, [whole.pixels[i].shape for i in known])
-        got, want = decode([f.data for f in batch], kernels, **options), decode([f.data for f in batch], **options)
+            options["regions"] = random_regions(rng, [whole.pixels[i].shape for i in readable])
+        actual, expected = (
+            decode([f.data for f in batch], kernels, **options),
+            decode([f.data for f in batch], **options),
+        )
         for i, f in enumerate(batch):
-            if not got.taken[i]:
+            if not actual.taken[i]:
                 continue
-            assert got.status[i] in (0, Status.REFUSED), f.name
-            refused += got.status[i] != 0
-            if got.status[i] == 0:
+            assert actual.status[i] in (0, Status.REFUSED), f.name
+            refused += actual.status[i] != 0
+            if actual.status[i] == 0:
                 good += 1
-                assert want.status[i] == 0, f"{f.name}: {_ffi.STATUS[int(want.status[i])]}"
-                assert_same(got.pixels[i], want.pixels[i], f.name)
+                assert expected.status[i] == 0, f"{f.name}: {_ffi.STATUS[int(expected.status[i])]}"
+                assert_same(actual.pixels[i], expected.pixels[i], f.name)
     return good, refused
 
 
@@ -300,12 +305,12 @@ def check_empty_segments(kernels: Kernels):
     assert len(segments) == 4
 
     def without(k: int) -> bytes:
-        kept = [b"" if i == k else s for i, s in enumerate(segments)]
-        return data[:begin] + b"".join(s + bytes([0xFF, 0xD0 + i]) for i, s in enumerate(kept))[:-2] + data[-2:]
+        intervals = [b"" if i == k else s for i, s in enumerate(segments)]
+        return data[:begin] + b"".join(s + bytes([0xFF, 0xD0 + i]) for i, s in enumerate(intervals))[:-2] + data[-2:]
 
-    got = decode([without(k) for k in range(-1, 4)], kernels)
-    assert all(got.taken)
-    assert got.status.tolist() == [0] + 4 * [Status.REFUSED]
+    actual = decode([without(k) for k in range(-1, 4)], kernels)
+    assert all(actual.taken)
+    assert actual.status.tolist() == [0] + 4 * [Status.REFUSED]
 
 
 def check_flat(kernels: Kernels):
@@ -314,11 +319,11 @@ def check_flat(kernels: Kernels):
     """
     gray, small, large = (np.full(shape, 200, np.uint8) for shape in ((2048, 2048, 1), (768, 736, 3), (1080, 1920, 3)))
     files = [by_pillow(pixels, quality=90) for pixels in (gray, small, large)]
-    got = decode(files, kernels)
+    actual = decode(files, kernels)
     # Gray settles since decodings are remembered, the small one since a block's two symbols are one look-up.
-    assert got.status.tolist() == [0, 0, Status.REFUSED]
+    assert actual.status.tolist() == [0, 0, Status.REFUSED]
     for i, pixels in enumerate(decode(files[:2]).pixels):
-        assert_same(got.pixels[i], pixels, f"file {i}")
+        assert_same(actual.pixels[i], pixels, f"file {i}")
 
 
 def check_dc(kernels: Kernels):
@@ -328,18 +333,18 @@ def check_dc(kernels: Kernels):
     restarts = [0, 1, 682, 683, 1365, 3000]  # MCUs of a segment; 2,048 blocks are 682.67 MCUs of three
     files = [by_pillow(pixels, quality=80, subsampling=0, restart_marker_blocks=n) for n in restarts]
     files += [by_pillow(pixels[..., :1], quality=80, restart_marker_blocks=n) for n in (0, 2048, 2049)]
-    got, want = decode(files, kernels), decode(files)
-    assert not got.status.any()
-    for i, pixels in enumerate(want.pixels):
-        assert_same(got.pixels[i], pixels, f"file {i}")
+    actual, expected = decode(files, kernels), decode(files)
+    assert not actual.status.any()
+    for i, pixels in enumerate(expected.pixels):
+        assert_same(actual.pixels[i], pixels, f"file {i}")
 
 
 def check_absent(kernels: Kernels):
     """Samples that are absent or outside the buffer leave the others alone."""
     files = [f for f in corpus() if len(f.data) < 8000][:40:4]
-    want = decode([f.data for f in files])
-    got = decode([f.data for f in files], kernels, present=[i != 2 for i in range(len(files))], broken=5)
-    assert got.status.tolist() == [INTERNAL if i == 5 else 0 for i in range(len(files))]
+    expected = decode([f.data for f in files])
+    actual = decode([f.data for f in files], kernels, present=[i != 2 for i in range(len(files))], broken=5)
+    assert actual.status.tolist() == [INTERNAL if i == 5 else 0 for i in range(len(files))]
     for i, f in enumerate(files):
         if i not in (2, 5):
-            assert_same(got.pixels[i], want.pixels[i], f.name)
+            assert_same(actual.pixels[i], expected.pixels[i], f.name)

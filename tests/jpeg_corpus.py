@@ -66,15 +66,15 @@ class File:
 
 def frame(data: bytes) -> tuple[int, int, int]:
     """Kind of a JPEG's frame (0: baseline, 1: extended, 2: progressive...), bits of a sample, number of components."""
-    at = 2
+    offset = 2
     while True:
-        marker, size = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        marker, size = data[offset + 1], int.from_bytes(data[offset + 2 : offset + 4], "big")
         if marker == 0xFF:
-            at += 1
+            offset += 1
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return marker - 0xC0, data[at + 4], data[at + 9]
+            return marker - 0xC0, data[offset + 4], data[offset + 9]
         else:
-            at += 2 + size
+            offset += 2 + size
 
 
 def is_covered(data: bytes) -> bool:
@@ -234,12 +234,12 @@ def extreme(rng: np.random.Generator) -> Iterator[File]:
     for i in range(24):
         factors = list(SAMPLINGS.values())[i % 4]
         height, width = rng.integers(8, 60, 2).tolist()
-        most = (1023, 4095, 16383, 300)[i % 4]
+        limit = (1023, 4095, 16383, 300)[i % 4]
         blocks = jpeg_encoder.forward(np.zeros((height, width, 3)), factors, [jpeg_encoder.LUMA] * 3)
         blocks = [
-            np.where(rng.random(b.shape) < (0.02, 0.3, 1)[i % 3], rng.integers(-most, most + 1, b.shape), 0)
+            np.where(rng.random(b.shape) < (0.02, 0.3, 1)[i % 3], rng.integers(-limit, limit + 1, b.shape), 0)
             if i % 5
-            else rng.choice([-most, most], b.shape)
+            else rng.choice([-limit, limit], b.shape)
             for b in blocks
         ]
         tables = [rng.integers(1, (255, 65535, 3)[i % 3] + 1, 64) for _ in range(3)]
@@ -268,8 +268,8 @@ def corpus(seed: int = 0) -> list[File]:
     """All files; each is one that GPU kernels are to decode."""
     rng = np.random.default_rng(seed)
     contents = Contents(rng)
-    known = [File(p.name, p.read_bytes()) for p in (*PHOTOS, *GOLDEN) if not p.name.startswith("bad")]
-    files = [*known, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents)]
+    files = [File(p.name, p.read_bytes()) for p in (*PHOTOS, *GOLDEN) if not p.name.startswith("bad")]
+    files = [*files, *_pillow(rng, contents), *_numpy(rng, contents), *_imagecodecs(rng, contents)]
     files += [*_inks(rng, contents), *_progressive(rng, contents)]
     return [f for f in files if is_covered(f.data)]
 

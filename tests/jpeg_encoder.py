@@ -223,8 +223,8 @@ def write(
         wide = bool(table.max() > 255)
         segment(0xDB, bytes([16 * wide + i]) + table[ZIGZAG].astype(">u2" if wide else np.uint8).tobytes())
     extended = any(t.max() > 255 for t in tables) or max(slots) > 1
-    which = [next(i for i, t in enumerate(distinct) if np.array_equal(t, mine)) for mine in tables]
-    parts = b"".join(bytes([ids[c], 16 * factors[c][0] + factors[c][1], which[c]]) for c in range(n))
+    destinations = [next(i for i, t in enumerate(distinct) if np.array_equal(t, mine)) for mine in tables]
+    parts = b"".join(bytes([ids[c], 16 * factors[c][0] + factors[c][1], destinations[c]]) for c in range(n))
     segment(0xC1 if extended else 0xC0, struct.pack(">BHHB", 8, height, width, n) + parts)
     if huffman_tables == "standard":
         for slot, kind in itertools.product(sorted(set(slots)), range(2)):

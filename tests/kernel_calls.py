@@ -99,7 +99,7 @@ def assert_agree(
 def differences(
     case: Case, got: tuple[list[np.ndarray], np.ndarray], want: tuple[list[np.ndarray], np.ndarray]
 ) -> list[str]:
-    """What differs, a line for each sample. Outputs are equal within 1 for integers and 1e-5 of the largest value for
+    """Describes the differences, a line for each sample. Outputs are equal within 1 for integers and 1e-5 of the largest value for
     floats, or exactly; status exactly.
     """
     lines = []

@@ -105,10 +105,10 @@ def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
             shapes.append((*frames, *(size if i in (0, 4) else extents(rng, 2, 50)), *tail))
             shift, key = rng.uniform(-9, 9, 2), rng.random()
             matrix = np.eye(3) + rng.uniform(-0.3, 0.3, (3, 3)) * [[1, 1, 9], [1, 1, 9], [0.01, 0.01, 0]]
-            given = frames[0] if first and not shared else 1
+            num_points = frames[0] if first and not shared else 1
             numbers.append(
                 [
-                    [given, 0.5],
+                    [num_points, 0.5],
                     matrix.ravel(),
                     [],
                     [5.3, 0.31, 0.2, 4.1, 0.17, 1.1],
@@ -117,17 +117,19 @@ def remap_cases(rng: np.random.Generator) -> Iterator[Case]:
                 ][points]
             )
             maps.append(
-                [rng.uniform(-5, 45, (given, *shapes[-1][first : first + 2])).astype(np.float32) for _ in range(2)]
+                [rng.uniform(-5, 45, (num_points, *shapes[-1][first : first + 2])).astype(np.float32) for _ in range(2)]
             )
         fill = rng.integers(0, 99, (5, 1 if planar or number % 4 else channels)).astype(np.float32)
-        given = []
-        for which in range(2):
-            offsets, need = plan_offsets(np.array([[m[which].size] for m in maps]), 1)
+        given_points = []
+        for axis in range(2):
+            offsets, need = plan_offsets(np.array([[m[axis].size] for m in maps]), 1)
             flat = np.zeros(need, np.float32)
             for offset, m in zip(offsets, maps, strict=True):
-                flat[offset * ALIGNMENT :][: m[which].size] = m[which].ravel()
-            given += [flat, offsets] if points == Points.GIVEN else [np.zeros(0, np.float32), np.zeros(0, np.int32)]
-        params = (*given, np.array(numbers, np.float64), fill, np.array([1, 1, 1, 1, number % 2], np.int32))
+                flat[offset * ALIGNMENT :][: m[axis].size] = m[axis].ravel()
+            given_points += (
+                [flat, offsets] if points == Points.GIVEN else [np.zeros(0, np.float32), np.zeros(0, np.int32)]
+            )
+        params = (*given_points, np.array(numbers, np.float64), fill, np.array([1, 1, 1, 1, number % 2], np.int32))
         attrs = {"points": points, "sampling": sampling, "border": border, "first": first}
         yield Case("remap", samples, np.dtype(dtype), shapes, params, attrs, False, f"{np.dtype(dtype)} {attrs}")
 
@@ -312,19 +314,21 @@ def planes_of_pixels_cases(rng: np.random.Generator) -> Iterator[Case]:
 def paste_cases(rng: np.random.Generator) -> Iterator[Case]:
     for number in range(40):
         source, result = (np.dtype(t) for t in rng.choice(np.array([np.uint8, np.int16, np.int32, np.float32]), 2))
-        first, channels, most = number % 2, int(rng.integers(1, 5)), int(rng.integers(0, 4))
+        first, channels, num_regions = number % 2, int(rng.integers(1, 5)), int(rng.integers(0, 4))
         frames = extents(rng, first, 3)
         samples = [noise(rng, (*frames, *extents(rng, 2, 30), channels), source) for _ in range(5)]
         shapes = [(*frames, *extents(rng, 2, 50), channels) for _ in range(5)]
-        regions = np.zeros((5, most, 7), np.int32)
+        regions = np.zeros((5, num_regions, 7), np.int32)
         for i in range(5):
-            for k in range(most):
-                which = int(rng.integers(-1, 5)) if number % 5 else 0  # the dense batch is sample 0 alone
-                have, to = np.array(samples[which].shape[first:-1]), np.array(shapes[i][first:-1])
+            for k in range(num_regions):
+                source_sample = int(rng.integers(-1, 5)) if number % 5 else 0  # the dense batch is sample 0 alone
+                have, to = np.array(samples[source_sample].shape[first:-1]), np.array(shapes[i][first:-1])
                 size = rng.integers(0, np.minimum(have, to) + 1)
                 place = rng.integers(0, to - size + 1) + (k == 2 and number % 7 == 0) * 50
-                regions[i, k] = [which, *rng.integers(0, have - size + 1), *size, *place]
-        yield Case("paste", samples, result, shapes, (regions,), {"first": first}, False, f"{source}->{result} {most}")
+                regions[i, k] = [source_sample, *rng.integers(0, have - size + 1), *size, *place]
+        yield Case(
+            "paste", samples, result, shapes, (regions,), {"first": first}, False, f"{source}->{result} {num_regions}"
+        )
 
 
 def expand_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -534,28 +538,30 @@ def compare(kernel: str, target: str = "", device: Any = None, seed: int = 0, mo
     wrong: list[str] = []
     cases = list(CASES[kernel](np.random.default_rng(seed)))
     for number, case in enumerate(cases[:: max(1, len(cases) // most) if most else 1], 1):
-        for how in ({}, {"dense": True}, {"present": [1, 0, *[1] * (len(case.samples) - 2)], "broken": 2}):
-            if how and number % 5:
+        for options in ({}, {"dense": True}, {"present": [1, 0, *[1] * (len(case.samples) - 2)], "broken": 2}):
+            if options and number % 5:
                 continue
-            name = f"case {number}{''.join(f', {key}' for key in how)}: {case.note}"
+            name = f"case {number}{''.join(f', {key}' for key in options)}: {case.note}"
             runs += 1
             try:
-                want = run(case, device=cpu, **how)
-                got = run(case, target, device=device or cpu, **how)
-                if how.get("present"):
-                    got[0][1] = want[0][1] = np.zeros_like(want[0][1])  # nothing is said about an absent sample's data
-                    assert (want[1][1], want[1][2]) == (0, INTERNAL)
-                if lines := differences(case, got, want):
-                    wrong.append(f"{name}: {len(lines)} of {len(want[1])} samples: {lines[0]}")
+                expected = run(case, device=cpu, **options)
+                actual = run(case, target, device=device or cpu, **options)
+                if options.get("present"):
+                    actual[0][1] = expected[0][1] = np.zeros_like(
+                        expected[0][1]
+                    )  # nothing is said about an absent sample's data
+                    assert (expected[1][1], expected[1][2]) == (0, INTERNAL)
+                if lines := differences(case, actual, expected):
+                    wrong.append(f"{name}: {len(lines)} of {len(expected[1])} samples: {lines[0]}")
             except AssertionError as e:
                 wrong.append(f"{name}: {' '.join(str(e).split())}")
             except Exception as e:
-                before = "".join(f"\n{line[:300]}" for line in wrong[:30])
+                lines = "".join(f"\n{line[:300]}" for line in wrong[:30])
                 raise RuntimeError(
-                    f"{kernel}: {name}: {type(e).__name__}: {str(e)[:300]}; {len(wrong)} differed before{before}"
+                    f"{kernel}: {name}: {type(e).__name__}: {str(e)[:300]}; {len(wrong)} differed before{lines}"
                 ) from e
     if wrong:
-        more = [f"and {len(wrong) - 29} more"] if len(wrong) > 30 else []
-        lines = [line[:300] for line in wrong[: 29 if more else 30]] + more
+        remainder = [f"and {len(wrong) - 29} more"] if len(wrong) > 30 else []
+        lines = [line[:300] for line in wrong[: 29 if remainder else 30]] + remainder
         raise AssertionError("\n".join([f"{kernel}: {len(wrong)} of {runs} batches differ", *lines]))
     return number

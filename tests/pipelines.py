@@ -70,7 +70,7 @@ def numbers(stop=None, offset=0):
 
 
 def step(it):
-    """What one call of next gives, exactly; None at an epoch's end."""
+    """The exact result of one call of `next`; None at the end of an epoch."""
     try:
         return {k: np.asarray(v).tobytes() for k, v in next(it).items()}
     except StopIteration:

@@ -85,8 +85,12 @@ def prepare(folder: pathlib.Path):
         c.write_recordio(
             folder / f"{name}.rec", [c.image_record(float(i), data(i), i) for i in numbers], folder / f"{name}.idx"
         )
-    first, more = np.loadtxt(folder / "part1.idx", int), np.loadtxt(folder / "part2.idx", int)
-    np.savetxt(folder / "parts.idx", np.concatenate([first, more + [7, (folder / "part1.rec").stat().st_size]]), "%d")
+    first, odd_membersndors = np.loadtxt(folder / "part1.idx", int), np.loadtxt(folder / "part2.idx", int)
+    np.savetxt(
+        folder / "parts.idx",
+        np.concatenate([first, odd_membersndors + [7, (folder / "part1.rec").stat().st_size]]),
+        "%d",
+    )
     lines = (folder / "a.idx").read_text().splitlines()
     (folder / "backward.idx").write_text("\n".join(lines[::-2]) + "\n")
     c.write_recordio(
@@ -121,12 +125,12 @@ def prepare(folder: pathlib.Path):
         folder / "raw.caffe2", [c.tensors(c.tensor(c.BYTE, pixels[:n], s), c.tensor(c.FLOAT, [n])) for s, n in raw]
     )
     image, label = c.tensor(c.STRING, [b"image", b"other"]), c.tensor(c.INT32, [7])
-    more = (
+    odd_membersndors = (
         c.tensor(c.FLOAT, [0.5, 2, 1, 4], (2, 2)),
         c.tensor(c.INT32, [-1, 8], (2,), packed=False),
         c.tensor(c.INT32, [1, 2, 3, 4]),
     )
-    c.write_lmdb(folder / "more.caffe2", [c.tensors(image, label, *more)] * 2)
+    c.write_lmdb(folder / "more.caffe2", [c.tensors(image, label, *odd_membersndors)] * 2)
     c.write_lmdb(folder / "label.caffe2", [c.tensors(label)] * 2)
     c.write_lmdb(folder / "dense.caffe2", [c.tensors(image, c.tensor(c.FLOAT, [i, 0.5, -3])) for i in range(2)])
 
@@ -145,8 +149,8 @@ def prepare(folder: pathlib.Path):
         "e.jpg",
         f"{'n' * 120}/f.jpg",
     )
-    more = [(name, b"%d %d " % (i, i)) for i, name in enumerate(odd)]
-    for name, content in (("a", members[:10]), ("b", members[10:]), ("odd", more)):
+    odd_membersndors = [(name, b"%d %d " % (i, i)) for i, name in enumerate(odd)]
+    for name, content in (("a", members[:10]), ("b", members[10:]), ("odd", odd_membersndors)):
         c.write_tar(folder / f"{name}.tar", content, tarfile.GNU_FORMAT)
         write_index(folder / f"{name}.tar", folder / f"{name}.tar.idx")
 
@@ -245,23 +249,23 @@ def coco_saved(**arguments: Any) -> Define:
 def write_index(path: pathlib.Path, index: pathlib.Path):
     """As DALI's wds2idx writes it, of names without spaces."""
     lines: list[list[str]] = []
-    before = None
+    previous = None
     with tarfile.open(path) as archive:
         for m in archive:
             stem, _, extension = m.name.rpartition("/")[2].partition(".")
             if stem and extension:
-                lines += [[]] if (key := m.name.removesuffix(extension)) != before else []
+                lines += [[]] if (key := m.name.removesuffix(extension)) != previous else []
                 lines[-1].append(f"{extension} {m.offset_data} {m.size} {m.name}")
-                before = key
+                previous = key
     index.write_text("\n".join([f"v1.2 {len(lines)}", *map(" ".join, lines)]) + "\n")
 
 
 def webdataset(names: str, index: bool = True, dtypes: Sequence[str] = (), **arguments: Any) -> Define:
     def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
         paths = [str(folder / f"{n}.tar") for n in names.split()]
-        given = {"index_paths": [f"{x}.idx" for x in paths]} if index else {}
-        given |= {"dtypes": [getattr(p.types, t) for t in dtypes]} if dtypes else {}
-        return p.fn.readers.webdataset(paths=paths, **given, **arguments, **order)
+        options = {"index_paths": [f"{x}.idx" for x in paths]} if index else {}
+        options |= {"dtypes": [getattr(p.types, t) for t in dtypes]} if dtypes else {}
+        return p.fn.readers.webdataset(paths=paths, **options, **arguments, **order)
 
     return define
 
@@ -274,8 +278,8 @@ def tfrecord(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
         "label": f.FixedLenFeature([1], f.int64, -1),
         "box": f.VarLenFeature([2], f.float32, 0.0),
     }
-    found = p.fn.readers.tfrecord(path=paths, index_path=[f"{x}.idx" for x in paths], features=features, **order)
-    return found["image"], found["label"], found["box"]
+    nodes = p.fn.readers.tfrecord(path=paths, index_path=[f"{x}.idx" for x in paths], features=features, **order)
+    return nodes["image"], nodes["label"], nodes["box"]
 
 
 def tfrecord_of(name: str, make: Callable[[Any], dict[str, Any]]) -> Define:
@@ -290,8 +294,8 @@ def of_paths(reader: str, names: str, **arguments: Any) -> Define:
     """A reader of containers that `path` names."""
 
     def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
-        given = {k: str(folder / v) if k == "index_path" else v for k, v in arguments.items()}
-        return getattr(p.fn.readers, reader)(path=[str(folder / n) for n in names.split()], **given, **order)
+        options = {k: str(folder / v) if k == "index_path" else v for k, v in arguments.items()}
+        return getattr(p.fn.readers, reader)(path=[str(folder / n) for n in names.split()], **options, **order)
 
     return define
 
@@ -385,7 +389,7 @@ CASES = {
 
 
 def outputs(package: Any, name: str, k: int, folder: pathlib.Path) -> list[Any]:
-    """What a case gives: of each batch its samples' sources, and of each output their types, shapes and bytes (hex).
+    """The results of a case: of each batch its samples' sources, and of each output their types, shapes and bytes (hex).
 
     Args:
       package: jaxdali, or nvidia.dali.
@@ -395,16 +399,16 @@ def outputs(package: Any, name: str, k: int, folder: pathlib.Path) -> list[Any]:
 
     @package.pipeline_def(batch_size=case.batch_size, num_threads=1, device_id=None, seed=1)
     def pipeline():
-        found = case.define(package, folder, case.order[k])
-        return tuple(found) if isinstance(found, (list, tuple)) else found
+        nodes = case.define(package, folder, case.order[k])
+        return tuple(nodes) if isinstance(nodes, (list, tuple)) else nodes
 
     pipe = pipeline()
     pipe.build()
-    found = []
+    batches = []
     for _ in range(case.batches):
         results = pipe.run()
         results = [[out[i] for i in range(case.batch_size)] for out in results]
         sources = [x.source_info().replace(f"{folder}/", "") for x in results[0]]
         arrays = [[np.asarray(x) for x in out] for out in results]
-        found.append([sources, *[[[x.dtype.name, list(x.shape), x.tobytes().hex()] for x in out] for out in arrays]])
-    return found
+        batches.append([sources, *[[[x.dtype.name, list(x.shape), x.tobytes().hex()] for x in out] for out in arrays]])
+    return batches

@@ -40,13 +40,13 @@ def chunk(records: Sequence[bytes], zstd: bool = False, compression: str = "") -
 
 
 def header(data: bytes, kind: int, records: int = 0, decoded: int = 0) -> bytes:
-    """Of a chunk, with checksums."""
-    rest = struct.pack("<QQQQ", len(data), checksum(data), kind | records << 8, decoded)
-    return struct.pack("<Q", checksum(rest)) + rest
+    """The header of a chunk, with checksums."""
+    fields = struct.pack("<QQQQ", len(data), checksum(data), kind | records << 8, decoded)
+    return struct.pack("<Q", checksum(fields)) + fields
 
 
 def checksum(data: bytes) -> int:
-    """What is compared with published numbers, and files of others, in test_array_record.py."""
+    """HighwayHash, which test_array_record.py compares with published numbers and with files by other programs."""
     return _cpu.highway_hash(np.frombuffer(data, np.uint8))
 
 

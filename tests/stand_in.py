@@ -15,21 +15,21 @@ from jaxdali._program.sharding import Shards
 
 def make() -> tuple[jax.Device, dict[str, str]]:
     """The device, for the rest of the process, and what to call there instead of each kernel."""
-    device, targets, here = jax.devices("cpu")[1], emulated.targets(), threading.local()
+    device, targets, thread = jax.devices("cpu")[1], emulated.targets(), threading.local()
     call, kernels_on, jit = _ffi.call, _ffi.kernels_on, program._jit
 
     def routed(kernel: str, *args: Any, **options: Any) -> Any:
-        return call(targets[kernel] if getattr(here, "stands_in", False) else kernel, *args, **options)
+        return call(targets[kernel] if getattr(thread, "stands_in", False) else kernel, *args, **options)
 
     def jitted(segment: Any, layout: Any, shards: Shards, *args: Any) -> Any:
         run = jit(segment, layout, shards, *args)
 
         def traced(*operands: Any) -> Any:
-            here.stands_in = True
+            thread.stands_in = True
             try:
                 return run(*operands)
             finally:
-                here.stands_in = False
+                thread.stands_in = False
 
         return traced if device in shards.primaries else run
 

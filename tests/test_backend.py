@@ -29,10 +29,10 @@ def test_lists_stay_valid_after_later_runs(ahead):
         return ragged, ragged + 1, static * 2.0, fn.shapes(ragged)
 
     p = pipe()
-    kept = [p.run() for _ in range(6)]
+    runs = [p.run() for _ in range(6)]
     p.close()
     del p
-    for i, (ragged, computed, static, shape) in enumerate(kept):
+    for i, (ragged, computed, static, shape) in enumerate(runs):
         for k in range(2):
             n = 2 * i + k
             assert ragged[k].shape() == [n + 1, 2]
@@ -42,7 +42,7 @@ def test_lists_stay_valid_after_later_runs(ahead):
             assert shape.at(k).tolist() == [n + 1, 2]
 
 
-def test_dtype_is_a_property_and_may_be_called():
+def test_dtype_may_be_called():
     for x in (
         TensorCPU(np.zeros(2, np.uint8)),
         TensorListCPU(np.zeros((2, 2), np.uint8)),
@@ -65,7 +65,7 @@ def test_all_become_numpy_arrays():
         np.asarray(TensorListCPU([data, data[:1]]))
 
 
-def test_errors_are_those_of_dali_too():
+def test_errors_equal_dalis():
     for error in (ValueError, RuntimeError):
         with pytest.raises(error, match="6 elements"):
             TensorListCPU(np.zeros((2, 3))).as_reshaped_tensor((7,))
@@ -85,14 +85,14 @@ def test_copy_from_the_accelerator():
             out = np.zeros(6, np.int32)
             x.copy_to_external(ctypes.c_void_p(out.ctypes.data), cuda_stream=0, non_blocking=True)
             assert out.tolist() == [0, 1, 2, 3, 4, 5]
-            other = jax.block_until_ready(
+            target = jax.block_until_ready(
                 jax.jit(lambda: jnp.zeros(6, jnp.int32), out_shardings=SingleDeviceSharding(device))()
             )
-            x.copy_to_external(other.unsafe_buffer_pointer())
-            assert other.tolist() == [0, 1, 2, 3, 4, 5]
+            x.copy_to_external(target.unsafe_buffer_pointer())
+            assert target.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_cuda_copies_use_the_arrays_device_and_the_stream(monkeypatch):
+def test_cuda_copies_use_device_and_stream(monkeypatch):
     """The calls of the driver, which need a GPU, against one that copies host memory."""
     calls = []
 
@@ -203,7 +203,7 @@ def test_layout_type_and_broadcast_of_a_list(cls):
     assert batch.data_ptr() == batch.as_tensor().data_ptr()
 
 
-def test_the_address_of_a_list_is_that_of_its_first_element():
+def test_address_of_a_list():
     data = np.arange(6, dtype=np.int32).reshape(2, 3)
     assert TensorListCPU(data).data_ptr() == data.ctypes.data
     with pytest.raises(RuntimeError, match="differ in shape"):

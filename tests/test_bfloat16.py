@@ -55,14 +55,14 @@ def test_type():
 def test_cast_rounds_as_ml_dtypes():
     for on_device in (False, True):  # NumPy and a program
         (out,) = run(lambda x: fn.cast(x, dtype=types.BFLOAT16), [SPECIAL, SPECIAL[:100]], on_device=on_device)
-        for got, x in zip(map(np.asarray, out.as_cpu()), (SPECIAL, SPECIAL[:100]), strict=True):
+        for y, x in zip(map(np.asarray, out.as_cpu()), (SPECIAL, SPECIAL[:100]), strict=True):
             want, numbers = rounded(x), ~np.isnan(x)
-            np.testing.assert_array_equal(bits(got)[numbers], bits(want)[numbers])
-            assert np.isnan(got[~numbers].astype(np.float32)).all()
+            np.testing.assert_array_equal(bits(y)[numbers], bits(want)[numbers])
+            assert np.isnan(y[~numbers].astype(np.float32)).all()
 
 
 @pytest.mark.parametrize("source", [np.int32, np.int64, np.float64])
-def test_cast_of_wide_types_is_by_way_of_float32(source):
+def test_wide_types_are_cast_through_float32(source):
     x = np.array([16777217, 65793, -33554435, 257, 1 << 24, 12345678], source)
     for on_device in (False, True):
         (out,) = run(lambda x: fn.cast(x, dtype=types.BFLOAT16), [x, x], on_device=on_device)
@@ -78,10 +78,10 @@ def test_kernels_round_all_numbers():
         x,
         layouts=["HWC"],
     )
-    for got, a in zip(map(np.asarray, out.as_cpu()), x, strict=True):
+    for y, a in zip(map(np.asarray, out.as_cpu()), x, strict=True):
         with np.errstate(invalid="ignore"):
             want = rounded(a + np.float32(0))  # -0 becomes 0
-        np.testing.assert_array_equal(bits(got), bits(want))
+        np.testing.assert_array_equal(bits(y), bits(want))
 
 
 OPERATORS = {
@@ -119,9 +119,9 @@ def test_operators_round_their_float32_result(name):
             lambda x, f=f: (f(x, dtype=types.BFLOAT16), f(x, dtype=types.FLOAT)), images, layouts=["HWC"]
         )
         assert half.dtype == types.BFLOAT16
-        for got, want in zip(map(np.asarray, half.as_cpu()), map(np.asarray, single.as_cpu()), strict=True):
-            assert got.dtype == B
-            np.testing.assert_array_equal(bits(got), bits(rounded(want)))
+        for y, expected in zip(map(np.asarray, half.as_cpu()), map(np.asarray, single.as_cpu()), strict=True):
+            assert y.dtype == B
+            np.testing.assert_array_equal(bits(y), bits(rounded(expected)))
 
 
 READERS = {  # of bfloat16, and whose results are exact
@@ -145,9 +145,9 @@ def test_operators_take_it(name):
     f = READERS[name]
     floats = [rounded(x / np.float32(1)).astype(np.float32) for x in RAGGED]
     for images in ([x[:20, :20] for x in floats], floats):
-        (want,) = run(f, images, layouts=["HWC"])
-        (got,) = run(f, [x.astype(B) for x in images], layouts=["HWC"])
-        for a, b in zip(map(np.asarray, got.as_cpu()), map(np.asarray, want.as_cpu()), strict=True):
+        (single,) = run(f, images, layouts=["HWC"])
+        (half,) = run(f, [x.astype(B) for x in images], layouts=["HWC"])
+        for a, b in zip(map(np.asarray, half.as_cpu()), map(np.asarray, single.as_cpu()), strict=True):
             np.testing.assert_array_equal(a.astype(np.float32), b)
 
 
@@ -185,9 +185,9 @@ def test_branches():
         return y
 
     (out,) = define().run()
-    for i, (got, x) in enumerate(zip(map(np.asarray, out.as_cpu()), RAGGED, strict=True)):
+    for i, (y, x) in enumerate(zip(map(np.asarray, out.as_cpu()), RAGGED, strict=True)):
         x = x[:, ::-1] if i in (1, 2) else x
-        np.testing.assert_array_equal(bits(got), bits(rounded(x.transpose(2, 0, 1))))
+        np.testing.assert_array_equal(bits(y), bits(rounded(x.transpose(2, 0, 1))))
 
 
 def test_random_numbers_stay_below_the_upper_bound():
@@ -221,8 +221,8 @@ def test_iterator_and_serialization():
             np.arange(3), types.BFLOAT16, shape=[3], device="cpu"
         )
 
-    first, again = saved(), Pipeline.deserialize(saved().serialize())
-    np.testing.assert_array_equal(*(bits(p.run()[0].as_array()) for p in (first, again)))
+    first, copy = saved(), Pipeline.deserialize(saved().serialize())
+    np.testing.assert_array_equal(*(bits(p.run()[0].as_array()) for p in (first, copy)))
 
 
 def test_tensors():
@@ -248,8 +248,8 @@ def test_pytorch_gives_and_takes_it():
     torch = pytest.importorskip("torch")
     from jaxdali.plugin.pytorch import DALIGenericIterator as TorchIterator
 
-    given = torch.arange(24, dtype=torch.float32).reshape(4, 2, 3).to(torch.bfloat16)
-    for source in (lambda: given, lambda: list(given)):
+    tensor = torch.arange(24, dtype=torch.float32).reshape(4, 2, 3).to(torch.bfloat16)
+    for source in (lambda: tensor, lambda: list(tensor)):
 
         @pipeline_def(batch_size=4, num_threads=1, device_id=None)
         def define(source=source):
@@ -260,8 +260,8 @@ def test_pytorch_gives_and_takes_it():
 
         ((batch,),) = [next(TorchIterator(define(), ["x", "half"]))]
         assert batch["x"].dtype == batch["half"].dtype == torch.bfloat16
-        assert torch.equal(batch["x"], given)
-        assert torch.equal(batch["half"], given / 2)
+        assert torch.equal(batch["x"], tensor)
+        assert torch.equal(batch["half"], tensor / 2)
 
 
 def test_fractions_may_be_of_it():

@@ -43,9 +43,9 @@ def recipe(request, tmp_path_factory):
     assert [m for m in imports if m and m.startswith("jaxdali")] == ["jaxdali.extend"]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        found = importlib.import_module(pathlib.Path(module).stem)
-    yield found
-    del sys.modules[found.__name__]
+        recipe_module = importlib.import_module(pathlib.Path(module).stem)
+    yield recipe_module
+    del sys.modules[recipe_module.__name__]
 
 
 def images(shapes):
@@ -59,13 +59,13 @@ def images(shapes):
 def test_an_operator_in_jnp(recipe, shapes, on_device):
     x = images(shapes)
     thresholds = np.array([100, 200, 0, 256], np.int32)
-    each, same = pipelines.run(
+    per_sample, default = pipelines.run(
         lambda x, t: (recipe.solarize(x, threshold=t), recipe.solarize(x)), x, thresholds, on_device=False
     )
     (moved,) = pipelines.run(lambda x: recipe.solarize(x, threshold=30), x, on_device=on_device)
     for i, image in enumerate(x):
-        np.testing.assert_array_equal(np.asarray(each[i]), np.where(image < thresholds[i], image, 255 - image))
-        np.testing.assert_array_equal(np.asarray(same[i]), np.where(image < 128, image, 255 - image))
+        np.testing.assert_array_equal(np.asarray(per_sample[i]), np.where(image < thresholds[i], image, 255 - image))
+        np.testing.assert_array_equal(np.asarray(default[i]), np.where(image < 128, image, 255 - image))
         np.testing.assert_array_equal(np.asarray(moved[i]), np.where(image < 30, image, 255 - image))
 
 
@@ -95,12 +95,12 @@ def test_an_operators_errors(recipe):
 def test_an_operator_with_a_kernel(recipe, shapes):
     x = images(shapes)
     thresholds = np.array([0.5, 200, 255, 17], np.float32)
-    each, same = pipelines.run(
+    per_sample, default = pipelines.run(
         lambda x, t: (recipe.threshold(x, threshold=t), recipe.threshold(fn.flip(x))), x, thresholds
     )
     for i, image in enumerate(x):
-        np.testing.assert_array_equal(np.asarray(each[i]), np.where(image > thresholds[i], 255, 0))
-        np.testing.assert_array_equal(np.asarray(same[i]), np.where(image[:, ::-1] > 127.5, 255, 0))
+        np.testing.assert_array_equal(np.asarray(per_sample[i]), np.where(image > thresholds[i], 255, 0))
+        np.testing.assert_array_equal(np.asarray(default[i]), np.where(image[:, ::-1] > 127.5, 255, 0))
 
 
 @pytest.mark.parametrize("recipe", ["A reader"], indirect=True)
@@ -121,12 +121,12 @@ def test_a_reader(recipe, tmp_path):
 
     first = [bytes(np.asarray(x)).decode() for x in next(iterator)["line"]]
     state = iterator.get_state()
-    after = rest()
-    assert sorted(first + after) == [f"line {i}" for i in range(10)]
-    assert first + after != sorted(first + after)
+    remaining = rest()
+    assert sorted(first + remaining) == [f"line {i}" for i in range(10)]
+    assert first + remaining != sorted(first + remaining)
     iterator.reset()
     iterator.set_state(state)
-    assert rest() == after
+    assert rest() == remaining
 
 
 @pytest.mark.parametrize("recipe", ["A reader"], indirect=True)

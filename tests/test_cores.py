@@ -40,7 +40,7 @@ def test_time_per_batch(made, cores, options, period):
     assert 1 / replay([made], cores, **options).speed == pytest.approx(period, rel=0.06)
 
 
-def test_what_limits():
+def test_limiting_stage():
     assert replay([batch(1.0, [10.0] * 100)], 2).bound == "cores"
     assert replay([batch(50.0, [1.0] * 10)], 16, launches=4, slots=6).bound in ("producing thread", "interpreter")
     assert replay([batch(0.0, [40.0], dispatch=10.0)], 8, launches=1).bound == "batches wait for each other"
@@ -48,7 +48,7 @@ def test_what_limits():
 
 def test_urgent_jobs_do_not_wait():
     """The job of the producing thread, which the next launch needs, goes before the images of the batch that runs."""
-    made = [
+    batches = [
         Made(
             [Work(0.0)],
             [Work(1.0, [5.0] * 4), Work(1.0)],
@@ -58,7 +58,7 @@ def test_urgent_jobs_do_not_wait():
             [Work(0.0)],
         )
     ]
-    assert replay(made, 4, urgent=True).producing < replay(made, 4, urgent=False).producing
+    assert replay(batches, 4, urgent=True).producing < replay(batches, 4, urgent=False).producing
 
 
 def test_recordings_are_arranged():
@@ -73,13 +73,13 @@ def test_recordings_are_arranged():
         "read": [Span(7, 100, 120)], "prepare": [Span(7, 120, 126)], "dispatch": [Span(7, 127, 130)],
         "check": [Span(6, 0, 3)], "next": [Span(5, 0, 2)],
     }  # fmt: skip
-    (made,) = arranged(rows, spans, {7: 26, 8: 25, 6: 3, 5: 2}, 0)
-    assert (made.read, made.prepare, made.dispatch) == ([Work(9, (4, 3)), Work(5)], [Work(6)], [Work(3)])
-    assert made.xla == [Work(3.0), Work(0.0, (20,))]
-    assert (made.check, made.user) == ([Work(3)], [Work(2)])
+    (recorded,) = arranged(rows, spans, {7: 26, 8: 25, 6: 3, 5: 2}, 0)
+    assert (recorded.read, recorded.prepare, recorded.dispatch) == ([Work(9, (4, 3)), Work(5)], [Work(6)], [Work(3)])
+    assert recorded.xla == [Work(3.0), Work(0.0, (20,))]
+    assert (recorded.check, recorded.user) == ([Work(3)], [Work(2)])
 
 
 def test_another_cost_of_serial_work():
     """On average of all batches; tasks stay as they are."""
-    made = with_serial([batch(30.0, [10.0] * 4, check=10.0), batch(100.0, [20.0], user=20.0)], 40.0)
-    assert made == [batch(15.0, [10.0] * 4, check=5.0), batch(50.0, [20.0], user=10.0)]
+    scaled = with_serial([batch(30.0, [10.0] * 4, check=10.0), batch(100.0, [20.0], user=20.0)], 40.0)
+    assert scaled == [batch(15.0, [10.0] * 4, check=5.0), batch(50.0, [20.0], user=10.0)]

@@ -149,8 +149,10 @@ def check_signature(f, documented):
     for p, q in zip(ours, theirs, strict=False):
         assert q.name in (p.name, "arg0"), (f, q.name)
         assert p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY), (f, q.name)
-        given = q.default is not q.empty
-        assert not given or p.default == q.default or (p.default in (None, ()) and q.default in (-1, 0, "", [])), (
+        is_optional = q.default is not q.empty
+        assert (
+            not is_optional or p.default == q.default or (p.default in (None, ()) and q.default in (-1, 0, "", []))
+        ), (
             f,
             q.name,
         )
@@ -177,8 +179,8 @@ def check_names(classes, functions):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules(module):
-    found = importlib.import_module(module)
-    assert [name for name in MODULES[module].split() if not hasattr(found, name)] == []
+    namespace = importlib.import_module(module)
+    assert [name for name in MODULES[module].split() if not hasattr(namespace, name)] == []
 
 
 def test_names_and_arguments():
@@ -197,16 +199,16 @@ def test_the_readme_names_them_all():
     readme = places.ROOT / "jaxdali" / "plugin" / "README.md"
     text = readme.read_text()
     words = set(re.findall(r"\w+", text))
-    wanted = set()
+    documented_names = set()
     for cls, names in [*((c.__name__, n) for c, n in CLASSES.items()), *TORCH_CLASSES.items()]:
-        wanted |= {cls, *names}
+        documented_names |= {cls, *names}
         for documented in names.values():
-            wanted |= set(
+            documented_names |= set(
                 documented.split() if isinstance(documented, str) else inspect.signature(documented).parameters
             )
     for f, documented in [*((f.__name__, d) for f, d in FUNCTIONS.items()), *TORCH_FUNCTIONS.items()]:
-        wanted |= {f, *inspect.signature(documented).parameters}
-    missing = wanted - words - {"__init__", "arg0", "properties", "members"}
+        documented_names |= {f, *inspect.signature(documented).parameters}
+    missing = documented_names - words - {"__init__", "arg0", "properties", "members"}
     assert not missing
     for path in re.findall(r"\]\(([^)]+)\)", text):
         assert (readme.parent / path.partition("#")[0]).exists(), path

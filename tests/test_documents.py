@@ -37,11 +37,11 @@ def operators_in_words():
 
 
 def test_the_readme_has_all_operators():
-    wanted = operators_in_words()
-    assert wanted in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{wanted}"
+    expected = operators_in_words()
+    assert expected in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{expected}"
 
 
-def test_the_picture_and_the_table_of_speeds_have_the_numbers_of_the_results():
+def test_speeds_in_documents_equal_the_results():
     draw = runpy.run_path(str(places.ROOT / "tests" / "benchmarks" / "draw_speed.py"))
     numbers = draw["numbers"]()
     assert numbers["jaxdali"].keys() == numbers["DALI 2.4"].keys() == draw["PIPELINES"].keys()
@@ -51,7 +51,7 @@ def test_the_picture_and_the_table_of_speeds_have_the_numbers_of_the_results():
     assert draw["svg"](numbers).count("<rect") == 1 + len(numbers) * len(draw["PIPELINES"])
 
 
-def test_notes_are_where_the_readme_says_and_are_cited():
+def test_notes_are_listed_and_cited():
     package = places.ROOT / "jaxdali"
     texts = {str(p.relative_to(package)): p.read_text() for p in package.rglob("*.py")}
     titles = [
@@ -264,10 +264,10 @@ def test_classification_iterator(folder):
     from jaxdali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator
 
     with (
-        DALIClassificationIterator(seven(folder, False), reader_name="reader") as one,
-        DALIGenericIterator(seven(folder, False), ["data", "label"], reader_name="reader") as other,
+        DALIClassificationIterator(seven(folder, False), reader_name="reader") as first,
+        DALIGenericIterator(seven(folder, False), ["data", "label"], reader_name="reader") as second,
     ):
-        for a, b in zip(one, other, strict=True):
+        for a, b in zip(first, second, strict=True):
             assert [d.keys() for d in a] == [{"data": 0, "label": 0}.keys()]
             assert all(a[0][k].equal(b[0][k]) for k in a[0])
 
@@ -302,11 +302,11 @@ def test_pipeline_as_its_document_describes(folder, tmp_path):
     assert (pipe.epoch_size(), pipe.epoch_size("reader"), pipe.batch_size, pipe.num_threads) == ({"reader": 7}, 7, 2, 1)
     pipe.save_graph_to_dot_file(str(tmp_path / "graph.dot"), True, True, True)
     assert "reader" in (tmp_path / "graph.dot").read_text()
-    again = Pipeline()
-    again.deserialize_and_build(pipe.serialize())
-    assert again.run()[0].as_cpu().as_array().tolist() == [[1], [2]]
+    copy = Pipeline()
+    copy.deserialize_and_build(pipe.serialize())
+    assert copy.run()[0].as_cpu().as_array().tolist() == [[1], [2]]
     pipe.close()
-    again.close()
+    copy.close()
 
 
 @pytest.mark.parametrize("cls", [backend.TensorListCPU, backend.TensorListGPU])

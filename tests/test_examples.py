@@ -185,12 +185,12 @@ def test_language_model(language_model, tmp_path):
             np.array([[*range(20), *range(30), *[0] * 14]]),
         )
         tokens = np.random.default_rng(0).integers(0, 256, (1, 64))
-        other = np.where(segments == 1, 7, tokens)
-        first, second = (np.asarray(result.model(x, segments, positions)) for x in (tokens, other))
+        changed = np.where(segments == 1, 7, tokens)
+        first, second = (np.asarray(result.model(x, segments, positions)) for x in (tokens, changed))
         np.testing.assert_array_equal(first[0, 20:50], second[0, 20:50])
         assert np.abs(first[0, :20] - second[0, :20]).max() > 0.1
-        alone = np.asarray(result.model(tokens[:, 20:50], segments[:, 20:50], positions[:, 20:50]))
-        np.testing.assert_allclose(first[:, 20:50], alone, atol=1e-4)
+        single = np.asarray(result.model(tokens[:, 20:50], segments[:, 20:50], positions[:, 20:50]))
+        np.testing.assert_allclose(first[:, 20:50], single, atol=1e-4)
 
 
 def test_array_record_writer(tmp_path):
@@ -232,7 +232,7 @@ def test_array_record_writer(tmp_path):
 
 
 def run_example(name, *arguments, timeout=300):
-    """What an example prints, run as a user runs it."""
+    """The output of an example, run as a user runs it."""
     command = [sys.executable, str(places.EXAMPLES / f"{name}.py"), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -244,7 +244,7 @@ def test_functions_in_grain():
     assert run_example("grain_map") == "10 batches of shape (4, 96, 96, 3), the last 7 again after a checkpoint\n"
 
 
-def test_functions_in_a_data_set_of_hugging_face():
+def test_functions_in_a_hugging_face_data_set():
     pytest.importorskip("datasets")
     printed = run_example("huggingface_transform")
     assert re.findall(r"\((\d+), 96, 96, 3\) uint8", printed) == ["8", "8", "5"]
@@ -348,8 +348,8 @@ def test_video(tmp_path):
     assert min(np.abs(clips[i] - clips[j]).mean() for i in range(5) for j in range(i)) > 0.3  # each is another part
     front, wrist, states = video.make_episodes(tmp_path)
     for _, steps in zip(range(3), video.robot(front, wrist, states, batch_size=4)):
-        seen = np.stack([np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")], -1)
-        np.testing.assert_allclose(seen, np.asarray(steps["state"]), atol=2)
+        means = np.stack([np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")], -1)
+        np.testing.assert_allclose(means, np.asarray(steps["state"]), atol=2)
 
 
 @pytest.mark.slow
@@ -401,9 +401,9 @@ def test_medical_images(tmp_path):
 
     medical.register()
     try:
-        for paths, wanted in zip(files, ([*frames[:2]], [frames], [voxels, voxels]), strict=True):
-            found, flipped, same = pipeline(paths, batch_size=len(paths)).run()
-            for x, f, s, want in zip(found, flipped, same, wanted, strict=True):
+        for paths, expected in zip(files, ([*frames[:2]], [frames], [voxels, voxels]), strict=True):
+            images, flipped, unchanged = pipeline(paths, batch_size=len(paths)).run()
+            for x, f, s, want in zip(images, flipped, unchanged, expected, strict=True):
                 np.testing.assert_array_equal(np.asarray(x)[..., 0], want)
                 np.testing.assert_array_equal(np.asarray(f)[..., 0], want[..., ::-1])
                 np.testing.assert_array_equal(np.asarray(s)[..., 0], want)

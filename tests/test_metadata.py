@@ -117,7 +117,7 @@ def made(tmp_path_factory):
 
 
 def identity(name, nodes):
-    """What tells records apart: their content, or label and frame number of a clip."""
+    """The identity of a record: its content, or label and frame number of a clip."""
     return fn.cat(nodes[1], nodes[2]) if name.startswith("video") else nodes[0]
 
 
@@ -175,7 +175,7 @@ def test_metadata_stay_with_their_samples(made, name, data):
     def iterator(checkpoints=None):
         return factory(batch_size=S * B, num_threads=2, seed=3, enable_checkpointing=True, checkpoints=checkpoints)
 
-    it, seen = iterator(), []
+    it, batches = iterator(), []
     resume = data.draw(st.integers(0, 3))
     for step in range(resume + 4):
         if step == resume:
@@ -187,11 +187,11 @@ def test_metadata_stay_with_their_samples(made, name, data):
         except StopIteration:
             it.reset()
             continue
-        there = None if policy is not LastBatchPolicy.PARTIAL else np.flatnonzero(np.asarray(batch["mask"])).tolist()
-        check(made, name, names, batch, there)
-        seen.append(batch)
+        present = None if policy is not LastBatchPolicy.PARTIAL else np.flatnonzero(np.asarray(batch["mask"])).tolist()
+        check(made, name, names, batch, present)
+        batches.append(batch)
     it.close()
-    assert seen
+    assert batches
 
 
 @pytest.mark.parametrize("name", sets.READERS)
@@ -243,7 +243,7 @@ NAMES = ["x", "label", "filename", "index"]
 
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_samples_that_cannot_be_read(tmp_path, on_error, shards):
+def test_unreadable_samples(tmp_path, on_error, shards):
     paths = write(tmp_path, 12, missing=(1, 6, 7))
     make = data_iterator(
         named(paths, on_error=on_error),
@@ -254,24 +254,24 @@ def test_samples_that_cannot_be_read(tmp_path, on_error, shards):
         ragged={"x": None},
         sharding=mesh(shards) if shards > 1 else None,
     )
-    seen = []
+    indices = []
     for batch in make(batch_size=4, num_threads=2):
-        for there, x, label, name, index in zip(
+        for is_present, x, label, name, index in zip(
             batch["mask"], batch["x"], batch["label"], batch["filename"], batch["index"], strict=True
         ):
-            if not there:
+            if not is_present:
                 assert name is None
                 assert index is None
                 continue
             assert (
                 pathlib.Path(name).read_bytes() == np.asarray(x).tobytes() == content(index) == content(int(label[0]))
             )
-            seen.append(index)
-    assert sorted(set(seen)) == [i for i in range(12) if i not in (1, 6, 7)]
-    assert len(seen) == (9 if on_error == "skip" else 12)
+            indices.append(index)
+    assert sorted(set(indices)) == [i for i in range(12) if i not in (1, 6, 7)]
+    assert len(indices) == (9 if on_error == "skip" else 12)
 
 
-def test_without_a_mask_a_short_batch_has_its_own_rows(tmp_path):
+def test_short_batches_without_a_mask(tmp_path):
     pytest.importorskip("torch")
     torch_iterator = importlib.import_module("jaxdali.plugin.pytorch")
     paths = write(tmp_path, 6, missing=(2,))
@@ -281,9 +281,9 @@ def test_without_a_mask_a_short_batch_has_its_own_rows(tmp_path):
         _, label, name, index = named(paths, on_error="skip")()
         return label, name, index
 
-    got = pipeline().run()
-    assert got[1] == [paths[i] for i in (0, 1, 3)]
-    assert got[2] == got[0].as_array()[:, 0].tolist() == [0, 1, 3]
+    outputs = pipeline().run()
+    assert outputs[1] == [paths[i] for i in (0, 1, 3)]
+    assert outputs[2] == outputs[0].as_array()[:, 0].tolist() == [0, 1, 3]
 
     it = torch_iterator.DALIGenericIterator(pipeline(), ["label", "name", "index"], reader_name="r")
     first, last = [x for [x] in it]
@@ -328,8 +328,8 @@ def test_damaged_metadata_are_errors_of_their_samples(tmp_path):
 
     with pytest.raises(jaxdali.SampleError, match=r"a\.tar.*'json' of '3'"):
         pipeline("raise").run()
-    found, objects = pipeline("skip").run()
-    assert [bytes(np.asarray(x)) for x in found] == [b"0", b"1", b"2", b"4", b"5"]
+    records, objects = pipeline("skip").run()
+    assert [bytes(np.asarray(x)) for x in records] == [b"0", b"1", b"2", b"4", b"5"]
     assert objects == [{"i": 0}, {"i": 1}, {"i": 2}, {"i": 4}, None]
 
 
@@ -361,7 +361,7 @@ def test_other_operators_refuse_them(tmp_path, what):
         pipeline().build()
 
 
-def test_names_that_a_reader_lacks(tmp_path):
+def test_unknown_names(tmp_path):
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def pipeline(names):
         return tuple(fn.readers.file(files=write(tmp_path, 3), metadata=names))
@@ -415,7 +415,7 @@ def test_a_function_makes_arrays_of_texts(tmp_path):
     assert total == 5
 
 
-def test_in_branches_a_function_gets_its_own_samples(tmp_path):
+def test_functions_in_branches(tmp_path):
     paths = write(tmp_path, 6)
 
     @pipeline_def(batch_size=6, num_threads=1, device_id=None, enable_conditionals=True)
@@ -435,7 +435,7 @@ def test_in_branches_a_function_gets_its_own_samples(tmp_path):
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
-def test_several_pipelines_and_prefetching_give_the_rows_in_order(tmp_path):
+def test_several_pipelines_and_prefetching_keep_the_order(tmp_path):
     paths = write(tmp_path, 12)
 
     @pipeline_def(batch_size=2, num_threads=1, prefetch_queue_depth=3)
@@ -446,13 +446,13 @@ def test_several_pipelines_and_prefetching_give_the_rows_in_order(tmp_path):
     it = DALIGenericIterator(
         [pipeline(s, device_id=s, seed=5) for s in range(2)], ["label", "name", "index"], reader_name="r"
     )
-    seen = []
+    indices = []
     for batch in it:
         assert batch["label"].shape == (2, 2, 1)
         assert batch["index"] == batch["label"].reshape(-1).tolist()
         assert batch["name"] == [paths[i] for i in batch["index"]]
-        seen += batch["index"]
-    assert sorted(seen) == [*range(12)]
+        indices += batch["index"]
+    assert sorted(indices) == [*range(12)]
 
 
 def test_peeking_element_spec_and_pickle(tmp_path):
@@ -478,8 +478,8 @@ def test_a_sharding_for_each_array(tmp_path):
     paths, on = write(tmp_path, 8), mesh(4)
 
     def padded(num_shards, shard_id):  # in a program, which other outputs of the host go through
-        x, *others = named(paths)(num_shards, shard_id)
-        return fn.pad(x, axes=[0], shape=[10]), *others
+        x, *metadata = named(paths)(num_shards, shard_id)
+        return fn.pad(x, axes=[0], shape=[10]), *metadata
 
     batch = next(
         data_iterator(padded, NAMES, reader_name="r", sharding={"x": on, "label": on})(batch_size=4, num_threads=1)
@@ -501,18 +501,18 @@ def test_serialized_pipelines_and_statistics(tmp_path):
         _, label, name, _ = named(paths)()
         return label, name
 
-    again = jaxdali.Pipeline.deserialize(pipeline().serialize(), enable_statistics=True)
-    assert again.run()[1] == paths[:2]
-    assert "read" in str(again.statistics())
-    again.save_graph_to_dot_file(str(tmp_path / "graph.dot"), show_tensors=True)
-    assert "metadata[2] 'filename'" in repr(again)
+    copy = jaxdali.Pipeline.deserialize(pipeline().serialize(), enable_statistics=True)
+    assert copy.run()[1] == paths[:2]
+    assert "read" in str(copy.statistics())
+    copy.save_graph_to_dot_file(str(tmp_path / "graph.dot"), show_tensors=True)
+    assert "metadata[2] 'filename'" in repr(copy)
 
 
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_items_keep_values_that_are_no_arrays(num_workers):
+def test_items_keep_objects(num_workers):
     data = map_style.Captioned(9)
 
     @data_iterator(output_map=["x", "caption", "boxes"], reader_name="r")
@@ -523,13 +523,13 @@ def test_items_keep_values_that_are_no_arrays(num_workers):
         assert [*item] == ["x", "caption", "boxes"]
         return item["x"], item["caption"], item["boxes"]
 
-    seen = []
+    all_numbers = []
     for batch in iterator(batch_size=3, num_threads=1, seed=1):
         numbers = np.asarray(batch["x"])[:, 0, 0].tolist()
         assert batch["caption"] == [f"caption {i}" for i in numbers]
         assert batch["boxes"] == [[{"box": k} for k in range(i % 3)] for i in numbers]
-        seen += numbers
-    assert sorted(seen) == [*range(9)]
+        all_numbers += numbers
+    assert sorted(all_numbers) == [*range(9)]
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -554,15 +554,15 @@ def test_external_source(batch, parallel):
             fn.external_source(source, num_outputs=2, batch=batch, parallel=parallel, metadata=["object", "list"])
         )
 
-    pipe, found = pipeline(), []
+    pipe, all_numbers = pipeline(), []
     for _ in range(3 if batch else 2):
         x, y, objects, lists = pipe.run()
         numbers = y.as_array().tolist()
         assert np.asarray(x.as_array())[:, 0].tolist() == numbers
         assert objects == [{"i": i} for i in numbers]
         assert lists == [[i] * 3 for i in numbers]
-        found += numbers
-    assert found == [*range(7 if batch else 6)]
+        all_numbers += numbers
+    assert all_numbers == [*range(7 if batch else 6)]
 
 
 def test_metadata_alone_and_unused_outputs():
@@ -579,7 +579,7 @@ def test_metadata_alone_and_unused_outputs():
     assert (len(x), text) == (2, ["text 0", "text 1"])
 
 
-def test_data_that_are_fed():
+def test_fed_data():
     @pipeline_def(batch_size=3, num_threads=1, device_id=None, exec_pipelined=False, exec_async=False)
     def pipeline():
         x, name = fn.external_source(name="fed", metadata=["name"], batch=True)
@@ -589,9 +589,9 @@ def test_data_that_are_fed():
     for n in (3, 2):
         names = [f"{n}, {i}" for i in range(n)]
         pipe.feed_input("fed", (np.arange(n), names))
-        x, got = pipe.run()
+        x, metadata = pipe.run()
         assert x.as_array().tolist() == [*range(n)]
-        assert got == names
+        assert metadata == names
 
 
 def test_json_of_a_manifest_is_a_copy(made):

@@ -1,4 +1,4 @@
-"""What users see: names, and `repr`."""
+"""Names that users see, and `repr`."""
 
 import importlib
 import pathlib
@@ -90,8 +90,8 @@ def test_public_modules_are_dalis():
     package = pathlib.Path(jaxdali.__file__).parent
     modules = {p.relative_to(package).with_suffix("").parts for p in package.rglob("*.py")}
     modules = {tuple(x for x in m if x != "__init__") for m in modules}
-    own = ("fn", "ops", "auto_aug", "dynamic", "experimental")
-    public = {".".join(m) for m in modules if m and not any(x.startswith("_") for x in m) and m[0] not in own}
+    additions = ("fn", "ops", "auto_aug", "dynamic", "experimental")
+    public = {".".join(m) for m in modules if m and not any(x.startswith("_") for x in m) and m[0] not in additions}
     assert (
         public - DALI.keys()
         == BEYOND | {"plugin", "plugin.pytorch", "plugin.pytorch.fn", "plugin.pytorch.torch_utils"} | ABSENT
@@ -129,7 +129,7 @@ def test_public_modules_are_dalis():
         (ops, "Resise", r"^jaxdali\.ops has no class 'Resise'; did you mean 'Resize'\?$"),
     ],
 )
-def test_names_that_are_not_there(module, name, message):
+def test_unknown_names_suggest_others(module, name, message):
     with pytest.raises(AttributeError, match=message):
         getattr(module, name)
     assert not hasattr(module, name)
@@ -216,7 +216,7 @@ def test_repr():
     assert repr(it) == "DALIGenericIterator: closed"
 
 
-def test_misuse_that_is_a_runtime_error_in_dali():
+def test_misuse_is_a_runtime_error_too():
     def operand(value):
         return fn.external_source(lambda: [np.array(value)] * 2)
 

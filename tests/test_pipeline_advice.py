@@ -25,11 +25,11 @@ def made(define, batches=1):
 
 def warned(define):
     """The texts of the warnings of a definition, which are at its line, and of three batches."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         made(define, batches=3)
-    assert {(w.filename, w.lineno) for w in found} <= {(__file__, inspect.getsourcelines(define)[1])}
-    return [str(w.message) for w in found]
+    assert {(w.filename, w.lineno) for w in caught} <= {(__file__, inspect.getsourcelines(define)[1])}
+    return [str(w.message) for w in caught]
 
 
 class Photos:

@@ -65,7 +65,7 @@ def test_sizes_are_numbers(size):
         DALIGenericIterator(pipeline, ["x"], size=size)
 
 
-def test_arguments_that_an_operator_has_not():
+def test_unknown_arguments():
     with pytest.raises(KeyError) as e:
         _run(lambda: fn.readers.coco(file_root="/", annotations_file="/x", preprocessed_annotations_dir="/"))
     assert isinstance(e.value, TypeError)
@@ -100,7 +100,7 @@ def test_policies_are_not_names():
         _run(lambda: auto_augment.apply_auto_augment("image_net", _image()), enable_conditionals=True)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_is_taken_as_in_dali():
+def test_accepted_values_equal_dalis():
     drawn = [_run(lambda: fn.random.uniform(), seed=seed) for seed in (True, 1)]
     np.testing.assert_array_equal(*drawn)
     assert [x.tolist() for x in _run(lambda: fn.random.choice(1, p=1.0))] == [0, 0]
@@ -111,9 +111,9 @@ def test_what_is_taken_as_in_dali():
 )
 def test_empty_regions_of_numpy_files_are_none(tmp_path, region):
     np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
-    got = _run(lambda: fn.readers.numpy(file_root=str(tmp_path), **region))
+    arrays = _run(lambda: fn.readers.numpy(file_root=str(tmp_path), **region))
     np.testing.assert_array_equal(
-        got[0], np.arange(6).reshape(2, 3)[region.get("roi_start") or 0 :, region.get("roi_start") or 0 :]
+        arrays[0], np.arange(6).reshape(2, 3)[region.get("roi_start") or 0 :, region.get("roi_start") or 0 :]
     )
 
 

@@ -38,7 +38,7 @@ def test_all_operators_but_readers_have_an_example(pages):
         assert f"fn.{name}(" in example or name == "external_source", example
 
 
-def test_a_page_says_what_is_known(pages, tmp_path):
+def test_pages_of_operators(pages, tmp_path):
     operator_pages, _ = pages
     page = operator_pages.page("rotate", fn.rotate, tmp_path)
     assert (tmp_path / "rotate.png").stat().st_size > 10000
@@ -61,7 +61,7 @@ def test_a_page_says_what_is_known(pages, tmp_path):
     assert not (tmp_path / "readers.file.png").exists()
 
 
-def test_ranges_and_differences_are_those_of_the_declaration(pages, tmp_path):
+def test_pages_have_ranges_and_differences(pages, tmp_path):
     operator_pages, _ = pages
     page = operator_pages.page("random_resized_crop", fn.random_resized_crop, tmp_path)
     (attempts,) = re.findall(r"<tr><td><code>num_attempts</code><br>.*", page)
@@ -70,7 +70,7 @@ def test_ranges_and_differences_are_those_of_the_declaration(pages, tmp_path):
     assert "DALI does not have this operator" in operator_pages.page("random.key", fn.random.key, tmp_path)
 
 
-def test_the_index_for_programs_has_a_sentence_for_each_guide(tmp_path):
+def test_index_for_programs_describes_each_guide(tmp_path):
     site = places.EXAMPLES / "site"
     build = runpy.run_path(str(site / "build.py"))
     for folder in ("guides", "reference"):

@@ -70,22 +70,22 @@ def test_64_threads_over_one_pool():
     keys = list(jax.random.split(jax.random.key(1), 4))
 
     def work(i):
-        k, made = i % 4, []
+        k, results = i % 4, []
         for _ in range(3):
             decoded = jd.decoders.image(FILES[: k + 1])
-            made += [jd.resize(decoded, size=(9, 8 + k)).numpy(), compiled(FILES[: k + 1], keys[k]).numpy()]
-            made += [*decoded, jd.rotate(images((k + 1, 14, 15, 3)), angle=7.0 * k, keep_size=True).numpy()]
-        return made
+            results += [jd.resize(decoded, size=(9, 8 + k)).numpy(), compiled(FILES[: k + 1], keys[k]).numpy()]
+            results += [*decoded, jd.rotate(images((k + 1, 14, 15, 3)), angle=7.0 * k, keep_size=True).numpy()]
+        return results
 
-    together = at_once(work, range(64))
-    alone = [work(i) for i in range(4)]
-    for i, got in enumerate(together):
-        assert not isinstance(got, Exception), got
-        for a, b in zip(got, alone[i % 4], strict=True):
+    concurrent = at_once(work, range(64))
+    serial = [work(i) for i in range(4)]
+    for i, results in enumerate(concurrent):
+        assert not isinstance(results, Exception), results
+        for a, b in zip(results, serial[i % 4], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
-def test_16_threads_that_make_iterators():
+def test_16_threads_make_iterators():
     """Definitions are rewritten, functions traced and programs compiled in all of them."""
 
     def photo(info):
@@ -108,14 +108,14 @@ def test_16_threads_that_make_iterators():
     def work(_):
         return [np.asarray(batch["images"]) for batch in augmented()]
 
-    alone = work(0)
-    assert len(alone) == 2
-    for got in at_once(work, range(16)):
-        assert not isinstance(got, Exception), got
-        np.testing.assert_array_equal(got, alone)
+    expected = work(0)
+    assert len(expected) == 2
+    for results in at_once(work, range(16)):
+        assert not isinstance(results, Exception), results
+        np.testing.assert_array_equal(results, expected)
 
 
-def test_threads_that_take_from_one_iterator(files):
+def test_threads_share_one_iterator(files):
     """Each sample comes once."""
 
     @data_iterator(output_map=["numbers"], reader_name="files")
@@ -126,17 +126,17 @@ def test_threads_that_take_from_one_iterator(files):
     iterator = numbers()
 
     def work(_):
-        made = []
+        numbers = []
         try:
             while True:
-                made += np.asarray(next(iterator)["numbers"])[:, 0].tolist()
+                numbers += np.asarray(next(iterator)["numbers"])[:, 0].tolist()
         except StopIteration:
-            return made
+            return numbers
 
-    assert sorted(x for made in at_once(work, range(8)) for x in made) == list(range(1, 33))
+    assert sorted(x for numbers in at_once(work, range(8)) for x in numbers) == list(range(1, 33))
 
 
-def test_two_threads_of_which_both_find_nothing_compiled(monkeypatch):
+def test_two_threads_compile_the_same_function(monkeypatch):
     """Operators are bound by the first sample of each, though the function was made for the other's."""
     x = jd.batch([np.arange(24.0, dtype=np.float32).reshape(4, 6)] * 2)
     whole = jd.batch([np.array([2, 12, 1, 1]), np.array([12, 2, 1, 1, 1])])
@@ -149,16 +149,16 @@ def test_two_threads_of_which_both_find_nothing_compiled(monkeypatch):
         build(self)
 
     monkeypatch.setattr(Executor, "build", together)
-    made = at_once(lambda shape: [y.shape for y in jd.reshape(x, shape=shape)], shapes)
-    assert made == [[(2, 12), (12, 2)], [(2, 12, 1), (12, 2, 1)]]
+    results = at_once(lambda shape: [y.shape for y in jd.reshape(x, shape=shape)], shapes)
+    assert results == [[(2, 12), (12, 2)], [(2, 12, 1), (12, 2, 1)]]
 
 
-def test_a_function_that_another_thread_rewrites(monkeypatch):
+def test_one_thread_rewrites_a_function(monkeypatch):
     """It is rewritten once, and nobody gets it as the user wrote it."""
-    factory, seen = conditionals._factory, []
+    factory, rewritten = conditionals._factory, []
 
     def slow(f):
-        seen.append(f)
+        rewritten.append(f)
         time.sleep(0.2)
         return factory(f)
 
@@ -166,6 +166,6 @@ def test_a_function_that_another_thread_rewrites(monkeypatch):
         return 1 if x else 2
 
     monkeypatch.setattr(conditionals, "_factory", slow)
-    made = at_once(lambda f: conditionals.converted(f), [chosen] * 4)
-    assert len(seen) == 1
-    assert all(f is not chosen and f(0) == 2 for f in made)
+    functions = at_once(lambda f: conditionals.converted(f), [chosen] * 4)
+    assert len(rewritten) == 1
+    assert all(f is not chosen and f(0) == 2 for f in functions)

@@ -34,5 +34,5 @@ def test_pyright(tmp_path):
         [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "--project", str(tmp_path)],
         capture_output=True, text=True,
     )  # fmt: skip
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    assert [d["range"]["start"]["line"] + 1 for d in found if d["severity"] == "error"] == WRONG, found
+    diagnostics = json.loads(done.stdout)["generalDiagnostics"]
+    assert [d["range"]["start"]["line"] + 1 for d in diagnostics if d["severity"] == "error"] == WRONG, diagnostics

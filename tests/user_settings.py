@@ -26,10 +26,10 @@ def user_settings(request):
     chosen = dict(option.split("=", 1) for option in request.config.getoption("--jax"))
     axes = chosen.pop("mesh", None)
     mesh = None if axes is None else jax.make_mesh((jax.device_count(),), ("devices",), axis_types=(AXES[axes],))
-    before = {name: getattr(jax.config, name) for name in chosen}
+    earlier = {name: getattr(jax.config, name) for name in chosen}
     for name, value in chosen.items():
         jax.config.update(name, int(value) if value.isdecimal() else value)
     with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
         yield
-    for name, value in before.items():
+    for name, value in earlier.items():
         jax.config.update(name, value)

@@ -12,9 +12,9 @@ import pytest
 def picture(i: int, height: int, width: int) -> np.ndarray:
     """RGB pixels that differ between frames, with edges and smooth parts."""
     y, x = np.mgrid[:height, :width]
-    found = np.stack([x * 4 + i * 9, y * 5 + i * 3, i * 12 + x * 2 + y], -1) % 256
-    found[i % height, :, :] = 255
-    return found.astype(np.uint8)
+    pixels = np.stack([x * 4 + i * 9, y * 5 + i * 3, i * 12 + x * 2 + y], -1) % 256
+    pixels[i % height, :, :] = 255
+    return pixels.astype(np.uint8)
 
 
 def write(
@@ -133,7 +133,7 @@ def exact_rgb(path: str) -> np.ndarray:
 
 
 def planes(frame: Any) -> bytes:
-    """What the decoder gives, before any conversion."""
+    """The frames as the decoder gives them, before any conversion."""
     wide = 2 if "10" in frame.format.name else 1
     return b"".join(
         np.frombuffer(p, np.uint8).reshape(-1, p.line_size)[:, : p.width * wide].tobytes() for p in frame.planes

@@ -1,4 +1,4 @@
-"""What is compiled on which machine: the GPUs that CUDA kernels are for, with a played nvcc and nvidia-smi."""
+"""Options of the build: the GPUs that CUDA kernels are compiled for, with a played nvcc and nvidia-smi."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ NVCC = "#!/bin/sh\nprintf 'compute_75\\ncompute_80\\ncompute_90\\ncompute_100\\n
         ({"JAXDALI_NVCC": ""}, "9.0\n", "/nvcc not found"),
     ],
 )
-def test_kernels_are_compiled_for_the_gpus_that_are_there(options, gpus, chosen, tmp_path):
+def test_kernels_are_compiled_for_present_gpus(options, gpus, chosen, tmp_path):
     for name, text in {"nvcc": NVCC, "nvidia-smi": f"#!/bin/sh\nprintf '{gpus}'\n"}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

@@ -26,14 +26,14 @@ def test_broadcasts_as_numpy_does(dtype, dense):
                 keep = full if dense else rng.integers(0, 2, rank).astype(bool)
                 samples.append(rng.integers(0, 100, np.where(keep, shape[ndim - rank :], 1)).astype(dtype))
                 shapes.append(shape)
-            got, status = expand(samples, shapes, dense)
+            actual, status = expand(samples, shapes, dense)
             assert not status.any()
-            for g, s, shape in zip(got, samples, shapes, strict=True):
+            for g, s, shape in zip(actual, samples, shapes, strict=True):
                 np.testing.assert_array_equal(g, np.broadcast_to(s, tuple(shape)))
 
 
-def test_other_extents_are_refused_for_that_sample_only():
+def test_wrong_extents_fail_their_sample_only():
     rows = [np.arange(3, dtype=np.float32), np.arange(2, dtype=np.float32)]
-    got, status = expand(rows, [(4, 3), (4, 3)])
+    actual, status = expand(rows, [(4, 3), (4, 3)])
     assert status.tolist() == [0, SIZE_MISMATCH]
-    np.testing.assert_array_equal(got[0], np.broadcast_to(rows[0], (4, 3)))
+    np.testing.assert_array_equal(actual[0], np.broadcast_to(rows[0], (4, 3)))

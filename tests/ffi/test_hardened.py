@@ -86,7 +86,7 @@ def configure_codecs(folder, *options, broken=()):
 
 
 @needs_cmake
-def test_a_codec_that_does_not_compile_is_left_out(tmp_path):
+def test_codecs_without_a_compiler_are_left_out(tmp_path):
     configured = configure_codecs(tmp_path, broken=("PNG", "WEBP"))
     assert configured.returncode == 0, configured.stderr
     for library in ("libpng", "libwebp"):
@@ -101,7 +101,7 @@ def test_a_codec_that_does_not_compile_is_left_out(tmp_path):
 
 @needs_cmake
 @pytest.mark.parametrize(("broken", "options"), [("JPEG", ()), ("DEFLATE", ("-DJAXDALI_REQUIRE_CODECS=ON",))])
-def test_a_codec_that_is_needed_is_an_error(broken, options, tmp_path):
+def test_missing_required_codecs_are_an_error(broken, options, tmp_path):
     configured = configure_codecs(tmp_path, *options, broken=(broken,))
     assert configured.returncode != 0
     assert "it does not compile" in " ".join(configured.stderr.split())
@@ -129,14 +129,14 @@ def test_bundled_codecs_are_hardened_as_well(tmp_path):
 
 @needs_cmake
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="nanobind has a stable ABI for this Python")
-def test_a_stable_abi_that_nanobind_leaves_out_is_an_error(tmp_path):
+def test_missing_stable_abi_is_an_error(tmp_path):
     """A wheel's tag promises what scikit-build asks for; nanobind builds an ordinary module instead without a word."""
     pytest.importorskip("nanobind")
     if not (places.ROOT / "CMakeLists.txt").exists():
         pytest.skip("there are no sources")
-    found = cmake(
+    configured = cmake(
         "-S", places.ROOT, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}", "-DJAXDALI_CUDA=OFF",
         "-DSKBUILD_SABI_COMPONENT=Development.SABIModule",
     )  # fmt: skip
-    assert found.returncode != 0
-    assert "stable ABI" in " ".join(found.stderr.split())
+    assert configured.returncode != 0
+    assert "stable ABI" in " ".join(configured.stderr.split())

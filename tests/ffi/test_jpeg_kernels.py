@@ -15,8 +15,8 @@ def emulated():
 def test_libjpeg_on_the_cpu_equals_pillow():
     """The reference of the others is one itself, on all files."""
     for batch in jpeg_checks.batches(corpus()):
-        got = jpeg_checks.decode([f.data for f in batch])
-        for f, x in zip(batch, got.pixels, strict=True):
+        actual = jpeg_checks.decode([f.data for f in batch])
+        for f, x in zip(batch, actual.pixels, strict=True):
             if f.name.startswith("extreme"):
                 continue  # there libjpeg-turbo's SIMD code, which not every build has, differs from its C code
             jpeg_checks.assert_same(x, jpeg_checks.pillow(f.data), f.name)
@@ -28,17 +28,17 @@ def test_corpus(emulated):
 
 @pytest.mark.parametrize("bits", [256, 1024, 2048])
 def test_subsequences_of_other_lengths(emulated, bits):
-    other = dataclasses.replace(emulated, subsequence_bits=bits)
-    assert jpeg_checks.check_corpus(other, corpus()[:: 1 if bits > 1000 else 3]) > 150
-    jpeg_checks.check_damaged(other, 128, seed=bits)
+    kernels = dataclasses.replace(emulated, subsequence_bits=bits)
+    assert jpeg_checks.check_corpus(kernels, corpus()[:: 1 if bits > 1000 else 3]) > 150
+    jpeg_checks.check_damaged(kernels, 128, seed=bits)
 
 
 @pytest.mark.parametrize("groups", [2, 7])
 def test_groups(emulated, groups):
     """Images whose coefficients share memory, one group after the other; also after files that are refused halfway."""
-    other = dataclasses.replace(emulated, groups=groups)
-    assert jpeg_checks.check_corpus(other, corpus()[::3]) > 150
-    good, refused = jpeg_checks.check_damaged(other, 128, seed=groups)
+    kernels = dataclasses.replace(emulated, groups=groups)
+    assert jpeg_checks.check_corpus(kernels, corpus()[::3]) > 150
+    good, refused = jpeg_checks.check_damaged(kernels, 128, seed=groups)
     assert good > 10
     assert refused > 20
 

@@ -1,4 +1,4 @@
-"""What calls of kernels pass to XLA: no operand without elements. The binding gives it its own shape again."""
+"""Operands that calls of kernels pass to XLA: none is without elements. The binding gives it its own shape again."""
 
 import jax
 import numpy as np
@@ -50,8 +50,8 @@ def test_images_without_elements(operands, shape):
         params,
         {"permutation": (*range(ndim),), "channel": -1},
     )
-    got, status = run(case, dense=True)
-    assert got[0].shape == shape
+    results, status = run(case, dense=True)
+    assert results[0].shape == shape
     assert not status.any()
     assert [shape for shape in operands if 0 in shape] == []
 

@@ -40,25 +40,25 @@ def test_windows_of_random_arrays(dtype, dense):
                 if all(map(len, key))
                 else np.zeros([len(r) for r in key], dtype)
             )
-        got, status = window(samples, start, step, extent, dense)
+        actual, status = window(samples, start, step, extent, dense)
         assert not status.any()
-        for g, w in zip(got, want, strict=True):
+        for g, w in zip(actual, want, strict=True):
             np.testing.assert_array_equal(g, w)
 
 
 @pytest.mark.parametrize(
     ("start", "step", "extent"), [(-1, 1, 2), (3, 1, 3), (5, 1, 1), (1, -1, 3), (0, 2, 4), (2**31 - 1, 2**31 - 1, 3)]
 )
-def test_a_window_that_leaves_the_array_is_refused_for_that_sample_only(start, step, extent):
+def test_windows_outside_fail_their_sample_only(start, step, extent):
     x = np.arange(10, dtype=np.int32).reshape(5, 2)
-    got, status = window([x, x], [[0, 0], [start, 0]], [[1, 1], [step, 1]], [[5, 2], [extent, 2]])
+    actual, status = window([x, x], [[0, 0], [start, 0]], [[1, 1], [step, 1]], [[5, 2], [extent, 2]])
     assert status.tolist() == [0, OUT_OF_BOUNDS]
-    np.testing.assert_array_equal(got[0], x)
+    np.testing.assert_array_equal(actual[0], x)
 
 
 def test_an_empty_window_may_start_anywhere():
-    got, status = window([np.zeros((0, 3), np.uint8)], [[7, -1]], [[1, 1]], [[0, 3]])
-    assert (status.tolist(), got[0].size) == ([0], 0)
+    actual, status = window([np.zeros((0, 3), np.uint8)], [[7, -1]], [[1, 1]], [[0, 3]])
+    assert (status.tolist(), actual[0].size) == ([0], 0)
 
 
 @pytest.mark.parametrize("width", [224, 226])  # rows of planes that are aligned to vectors, and such as are not
@@ -70,8 +70,10 @@ def test_planes_of_a_large_batch(width):
     start[1::2, 1], step[1::2, 1] = width - 1, -1  # mirrored
     params = (start, step, np.array([s.shape for s in samples], np.int32), np.zeros((8, 0), np.float32), scale, offset)
     attrs = {"permutation": (2, 0, 1), "channel": 2}
-    got, status = run(Case("window", samples, np.dtype(np.float32), [(3, 256, width)] * 8, params, attrs), stacked=True)
+    actual, status = run(
+        Case("window", samples, np.dtype(np.float32), [(3, 256, width)] * 8, params, attrs), stacked=True
+    )
     assert not status.any()
-    for i, (g, s) in enumerate(zip(got, samples, strict=True)):
+    for i, (g, s) in enumerate(zip(actual, samples, strict=True)):
         want = s[:, ::-1] if i % 2 else s
         np.testing.assert_array_equal(g, (want * scale[i] + offset[i]).transpose(2, 0, 1))
