@@ -29,14 +29,14 @@ def clips() -> list[np.ndarray]:
     """Noise of 10 seconds, 16-bit PCM; or the files of the folder that CLIPS names."""
     if folder := os.environ.get("CLIPS"):
         return [np.fromfile(file, np.uint8) for file in sorted(pathlib.Path(folder).iterdir())]
-    rng, made = np.random.default_rng(0), []
+    rng, encoded = np.random.default_rng(0), []
     for _ in range(BATCH):
         with io.BytesIO() as f:
             with wave.open(f, "wb") as w:
                 w.setparams((1, 2, RATE, 0, "NONE", ""))
                 w.writeframes(rng.normal(0, 3000, 10 * RATE).astype(np.int16).tobytes())
-            made.append(np.frombuffer(f.getvalue(), np.uint8))
-    return made
+            encoded.append(np.frombuffer(f.getvalue(), np.uint8))
+    return encoded
 
 
 def pipeline(package: str):
@@ -50,18 +50,18 @@ def pipeline(package: str):
         mel = fn.mel_filter_bank(power, sample_rate=float(RATE), nfilter=MELS)
         return fn.to_decibels(mel, multiplier=float(np.log(10)), reference=1.0, cutoff_db=-80.0)
 
-    made = define()
-    made.build()
+    pipe = define()
+    pipe.build()
 
     def batch():
-        (out,) = made.run()
+        (out,) = pipe.run()
         return np.asarray(out[0])
 
     return batch
 
 
 def librosa_like():
-    """What librosa computes, in NumPy: frames, window, FFT, product with the filters, logarithm."""
+    """The computation of librosa, in NumPy: frames, window, FFT, product with the filters, logarithm."""
     files = clips()
     window = np.hanning(401)[:400].astype(np.float32)
     points = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), MELS + 2) / 2595) - 1)
@@ -148,10 +148,10 @@ def compare(args: argparse.Namespace):
         for name, package in packages.items():
             times[name].append(package.turn(args.batches))
     mine = statistics.median(times["jaxdali"])
-    for name, found in times.items():
-        median = statistics.median(found)
+    for name, ms in times.items():
+        median = statistics.median(ms)
         print(
-            f"{name:12} {median:6.2f} ms of CPU a clip ({min(found):.2f} to {max(found):.2f}), jaxdali takes {mine / median:.2f} of it"
+            f"{name:12} {median:6.2f} ms of CPU a clip ({min(ms):.2f} to {max(ms):.2f}), jaxdali takes {mine / median:.2f} of it"
         )
 
 

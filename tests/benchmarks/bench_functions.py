@@ -188,7 +188,7 @@ def measured(what: str, names: dict[str, str], folder: str, rounds: int) -> dict
     for name, python in names.items():
         command = [python, __file__, "--serve", what, name, "--data", folder]
         contenders[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    found: dict[str, list[float]] = {name: [] for name in names}
+    rounds_by_name: dict[str, list[float]] = {name: [] for name in names}
     try:
         for process in contenders.values():
             while (line := process.stdout.readline()) and line != "ready\n":
@@ -198,12 +198,12 @@ def measured(what: str, names: dict[str, str], folder: str, rounds: int) -> dict
             for name, process in order[r % len(order) :] + order[: r % len(order)]:
                 process.stdin.write("\n")
                 process.stdin.flush()
-                found[name].append(json.loads(process.stdout.readline()))
+                rounds_by_name[name].append(json.loads(process.stdout.readline()))
     finally:
         for process in contenders.values():
             process.kill()
             process.wait()
-    return found
+    return rounds_by_name
 
 
 def interpreter(name: str, dali: str | None, peers: str) -> str | None:
@@ -214,8 +214,8 @@ def interpreter(name: str, dali: str | None, peers: str) -> str | None:
         return None
     if module is None:
         return python
-    asked = subprocess.run([python, "-c", f"import {module}"], capture_output=True)
-    return python if asked.returncode == 0 else None
+    imported = subprocess.run([python, "-c", f"import {module}"], capture_output=True)
+    return python if imported.returncode == 0 else None
 
 
 def main():
@@ -241,19 +241,19 @@ def main():
             photos = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(photos)
             photos.make_photos(pathlib.Path(folder), n=BATCH)
-        for what, known, unit in (("flip", FLIPS, "us a call"), ("photos", PHOTOS, "CPU ms an image")):
+        for task, programs, unit in (("flip", FLIPS, "us a call"), ("photos", PHOTOS, "CPU ms an image")):
             names = {
-                name: python for name in known if (python := interpreter(name, args.dali_python, args.peers_python))
+                name: python for name in programs if (python := interpreter(name, args.dali_python, args.peers_python))
             }
-            found = measured(what, names, args.data or folder, args.rounds)
-            first = "DALI's dynamic mode" if what == "flip" else "pipeline"
-            print(f"\n{what}, {unit}, and relative to {first}")
-            for name, numbers in found.items():
+            times = measured(task, names, args.data or folder, args.rounds)
+            first = "DALI's dynamic mode" if task == "flip" else "pipeline"
+            print(f"\n{task}, {unit}, and relative to {first}")
+            for name, numbers in times.items():
                 ratio = (
-                    statistics.median(a / b for a, b in zip(numbers, found[first])) if first in found else float("nan")
+                    statistics.median(a / b for a, b in zip(numbers, times[first])) if first in times else float("nan")
                 )
                 print(f"| {name} | {statistics.median(numbers):.3g} | {ratio:.2f} |")
-            for name in known.keys() - names.keys():
+            for name in programs.keys() - names.keys():
                 print(f"{name}: left out, as its package is missing")
 
 

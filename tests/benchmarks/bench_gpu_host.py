@@ -53,7 +53,7 @@ def measure(define, batch_size: int, batches: int, times: dict[str, list[float]]
     """CPU seconds of the process for each batch, and how many programs were compiled."""
     from jaxdali._program import program
 
-    before, taken = len(program._programs), []
+    num_programs, seconds = len(program._programs), []
     with define(batch_size=batch_size, num_threads=1, seed=0) as iterator:
         for _ in range(20):
             next(iterator)
@@ -61,8 +61,8 @@ def measure(define, batch_size: int, batches: int, times: dict[str, list[float]]
         for _ in range(batches):
             start = time.process_time()
             next(iterator)
-            taken.append(time.process_time() - start)
-    return taken, len(program._programs) - before
+            seconds.append(time.process_time() - start)
+    return seconds, len(program._programs) - num_programs
 
 
 def main():
@@ -83,8 +83,8 @@ def main():
     from jaxdali.fn._decode.decode import ImageHeaders
     from jaxdali.plugin.jax import data_iterator
 
-    found = sorted(str(f) for f in args.photos.glob("**/*.jpg"))
-    files = found * -(-args.batch_size * (args.batches + 100) // len(found))  # no epoch ends while time is taken
+    photos = sorted(str(f) for f in args.photos.glob("**/*.jpg"))
+    files = photos * -(-args.batch_size * (args.batches + 100) // len(photos))  # no epoch ends while time is taken
 
     @data_iterator(output_map=["x", "label"], reader_name="reader", sharding=sharding)
     def resize(num_shards=1, shard_id=0):
@@ -122,26 +122,26 @@ def main():
         "the host pass, with these": (Executor, "prepare"),
         "operands and dispatch": (Executor, "dispatch"),
     }
-    for label, (of, name) in parts.items():
-        timed(of, name, times, label)
+    for label, (owner, name) in parts.items():
+        timed(owner, name, times, label)
     print("| us of CPU time per image | median | least |\n|---|--:|--:|")
     for define in (resize, train, crop):
-        taken, programs = measure(define, args.batch_size, args.batches, times)
-        mean = 1e6 * sum(taken) / len(taken) / args.batch_size
-        print(f"| **{define.__name__}**, {programs} programs, mean {mean:.1f} | {numbers(taken, args.batch_size)} |")
+        seconds, programs = measure(define, args.batch_size, args.batches, times)
+        mean = 1e6 * sum(seconds) / len(seconds) / args.batch_size
+        print(f"| **{define.__name__}**, {programs} programs, mean {mean:.1f} | {numbers(seconds, args.batch_size)} |")
         reading = [sum(t) for t in zip(times["open files"], times["read files"])]
         print(
-            f"| all but opening and reading files | {numbers([t - r for t, r in zip(taken, reading)], args.batch_size)} |"
+            f"| all but opening and reading files | {numbers([t - r for t, r in zip(seconds, reading)], args.batch_size)} |"
         )
-        together = [sum(t) for t in zip(times["the host pass, with these"], times["operands and dispatch"])]
-        print(f"| everything between reading and the end of the launch | {numbers(together, args.batch_size)} |")
+        sums = [sum(t) for t in zip(times["the host pass, with these"], times["operands and dispatch"])]
+        print(f"| everything between reading and the end of the launch | {numbers(sums, args.batch_size)} |")
         for label in parts:
             print(f"| {label} | {numbers(times[label], args.batch_size)} |")
 
 
 def numbers(seconds: list[float], batch_size: int) -> str:
-    each = sorted(1e6 * s / batch_size for s in seconds)
-    return f"{each[len(each) // 2]:.1f} | {each[0]:.1f}"
+    per_image = sorted(1e6 * s / batch_size for s in seconds)
+    return f"{per_image[len(per_image) // 2]:.1f} | {per_image[0]:.1f}"
 
 
 if __name__ == "__main__":

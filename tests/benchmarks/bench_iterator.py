@@ -58,8 +58,8 @@ def iterator_of(folder: pathlib.Path, batch_size: int, size: int):
     from jaxdali import fn
     from jaxdali.plugin.jax import data_iterator
 
-    found = sorted(str(f) for f in folder.glob("*/*.jpg"))
-    files = found * -(-100_000 // len(found))  # no epoch ends while time is taken
+    photos = sorted(str(f) for f in folder.glob("*/*.jpg"))
+    files = photos * -(-100_000 // len(photos))  # no epoch ends while time is taken
     sharding = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
 
     @data_iterator(output_map=["images", "labels"], reader_name="reader", sharding=sharding)
@@ -109,11 +109,11 @@ def time_producer(folder: pathlib.Path, batches: int) -> tuple[float, float]:
     tiny.mkdir(parents=True)
     for i in range(64):
         Image.new("RGB", (8, 8), (i, 2 * i, 3 * i)).save(tiny / f"{i:02d}.jpg")
-    before = set(threading.enumerate())
+    threads = set(threading.enumerate())
     iterator = iterator_of(tiny.parent, 8, 8)
     for _ in range(20):
         next(iterator)
-    producer = next(t for t in set(threading.enumerate()) - before if "produce" in t.name)
+    producer = next(t for t in set(threading.enumerate()) - threads if "produce" in t.name)
     clock = time.pthread_getcpuclockid(producer.ident)
     start, reading = time.clock_gettime(clock), 0.0
     for _ in range(batches):

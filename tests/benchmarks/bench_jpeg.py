@@ -35,14 +35,14 @@ def by_pillow(data: bytes) -> np.ndarray:
 
 def decoders() -> dict[str, Callable[[bytes], np.ndarray]]:
     """The reference first."""
-    found: dict[str, Callable[[bytes], np.ndarray]] = {}
+    decoders_by_name: dict[str, Callable[[bytes], np.ndarray]] = {}
     if importlib.util.find_spec("imagecodecs"):
         import imagecodecs
 
-        found[f"libjpeg-turbo ({imagecodecs.jpeg8_version()}), imagecodecs"] = imagecodecs.jpeg8_decode
-    found["libjpeg-turbo, Pillow"] = by_pillow
-    found["jaxdali.decode_jpeg"] = jaxdali.decode_jpeg
-    return found
+        decoders_by_name[f"libjpeg-turbo ({imagecodecs.jpeg8_version()}), imagecodecs"] = imagecodecs.jpeg8_decode
+    decoders_by_name["libjpeg-turbo, Pillow"] = by_pillow
+    decoders_by_name["jaxdali.decode_jpeg"] = jaxdali.decode_jpeg
+    return decoders_by_name
 
 
 def as_progressive(data: bytes) -> bytes:
@@ -64,9 +64,10 @@ def crops(info: np.ndarray) -> np.ndarray:
         np.exp(rng.uniform(-1, 1, len(info)) * np.log(4 / 3)),
     )
     sizes = [
-        np.clip(x, 1, most).astype(int) for x, most in ((np.sqrt(area / ratio), height), (np.sqrt(area * ratio), width))
+        np.clip(x, 1, limit).astype(int)
+        for x, limit in ((np.sqrt(area / ratio), height), (np.sqrt(area * ratio), width))
     ]
-    starts = [rng.integers(0, most - x + 1) for x, most in zip(sizes, (height, width), strict=True)]
+    starts = [rng.integers(0, limit - x + 1) for x, limit in zip(sizes, (height, width), strict=True)]
     info[:, [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]] = np.stack([*starts, *sizes], axis=1)
     return info
 
@@ -80,18 +81,21 @@ def print_for_gpu(files: list[bytes], rounds: int):
         out = [np.empty((h, w, 3), np.uint8) for h, w in info[:, [Info.REGION_H, Info.REGION_W]].tolist()]
         pixels = np.array([x.nbytes for x in out])
         tables = np.zeros((len(files), _cpu.TABLE_WORDS), np.int32)
-        taken: dict[str, list[float]] = {"coefficients": [], "pixels": []}
-        made: list[np.ndarray | None] = []
+        times: dict[str, list[float]] = {"coefficients": [], "pixels": []}
+        coefficients: list[np.ndarray | None] = []
         for _ in range(rounds):
             start = time.thread_time()
-            made = _cpu.compact_jpegs(data, info, pixels, tables, int(types.RGB), pool)
+            coefficients = _cpu.compact_jpegs(data, info, pixels, tables, int(types.RGB), pool)
             middle = time.thread_time()
             assert not any(_cpu.decode_images(data, info, out, int(types.RGB), False, False, pool))
-            for kind, seconds in zip(taken, (middle - start, time.thread_time() - middle), strict=True):
-                taken[kind].append(1e3 * seconds / len(files))
-        assert all(x is not None for x in made)
-        for kind, size in (("coefficients", sum(x.nbytes for x in made if x is not None)), ("pixels", pixels.sum())):
-            print(f"| {name}, {kind} | {size / len(files) / 1e3:.0f} | {statistics.median(taken[kind]):.2f} |")
+            for kind, seconds in zip(times, (middle - start, time.thread_time() - middle), strict=True):
+                times[kind].append(1e3 * seconds / len(files))
+        assert all(x is not None for x in coefficients)
+        for kind, size in (
+            ("coefficients", sum(x.nbytes for x in coefficients if x is not None)),
+            ("pixels", pixels.sum()),
+        ):
+            print(f"| {name}, {kind} | {size / len(files) / 1e3:.0f} | {statistics.median(times[kind]):.2f} |")
     _cpu.pool_destroy(pool)
 
 
@@ -111,15 +115,15 @@ def main():
         if args.progressive:
             files = [as_progressive(data) for data in files]
         print(f"{describe(folder)}, {len(files)} of them{', progressive' * args.progressive}; {args.rounds} rounds\n")
-    found = decoders()
+    decoders_by_name = decoders()
     for data in files:
-        first, *others = [decode(data) for decode in found.values()]
-        assert all(np.array_equal(first, other) for other in others)
-    rounds: dict[str, list[float]] = {name: [] for name in found}
+        first, *images = [decode(data) for decode in decoders_by_name.values()]
+        assert all(np.array_equal(first, image) for image in images)
+    rounds: dict[str, list[float]] = {name: [] for name in decoders_by_name}
     for _ in range(args.rounds):
-        spent = dict.fromkeys(found, 0.0)
+        spent = dict.fromkeys(decoders_by_name, 0.0)
         for data in files:
-            for name, decode in found.items():
+            for name, decode in decoders_by_name.items():
                 start = time.thread_time()
                 decode(data)
                 spent[name] += time.thread_time() - start

@@ -89,12 +89,12 @@ def work(args: argparse.Namespace) -> None:
         if operator := line.strip():
             pipe = build(args.worker, operator, images, args.threads)
         assert pipe is not None
-        before = cpu()
+        begin = cpu()
         for _ in range(args.batches):
             out = pipe.run()
             if hasattr(out[0], "block_until_ready"):
                 out[0].block_until_ready()
-        print(1e3 * (cpu() - before) / (args.batches * BATCH), flush=True)
+        print(1e3 * (cpu() - begin) / (args.batches * BATCH), flush=True)
     os._exit(0)
 
 
@@ -142,9 +142,9 @@ def main():
         for library in (ours, theirs):  # programs are compiled, queues filled
             library.turn(operator)
         turns = [(ours.turn(), theirs.turn()) for _ in range(args.turns)]
-        least, median = ([f(column) for column in zip(*turns, strict=True)] for f in (min, statistics.median))
-        times = [f"{a:.2f}, {b:.2f}" for a, b in zip(least, median, strict=True)]
-        ratios = f"{least[0] / least[1]:.2f}, {median[0] / median[1]:.2f}"
+        minimum, median = ([f(column) for column in zip(*turns, strict=True)] for f in (min, statistics.median))
+        times = [f"{a:.2f}, {b:.2f}" for a, b in zip(minimum, median, strict=True)]
+        ratios = f"{minimum[0] / minimum[1]:.2f}, {median[0] / median[1]:.2f}"
         print(f"| {operator} | {times[0]} | {times[1]} | {ratios} | {OPERATORS[operator][1] or ''} |", flush=True)
     for library in (ours, theirs):
         library.process.communicate()

@@ -53,7 +53,7 @@ MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
 
 def definition(package: str, pipeline: str, data: str):
-    """What defines the pipeline, in either library: only the package's name differs."""
+    """The pipeline's definition as source code, which differs between the libraries in the package's name only."""
     fn = importlib.import_module(f"{package}.fn")
 
     def define():
@@ -140,11 +140,11 @@ def measure(args: argparse.Namespace) -> None:
     for _ in range(-(-args.warmup // args.batch)):
         take()
     batches = -(-args.images // args.batch)
-    before, start = used(), time.perf_counter()
+    used_before, start = used(), time.perf_counter()
     for _ in range(batches):
         take()
     wall = time.perf_counter() - start
-    user, system, faults = used() - before
+    user, system, faults = used() - used_before
     n = batches * args.batch
     numbers = {
         "images_per_s": n / wall,
@@ -227,9 +227,9 @@ def main():
             "jaxdali": (sys.executable, "jaxdali", False),
             "jaxdali, fuse=False": (sys.executable, "jaxdali", True),
         }
-        others = {"DALI": (args.dali_python, "nvidia.dali", "import nvidia.dali")}
-        others |= {name: (args.peers_python, name, imports) for name, imports in (POOLS | LOADERS).items()}
-        for name, (python, package, imports) in others.items():
+        peers = {"DALI": (args.dali_python, "nvidia.dali", "import nvidia.dali")}
+        peers |= {name: (args.peers_python, name, imports) for name, imports in (POOLS | LOADERS).items()}
+        for name, (python, package, imports) in peers.items():
             if args.libraries and name not in args.libraries.split(";"):
                 continue
             if has(python, imports):
@@ -256,18 +256,18 @@ def main():
             for _ in range(args.rounds):
                 for name, library in libraries.items():
                     rows[name].append(run(*library, pipeline, args))
-            for name, got in rows.items():
-                of_dali, of_opencv = (ratio(got, rows.get(other)) for other in ("DALI", "opencv"))
+            for name, row in rows.items():
+                of_dali, of_opencv = (ratio(row, rows.get(peer)) for peer in ("DALI", "opencv"))
                 if name == "jaxdali":
                     of_dali, of_opencv = (
                         f"{of_dali} (target {TARGETS[pipeline]})",
                         f"{of_opencv} (target {OF_OPENCV[pipeline]})",
                     )
                 speed, cpu, system, faults, peak = (
-                    statistics.median(r[k] for r in got)
+                    statistics.median(r[k] for r in row)
                     for k in ("images_per_s", "cpu_ms", "system_ms", "faults", "peak_mb")
                 )
-                numbers = f"{speed:.0f} | {cpu:.2f} | {min(r['cpu_ms'] for r in got):.2f} | {system:.2f} | {faults:.0f} | {peak:.0f}"
+                numbers = f"{speed:.0f} | {cpu:.2f} | {min(r['cpu_ms'] for r in row):.2f} | {system:.2f} | {faults:.0f} | {peak:.0f}"
                 print(f"| {pipeline} | {name} | {numbers} | {of_dali} | {of_opencv} |", flush=True)
 
 

@@ -44,12 +44,12 @@ def by_jaxdali(pool: int, data: bytes) -> np.ndarray:
 
 def decoders(pool: int) -> dict[str, Callable[[bytes], np.ndarray]]:
     """The reference first."""
-    found: dict[str, Callable[[bytes], np.ndarray]] = {}
+    decoders_by_name: dict[str, Callable[[bytes], np.ndarray]] = {}
     if importlib.util.find_spec("imagecodecs"):
         import imagecodecs
 
-        found[f"{imagecodecs.png_version()}, imagecodecs"] = imagecodecs.png_decode
-    found["libpng, Pillow"] = by_pillow
+        decoders_by_name[f"{imagecodecs.png_version()}, imagecodecs"] = imagecodecs.png_decode
+    decoders_by_name["libpng, Pillow"] = by_pillow
     if importlib.util.find_spec("cv2"):
         import cv2
 
@@ -59,9 +59,9 @@ def decoders(pool: int) -> dict[str, Callable[[bytes], np.ndarray]]:
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
             return pixels if pixels.ndim == 2 else pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
 
-        found[f"OpenCV {cv2.__version__}"] = by_opencv
-    found["jaxdali"] = functools.partial(by_jaxdali, pool)
-    return found
+        decoders_by_name[f"OpenCV {cv2.__version__}"] = by_opencv
+    decoders_by_name["jaxdali"] = functools.partial(by_jaxdali, pool)
+    return decoders_by_name
 
 
 def to_png(image: Image.Image) -> bytes:
@@ -101,17 +101,17 @@ def main():
     show_config()
     print("\n| files | decoder | CPU ms/file | times as fast |\n|---|---|--:|--:|")
     pool = _cpu.pool_create(1)
-    found = decoders(pool)
+    decoders_by_name = decoders(pool)
     for kind, images in kinds.items():
         files = [to_png(image) for image in images]
         for data in files:
-            first, *others = [decode(data) for decode in found.values()]
-            assert all(np.array_equal(first, other) for other in others), kind
-        rounds: dict[str, list[float]] = {name: [] for name in found}
+            first, *decoded = [decode(data) for decode in decoders_by_name.values()]
+            assert all(np.array_equal(first, pixels) for pixels in decoded), kind
+        rounds: dict[str, list[float]] = {name: [] for name in decoders_by_name}
         for _ in range(args.rounds):
-            spent = dict.fromkeys(found, 0.0)
+            spent = dict.fromkeys(decoders_by_name, 0.0)
             for data in files:
-                for name, decode in found.items():
+                for name, decode in decoders_by_name.items():
                     start = time.thread_time()
                     decode(data)
                     spent[name] += time.thread_time() - start

@@ -37,9 +37,9 @@ def main():
                 cpu, batches = time.process_time(), args.images // batch_size
                 for _ in range(batches):
                     next(iterator)
-                each = 1e3 * (time.process_time() - cpu) / batches / batch_size
+                per_image = 1e3 * (time.process_time() - cpu) / batches / batch_size
             print(
-                f"batches of {batch_size}, {'workers' if workers else 'without'}: {each:.3f} ms of CPU an image in this process"
+                f"batches of {batch_size}, {'workers' if workers else 'without'}: {per_image:.3f} ms of CPU an image in this process"
             )
     ray.shutdown()
 

@@ -168,14 +168,14 @@ def rates(ways: dict[str, Callable[[], int]], count: int, seconds: float) -> dic
         n = read()
         while n < count:  # checksums are checked once for each record
             n += read()
-    found = {way: np.zeros(TURNS) for way in ways}
+    rates_by_way = {way: np.zeros(TURNS) for way in ways}
     for turn in range(TURNS):
         for way, read in ways.items():
             begin, n = time.process_time(), 0
-            while (now := time.process_time()) - begin < seconds / TURNS:
+            while (time_now := time.process_time()) - begin < seconds / TURNS:
                 n += read()
-            found[way][turn] = n / (now - begin)
-    return found
+            rates_by_way[way][turn] = n / (time_now - begin)
+    return rates_by_way
 
 
 def sequential(folder: pathlib.Path, size: int, fresh: bool = False) -> Callable[[], int]:
@@ -242,9 +242,9 @@ def in_page_cache(only: list[str], seconds: float):
                 ways = {"sequential": sequential(folder, size), "fresh": sequential(folder, size, fresh=True)}
                 for way, order in (("in order", {}), ("global shuffle", {"shuffle": "global"})):
                     ways[way] = batches(name, arguments | order, pool, BATCH[size])
-                found = rates(ways, count, seconds)
-            base = found.pop("sequential")
-            cells = [f"{np.median(x):.0f} ({100 * np.median(x / base):.0f} %)" for x in found.values()]
+                rates_by_way = rates(ways, count, seconds)
+            base = rates_by_way.pop("sequential")
+            cells = [f"{np.median(x):.0f} ({100 * np.median(x / base):.0f} %)" for x in rates_by_way.values()]
             print(f"| {title} | {size} | {np.median(base):.0f} | {' | '.join(cells)} |", flush=True)
 
 
@@ -344,10 +344,10 @@ def index(only: list[str]):
         with tempfile.TemporaryDirectory() as folder:
             op = op_of(getattr(fn.readers, name)(**make(pathlib.Path(folder), n)))
             pathlib.Path("/proc/self/clear_refs").write_text("5")  # the most from now on
-            before, begin = memory("VmRSS"), time.process_time()
+            memory_before, begin = memory("VmRSS"), time.process_time()
             records = op.open()
-            seconds, after = time.process_time() - begin, memory("VmHWM")
-            print(f"| {name} | {len(records):,} | {seconds:.2f} | {after - before:.0f} |", flush=True)
+            seconds, memory_after = time.process_time() - begin, memory("VmHWM")
+            print(f"| {name} | {len(records):,} | {seconds:.2f} | {memory_after - memory_before:.0f} |", flush=True)
             del records
     print(flush=True)
 

@@ -1,4 +1,4 @@
-"""What threads give, and what a training step on the same cores loses to the pipeline beside it. Wall times: for a
+"""Gain of more threads, and loss of a training step to a pipeline on the same cores. Wall times: for a
 quiet machine.
 
     python tests/benchmarks/bench_threads.py [--data DIR] [--rounds 5]
@@ -69,15 +69,15 @@ def step_beside(data: str, size: int, threads: int) -> dict:
             jax.block_until_ready(take())
         return np.array([time.perf_counter() - start, time.process_time() - cpu]) / n
 
-    alone, both, pipeline = [], [], []
+    step_alone, both, pipeline = [], [], []
     seconds(8, lambda: next(iterator)["images"])
     for _ in range(8):
         time.sleep(0.3)  # the queue is full then, and the pipeline rests
-        alone.append(seconds(10, lambda: step(w, images)))
+        step_alone.append(seconds(10, lambda: step(w, images)))
         seconds(3, lambda: step(w, next(iterator)["images"]))
         both.append(seconds(10, lambda: step(w, next(iterator)["images"])))
         pipeline.append(seconds(8, lambda: next(iterator)["images"]))
-    a, b, p = (np.median(x, 0) for x in (alone, both, pipeline))
+    a, b, p = (np.median(x, 0) for x in (step_alone, both, pipeline))
     return {"alone": a[0], "both": b[0], "loss": 1 - a[0] / b[0], "share": p[1] / (a[1] + p[1])}
 
 
@@ -118,9 +118,9 @@ def main():
             print(f"| {pipeline} | {one:.0f} | {all_cores:.0f} | {ratio:.2f} |", flush=True)
         print("\n| training step | alone, ms | with `train`, ms | lost | the pipeline's share |\n|---|--:|--:|--:|--:|")
         for size in (700, 1500):
-            got = run("step", data, cores, size)
-            times = f"{1e3 * got['alone']:.0f} | {1e3 * got['both']:.0f}"
-            print(f"| {size} x {size} | {times} | {got['loss']:.1%} | {got['share']:.1%} |", flush=True)
+            result = run("step", data, cores, size)
+            times = f"{1e3 * result['alone']:.0f} | {1e3 * result['both']:.0f}"
+            print(f"| {size} x {size} | {times} | {result['loss']:.1%} | {result['share']:.1%} |", flush=True)
 
 
 if __name__ == "__main__":

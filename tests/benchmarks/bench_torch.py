@@ -19,8 +19,8 @@ def iterators(folder: pathlib.Path):
     from jaxdali.plugin.jax import DALIGenericIterator as ForJAX
     from jaxdali.plugin.pytorch import DALIGenericIterator as ForTorch
 
-    found = sorted(str(f) for f in folder.glob("*/*.jpg"))
-    files = found * -(-100_000 // len(found))  # no epoch ends while time is taken
+    photos = sorted(str(f) for f in folder.glob("*/*.jpg"))
+    files = photos * -(-100_000 // len(photos))  # no epoch ends while time is taken
 
     @pipeline_def(batch_size=64, num_threads=2, seed=0)
     def define():
@@ -48,11 +48,11 @@ def main():
         return tensors
 
     _iterator._Tensors.__call__ = timed
-    made = iterators(args.data)
-    batches = {name: next(it) for name, it in made.items()}
-    times: dict[str, list[float]] = {name: [] for name in made}
+    iterators_by_name = iterators(args.data)
+    batches = {name: next(it) for name, it in iterators_by_name.items()}
+    times: dict[str, list[float]] = {name: [] for name in iterators_by_name}
     for _ in range(args.batches):
-        for name, it in made.items():
+        for name, it in iterators_by_name.items():
             while not it._stream.lease.runners[0].full:
                 time.sleep(0.001)
             time.sleep(0.005)

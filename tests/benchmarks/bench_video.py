@@ -57,14 +57,14 @@ def by_hand(files: list[str], size: int) -> Iterator[np.ndarray]:
             container.streams.video[0].codec_context.thread_count = 1
         stream = container.streams.video[0]
         container.seek(int(first / RATE / stream.time_base), stream=stream)
-        found = []
+        frames = []
         for frame in container.decode(stream):
             if round(float(frame.pts * stream.time_base) * RATE) >= first:
-                found.append(resize(frame.to_ndarray(format="rgb24")))
-                if len(found) == LENGTH:
+                frames.append(resize(frame.to_ndarray(format="rgb24")))
+                if len(frames) == LENGTH:
                     break
         idle[path].append(container)
-        return np.stack(found)
+        return np.stack(frames)
 
     with ThreadPoolExecutor(THREADS) as threads:
         while True:
@@ -105,26 +105,26 @@ def main():
     parser.add_argument("--resize", type=int, default=0)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = [make(pathlib.Path(folder) / f"{k}.mp4", photo) for k, photo in enumerate(PHOTOS[:4])]
         ways = {"ours": ours, "by hand": by_hand}
         wall, cpu = {w: [] for w in ways}, {w: [] for w in ways}
-        for _ in range(given.rounds):
+        for _ in range(args.rounds):
             for name, way in ways.items():
-                batches = way(files, given.resize)
+                batches = way(files, args.resize)
                 for _ in range(5):  # until all buffers have been used once
                     next(batches)
                 begin = time.perf_counter(), time.process_time()
-                for _ in range(given.batches):
+                for _ in range(args.batches):
                     next(batches)
-                wall[name].append(1e3 * (time.perf_counter() - begin[0]) / given.batches)
-                cpu[name].append(1e3 * (time.process_time() - begin[1]) / given.batches)
+                wall[name].append(1e3 * (time.perf_counter() - begin[0]) / args.batches)
+                cpu[name].append(1e3 * (time.process_time() - begin[1]) / args.batches)
                 batches.close()
-        for what, times in (("wall", wall), ("CPU", cpu)):
+        for clock, times in (("wall", wall), ("CPU", cpu)):
             medians = {name: statistics.median(x) for name, x in times.items()}
             ratio = statistics.median(a / b for a, b in zip(*times.values()))
-            print(f"{what}: {medians['ours']:.0f} ms beside {medians['by hand']:.0f} ms: {ratio:.2f}")
+            print(f"{clock}: {medians['ours']:.0f} ms beside {medians['by hand']:.0f} ms: {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a pipeline does with more cores than this machine has: records a run on one core, and replays it on 1 to 256
+"""Simulates a pipeline on more cores than this machine has: records a run on one core, and replays it on 1 to 256
 virtual ones.
 
     python tests/benchmarks/cores.py [--data DIR] [--pipeline train] [--batch 256] [--launches N] [--rounds 3] [--cores
@@ -59,7 +59,7 @@ WARM_UP = 8  # batches that are made before what is recorded or measured counts
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a thread does in one go: by itself, and then as a job on the pool.
+    """Uninterrupted work of a thread: by itself, and then as a job on the pool.
 
     Attributes:
       alone: nanoseconds of CPU time, before the tasks; tasks: of each task, in the order in which they are handed out.
@@ -106,7 +106,7 @@ class Replay:
 
     @property
     def bound(self) -> str:
-        """What limits the throughput."""
+        """The stage that limits the throughput."""
         if self.cores > 0.9:
             return "cores"
         if max(self.interpreter, self.producing) < 0.9:
@@ -190,7 +190,7 @@ class Simulator:
 
     def run(self) -> Replay:
         """Replays all batches. The first third fills the queues, and is not counted."""
-        now, first, before = 0.0, max(1, len(self._made) // 3), dict(self.busy)
+        time, first, busy_before = 0.0, max(1, len(self._made) // 3), dict(self.busy)
         self._begin_batches()
         while any(self._ends.values()):
             native, python = len(self._ends["native"]), len(self._ends["python"])
@@ -199,7 +199,7 @@ class Simulator:
             share = min(1.0, self._cores / running)
             rate = {"native": share, "python": share * going / max(1, python)}
             passed = min((ends[0][0] - self._clock[k]) / rate[k] for k, ends in self._ends.items() if ends)
-            now += passed
+            time += passed
             self.busy["cores"] += passed * min(running, self._cores) / self._cores
             self.busy["interpreter"] += passed * min(1, python) * self._lock
             self.busy["producing"] += passed * (not self._producing.idle)
@@ -210,13 +210,15 @@ class Simulator:
                     self._ended(heapq.heappop(ends)[2])
             self._begin_batches()
             while len(self.taken) < self._done["user"]:
-                self.taken.append(now)
+                self.taken.append(time)
                 if len(self.taken) == first:
-                    before = dict(self.busy)
+                    busy_before = dict(self.busy)
         if self._done["user"] != len(self._made):
             raise AssertionError("batches wait for each other forever")
         wall = self.taken[-1] - self.taken[first - 1]
-        return Replay((len(self.taken) - first) / wall, **{k: (self.busy[k] - before[k]) / wall for k in self.busy})
+        return Replay(
+            (len(self.taken) - first) / wall, **{k: (self.busy[k] - busy_before[k]) / wall for k in self.busy}
+        )
 
     def _go(self, thread: Thread, kind: str, cpu: float):
         self._count += 1
@@ -301,8 +303,8 @@ class Simulator:
 
 def replay(made: Sequence[Made], cores: int, launches: int | None = None, **options) -> Replay:
     """Replays batches, again and again, on virtual cores; for the options see `Simulator`."""
-    again = max(1, math.ceil(48 / len(made)))
-    return Simulator([*made] * again, cores, launches, **options).run()
+    repetitions = max(1, math.ceil(48 / len(made)))
+    return Simulator([*made] * repetitions, cores, launches, **options).run()
 
 
 # --- record
@@ -341,18 +343,18 @@ def recorded(pipeline: str, data: str, batch: int, batches: int) -> list[Made]:
         setattr(cls, name, noted(name, getattr(cls, name)))
     _cpu.pool_record(True)
     iterator = iterator_of(pipeline, data, batch, 1)
-    take, before = noted("next", lambda: next(iterator)), {}
+    take, earlier = noted("next", lambda: next(iterator)), {}
     for i in range(WARM_UP + batches):
         if i == WARM_UP:
-            before = cpu_of_threads()
+            earlier = cpu_of_threads()
         jax.block_until_ready(take())
-    after = cpu_of_threads()
+    later = cpu_of_threads()
     _cpu.pool_record(False)
-    return arranged(_cpu.pool_recorded(), spans, {t: cpu - before.get(t, 0) for t, cpu in after.items()}, WARM_UP)
+    return arranged(_cpu.pool_recorded(), spans, {t: cpu - earlier.get(t, 0) for t, cpu in later.items()}, WARM_UP)
 
 
 class Span(NamedTuple):
-    """What a thread did, by its CPU clock."""
+    """A period of a thread, by its CPU clock."""
 
     thread: int
     begin: int
@@ -393,39 +395,39 @@ def arranged(
       spent: CPU time of each thread since the batch `first` began to be waited for.
       first: the first batch to use.
     """
-    calls, ours = calls_of(rows), {s.thread for found in spans.values() for s in found}
+    calls, ours = calls_of(rows), {span.thread for stage in spans.values() for span in stage}
     of_xla = [c for c in calls if c.span.thread not in ours]
     batches, launched = len(spans["next"]), len(spans["dispatch"])
-    each = round(len(of_xla) / launched)
-    if not each * batches <= len(of_xla) <= each * (launched + 1):
+    calls_per_launch = round(len(of_xla) / launched)
+    if not calls_per_launch * batches <= len(of_xla) <= calls_per_launch * (launched + 1):
         raise SystemExit(
             f"{launched} batches were launched, and {len(of_xla)} native calls made: they can't be told apart"
         )
 
     def works(span: Span) -> list[Work]:
-        found, at = [], span.begin
+        parts, position = [], span.begin
         for call in calls:
             if call.span.thread == span.thread and span.begin <= call.span.begin < span.end:
-                found.append(Work(call.span.begin - at, call.tasks))
-                at = call.span.end
-        return [*found, Work(span.end - at)]
+                parts.append(Work(call.span.begin - position, call.tasks))
+                position = call.span.end
+        return [*parts, Work(span.end - position)]
 
-    used = of_xla[first * each : batches * each]
-    beside = sum(cpu for t, cpu in spent.items() if t not in ours) - sum(c.span.end - c.span.begin for c in used)
-    beside = max(0.0, beside / (batches - first))  # what XLA's threads did around the calls
-    made = []
+    used = of_xla[first * calls_per_launch : batches * calls_per_launch]
+    other_time = sum(cpu for t, cpu in spent.items() if t not in ours) - sum(c.span.end - c.span.begin for c in used)
+    other_time = max(0.0, other_time / (batches - first))  # what XLA's threads did around the calls
+    batch_works = []
     for i in range(first, batches):
-        native = [Work(0.0, c.tasks) for c in of_xla[i * each : (i + 1) * each]]
-        made.append(
+        native = [Work(0.0, c.tasks) for c in of_xla[i * calls_per_launch : (i + 1) * calls_per_launch]]
+        batch_works.append(
             Made(
                 works(spans["read"][i]),
                 works(spans["prepare"][i]),
                 works(spans["dispatch"][i]),
-                [Work(beside), *native],
+                [Work(other_time), *native],
                 *map(works, (spans["check"][i], spans["next"][i])),
             )
         )
-    return made
+    return batch_works
 
 
 def iterator_of(pipeline: str, data: str, batch: int, threads: int):
@@ -459,12 +461,12 @@ def threads_of_dali(pipeline: str, data: str, batch: int, batches: int) -> list[
         definition("nvidia.dali", pipeline, data), batch_size=batch, num_threads=2, device_id=None, seed=1
     )()
     pipe.build()
-    before: dict[int, int] = {}
+    earlier: dict[int, int] = {}
     for i in range(WARM_UP + batches):
         if i == WARM_UP:
-            before = cpu_of_threads()
+            earlier = cpu_of_threads()
         pipe.run()
-    spent = (cpu - before.get(thread, 0) for thread, cpu in cpu_of_threads().items())
+    spent = (cpu - earlier.get(thread, 0) for thread, cpu in cpu_of_threads().items())
     return sorted((cpu * US / batches / batch for cpu in spent), reverse=True)
 
 
@@ -486,7 +488,7 @@ def worker(kind: str, cores: int, args: argparse.Namespace):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     batches = max(12, args.images // args.batch)
     if kind == "record":
-        result = [dataclasses.asdict(made) for made in recorded(args.pipeline, args.data, args.batch, batches)]
+        result = [dataclasses.asdict(work) for work in recorded(args.pipeline, args.data, args.batch, batches)]
     elif kind == "dali":
         result = threads_of_dali(args.pipeline, args.data, args.batch, batches)
     else:
@@ -496,14 +498,14 @@ def worker(kind: str, cores: int, args: argparse.Namespace):
 
 
 def made_of(found: Sequence[Mapping[str, Any]]) -> list[Made]:
-    """What was recorded, from JSON."""
+    """A recording, from JSON."""
     return [Made(**{name: [Work(**w) for w in works] for name, works in one.items()}) for one in found]
 
 
 def with_serial(made: Sequence[Made], cost: float) -> list[Made]:
     """The same batches, with so many nanoseconds of serial work for each on average."""
-    found = sum(w.alone for one in made for stage in STAGES for w in getattr(one, stage)) / len(made)
-    scaled = ({n: [Work(w.alone * cost / found, w.tasks) for w in getattr(one, n)] for n in STAGES} for one in made)
+    mean_cost = sum(w.alone for one in made for stage in STAGES for w in getattr(one, stage)) / len(made)
+    scaled = ({n: [Work(w.alone * cost / mean_cost, w.tasks) for w in getattr(one, n)] for n in STAGES} for one in made)
     return [Made(**stages) for stages in scaled]
 
 
@@ -545,35 +547,38 @@ def main():
         from photos import make_photos
 
         data = args.data or str(make_photos(pathlib.Path(scratch), 1024))
-        here = [t for t in (1, 2) if t <= len(os.sched_getaffinity(0))]
+        real_threads = [t for t in (1, 2) if t <= len(os.sched_getaffinity(0))]
         options = {"launches": args.launches, "urgent": args.urgent}
         rounds = []
         for _ in range(args.rounds):
-            made = made_of(in_process("record", 1, args, data))
-            rounds.append((made, {t: in_process("measure", t, args, data) for t in here}))
+            recording = made_of(in_process("record", 1, args, data))
+            rounds.append((recording, {t: in_process("measure", t, args, data) for t in real_threads}))
         print(
             f"load {os.getloadavg()[0]:.1f}\n\n| cores | measured, images/s | predicted | of measured |\n|--:|--:|--:|--:|"
         )
-        for t in here:
-            each = [(got[t], 1e9 * args.batch * replay(made, t, **options).speed) for made, got in rounds]
-            real, told = (statistics.median(x) for x in zip(*each, strict=True))
-            print(f"| {t} | {real:.0f} | {told:.0f} | {statistics.median(p / m for m, p in each):.3f} |")
+        for t in real_threads:
+            pairs = [
+                (speeds[t], 1e9 * args.batch * replay(recording, t, **options).speed) for recording, speeds in rounds
+            ]
+            real, predicted = (statistics.median(x) for x in zip(*pairs, strict=True))
+            print(f"| {t} | {real:.0f} | {predicted:.0f} | {statistics.median(p / m for m, p in pairs):.3f} |")
         of_dali = in_process("dali", 2, args, data, args.dali_python) if args.dali_python else []
-    made = sorted(
-        (made for made, _ in rounds), key=lambda made: sum(w.all for x in made for n in STAGES for w in getattr(x, n))
+    recording = sorted(
+        (recording for recording, _ in rounds),
+        key=lambda recording: sum(w.all for x in recording for n in STAGES for w in getattr(x, n)),
     )[len(rounds) // 2]
-    print(f"\n{of_recorded(made, args.batch)}\n")
+    print(f"\n{of_recorded(recording, args.batch)}\n")
     print(
         "| cores | images/s | efficiency | cores busy | in Python | producing | bound by | free-threaded | bound by |"
     )
     print("|--:|--:|--:|--:|--:|--:|---|--:|---|")
     if args.serial is not None:
-        made = with_serial(made, args.serial * args.batch / US)
-    one = replay(made, 1, **options).speed
+        recording = with_serial(recording, args.serial * args.batch / US)
+    one = replay(recording, 1, **options).speed
     for t in args.cores:
-        r = replay(made, t, **options)
+        r = replay(recording, t, **options)
         shares = " | ".join(f"{x:.2f}" for x in (r.speed / one / t, r.cores, r.interpreter, r.producing))
-        free = replay(made, t, lock=False, **options)
+        free = replay(recording, t, lock=False, **options)
         print(
             f"| {t} | {1e9 * args.batch * r.speed:.0f} | {shares} | {r.bound} | {free.speed / one / t:.2f} | {free.bound} |"
         )

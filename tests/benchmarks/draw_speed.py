@@ -36,21 +36,21 @@ _NAMES, _PANEL, _GAP, _ROW, _TOP = 84, 146, 42, 24, 66
 def numbers() -> dict[str, dict[str, float]]:
     """CPU milliseconds per image by library and pipeline."""
     text = (HERE / "RESULTS.md").read_text().partition("### Pipelines, beside other libraries")[2]
-    found = {}
+    table_rows = {}
     for start, name in LIBRARIES.items():
         row = re.search(rf"^\| {re.escape(start)}.*$", text, re.MULTILINE)
         assert row, start
         cells = row[0].strip("|").split("|")[1:]
-        found[name] = {pipeline: float(cell) for pipeline, cell in zip(PIPELINES, cells, strict=True)}
-    return found
+        table_rows[name] = {pipeline: float(cell) for pipeline, cell in zip(PIPELINES, cells, strict=True)}
+    return table_rows
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
     """The README's table."""
     lines = [f"| CPU ms per image | {' | '.join(found)} |", f"|---|{'--:|' * len(found)}"]
-    for pipeline, what in PIPELINES.items():
+    for pipeline, title in PIPELINES.items():
         cells = [_shown(ms[pipeline]) for ms in found.values()]
-        lines.append(f"| {what} | **{cells[0]}** | {' | '.join(cells[1:])} |")
+        lines.append(f"| {title} | **{cells[0]}** | {' | '.join(cells[1:])} |")
     return "\n".join(lines)
 
 
@@ -62,19 +62,17 @@ def svg(found: dict[str, dict[str, float]]) -> str:
     for k, name in enumerate(found):
         bold = 600 if name == "jaxdali" else 400
         parts.append(_text(_NAMES - 2, _TOP + _ROW * k + 15, name, 13, anchor="end", weight=bold))
-    for p, (pipeline, what) in enumerate(PIPELINES.items()):
-        left = _NAMES + 8 + p * (_PANEL + _GAP)
-        parts.append(_text(left, 52, what, 13, weight=600))
-        parts.append(
-            f'<line x1="{left}" x2="{left}" y1="{_TOP - 4}" y2="{_TOP + _ROW * len(found)}" stroke="{_LIGHT}"/>'
-        )
-        most = max(ms[pipeline] for ms in found.values())
+    for p, (pipeline, title) in enumerate(PIPELINES.items()):
+        x = _NAMES + 8 + p * (_PANEL + _GAP)
+        parts.append(_text(x, 52, title, 13, weight=600))
+        parts.append(f'<line x1="{x}" x2="{x}" y1="{_TOP - 4}" y2="{_TOP + _ROW * len(found)}" stroke="{_LIGHT}"/>')
+        longest = max(ms[pipeline] for ms in found.values())
         for k, (name, ms) in enumerate(found.items()):
-            y, long = _TOP + _ROW * k, (_PANEL - 36) * ms[pipeline] / most
+            y, long = _TOP + _ROW * k, (_PANEL - 36) * ms[pipeline] / longest
             color = _BLUE if name == "jaxdali" else _LIGHT if name.endswith(")") else _GRAY
-            parts.append(f'<rect x="{left}" y="{y + 2}" width="{long:.1f}" height="{_ROW - 7}" rx="2" fill="{color}"/>')
+            parts.append(f'<rect x="{x}" y="{y + 2}" width="{long:.1f}" height="{_ROW - 7}" rx="2" fill="{color}"/>')
             parts.append(
-                _text(left + long + 5, y + 15, _shown(ms[pipeline]), 12, weight=600 if name == "jaxdali" else 400)
+                _text(x + long + 5, y + 15, _shown(ms[pipeline]), 12, weight=600 if name == "jaxdali" else 400)
             )
     parts.append(
         _text(
@@ -98,8 +96,8 @@ def _shown(ms: float) -> str:
 def _text(
     x: float, y: float, text: str, size: int, fill: str = _INK, *, anchor: str = "start", weight: int = 400
 ) -> str:
-    given = f'x="{x:.1f}" y="{y}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" fill="{fill}"'
-    return f"<text {given}>{html.escape(text)}</text>"
+    attributes = f'x="{x:.1f}" y="{y}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" fill="{fill}"'
+    return f"<text {attributes}>{html.escape(text)}</text>"
 
 
 if __name__ == "__main__":

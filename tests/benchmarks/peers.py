@@ -164,9 +164,9 @@ def batches(name: str, pipeline: str, folder: str, threads: int, batch: int) -> 
     def take() -> Any:
         while len(order) < batch:
             order.extend(rng.sample(files, len(files)))
-        taken = [order.pop(0) for _ in range(batch)]
+        samples = [order.pop(0) for _ in range(batch)]
         rows = np.empty((batch, *shape), np.float32 if normalised else np.uint8) if shape else [None] * batch
-        images = list(pool.map(one, taken, [rng.random() for _ in taken], rows))
+        images = list(pool.map(one, samples, [rng.random() for _ in samples], rows))
         return rows if shape else images
 
     return take

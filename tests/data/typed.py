@@ -1,4 +1,4 @@
-"""What type checkers are to find out about definitions; read by tests/test_typing.py, never run."""
+"""Definitions with the types that checkers are expected to infer; read by tests/test_typing.py, never run."""
 
 from typing import assert_type
 

@@ -138,23 +138,23 @@ def main():
         target = measuring.kernel("decode", args.dry_run)
         batch = Batch(files, target, not args.dry_run or target != "decode", pool)
         # Some copies: one alone could stay in the cache.
-        there = [[jnp.asarray(x) for x in batch.operands] for _ in range(4)]
+        device_operands = [[jnp.asarray(x) for x in batch.operands] for _ in range(4)]
 
         def on_device(count: int):
-            jax.block_until_ready([batch.decode(*there[i % len(there)])[1] for i in range(count)])
+            jax.block_until_ready([batch.decode(*device_operands[i % len(device_operands)])[1] for i in range(count)])
 
         def with_transfer(count: int):
             jax.block_until_ready([batch.decode(*jax.device_put(batch.operands, device))[1] for _ in range(count)])
 
-        pixels, status = batch.decode(*there[0])
+        pixels, status = batch.decode(*device_operands[0])
         assert not np.asarray(status).any(), f"status {np.asarray(status)}"
-        got = batch.images(pixels)
+        actual = batch.images(pixels)
     with jax.default_device(cpu):
         reference = Batch(files, "decode", False, pool)
         begin = time.perf_counter()
-        want = reference.images(jax.block_until_ready(reference.decode(*reference.operands)[0]))
+        expected = reference.images(jax.block_until_ready(reference.decode(*reference.operands)[0]))
         seconds_cpu = time.perf_counter() - begin
-    different = sum(not np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+    different = sum(not np.array_equal(a, b) for a, b in zip(actual, expected, strict=True))
     print(f"Images whose pixels differ from libjpeg-turbo's: {different} of {n}", flush=True)
 
     contenders: dict[str, Callable[[], Any]] = {
@@ -166,12 +166,12 @@ def main():
     }
     times = measuring.interleaved(contenders, rounds)
     calls = {name: IN_A_ROW if "in a row" in name else 1 for name in times}
-    each = {name: statistics.median(t) / calls[name] for name, t in times.items()}
+    seconds_by_name = {name: statistics.median(t) / calls[name] for name, t in times.items()}
     measuring.table(
         ("decode", "ms per batch", "fastest", "images/s"),
         [
             (name, f"{s * 1e3:.3f}", f"{min(times[name]) / calls[name] * 1e3:.3f}", f"{n / s:,.0f}")
-            for name, s in each.items()
+            for name, s in seconds_by_name.items()
         ],
     )
     print(
@@ -192,7 +192,7 @@ def main():
         )
         measuring.table(
             ("decode", f"times nvJPEG (target {TARGET})"),
-            [(name, f"{peer / seconds:.2f}") for name, seconds in each.items() if "alone" not in name],
+            [(name, f"{peer / seconds:.2f}") for name, seconds in seconds_by_name.items() if "alone" not in name],
         )
     if different:
         raise SystemExit("wrong pixels")

@@ -29,8 +29,8 @@ def main():
         return images
 
     first = [np.moveaxis(x.cpu().numpy(), 0, -1).astype(np.int32) for x in decode()[:32]]
-    others = [np.asarray(Image.open(io.BytesIO(f)).convert("RGB"), np.int32) for f in files[:32]]
-    difference = np.mean([np.abs(a - b).mean() for a, b in zip(first, others, strict=True)])
+    references = [np.asarray(Image.open(io.BytesIO(f)).convert("RGB"), np.int32) for f in files[:32]]
+    difference = np.mean([np.abs(a - b).mean() for a, b in zip(first, references, strict=True)])
     print(f"nvJPEG's pixels differ from Pillow's by {difference:.2f} on average")
     times = []
     for _ in range(rounds):

@@ -210,14 +210,14 @@ def tutorial():
     with iterator(tutorial_pipeline, cpu(), files()) as it:
         expected = next(it)
     difference = np.abs(images - np.asarray(expected["images"], np.int32))
-    same = np.array_equal(labels, np.asarray(expected["labels"]))
-    labelled = "labels equal" if same else "labels DIFFER"
+    are_equal = np.array_equal(labels, np.asarray(expected["labels"]))
+    labelled = "labels equal" if are_equal else "labels DIFFER"
     say(
         f"TUTORIAL: largest difference from the CPU {difference.max()}, {np.mean(difference > 0):.3%} differ; {labelled}"
     )
     speed("tutorial", tutorial_pipeline, THREADS[0])
     assert difference.max() <= 2, "wrong pixels"
-    assert same
+    assert are_equal
 
 
 def speed(name, define, threads, seconds=4.0, step=None, profiled=False):
@@ -237,9 +237,9 @@ def speed(name, define, threads, seconds=4.0, step=None, profiled=False):
         while last - begin < (0.3 if DRY else seconds):
             batch = next(batches)
             result = batch if step is None else step(batch)
-            now = time.perf_counter()
-            periods.append(now - last)
-            last = now
+            end = time.perf_counter()
+            periods.append(end - last)
+            last = end
         jax.block_until_ready(result)
         period = (time.perf_counter() - begin) / len(periods)
         longest = max(periods)
@@ -281,15 +281,15 @@ def beside():
         for _ in range(rounds * steps):
             y = step(x, w)
         y.block_until_ready()
-        alone = (time.perf_counter() - begin) / rounds
-        say(f"a step alone: {alone * 1e3:.2f} ms")
+        step_seconds = (time.perf_counter() - begin) / rounds
+        say(f"a step alone: {step_seconds * 1e3:.2f} ms")
 
         def several(batch, steps=steps):
             return [step(batch["images"], w) for _ in range(steps)][-1]
 
         both = speed("step and train", train_pipeline, THREADS[0], 2.0, several)
         say(
-            f"BESIDE: a step of {alone * 1e3:.2f} ms takes {both * 1e3:.2f} ms with the iterator, {both / alone - 1:.1%} more"
+            f"BESIDE: a step of {step_seconds * 1e3:.2f} ms takes {both * 1e3:.2f} ms with the iterator, {both / step_seconds - 1:.1%} more"
         )
 
 
@@ -629,12 +629,12 @@ def main():
             if code:
                 failed.append(name)
             if code and name in ("tutorial", "train"):
-                for how, flags in OTHERWISE.items():
-                    if left() > 5 and Stage(name, min(left(), seconds), report, f" {how}", flags).wait() == 0:
+                for variant, flags in OTHERWISE.items():
+                    if left() > 5 and Stage(name, min(left(), seconds), report, f" {variant}", flags).wait() == 0:
                         os.environ["XLA_FLAGS"] = flags  # of the stages that follow
                         break
-        rest = [name for name in TOGETHER if not chosen or name in chosen]
-        stages = [Stage(name, left(), report) for name in rest if left() >= 5 or skip(name)]
+        remaining = [name for name in TOGETHER if not chosen or name in chosen]
+        stages = [Stage(name, left(), report) for name in remaining if left() >= 5 or skip(name)]
         failed += [stage.name for stage in stages if stage.wait()]
         text = f"first.py: {time.time() - start:.0f} s; failed: {', '.join(failed) or 'nothing'}\n"
         print(text, end="", flush=True)

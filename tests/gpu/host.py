@@ -102,11 +102,11 @@ def timed(of, name, times):
 
 
 def sample(stop, stacks):
-    own = threading.get_ident()
+    this_thread = threading.get_ident()
     while not stop.wait(0.001):
         names = {t.ident: t.name for t in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
-            if ident == own:
+            if ident == this_thread:
                 continue
             lines = []
             while frame is not None and len(lines) < 4:
@@ -125,7 +125,7 @@ def pipeline():
     from jaxdali.fn._decode.decode import ImageHeaders
 
     times = collections.defaultdict(list)
-    for of, names in {
+    for owner, names in {
         BatchReader: ("read",),
         _cpu: ("file_sizes", "read_files", "parse_headers", "make_jpeg_tables", "plan_jpeg_workspace"),
         ImageHeaders: ("run",),
@@ -134,7 +134,7 @@ def pipeline():
         HostPass: (),
     }.items():
         for name in names:
-            timed(of, name, times)
+            timed(owner, name, times)
     for threads in first.THREADS:
         names = first.files() * (2 if DRY else 100)
         with first.iterator(
@@ -162,10 +162,10 @@ def pipeline():
                 )
                 if not sampled:
                     print("\n| function | calls a batch | ms a batch | CPU ms a batch |\n|---|--:|--:|--:|")
-                    for name, taken in dict(times).items():
-                        walls, cpus = zip(*taken, strict=True)
+                    for name, calls in dict(times).items():
+                        walls, cpus = zip(*calls, strict=True)
                         print(
-                            f"| {name} | {len(taken) / n:.1f} | {sum(walls) / n * 1e3:.3f} | {sum(cpus) / n * 1e3:.3f} |"
+                            f"| {name} | {len(calls) / n:.1f} | {sum(walls) / n * 1e3:.3f} | {sum(cpus) / n * 1e3:.3f} |"
                         )
             stop.set()
             sampler.join()

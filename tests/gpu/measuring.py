@@ -1,4 +1,4 @@
-"""What the benchmarks on a GPU share: where they run, how they take times, what they print.
+"""Devices, times and printing, which the benchmarks on a GPU share.
 
 With ``--dry-run`` they run on the CPU, on small batches and with the emulated kernels where these are built: it shows
 that the scripts work, and its figures say nothing.
@@ -115,7 +115,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def kernel_times(f: Callable[[], Any], calls: int = 5) -> list[tuple[str, float]]:
     """Name and milliseconds per call of each kernel that a function runs on a GPU, in the order of their first start."""
-    found: dict[str, list[float]] = collections.defaultdict(list)
+    durations: dict[str, list[float]] = collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for _ in range(calls):
@@ -131,5 +131,5 @@ def kernel_times(f: Callable[[], Any], calls: int = 5) -> list[tuple[str, float]
                 for event in line.events
             ]
             for event in sorted(events, key=lambda e: e.start_ns):
-                found[event.name].append(event.duration_ns / 1e6)
-    return [(name, sum(times) / calls) for name, times in found.items()]
+                durations[event.name].append(event.duration_ns / 1e6)
+    return [(name, sum(times) / calls) for name, times in durations.items()]

@@ -93,18 +93,18 @@ class Timings:
         """
         kernel, shapes, params, attrs = first
         target = measuring.kernel("chain", self.dry_run)
-        between, (spec, layout) = result(shapes, images.dtype), result(out_shapes, np.float32)
+        intermediate, (spec, layout) = result(shapes, images.dtype), result(out_shapes, np.float32)
 
         def call(ctx: Any, x: Any, *operands: Any):
             stages = []
-            for name, (spec_of, layout_of), own, more in (
-                (kernel, between, operands[: len(params)], attrs),
+            for name, (spec_of, layout_of), attributes, extra in (
+                (kernel, intermediate, operands[: len(params)], attrs),
                 ("window", (spec, layout), operands[len(params) :], window[1]),
             ):
                 stage: Any = types.SimpleNamespace(
                     B=ctx.B, control=ctx.control, times=None, spec=spec_of, out=(layout_of,)
                 )
-                stages.append((name, stage, _ffi.KernelCall(own, more)))
+                stages.append((name, stage, _ffi.KernelCall(attributes, extra)))
             return _ffi.call_chain(x, stages, kernel=target)
 
         self.time(name, call, images, out_shapes, used, spec.dtype, (*params, *window[0]))
@@ -167,12 +167,12 @@ def pixels_under(matrix: np.ndarray, shape: np.ndarray) -> int:
     """Number of pixels of an image that a rotation onto a canvas of its size reads."""
     y, x = np.mgrid[: shape[0], : shape[1]] + 0.5
     sy, sx = (np.floor(m[0] * y + m[1] * x + m[2]).astype(int) for m in matrix)
-    inside = (sy >= 0) & (sy < shape[0]) & (sx >= 0) & (sx < shape[1])
-    return min(int(inside.sum()), int(shape[0] * shape[1]))
+    is_inside = (sy >= 0) & (sy < shape[0]) & (sx >= 0) & (sx < shape[1])
+    return min(int(is_inside.sum()), int(shape[0] * shape[1]))
 
 
 class Batch:
-    """What is measured: images of one size, or whose sizes vary.
+    """The images of a measurement: of one size, or of several.
 
     Attributes:
       to: side of the squares that images are resized or cut to.
@@ -293,7 +293,7 @@ def window(t: Timings):
 
 
 def chain(t: Timings):
-    """What training, evaluation and a rotation end with: all make float32 in the layout HWC."""
+    """The last steps of training, evaluation and a rotation. All make float32 in the layout HWC."""
     attrs = {"permutation": (0, 1, 2), "channel": 2}
     for b in batches(t):
         coins, filters, extents = np.random.default_rng(5).integers(0, 2, b.n), b.filters("LINEAR"), b.extents
@@ -332,14 +332,16 @@ def decode(t: Timings):
 
 def several_decoded(batch: bench_decode.Batch) -> Callable[[Any], Any]:
     # Number 5: control.
-    before, after = ([jnp.asarray(x) for x in part] for part in (batch.operands[:5], batch.operands[6:]))
+    operands_before, operands_after = (
+        [jnp.asarray(x) for x in part] for part in (batch.operands[:5], batch.operands[6:])
+    )
 
     @jax.jit
-    def program(before, controls, after):
-        calls = [batch.decode(*before, c, *after) for c in controls]
+    def program(operands_before, controls, operands_after):
+        calls = [batch.decode(*operands_before, c, *operands_after) for c in controls]
         return [pixels for pixels, _ in calls], [status for _, status in calls]
 
-    return lambda controls: program(before, controls, after)
+    return lambda controls: program(operands_before, controls, operands_after)
 
 
 def batches(t: Timings) -> list[Batch]:
@@ -399,11 +401,11 @@ def reduce(t: Timings):
 
 def equalize(t: Timings):
     b, show = varying(t, "equalize")
-    for tiles, what in ((1, "of whole channels"), (8, "in 8x8 tiles")):
+    for tiles, description in ((1, "of whole channels"), (8, "in 8x8 tiles")):
         first = np.arange(t.n, dtype=np.int32) * 3 * tiles * tiles
         scratch = 256 * (3 * tiles * tiles * t.n + b.elements // 8192 * 4)
         attrs = {"height_axis": 0, "tiles_y": tiles, "tiles_x": tiles, "stretch": tiles == 1, "scratch": scratch}
-        show(f"equalization {what}", np.zeros(t.n, np.float32), first, np.zeros(0, np.int32), **attrs)
+        show(f"equalization {description}", np.zeros(t.n, np.float32), first, np.zeros(0, np.int32), **attrs)
 
 
 def jpeg_distortion(t: Timings):
@@ -418,13 +420,13 @@ def jpeg_distortion(t: Timings):
 
 def remap(t: Timings):
     b, show = varying(t, "remap")
-    given = [np.zeros(0, np.float32), np.zeros(0, np.int32)] * 2
+    points = [np.zeros(0, np.float32), np.zeros(0, np.int32)] * 2
     matrices = np.stack([np.concatenate([turn(h, w, 0.1).ravel(), [1e-5, 1e-5, 1]]) for h, w in b.extents])
     for interp in (Interp.NN, Interp.LINEAR, Interp.CUBIC):
         attrs = {"points": int(Points.PROJECTIVE), "sampling": int(interp), "border": int(Border.CONSTANT), "first": 0}
         show(
             f"perspective, {interp.name.lower()}",
-            *given,
+            *points,
             matrices,
             np.zeros((t.n, 1), np.float32),
             np.ones(t.n, np.int32),

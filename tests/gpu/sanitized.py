@@ -26,11 +26,11 @@ def main():
     for name, make in kernels.CASES.items():
         cases = list(make(np.random.default_rng(0)))
         chosen = cases[:: max(1, len(cases) // args.cases)]
-        for case, how in zip(chosen, itertools.cycle(({}, {"dense": True}, {"broken": 2})), strict=False):
+        for case, options in zip(chosen, itertools.cycle(({}, {"dense": True}, {"broken": 2})), strict=False):
             kernels.assert_agree(
                 case,
-                kernels.run(case, measuring.kernel(name, args.dry_run), device=device, **how),
-                kernels.run(case, device=cpu, **how),
+                kernels.run(case, measuring.kernel(name, args.dry_run), device=device, **options),
+                kernels.run(case, device=cpu, **options),
             )
         print(f"{name}: {len(chosen)} batches", flush=True)
     decode = jpeg_checks.Kernels(measuring.kernel("decode", args.dry_run), device)

@@ -34,7 +34,7 @@ DRY_RUN = os.environ.get("JAXDALI_DRY_RUN") == "1"
 
 @pytest.fixture(scope="module")
 def targets(gpu):
-    """What is called for each kernel."""
+    """The functions that are called for each kernel."""
     return gpu_and_targets()[1]
 
 
@@ -98,25 +98,25 @@ def test_absent_and_broken_jpeg(jpeg_kernels):
     ("kind", "dtype"), [(types.RGB, types.UINT8), (types.ANY_DATA, types.UINT16), (types.GRAY, types.FLOAT)]
 )
 def test_batch_of_all_kinds(monkeypatch, gpu, kind, dtype):
-    files, taken, make, compact = of_all_kinds(), [], _cpu.make_jpeg_tables, _cpu.compact_jpegs
+    files, counts, make, compact = of_all_kinds(), [], _cpu.make_jpeg_tables, _cpu.compact_jpegs
 
     def spied(data, offsets, sizes, info, usable, tables, pool):
         make(data, offsets, sizes, info, usable, tables, pool)
-        taken.append(int((tables[:, 0] != 0).sum()))
+        counts.append(int((tables[:, 0] != 0).sum()))
 
     def spied_compact(*arguments):
-        made = compact(*arguments)
-        taken[-1] += sum(x is not None for x in made)
-        return made
+        coefficients = compact(*arguments)
+        counts[-1] += sum(x is not None for x in coefficients)
+        return coefficients
 
     with jax.default_device(jax.devices("cpu")[0]):
-        want = decode(files, output_type=kind, dtype=dtype)
+        expected = decode(files, output_type=kind, dtype=dtype)
     monkeypatch.setattr(_cpu, "make_jpeg_tables", spied)
     monkeypatch.setattr(_cpu, "compact_jpegs", spied_compact)
     with jax.default_device(gpu):
-        got = decode(files, output_type=kind, dtype=dtype, device="mixed")
-    assert taken == [sum(map(is_covered, files))]
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+        actual = decode(files, output_type=kind, dtype=dtype, device="mixed")
+    assert counts == [sum(map(is_covered, files))]
+    for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}: {files[i][:8]!r}")
 
 
@@ -134,11 +134,11 @@ def test_pipeline(gpu):
         with define(batch_size=4, seed=0) as iterator:
             return next(iterator), iterator._stream.executors[0]._launcher.ran
 
-    (got, programs), (want, _) = batch(gpu), batch(jax.devices("cpu")[0])
+    (actual, programs), (expected, _) = batch(gpu), batch(jax.devices("cpu")[0])
     assert len(programs) == 1
-    assert got["images"].devices() == {gpu}
-    np.testing.assert_allclose(np.asarray(got["images"], np.int32), np.asarray(want["images"], np.int32), atol=2)
-    np.testing.assert_array_equal(got["labels"], want["labels"])
+    assert actual["images"].devices() == {gpu}
+    np.testing.assert_allclose(np.asarray(actual["images"], np.int32), np.asarray(expected["images"], np.int32), atol=2)
+    np.testing.assert_array_equal(actual["labels"], expected["labels"])
 
 
 def test_fused(gpu):
@@ -166,11 +166,11 @@ def test_fused(gpu):
                 assert ("@jaxdali_chain" in iterator.lower().as_text()) == fuse
             return batch
 
-    got, want = batch(True), batch(False)
-    assert got.keys() == want.keys()
-    for name, x in got.items():
-        np.testing.assert_allclose(x, want[name], rtol=0, atol=1.01 / 57)
-        assert (x != want[name]).mean() < 0.01
+    actual, expected = batch(True), batch(False)
+    assert actual.keys() == expected.keys()
+    for name, x in actual.items():
+        np.testing.assert_allclose(x, expected[name], rtol=0, atol=1.01 / 57)
+        assert (x != expected[name]).mean() < 0.01
 
 
 def assert_close_batches(got, want):
@@ -228,9 +228,9 @@ def test_sharding(gpu, folder, axes):
         devices = devices[:1]
     sharding = NamedSharding(Mesh(devices, axes), PartitionSpec("batch"))
     with iterator(folder, sharding) as it, iterator(folder, SingleDeviceSharding(jax.devices("cpu")[0])) as reference:
-        got = list(it)
-        assert_close_batches(got, list(reference))
-    assert all(v.sharding == sharding for batch in got for v in batch.values())
+        batches = list(it)
+        assert_close_batches(batches, list(reference))
+    assert all(v.sharding == sharding for batch in batches for v in batch.values())
 
 
 def test_labels_stay_on_the_cpu(gpu, folder):

@@ -52,17 +52,17 @@ def measure(kernel: str, options: list[str], report: Report) -> bool:
     command = [sys.executable, "-X", "faulthandler", str(pathlib.Path(__file__).with_name("rows.py")), kernel, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     assert process.stdout is not None
-    others = []
+    messages = []
     for line in process.stdout:
         if line.startswith("| "):
             report.say(line.rstrip("\n"))
         elif line.strip() and not line.startswith("Extension modules"):
-            others.append(line.strip())
+            messages.append(line.strip())
     if status := process.wait():
-        print(*others[-60:], sep="\n", file=sys.stderr, flush=True)
+        print(*messages[-60:], sep="\n", file=sys.stderr, flush=True)
         # What a crash or a hang leaves begins with where it was.
-        begin = next((i for i, line in enumerate(others) if line.startswith(("Fatal Python error", "Timeout"))), -4)
-        said = " / ".join(others[begin:][:4]).replace("|", "\\|")
+        begin = next((i for i, line in enumerate(messages) if line.startswith(("Fatal Python error", "Timeout"))), -4)
+        said = " / ".join(messages[begin:][:4]).replace("|", "\\|")
         report.say(f"| {kernel}: failed (status {status}): {said[:400]} | | | | |")
     return status == 0
 

@@ -19,8 +19,8 @@ FILE = "601.mp4"
 def run(define, n):
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)
     def pipeline():
-        found = define()
-        return tuple(found) if isinstance(found, (list, tuple)) else found
+        nodes = define()
+        return tuple(nodes) if isinstance(nodes, (list, tuple)) else nodes
 
     p = pipeline()
     return [[np.array(output[0]) for output in p.run()] for _ in range(n)]
@@ -31,23 +31,23 @@ def sums(frames):
 
 
 def clips(case, folder):
-    given = {"filenames": [FILE]}
+    source = {"filenames": [FILE]}
     if case["list"] is not None:
         path = pathlib.Path(folder) / "list"
         path.write_text(f"{FILE} 3 {case['list']}\n")
-        given = {"file_list": str(path)}
-    more = {"enable_frame_num": "sequence", "enable_timestamps": True}
-    found = run(lambda: fn.experimental.readers.video(**given, **more, **case["arguments"]), 5)
-    return [{"frames": x[-2].tolist(), "times": np.round(x[-1], 6).tolist(), "sums": sums(x[0])} for x in found]
+        source = {"file_list": str(path)}
+    extra = {"enable_frame_num": "sequence", "enable_timestamps": True}
+    batches = run(lambda: fn.experimental.readers.video(**source, **extra, **case["arguments"]), 5)
+    return [{"frames": x[-2].tolist(), "times": np.round(x[-1], 6).tolist(), "sums": sums(x[0])} for x in batches]
 
 
 def decoded(case):
     data = np.fromfile(FILE, np.uint8)
     try:
-        found = run(lambda: fn.decoders.video(fn.external_source(source=lambda: [data], batch=True), **case["arguments"]), 1)
+        batches = run(lambda: fn.decoders.video(fn.external_source(source=lambda: [data], batch=True), **case["arguments"]), 1)
     except Exception:
         return None
-    return sums(found[0][0])
+    return sums(batches[0][0])
 
 
 def main():
