@@ -22,7 +22,7 @@ REGISTERS, SHARED = 128, 43 * 1024  # of all kernels without a line in BUDGETS
 
 
 class Kernel(NamedTuple):
-    """What ptxas made of a kernel."""
+    """The result of ptxas for a kernel."""
 
     module: str
     name: str
@@ -33,7 +33,7 @@ class Kernel(NamedTuple):
 
 
 def compile_and_disassemble(ptx: pathlib.Path) -> tuple[str, str]:
-    """What ptxas says, and the code."""
+    """The messages of ptxas, and the code."""
     cubin = ptx.with_suffix(".cubin")
     run = subprocess.run(["ptxas", "-arch=sm_90", "-v", ptx, "-o", cubin], capture_output=True, text=True, check=False)
     if run.returncode:
@@ -69,11 +69,11 @@ def inner_loops(code: str) -> list[str]:
             if re.search(r"\b(LDL|STL)\b", instruction[2]):
                 local.append(address)
     # Each function ends with a jump to itself.
-    loops = sorted({(labels[to], at) for at, to in jumps if to in labels and labels[to] < at})
+    loops = sorted({(labels[label], place) for place, label in jumps if label in labels and labels[label] < place})
     inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]
     texts = []
     for a, b in sorted(inner, key=lambda loop: loop[1] - loop[0]):
-        spills = sum(a <= at <= b for at in local)
+        spills = sum(a <= place <= b for place in local)
         texts.append(f"{(b - a) // 16 + 1}" + (f" ({spills} local)" if spills else ""))
     return texts
 
@@ -87,10 +87,10 @@ def kernels_of(module: str, log: str, code: str) -> list[Kernel]:
     )
     sections = dict(re.findall(r"^\.text\.(\S+):\n(.*?)(?=^//-{10}|\Z)", code, re.MULTILINE | re.DOTALL))
     kernels = []
-    for (mangled, stores, loads, registers, rest), name in zip(
+    for (mangled, stores, loads, registers, usage), name in zip(
         entries, kernel_types([e[0] for e in entries]), strict=True
     ):
-        shared = re.search(r"(\d+) bytes smem", rest)
+        shared = re.search(r"(\d+) bytes smem", usage)
         loops = inner_loops(sections.get(mangled, ""))
         kernels.append(
             Kernel(module, name, int(registers), int(stores) + int(loads), int(shared[1]) if shared else 0, loops)

@@ -69,11 +69,11 @@ class _File:
         """Returns the file. The header of a block has the distances to the beginning and the end of the chunk that
         crosses it.
         """
-        at = iter(self._chunks)
-        begin, end = next(at)
+        chunk_pairs = iter(self._chunks)
+        begin, end = next(chunk_pairs)
         for block in range(0, len(self._data), _BLOCK):
             while end <= block:
-                begin, end = next(at)
+                begin, end = next(chunk_pairs)
             distances = struct.pack("<QQ", block - begin, end - block)
             self._data[block : block + 24] = struct.pack("<Q", _highway_hash(distances)) + distances
         return bytes(self._data)

@@ -60,12 +60,12 @@ class Data:
 def split(folder: pathlib.Path) -> Data:
     """Lists a folder of class folders."""
     classes = sorted(d.name for d in folder.iterdir() if d.is_dir())
-    found = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
-    if len(classes) < 2 or len(found) < 10:
+    files = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
+    if len(classes) < 2 or len(files) < 10:
         raise SystemExit(
-            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}"
+            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(files)}"
         )
-    parts = [f for i, f in enumerate(found) if i % 5], found[::5]
+    parts = [f for i, f in enumerate(files) if i % 5], files[::5]
     train, held_out = (([f for f, _ in p], [n for _, n in p]) for p in parts)
     return Data(classes, train, held_out)
 
@@ -120,7 +120,7 @@ class CNN(nnx.Module):
 
 @dataclasses.dataclass
 class Result:
-    """What a training run gives."""
+    """The result of a training run."""
 
     losses: list[float]  # of each step
     accuracy: float  # on the held-out part

@@ -91,8 +91,8 @@ class Transformer(nnx.Module):
     def __call__(self, tokens, segments, positions):
         """``i32[N, length]`` each -> logits of the next tokens, ``f32[N, length, VOCABULARY]``."""
         n = tokens.shape[1]
-        same = segments[:, :, None] == segments[:, None, :]
-        mask = (same & jnp.tril(jnp.ones((n, n), bool)))[:, None]
+        same_document = segments[:, :, None] == segments[:, None, :]
+        mask = (same_document & jnp.tril(jnp.ones((n, n), bool)))[:, None]
         x = self.tokens(tokens) + self.positions(positions)
         for block in self.blocks:
             x = block(x, mask)
@@ -109,7 +109,7 @@ def loss_of(model: Transformer, tokens, segments, positions):
 
 @dataclasses.dataclass
 class Result:
-    """What a training run gives."""
+    """The result of a training run."""
 
     losses: list[float]  # of each step
     filled: float  # the fraction of all positions that hold tokens

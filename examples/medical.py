@@ -77,11 +77,11 @@ def slices(files):
 def volumes(files):
     """Volumes: a window, turned around the axis of the body, resized in all three dimensions, with noise."""
     encoded, _ = fn.readers.file(files=files, name="volumes")
-    found = fn.cast(fn.decoders.image(encoded), dtype=types.FLOAT)
-    found = fn.crop(found, crop=(12, 24, 24))
-    found = fn.rotate(found, angle=fn.random.uniform(range=(-10.0, 10.0)), axis=(0, 0, 1), keep_size=True)
-    found = fn.resize(found, resize_z=8, resize_y=32, resize_x=32)
-    return fn.noise.gaussian(found, stddev=2.0)
+    volume = fn.cast(fn.decoders.image(encoded), dtype=types.FLOAT)
+    volume = fn.crop(volume, crop=(12, 24, 24))
+    volume = fn.rotate(volume, angle=fn.random.uniform(range=(-10.0, 10.0)), axis=(0, 0, 1), keep_size=True)
+    volume = fn.resize(volume, resize_z=8, resize_y=32, resize_x=32)
+    return fn.noise.gaussian(volume, stddev=2.0)
 
 
 # --- files to try them with -------------------------------------------------------------------------------------------

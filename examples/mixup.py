@@ -44,8 +44,8 @@ def cutmix(images, labels, weight, center):
     columns = jnp.abs((jnp.arange(width) + 0.5)[None] / width - center[:, 1:]) < half[:, None]
     box = rows[:, :, None] & columns[:, None, :]
     images = jnp.where(box[..., None], jnp.roll(images, 1, axis=0), images)
-    kept = 1 - box.mean(axis=(1, 2), dtype=jnp.float32)[:, None]  # the box may reach outside
-    return images, kept * labels + (1 - kept) * jnp.roll(labels, 1, axis=0)
+    share = 1 - box.mean(axis=(1, 2), dtype=jnp.float32)[:, None]  # the box may reach outside
+    return images, share * labels + (1 - share) * jnp.roll(labels, 1, axis=0)
 
 
 @data_iterator(output_map=["plain", "mixup", "cutmix", "mixup_labels", "cutmix_labels"], reader_name="reader")

@@ -39,8 +39,8 @@ def train_step(weights, images, valid):
 
     def loss_of(weights):
         x = images.reshape(len(images), -1) / 255
-        each = jnp.mean((x - x @ weights @ weights.T) ** 2, axis=1)
-        return jnp.sum(each * valid) / jnp.sum(valid)
+        losses = jnp.mean((x - x @ weights @ weights.T) ** 2, axis=1)
+        return jnp.sum(losses * valid) / jnp.sum(valid)
 
     loss, gradient = jax.value_and_grad(loss_of)(weights)
     return weights - 0.01 * gradient, loss
@@ -86,14 +86,14 @@ def main():
     ):
         step = first_epoch = 0
         if (last := manager.latest_step()) is not None:
-            found = manager.restore(
+            restored = manager.restore(
                 last,
                 args=ocp.args.Composite(
                     model=ocp.args.StandardRestore({"weights": weights}), data=ocp.args.JsonRestore()
                 ),
             )
-            weights, step, first_epoch = found["model"]["weights"], last, found["data"]["epoch"]
-            iterator.set_state(found["data"]["iterator"])
+            weights, step, first_epoch = restored["model"]["weights"], last, restored["data"]["epoch"]
+            iterator.set_state(restored["data"]["iterator"])
         host = f"process {jax.process_index()} of {jax.process_count()}"
         print(f"{host}: begins with step {step}, {len(iterator)} steps an epoch", flush=True)
         for epoch in range(first_epoch, arguments.epochs):

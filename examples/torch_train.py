@@ -46,13 +46,13 @@ def split(folder: pathlib.Path) -> tuple[tuple[list[str], list[int]], tuple[list
     fifth).
     """
     classes = sorted(d.name for d in folder.iterdir() if d.is_dir())
-    found = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
-    if len(classes) < 2 or len(found) < 10:
+    files = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
+    if len(classes) < 2 or len(files) < 10:
         raise SystemExit(
-            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(found)}"
+            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(files)}"
         )
     train, held_out = (
-        ([f for f, _ in p], [n for _, n in p]) for p in ([f for i, f in enumerate(found) if i % 5], found[::5])
+        ([f for f, _ in p], [n for _, n in p]) for p in ([f for i, f in enumerate(files) if i % 5], files[::5])
     )
     return train, held_out
 
@@ -119,16 +119,16 @@ def train(
                 losses.append(loss.item())
             print(f"epoch {epoch + 1}/{epochs}: {losses[-1]:.3f}")
 
-    correct, seen = 0, 0
+    correct, total = 0, 0
     held_out = DALIClassificationIterator(
         plain(*held_out_part, batch_size=batch_size), reader_name="reader", last_batch_policy=LastBatchPolicy.PARTIAL
     )
     with torch.no_grad(), held_out:
         for (batch,) in held_out:
             correct += int((model(batch["data"]).argmax(dim=1) == batch["label"][:, 0]).sum())
-            seen += len(batch["label"])
-    assert seen == len(held_out_labels)
-    return losses, correct / seen, float(np.bincount(held_out_labels).max() / seen)
+            total += len(batch["label"])
+    assert total == len(held_out_labels)
+    return losses, correct / total, float(np.bincount(held_out_labels).max() / total)
 
 
 def main():

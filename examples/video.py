@@ -148,7 +148,7 @@ def robot(front, wrist, states):
       front, wrist: the videos of the episodes, one of each camera; states: ``f32[episodes, steps, numbers]``.
     """
     episodes = list(range(len(front)))
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "labels": episodes,
         "sequence_length": LENGTH,
         "step": 1,
@@ -158,7 +158,7 @@ def robot(front, wrist, states):
     }
     # Readers with one seed give their lists in one order.
     read: list[Any] = [
-        fn.readers.video(filenames=files, name=name, **how) for files, name in ((front, "front"), (wrist, "wrist"))
+        fn.readers.video(filenames=files, name=name, **options) for files, name in ((front, "front"), (wrist, "wrist"))
     ]
     (first, episode, frames), (second, _, _) = read
     table = jnp.asarray(states)
@@ -194,8 +194,10 @@ def main():
             losses = train(folder)
         print(f"loss {np.mean(losses[:4]):.3f} -> {np.mean(losses[-4:]):.3f}")
         steps = next(robot(*make_episodes(pathlib.Path(scratch)), batch_size=4))
-        seen = np.stack([np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")], -1)
-        print(f"cameras and state differ by at most {np.abs(seen - np.asarray(steps['state'])).max():.1f} of 255")
+        camera_means = np.stack([np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")], -1)
+        print(
+            f"cameras and state differ by at most {np.abs(camera_means - np.asarray(steps['state'])).max():.1f} of 255"
+        )
 
     import matplotlib
 

@@ -62,8 +62,8 @@ def summary(function: Callable[..., Any]) -> str:
 def page(name: str, function: Callable[..., Any], folder: pathlib.Path) -> str:
     """One page, in MyST Markdown."""
     text = inspect.getdoc(function) or ""
-    title, _, rest = text.partition("\n")
-    body, sections = split(rest)
+    title, _, main_text = text.partition("\n")
+    body, sections = split(main_text)
     differs = [p for p in body if p.startswith("Differs from DALI")]
     parts = [f"# fn.{name}\n", markup(title), "\n"]
     parts += [f"```python\n{signature(name, function)}\n```\n"]
@@ -138,10 +138,10 @@ def inline(text: str) -> str:
 
 def helps(text: str) -> dict[str, str]:
     """The lines of "Args" by argument."""
-    found = {}
+    help_of = {}
     for m in re.finditer(r"^  (\*?\w[\w, *]*):((?:.*)(?:\n(?!  \*?\w[\w, *]*:).*)*)", text, re.MULTILINE):
-        found |= {n.strip(" *"): re.sub(r"^\* ", "", m[2].strip()) for n in m[1].split(",")}
-    return found
+        help_of |= {n.strip(" *"): re.sub(r"^\* ", "", m[2].strip()) for n in m[1].split(",")}
+    return help_of
 
 
 def default(p: inspect.Parameter) -> str:
@@ -165,10 +165,10 @@ def signature(name: str, function: Callable[..., Any]) -> str:
 
 def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) -> str:
     """A table: each argument with its default, what it may be, whether it may be given per sample, and its help."""
-    known = declared[name]() if name in declared else {}
+    declarations = declared[name]() if name in declared else {}
     rows = []
     for p in inspect.signature(function).parameters.values():
-        a = known.get(p.name)
+        a = declarations.get(p.name)
         if a is not None and a.is_input:
             expected, marks = "a DataNode, or an array that is the same for all samples", "input"
         else:
@@ -178,9 +178,9 @@ def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) 
             marks = (
                 "per frame" if a is not None and a.per_frame else "per sample" if a is not None and a.per_sample else ""
             )
-        given = "required" if p.default is p.empty else f"= <code>{html.escape(default(p))}</code>"
+        default_text = "required" if p.default is p.empty else f"= <code>{html.escape(default(p))}</code>"
         values = html.escape(expected) + (f"<br><em>{marks}</em>" if marks else "")
-        cells = [f"<code>{p.name}</code><br>{given}", values, inline(help_of.get(p.name, ""))]
+        cells = [f"<code>{p.name}</code><br>{default_text}", values, inline(help_of.get(p.name, ""))]
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th>{h}</th>" for h in ("argument, default", "values", "meaning"))
     return f'<div class="arguments"><table><thead><tr>{head}</tr></thead><tbody>\n{chr(10).join(rows)}\n</tbody></table></div>\n'
@@ -190,7 +190,7 @@ def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) 
 
 
 def differences(name: str, paragraphs: list[str], help_of: dict[str, str]) -> str:
-    """What the docstring says about DALI: in paragraphs of their own, and in the help of arguments."""
+    """Differences from DALI, as the docstring has them: paragraphs of their own, and the help of arguments."""
     texts = [p.removeprefix("Differs from DALI: ") for p in paragraphs]
     lines = [f"{markup(text[:1].upper() + text[1:])}\n" for text in texts]
     for argument, text in help_of.items():
@@ -212,12 +212,16 @@ def cuda_kernels() -> frozenset[str]:
 
 def where(name: str, function: Callable[..., Any], example: str | None) -> str:
     """Where an operator runs, from the kinds of the operators that its example consists of."""
-    given = placements(function)
-    devices = f"`device` may be {' or '.join(f'`{chr(34)}{d}{chr(34)}`' for d in given)}." if given else ""
-    nodes = [] if example is None else nodes_of(example, gpu="gpu" in given)
-    own = [n for n in nodes if n.op.name == name] or [n for n in nodes if not isinstance(n.op, SourceOperator)]
+    devices_allowed = placements(function)
+    devices = (
+        f"`device` may be {' or '.join(f'`{chr(34)}{d}{chr(34)}`' for d in devices_allowed)}."
+        if devices_allowed
+        else ""
+    )
+    nodes = [] if example is None else nodes_of(example, gpu="gpu" in devices_allowed)
+    own_nodes = [n for n in nodes if n.op.name == name] or [n for n in nodes if not isinstance(n.op, SourceOperator)]
     lines: dict[str, None] = {}
-    for node in own:
+    for node in own_nodes:
         op: Any = node.op
         if isinstance(op, NativeOperator):
             cuda = op.kernel in cuda_kernels()
@@ -228,10 +232,10 @@ def where(name: str, function: Callable[..., Any], example: str | None) -> str:
             lines[
                 f"CUDA: {f'kernel `{op.kernel}`' if cuda else 'no kernel, so it runs on the CPU and its result is moved'}."
             ] = None
-            other = (
+            elsewhere = (
                 "in XLA's operations, where its arguments allow that" if portable else "on the CPU; its result is moved"
             )
-            lines[f"Any other accelerator: {other}."] = None
+            lines[f"Any other accelerator: {elsewhere}."] = None
         elif isinstance(op, ProgramOperator):
             host = "On the host in NumPy where its inputs are there. " if isinstance(op, HostOperator) else ""
             lines[f"{host}CPU, CUDA and any other accelerator: compiled by XLA."] = None

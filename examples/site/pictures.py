@@ -238,15 +238,15 @@ def pipeline_of(example: str, gpu: bool = False) -> jaxdali.Pipeline:
 
     @jaxdali.pipeline_def(batch_size=SAMPLES, num_threads=1, device_id=None, seed=3, prefetch_queue_depth=1)
     def definition():
-        known: dict[str, Any] = {"fn": fn, "types": types}
+        names: dict[str, Any] = {"fn": fn, "types": types}
         for name in uses(example):
             value, layout = inputs()[name]
             node: Any = fn.external_source(
                 source=functools.partial(lambda v: [v] * SAMPLES, value), batch=True, layout=layout or None
             )
-            known[name] = node.gpu() if gpu else node
-        made = eval(example, known)
-        return tuple(made) if isinstance(made, (list, tuple)) else made
+            names[name] = node.gpu() if gpu else node
+        values = eval(example, names)
+        return tuple(values) if isinstance(values, (list, tuple)) else values
 
     return definition()  # pyright: ignore[reportCallIssue]
 
@@ -268,9 +268,11 @@ def draw(name: str, example: str, file: pathlib.Path) -> str:
     """Draws the example's inputs and outputs into `file`; returns a description, which is the picture's alternative
     text.
     """
-    before = [(n, [inputs()[n][0]], inputs()[n][1]) for n in uses(example)]
-    after = [(f"output {i}" if i else "after", samples, layout) for i, (samples, layout) in enumerate(run(example))]
-    cells = [(title, s, layout) for title, samples, layout in (*before, *after) for s in samples]
+    inputs_shown = [(n, [inputs()[n][0]], inputs()[n][1]) for n in uses(example)]
+    outputs_shown = [
+        (f"output {i}" if i else "after", samples, layout) for i, (samples, layout) in enumerate(run(example))
+    ]
+    cells = [(title, s, layout) for title, samples, layout in (*inputs_shown, *outputs_shown) for s in samples]
     columns = min(4, len(cells))
     rows = -(-len(cells) // columns)
     figure = matplotlib.figure.Figure(figsize=(2.3 * columns, 2.3 * rows), layout="constrained")
@@ -280,7 +282,7 @@ def draw(name: str, example: str, file: pathlib.Path) -> str:
         axes.tick_params(labelsize=6)
         _draw(axes, sample, layout, title, name)
     figure.savefig(file, dpi=110)
-    return f"{', '.join(n for n, *_ in before) or 'nothing'} before, and the result of {name}"
+    return f"{', '.join(n for n, *_ in inputs_shown) or 'nothing'} before, and the result of {name}"
 
 
 def _draw(axes: Any, x: np.ndarray, layout: str, title: str, operator: str):

@@ -63,16 +63,20 @@ done
 
 def find_pythons() -> list[str]:
     """One CPython 3.11, the newest of those that build for the stable ABI, and a free-threaded 3.14."""
-    found = {}
+    pythons = {}
     root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
     for version in ("3.11", "3.12", "3.13", "3.14", "3.14t"):
         named = shutil.which(f"python{version}")
         for python in [*sorted(root.glob(f"{version.rstrip('t')}.*/bin/python")), *([named] if named else [])]:
             if version_of(python) == version.replace(".", ""):
-                found[version] = str(python)
+                pythons[version] = str(python)
                 break
-    stable = [found[version] for version in ("3.14", "3.13", "3.12") if version in found][:1]
-    return [*(found[v] for v in ("3.11",) if v in found), *stable, *(found[v] for v in ("3.14t",) if v in found)]
+    stable = [pythons[version] for version in ("3.14", "3.13", "3.12") if version in pythons][:1]
+    return [
+        *(pythons[v] for v in ("3.11",) if v in pythons),
+        *stable,
+        *(pythons[v] for v in ("3.14t",) if v in pythons),
+    ]
 
 
 def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pathlib.Path:
