@@ -15,9 +15,9 @@ from .._core import ffi as _ffi
 from .._core.building import warn
 from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
+from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.redaction import redacted, shown_error
-from .._core.settings import own_settings
 from .._core.system import available_cpus
 from .._core.values import Value
 from .._data.source import SampleIds, Source

@@ -12,9 +12,9 @@ import numpy as np
 
 from .._core.errors import SampleError
 from .._core.graph import Graph
+from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator
 from .._core.ragged import Packed
-from .._core.settings import own_settings
 from .._core.values import Value
 from .._data.source import Source
 from .._plan.options import RunOptions

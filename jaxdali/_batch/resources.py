@@ -13,8 +13,8 @@ import numpy as np
 from .. import _cpu
 from .._core import ffi as _ffi
 from .._core.graph import Node
+from .._core.jax_settings import UserSettings
 from .._core.ragged import BufferPool
-from .._core.settings import UserSettings
 from .._plan.options import RunOptions
 from .._program.output_reuse import OutputReuse
 from .._program.sharding import Shards, cpu_device

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .settings import UserSettings
+from .jax_settings import UserSettings
 from .values import Spec
 
 

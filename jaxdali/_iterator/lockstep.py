@@ -12,7 +12,7 @@ import numpy as np
 
 from .._batch.batch import Batch
 from .._batch.executor import Executor
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .._runner.runner import Runner
 
 

@@ -16,7 +16,7 @@ from jax.sharding import Sharding
 from .._batch.batch import Batch
 from .._batch.options import Parts
 from .._core.building import refuse_tracing
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .._data.source import SampleIds
 from .._program.transfer import Loading, Messages, PartSpec, Transfer
 from .._runner.fork_guard import ExclusiveUse

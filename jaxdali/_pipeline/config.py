@@ -34,7 +34,7 @@ def show_config() -> None:
 
     from .. import _cpu
     from .._core import ffi as _ffi
-    from .._core.settings import devices_are_open
+    from .._core.jax_settings import devices_are_open
     from .._version import __version__
 
     info = _cpu.build_info()

@@ -17,9 +17,9 @@ from .._batch.batch import BadSample, Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._batch.reading import joined_ids
 from .._core.graph import DataNode, Graph, Node
+from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator, SourceOperator
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
-from .._core.settings import own_settings
 from .._core.values import Spec, Value
 from .._data.source import GivenSource, SampleIds, Source
 from .._runner.fork_guard import ExclusiveUse

@@ -14,8 +14,8 @@ from .._core.doubts import about_flat_image
 from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
 from .._core.frames import per_frame
 from .._core.graph import all_outputs, can_be_on_host
+from .._core.jax_settings import UserSettings
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
-from .._core.settings import UserSettings
 from .._core.values import Spec
 from .._data.source import Source
 from .options import RunOptions

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .._core.system import Thread
 
 # How long the exit of the process waits for a compilation that has begun: it can't be interrupted, see Note [Exit].

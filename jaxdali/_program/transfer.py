@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .sharding import Shards, slices_of
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .._core.system import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of

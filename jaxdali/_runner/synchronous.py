@@ -7,7 +7,7 @@ from typing import Any
 
 from .._batch.batch import Batch, InFlightBatch, SourceError
 from .._batch.executor import Executor
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .fork_guard import ExclusiveUse, result_of
 
 

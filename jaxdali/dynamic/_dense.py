@@ -16,8 +16,8 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from .._core import ffi as _ffi
 from .._core.building import Doubts, add
 from .._core.errors import OperatorError, SampleError
+from .._core.jax_settings import own_settings, without_mesh
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
-from .._core.settings import own_settings, without_mesh
 from .._core.values import Spec, narrow
 from .._core.words import in_values
 from .._data.source import SampleIds

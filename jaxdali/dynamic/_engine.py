@@ -19,8 +19,8 @@ from .._core.calls import flat
 from .._core.errors import ArgumentError, OperatorError, about
 from .._core.ffi import TargetDevice
 from .._core.graph import DataNode, Graph, Node, read_by
+from .._core.jax_settings import own_settings
 from .._core.operator import SourceOperator
-from .._core.settings import own_settings
 from .._core.tracebacks import boundaries
 from .._core.values import Spec
 from .._data.source import GivenSource, SampleIds, Source

@@ -11,7 +11,7 @@ from jax.interpreters import batching, mlir
 
 from .._core import ffi as _ffi
 from .._core.errors import ArgumentError
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .._program.sharding import local_devices
 from ._dense import Dense, NotDense, without_derivative
 

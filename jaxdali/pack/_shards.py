@@ -17,7 +17,7 @@ from .._batch.batch import SourceError
 from .._batch.executor import Executor
 from .._batch.repair import sample_error
 from .._core.errors import ArgumentError, SampleError
-from .._core.settings import own_settings
+from .._core.jax_settings import own_settings
 from .._core.values import Value
 from .._data.walk import shard_bounds
 from .._pipeline.pipeline import parts_of

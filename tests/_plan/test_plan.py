@@ -12,7 +12,7 @@ import pytest
 from jaxdali import fn, newaxis, pipeline_def, types
 from jaxdali._batch.executor import Executor
 from jaxdali._core.graph import Graph
-from jaxdali._core.settings import own_settings
+from jaxdali._core.jax_settings import own_settings
 from jaxdali._pipeline.pipeline import parts_of
 from jaxdali._plan.options import RunOptions
 from jaxdali._plan.passes import bypass_identities, drop_dead, simplified

@@ -15,8 +15,8 @@ import numpy as np
 
 from ..._core.context import HostContext
 from ..._core.errors import ArgumentError, OutputsError
+from ..._core.jax_settings import UserSettings
 from ..._core.operator import SourceOperator
-from ..._core.settings import UserSettings
 from ..._core.values import METADATA, Spec, metadata_of
 from ..._data.source import SampleIds, Saved, Source
 from ...types import BatchInfo, SampleInfo

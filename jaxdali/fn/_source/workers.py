@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._core.settings import UserSettings
+from ..._core.jax_settings import UserSettings
 from ..._core.system import Thread
 
 

@@ -16,8 +16,8 @@ from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError, ArgumentTypeError
 from ..._core.graph import DataNode
+from ..._core.jax_settings import UserSettings
 from ..._core.operator_function import operator_function
-from ..._core.settings import UserSettings
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data import source_worker

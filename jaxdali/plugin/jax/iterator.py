@@ -21,7 +21,7 @@ from ..._batch.remote import Workers
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.declaration import Whole, checked
-from ..._core.settings import own_settings
+from ..._core.jax_settings import own_settings
 from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
 from ..._iterator.base import BaseIterator

@@ -9,7 +9,7 @@ import jax
 
 from ..._core.building import warn
 from ..._core.ffi import is_cuda
-from ..._core.settings import devices_are_open
+from ..._core.jax_settings import devices_are_open
 
 _log = logging.getLogger("jaxdali")
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
