@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .._core.errors import ArgumentError, OperatorError, about
+from .._core.errors import ArgumentError, OperatorError, located_message
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
@@ -182,7 +182,7 @@ class BatchReader:
                 if entry["cursors"] is before:
                     entry["cursors"] = source.after_error(before)
                 if isinstance(e, ArgumentError):  # our exceptions; a user's exceptions are passed on unchanged
-                    e.args = (about(node.op.name, node.where, e),)
+                    e.args = (located_message(node.op.name, node.where, e),)
                 elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
                 batch.error = batch.error or e

@@ -213,65 +213,69 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
 
 
 @dataclasses.dataclass(frozen=True)
-class Doubt:
-    """A probable mistake in a call of an operator.
+class DeferredWarning:
+    """A warning about a probable mistake in a call of an operator.
 
     Attributes:
       where: the user's line.
-      text: for the warning; "" if it depends on a batch.
-      value: then, the operator of the value that it depends on.
-      about: then, gives the text, or "", of the shape of that value's first sample.
+      text: of the warning; "" if it depends on a batch.
+      value: the operator of the value that the text depends on; None: the text depends on no value.
+      text_of_shape: computes the text, or "", from the shape of that value's first sample; None: `text` is complete.
     """
 
     where: str
     text: str = ""
     value: Any = None
-    about: Callable[[tuple[int, ...]], str] | None = None
+    text_of_shape: Callable[[tuple[int, ...]], str] | None = None
 
 
-class Doubts:
-    """The doubts of a definition that is compiled once and called from several lines, each of which warns.
+class DeferredWarnings:
+    """The warnings of a definition that is compiled once and called from several lines, each of which warns.
 
-    While it is entered in this thread, doubts are stored here, the first time.
+    While it is entered in this thread, `warn_or_defer` stores warnings here. Only those of the first time are kept.
 
     Attributes:
-      found: the doubts.
-      line: of the call for which it was compiled.
+      warnings: the stored warnings.
+      line: of the call for which the definition was compiled.
     """
 
     def __init__(self):
-        self.found: list[Doubt] = []
+        self.warnings: list[DeferredWarning] = []
         self.line = ""
 
     def __enter__(self):
-        _local.__dict__.setdefault("doubts", []).append([])
+        _local.__dict__.setdefault("deferred", []).append([])
 
     def __exit__(self, *failure: object):
-        doubts = _local.doubts.pop()
+        warnings = _local.deferred.pop()
         if not self.line and failure[0] is None:
-            self.found, self.line = doubts, user_line()
+            self.warnings, self.line = warnings, user_line()
 
     def warn(self, first_shape: Callable[[Any], tuple[int, ...] | None] = lambda value: None):
-        """Warns at the lines where the operators were called; for the call for which it was compiled, at that of the
-        present call.
+        """Warns at the lines where the operators were called.
+
+        The line of the call for which the definition was compiled is replaced by that of the present call.
 
         Args:
-          first_shape: of the value of an operator, in this batch.
+          first_shape: gives the shape of the first sample of an operator's value in this batch; None: it is unknown.
         """
-        for x in self.found:
-            shape = None if x.about is None else first_shape(x.value)
-            text = x.text if x.about is None else x.about(shape) if shape is not None else ""
+        for warning in self.warnings:
+            shape = None if warning.text_of_shape is None else first_shape(warning.value)
+            if warning.text_of_shape is None:
+                text = warning.text
+            else:
+                text = warning.text_of_shape(shape) if shape is not None else ""
             if text:
-                warn(text, where=user_line() if x.where == self.line else x.where)
+                warn(text, where=user_line() if warning.where == self.line else warning.where)
 
 
-def doubt(x: Doubt):
-    """Warns of a doubt, or stores it, see `Doubts`."""
-    entered = _local.__dict__.get("doubts")
+def warn_or_defer(warning: DeferredWarning):
+    """Warns at once, or stores the warning while a `DeferredWarnings` is entered in this thread."""
+    entered = _local.__dict__.get("deferred")
     if entered:
-        entered[-1].append(x)
-    elif x.text:
-        warn(x.text, where=x.where)
+        entered[-1].append(warning)
+    elif warning.text:
+        warn(warning.text, where=warning.where)
 
 
 def _is_of_values() -> bool:

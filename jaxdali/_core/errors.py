@@ -11,7 +11,7 @@ from typing import Any
 from .redaction import redacted
 
 
-def about(operator: str, where: str, reason: object) -> str:
+def located_message(operator: str, where: str, reason: object) -> str:
     """A message that names the operator and the user's line, but only once, as the reason may already have them."""
     start = f"{operator} (created at {where}): "
     return start + str(reason).removeprefix(start).removeprefix(f"{operator}: ")
@@ -59,7 +59,7 @@ class OperatorError(RuntimeError):
 
     def __init__(self, operator: str, where: str, reason: str):
         reason = redacted(reason)
-        super().__init__(about(operator, where, reason))
+        super().__init__(located_message(operator, where, reason))
         self.operator = operator
         self.where = where
         self.reason = reason

@@ -16,8 +16,8 @@ from .._data.source import Source
 from . import ffi as _ffi
 from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
-from .doubts import about_image
 from .errors import ArgumentError
+from .input_warnings import image_layout_warning
 from .values import Spec, Value
 
 _lock = threading.RLock()  # guards which classes have been made dataclasses; making one makes its bases
@@ -132,7 +132,7 @@ class Operator:
 
     def about_axes(self, image: Spec) -> str:
         """A warning about an image without a layout; "" if there is none."""
-        return about_image(image)
+        return image_layout_warning(image)
 
     def doubts(self, *specs: Spec) -> str:
         """The same of the arguments, for these inputs."""

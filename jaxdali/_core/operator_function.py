@@ -69,7 +69,7 @@ import numpy as np
 
 from ..types import DALIImageType, DALIInterpType
 from .arguments import Arguments, declared
-from .building import Doubt, add, doubt, drawing_as, is_node, user_line, warn
+from .building import DeferredWarning, add, drawing_as, is_node, user_line, warn, warn_or_defer
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
@@ -362,7 +362,7 @@ class Declaration:
         if type(x) is int and x and isinstance(checked, DALIInterpType):  # 0 is the nearest pixel in all libraries
             others = "Pillow" if x < 3 else "Pillow and OpenCV"  # OpenCV has the same numbers up to INTER_CUBIC, 2
             text = f"{self.name}: {a.name}={x} is types.{checked.name}; in {others} this number has another meaning: pass the member"
-            doubt(Doubt(user_line(), text))
+            warn_or_defer(DeferredWarning(user_line(), text))
         return checked
 
     def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:

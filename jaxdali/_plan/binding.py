@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from .._core.building import Doubt, doubt
+from .._core.building import DeferredWarning, warn_or_defer
 from .._core.context import BuildContext
-from .._core.doubts import about_flat_image
-from .._core.errors import ArgumentError, InputTypeError, OperatorError, about
+from .._core.errors import ArgumentError, InputTypeError, OperatorError, located_message
 from .._core.frames import per_frame
 from .._core.graph import all_outputs, can_be_on_host
+from .._core.input_warnings import flat_image_warning
 from .._core.jax_settings import UserSettings
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.values import Spec
@@ -242,7 +242,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             image = dataclasses.replace(image, dims=shape)
         about = node.op.about_axes(image) if takes_image else ""
         if takes_image and steps[ref.step].op.of_values:
-            about = about or about_flat_image(image)
+            about = about or flat_image_warning(image)
         return about, node.op.doubts(image, *inputs[1:])
 
     def advice() -> str:
@@ -276,7 +276,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     except (ArgumentError, InputTypeError) as e:
         if awaits:
             return dataclasses.replace(step, awaits=tuple(awaits))  # it may be valid once these are known
-        e.args = (about(op.name, node.where, f"{e}{advice()}"),)
+        e.args = (located_message(op.name, node.where, f"{e}{advice()}"),)
         raise
     except Exception as e:
         if isinstance(op, SourceOperator):  # may be user code, whose error is passed on unchanged
@@ -285,13 +285,17 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             raise
         # In DALI every error about an operator's inputs is a RuntimeError.
         kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-        raise kind(about(op.name, node.where, f"{e}{advice()}")) from e
+        raise kind(located_message(op.name, node.where, f"{e}{advice()}")) from e
     for text in filter(None, doubts()):
-        doubt(Doubt(node.where, f"{node.op.name}: {text}"))
+        warn_or_defer(DeferredWarning(node.where, f"{node.op.name}: {text}"))
     if inputs and inputs[0].shape is None and node.op.takes_image(inputs[0]) and not inputs[0].layout:
         value = steps[original(step.inputs[0]).step].op
         if value.of_values:
-            doubt(Doubt(node.where, value=value, about=functools.partial(_about_first, node.op, inputs[0])))
+            warn_or_defer(
+                DeferredWarning(
+                    node.where, value=value, text_of_shape=functools.partial(_about_first, node.op, inputs[0])
+                )
+            )
     eager = isinstance(op, EagerOperator)
     on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)

@@ -14,7 +14,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from .._core import ffi as _ffi
-from .._core.building import Doubts, add
+from .._core.building import DeferredWarnings, add
 from .._core.errors import OperatorError, SampleError
 from .._core.jax_settings import own_settings, without_mesh
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
@@ -84,8 +84,8 @@ class Dense:
                 for s, host in zip(specs, hosted, strict=True)
             ]
 
-        self.doubts = Doubts()
-        with self.doubts:
+        self.warnings = DeferredWarnings()
+        with self.warnings:
             self._graphed = graphed = Graphed(function, keys, whole, draws, inputs)
             self._executor = graphed.executor(N, device)
             with own_settings():

@@ -14,9 +14,9 @@ import numpy as np
 
 from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
-from .._core.building import Doubts, Scope, add, building, current_scope, drawing_as, user_line, warn
+from .._core.building import DeferredWarnings, Scope, add, building, current_scope, drawing_as, user_line, warn
 from .._core.calls import flat
-from .._core.errors import ArgumentError, OperatorError, about
+from .._core.errors import ArgumentError, OperatorError, located_message
 from .._core.ffi import TargetDevice
 from .._core.graph import DataNode, Graph, Node, read_by
 from .._core.jax_settings import own_settings
@@ -348,7 +348,10 @@ class Engine:
     ):
         self._N, self._firsts = N, firsts
         self._asked: set[int] = set()
-        self._doubts, self._doubts_of_graph = Doubts(), Doubts()  # of the executors, which find the same
+        self._warnings, self._warnings_of_graph = (
+            DeferredWarnings(),
+            DeferredWarnings(),
+        )  # of the executors, which find the same
         self._device = device
 
         def inputs() -> list[DynamicDataNode]:
@@ -358,7 +361,7 @@ class Engine:
             ]
             return [x.gpu() for x in given] if Shards.single(device).accelerator else given
 
-        with self._doubts_of_graph:
+        with self._warnings_of_graph:
             self._graphed = Graphed(function, keys, N, draws, inputs)
         # An executor makes one batch at a time: each thread that calls has one.
         self._idle: collections.deque[_Bound] = collections.deque()
@@ -385,10 +388,10 @@ class Engine:
             batch = None
             try:
                 with own_settings():
-                    with self._doubts:
+                    with self._warnings:
                         executor.build()
-                    self._doubts_of_graph.warn()
-                    self._doubts.warn(lambda value: firsts[value.number])
+                    self._warnings_of_graph.warn()
+                    self._warnings.warn(lambda value: firsts[value.number])
                     # Again: what operators ask for is known when the first executor is built, maybe by another thread.
                     self._check(firsts)
                     batch = self._in_flight(
@@ -449,5 +452,5 @@ class Engine:
 
 def name_line(e: OperatorError, line: str):
     """Makes an error name the line of this call, instead of the first call with these types."""
-    e.args = (about(e.operator, line, e.reason),)
+    e.args = (located_message(e.operator, line, e.reason),)
     e.where = line

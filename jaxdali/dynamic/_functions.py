@@ -237,14 +237,14 @@ def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], 
                 f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged"
             )
         if isinstance(dense := dense_on(device_of("cpu")), Dense):
-            dense.doubts.warn()
+            dense.warnings.warn()
         # See Note [Platforms of programs].
         return in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, given.device)
     if dense_only and not keys:
         dense = dense_on(device)
         if isinstance(dense, Dense) and not dense.calls_back:
-            dense.doubts.warn()
+            dense.warnings.warn()
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
                 return dense.batches(outputs)

@@ -10,7 +10,7 @@ import numpy as np
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
 from ..._core.context import HostContext, LowerContext
-from ..._core.doubts import about_filtered
+from ..._core.input_warnings import filtered_layout_warning
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
 from .layouts import SPATIAL
@@ -27,7 +27,7 @@ class Separable(NativeOperator):
         return True
 
     def about_axes(self, image: Spec) -> str:
-        return about_filtered(image)
+        return filtered_layout_warning(image)
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
         """Weights ``f64[N, axes, most]`` and how many of them are used, ``i64[N, axes]``."""

@@ -11,9 +11,9 @@ from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
-from ..._core.doubts import about_bytes
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.input_warnings import byte_statistics_warning
 from ..._core.operator import NativeOperator, ProgramOperator
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
@@ -35,7 +35,7 @@ class CropMirrorNormalize(CropWindow):
     def doubts(self, *specs: Spec) -> str:
         same = self.args.is_static("mean") and self.args.is_static("std")
         return (
-            about_bytes(self.args.get("mean"), self.args.get("std"))
+            byte_statistics_warning(self.args.get("mean"), self.args.get("std"))
             if same and self.scale == 1 and specs[0].dtype == np.uint8
             else ""
         )

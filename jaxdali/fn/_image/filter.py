@@ -9,8 +9,8 @@ import numpy as np
 
 from ..._core.context import HostContext
 from ..._core.declaration import DType
-from ..._core.doubts import about_filtered
 from ..._core.graph import DataNode
+from ..._core.input_warnings import filtered_layout_warning
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec, Value
@@ -48,7 +48,7 @@ class Filter(Stencil):
         return BORDERS[self.border]
 
     def about_axes(self, image: Spec) -> str:
-        return about_filtered(image)
+        return filtered_layout_warning(image)
 
     def axes(self, image: Spec) -> tuple[int, int]:
         layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI

@@ -14,9 +14,9 @@ from ..._core import ffi as _ffi
 from ..._core.building import add, as_node, is_node
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.declaration import DType, OneOf, Tensor
-from ..._core.doubts import about_bytes
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
+from ..._core.input_warnings import byte_statistics_warning
 from ..._core.operator import HostOperator, Names, NativeOperator, Operator, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
@@ -393,6 +393,6 @@ def normalize(
         scale=scale,
         shift=shift,
         dtype=types.numpy_dtype(dtype),
-        doubt=about_bytes(mean, stddev) if scale == 1 and not is_node(mean) and not is_node(stddev) else "",
+        doubt=byte_statistics_warning(mean, stddev) if scale == 1 and not is_node(mean) and not is_node(stddev) else "",
     )
     return add(op, input, *inputs, device=device, name=name)

@@ -12,7 +12,7 @@ _CHANNELS = (1, 3, 4)
 _LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 
 
-def about_flat_image(image: Spec) -> str:
+def flat_image_warning(image: Spec) -> str:
     """A warning about samples of two axes in an array that a function of values is called with: they may be rows of one
     image.
     """
@@ -24,7 +24,7 @@ def about_flat_image(image: Spec) -> str:
     )
 
 
-def about_image(image: Spec) -> str:
+def image_layout_warning(image: Spec) -> str:
     """A warning about the axes of an image without a layout; "" if there is none."""
     extents = [image.extent(d) for d in range(image.ndim)]
     last = extents[-1] if extents else None
@@ -46,7 +46,7 @@ def about_image(image: Spec) -> str:
     )
 
 
-def about_filtered(image: Spec) -> str:
+def filtered_layout_warning(image: Spec) -> str:
     """The same of an operator that filters all axes of data without a layout."""
     if image.layout or image.ndim != 3 or image.extent(0) not in _CHANNELS or (image.extent(2) or 0) <= 4:
         return ""
@@ -56,7 +56,7 @@ def about_filtered(image: Spec) -> str:
     )
 
 
-def about_bytes(mean: Any, stddev: Any) -> str:
+def byte_statistics_warning(mean: Any, stddev: Any) -> str:
     """A warning about means and deviations of bytes that are all below 1; "" if there is none.
 
     Args:
