@@ -82,7 +82,7 @@ class Ahead:
           compilers: returns for others the functions that compile the programs.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
-        smallest = phase.capacities.are_wanted and sizes[number] == phase.sizes(sizes[number].capacities, needs)
+        smallest = phase.capacities.is_preferred and sizes[number] == phase.sizes(sizes[number].capacities, needs)
         if smallest and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
             return
         self._ready.add(self._key(number, needs, sizes))

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _cpu
 from .._core import ffi as _ffi
 from .._core.errors import SampleError
-from .._core.graph import all_outputs
+from .._core.graph import unpacking_hint
 from .._core.operator import NativeOperator, ProgramOperator
 from .._core.ragged import ALIGNMENT, Ragged
 from .._core.redaction import redacted
@@ -157,7 +157,7 @@ def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: st
     """The error for a sample that failed in a step."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ") or text
-    advice = all_outputs(step.node)
+    advice = unpacking_hint(step.node)
     return SampleError(
         step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {advice}" if advice else reason, code, index=i
     )

@@ -21,14 +21,14 @@ import jax.core
 
 from . import calls
 from .errors import ArgumentTypeError
-from .graph import Branch, DataNode, Evaluator, Node, branch_by, check_pipeline, check_reach
+from .graph import Branch, DataNode, Evaluator, Node, check_pipeline, check_reach, innermost_branch
 from .kinds import device_named
 from .language import language
 from .operator import Operator
 from .redaction import redacted
-from .refusals import no_array
+from .refusals import not_array_message
 from .tracebacks import is_ours
-from .words import of_values, unread
+from .words import of_values, sample_advice
 
 _local = threading.local()
 _numbers = itertools.count()  # counts all nodes, in the order of making
@@ -41,14 +41,14 @@ class Scope:
 
     Attributes:
       owner: the pipeline.
-      made: its nodes so far, in order.
+      nodes: its nodes so far, in order.
       number: of the pipeline, which its nodes remember.
       evaluator: gives the nodes their values as they are made; None: they get none.
       handle: makes what the definition holds of each output of a node.
     """
 
     owner: Any
-    made: list[Node]
+    nodes: list[Node]
     number: int = dataclasses.field(default_factory=_pipelines.__next__)
     evaluator: Evaluator | None = None
     handle: Callable[[Node, int], DataNode] = DataNode
@@ -104,7 +104,7 @@ def _add_line(e: Exception):
         elif frame.f_globals["__name__"] != calls.__name__:
             called = called or frame
     if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_of_jax(e):
-        e.args = (f"{no_array('functions of JAX take', None)} (at {line}): {e}",)
+        e.args = (f"{not_array_message('functions of JAX take', None)} (at {line}): {e}",)
         return
     # The call itself may be wrong, which Python finds before the operator runs.
     in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))
@@ -126,7 +126,7 @@ def current_scope() -> Scope | None:
 
 
 @contextlib.contextmanager
-def drawing_as(first: list[int]):
+def replaying_draws(first: list[int]):
     """While active in this thread, random operators draw the numbers of the nodes in `first`, in this order. Further
     nodes are appended.
     """
@@ -139,7 +139,7 @@ def drawing_as(first: list[int]):
 
 
 def _draws_as(number: int) -> int:
-    """The number of the node whose random numbers the random node `number` gets: its own, unless `drawing_as` is
+    """The number of the node whose random numbers the random node `number` gets: its own, unless `replaying_draws` is
     active.
     """
     draws = _local.__dict__.get("draws")
@@ -311,7 +311,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     # A node that depends on nothing is made for all samples, as in DALI.
     branch = current_branch() if op.of_batch or any(isinstance(x, DataNode) for x in inputs) else None
     where = user_line()
-    branch = branch_by([x for i, x in enumerate(nodes) if i not in op.joins], branch)
+    branch = innermost_branch([x for i, x in enumerate(nodes) if i not in op.joins], branch)
     for i, x in enumerate(nodes if not op.joins else ()):
         check_reach(x, branch, f"as input {i} of {op.name}, at {where}")
     for i, x in enumerate(nodes if not op.takes_metadata else ()):
@@ -324,16 +324,16 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     scope, number = current_scope(), next(_numbers)
     for i, x in enumerate(nodes):
         check_pipeline(x, scope.number if scope is not None else 0, f"as input {i} of {op.name}, at {where}")
-    default = f"__{op.name}_{len(scope.made)}" if scope is not None else f"__{op.name}_detached_{number}"
+    default = f"__{op.name}_{len(scope.nodes)}" if scope is not None else f"__{op.name}_detached_{number}"
     random_index = _draws_as(number) if op.random else -1
     node = Node(number, op, nodes, device or "", where, name or default, name is not None, random_index)
     node.call, node.branch = calls.current_call(), branch
     if scope is not None:
         node.pipeline = scope.number
-        scope.made.append(node)
+        scope.nodes.append(node)
         if scope.evaluator is not None:
             node.evaluator = weakref.ref(scope.evaluator)
-            scope.evaluator.made(node)
+            scope.evaluator.evaluate(node)
     handle = DataNode if scope is None else scope.handle
     if op.num_outputs == 1 and not op.gives_list:
         return handle(node, 0)
@@ -348,7 +348,7 @@ def as_node(x: Any, name: str) -> DataNode:
         return language().constant_node(x)
     except TypeError as e:
         raise TypeError(
-            f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}{unread(x)}"
+            f"{name}: an input must be a DataNode, a number or an array, got {type(x).__name__}{sample_advice(x)}"
         ) from e
 
 

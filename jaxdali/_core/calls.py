@@ -48,7 +48,7 @@ def current_line() -> str | None:
 
 
 @contextlib.contextmanager
-def made_at(line: str) -> Iterator[None]:
+def override_line(line: str) -> Iterator[None]:
     """While active in this thread, new nodes get this line."""
     _local.line = line
     try:

@@ -35,13 +35,13 @@ from .kinds import (
     FLOAT,
     KINDS,
     MARKED,
-    Kind,
     Mark,
-    by_name,
+    ValueKind,
     choice_kind,
     class_kind,
     dict_kind,
     dtype_kind,
+    mapping_kind,
     member_kind,
     member_named,
 )
@@ -77,7 +77,7 @@ class Argument:
     """
 
     name: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ValueKind, ...]
     single: bool
     many: bool
     required: bool
@@ -269,7 +269,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                 if part is not Ellipsis:
                     walk(part, many)
         elif origin is collections.abc.Mapping:
-            into.append(by_name(parts[1]))
+            into.append(mapping_kind(parts[1]))
         elif origin is Literal:
             into.append(parts)
         elif typing.is_typeddict(t):
@@ -286,7 +286,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     for t in (*single, *many):
         if isinstance(t, tuple):
             kinds[choice_kind(t)] = None
-        elif isinstance(t, Kind):
+        elif isinstance(t, ValueKind):
             kinds[t] = None
         elif t is Mark.DTYPE:
             allowed = None if one_of is None else tuple(np.dtype(v) for v in one_of.values)

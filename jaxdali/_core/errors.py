@@ -25,14 +25,14 @@ def in_package(file: str) -> bool:
     return os.path.abspath(file).startswith(_PACKAGE)
 
 
-def says_all(e: BaseException) -> bool:
+def is_self_explanatory(e: BaseException) -> bool:
     """Whether this package wrote the text of an exception for users, so that the name of its class adds nothing."""
     if isinstance(e, (ArgumentError, InputTypeError)):
         return True
-    return type(e) in (ValueError, TypeError) and raised_here(e)
+    return type(e) in (ValueError, TypeError) and raised_by_package(e)
 
 
-def raised_here(e: BaseException) -> bool:
+def raised_by_package(e: BaseException) -> bool:
     """Whether this package raised an exception, not a library or a user's function that it called."""
     raised_in = e.__traceback__
     while raised_in is not None and raised_in.tb_next is not None:

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from .calls import Call
-from .errors import OperatorError, says_all
+from .errors import OperatorError, is_self_explanatory
 from .expressions import Expression
 from .operator import HostOperator, Operator, ProgramOperator, SourceOperator
-from .refusals import Method, NodeType, Unreadable, lack, no_array, no_attribute, no_value, refuse_jax
+from .refusals import (
+    Method,
+    NodeType,
+    Unreadable,
+    missing_value_reason,
+    no_attribute_message,
+    no_value_message,
+    not_array_message,
+    refuse_jax,
+)
 from .tracebacks import boundaries
 
 
@@ -51,7 +60,7 @@ class Branch:
 class Evaluator(Protocol):
     """Gives the nodes of a definition their values for one batch, while the definition runs."""
 
-    def made(self, node: Node) -> None:
+    def evaluate(self, node: Node) -> None:
         """Evaluates a node that has just been made."""
         ...
 
@@ -119,7 +128,7 @@ class Node:
 
     def failure(self, e: Exception) -> OperatorError:
         """The error for an exception that an operator or a user function raised while it ran."""
-        return self.error(str(e) if says_all(e) else f"{type(e).__name__}: {e}")
+        return self.error(str(e) if is_self_explanatory(e) else f"{type(e).__name__}: {e}")
 
 
 # For operators whose left operand is an array: the node's method, by the NumPy function that the operator calls.
@@ -183,7 +192,7 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         """
         if self.node.evaluator is None:
             raise RuntimeError(
-                no_value("get()", self.node)
+                no_value_message("get()", self.node)
                 + "; pipeline_def(debug=True) calls the definition once for each batch, with values"
             )
         evaluator = self.node.evaluator()
@@ -204,7 +213,7 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         raise TypeError(
             "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` work on it, sample by sample, in a "
             "pipeline or a jaxdali.dynamic.jit with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
-            f"or use &, |, == and arithmetic on DataNodes{'' if self.node.pipeline else f'. It {lack(self.node)}'}"
+            f"or use &, |, == and arithmetic on DataNodes{'' if self.node.pipeline else f'. It {missing_value_reason(self.node)}'}"
         )
 
     def __getattr__(self, name: str):
@@ -213,13 +222,13 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         if name in DataNode.__slots__:  # of a copy that is being made
             raise AttributeError(name)
         # Without an object Python adds no suggestion.
-        raise AttributeError(no_attribute(name, self.node, dir(type(self))), name=name)
+        raise AttributeError(no_attribute_message(name, self.node, dir(type(self))), name=name)
 
     # For NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and other
     # functions raise unclear errors.
 
     def __array_function__(self, function: Callable[..., object], *_: object):
-        raise TypeError(no_array(f"{function.__module__}.{function.__name__} takes", self.node))
+        raise TypeError(not_array_message(f"{function.__module__}.{function.__name__} takes", self.node))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Python operators on an array and a node make a node; other functions are refused."""
@@ -235,10 +244,10 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
             found = getattr(self, reflected)(inputs[0])
             if found is not NotImplemented:
                 return found
-        raise TypeError(no_array(f"numpy.{ufunc.__name__} takes", self.node))
+        raise TypeError(not_array_message(f"numpy.{ufunc.__name__} takes", self.node))
 
     def __array__(self, *_: object, **__: object):
-        raise TypeError(no_array("numpy.asarray takes", self.node))
+        raise TypeError(not_array_message("numpy.asarray takes", self.node))
 
     if not TYPE_CHECKING:
         shape = Method(Expression.shape)
@@ -274,7 +283,7 @@ class Graph:
         while todo:
             node = todo.pop()
             found[node.id] = node
-            todo += [x.node for x in read_by(node) if x.node.id not in found]
+            todo += [x.node for x in dependencies(node) if x.node.id not in found]
         for number in found.keys() - own:
             if found[number].pipeline:
                 raise found[number].error(
@@ -335,14 +344,14 @@ class Graph:
 
     def used(self, node: Node) -> frozenset[int]:
         """The outputs of a node that something depends on."""
-        values = (*self.outputs, *self.sinks, *(x for n in self.nodes for x in read_by(n)))
+        values = (*self.outputs, *self.sinks, *(x for n in self.nodes for x in dependencies(n)))
         return frozenset(x.index for x in values if x.node is node)
 
     def _prune(self):
         needed = {x.node.id for x in (*self.outputs, *self.sinks)}
         for node in reversed(self.nodes):
             if node.id in needed or (isinstance(node.op, SourceOperator) and node.op.stays) or node.op.preserved:
-                needed |= {x.node.id for x in read_by(node)} | {node.id}
+                needed |= {x.node.id for x in dependencies(node)} | {node.id}
         self.nodes = [n for n in self.nodes if n.id in needed]
 
     @property
@@ -357,7 +366,7 @@ class Graph:
         return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
 
 
-def all_outputs(node: Node) -> str:
+def unpacking_hint(node: Node) -> str:
     """The end of a message if the call was repeated for each output of another operator, which were not taken apart;
     else "".
     """
@@ -370,12 +379,12 @@ def all_outputs(node: Node) -> str:
     return ""
 
 
-def read_by(node: Node) -> list[DataNode]:
+def dependencies(node: Node) -> list[DataNode]:
     """The values that a node depends on: its inputs, and the predicates of its branches."""
     return [*node.inputs, *(b.predicate for b in (node.branch.path if node.branch is not None else ()))]
 
 
-def branch_by(inputs: Sequence[DataNode], branch: Branch | None) -> Branch | None:
+def innermost_branch(inputs: Sequence[DataNode], branch: Branch | None) -> Branch | None:
     """The branch of a node that is made in `branch` from these inputs: the innermost one that follows inputs."""
     for x in inputs:
         made = x.node.branch

@@ -106,7 +106,7 @@ PER_SAMPLE, PER_FRAME, INPUT, EXTENTS = Mark.PER_SAMPLE, Mark.PER_FRAME, Mark.IN
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """A type of single values.
 
     Attributes:
@@ -213,7 +213,7 @@ def _dtype(x: Any) -> np.dtype | None:
         raise TypeError from None
 
 
-def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
+def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> ValueKind:
     def convert(x: Any) -> enum.IntEnum:
         if is_foreign(x, kind):
             raise TypeError
@@ -223,7 +223,7 @@ def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> Kind:
         return member
 
     names = ", ".join(f"types.{m.name}" for m in allowed)
-    return Kind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)), kind)
+    return ValueKind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)), kind)
 
 
 def is_foreign(x: Any, kind: type[enum.IntEnum]) -> bool:
@@ -264,7 +264,7 @@ def device_named(name: Any) -> Any:
     return "gpu" if isinstance(name, str) and name == "tpu" else name
 
 
-def choice_kind(values: tuple[Any, ...]) -> Kind:
+def choice_kind(values: tuple[Any, ...]) -> ValueKind:
     def convert(x: Any) -> Any:
         if "gpu" in values:
             x = device_named(x)
@@ -277,19 +277,19 @@ def choice_kind(values: tuple[Any, ...]) -> Kind:
         return x
 
     names = ", ".join(map(repr, values))
-    return Kind(names if len(values) == 1 else f"one of {names}", f"of {names}", convert)
+    return ValueKind(names if len(values) == 1 else f"one of {names}", f"of {names}", convert)
 
 
-def class_kind(kind: type) -> Kind:
+def class_kind(kind: type) -> ValueKind:
     def convert(x: Any) -> Any:
         if not isinstance(x, kind):
             raise TypeError
         return x
 
-    return Kind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
+    return ValueKind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
 
 
-def by_name(kind: type) -> Kind:
+def mapping_kind(kind: type) -> ValueKind:
     def convert(x: Any) -> Any:
         if not isinstance(x, Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
             raise TypeError
@@ -297,10 +297,10 @@ def by_name(kind: type) -> Kind:
             raise ValueError
         return x
 
-    return Kind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
+    return ValueKind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
 
 
-def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> Kind:
+def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> ValueKind:
     """A dict with exactly these keys; each comes with what its value must be, in words, and with what converts it."""
 
     def convert(x: Any) -> Any:
@@ -311,28 +311,28 @@ def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> Kind:
         return {key: convert(x[key]) for key, (_, convert) in elements.items()}
 
     each = ", ".join(f"{key!r}: {expected}" for key, (expected, _) in elements.items())
-    return Kind(f"a dict {{{each}}}", f"dicts {{{each}}}", convert)
+    return ValueKind(f"a dict {{{each}}}", f"dicts {{{each}}}", convert)
 
 
-_BOOL = Kind("True or False", "bools", _bool, bool)
-_INT = Kind("a whole number", "whole numbers", _int, int)
-FLOAT = Kind("a number", "numbers", _float, float)
+_BOOL = ValueKind("True or False", "bools", _bool, bool)
+_INT = ValueKind("a whole number", "whole numbers", _int, int)
+FLOAT = ValueKind("a number", "numbers", _float, float)
 MARKED = {
-    Mark.TENSOR: Kind("an array of numbers", "arrays of numbers", _tensor),
-    Mark.WHOLE: Kind("a whole number", "whole numbers", _whole, int),
-    Mark.AUTO: Kind("'auto'", "'auto'", _auto),
+    Mark.TENSOR: ValueKind("an array of numbers", "arrays of numbers", _tensor),
+    Mark.WHOLE: ValueKind("a whole number", "whole numbers", _whole, int),
+    Mark.AUTO: ValueKind("'auto'", "'auto'", _auto),
 }
 KINDS = {
     bool: _BOOL,
     int: _INT,
     float: FLOAT,
-    str: Kind("a string", "strings", _str),
-    os.PathLike: Kind("a path", "paths", _path),
+    str: ValueKind("a string", "strings", _str),
+    os.PathLike: ValueKind("a path", "paths", _path),
 }
-KINDS |= {collections.abc.Callable: Kind("a function", "functions", _function)}
+KINDS |= {collections.abc.Callable: ValueKind("a function", "functions", _function)}
 
 
-def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:
+def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> ValueKind:
     def convert(x: Any) -> np.dtype | None:
         dtype = _dtype(x)
         if dtype is not None and allowed is not None and dtype not in allowed:
@@ -342,4 +342,4 @@ def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> Kind:
     names = "a numeric type such as types.FLOAT or np.float32"
     if allowed is not None:
         names = f"one of {', '.join(f'types.{dali_type_of(t).name}' for t in allowed)}"
-    return Kind(names, names.replace("a numeric type", "numeric types"), convert)
+    return ValueKind(names, names.replace("a numeric type", "numeric types"), convert)

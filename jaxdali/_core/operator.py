@@ -214,8 +214,8 @@ class Operator:
         """
         return None
 
-    def ahead_of(self, readers: Sequence[Operator]) -> Operator:
-        """The operator to run, once it is known which operators read its outputs."""
+    def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
+        """The operator to run, once the operators that read its outputs, `consumers`, are known."""
         return self
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
@@ -349,17 +349,22 @@ class StageOperator(NativeOperator):
         return False
 
     def narrowed(
-        self, maker: Operator, reader: Operator, image: Spec, out: Spec
+        self, maker: Operator, consumer: Operator, image: Spec, out: Spec
     ) -> tuple[Operator, Operator, Operator] | None:
-        """Three operators in place of `maker`, which makes all of this one's inputs, this one and `reader`, which alone
-        reads the image: they do the same, but make only the part of the image that is read. None: there are none. See
-        Note [Parts of images].
+        """Rewrites the chain `maker` -> this operator -> `consumer`, so that only the part of the image that `consumer`
+        needs is computed.
 
-        The first one gets the further inputs of `reader` behind its own. The last one gets the image, the last output
-        of the first one, and the further inputs of `reader`.
+        `maker` makes all inputs of this operator, and nothing but `consumer` reads the image. See Note [Parts of
+        images].
 
         Args:
-          image: the image that this one makes; out: what `reader` makes of it.
+          image: the image that this operator makes.
+          out: the output of `consumer`.
+
+        Returns:
+          The operators that replace the three, in the same order; None: the chain can't be rewritten. The first one gets
+          the further inputs of `consumer` after its own. The last one gets the image, the last output of the first one,
+          and the further inputs of `consumer`.
         """
         return None
 

@@ -69,7 +69,7 @@ import numpy as np
 
 from ..types import DALIImageType, DALIInterpType
 from .arguments import Arguments, declared
-from .building import DeferredWarning, add, drawing_as, is_node, user_line, warn, warn_or_defer
+from .building import DeferredWarning, add, is_node, replaying_draws, user_line, warn, warn_or_defer
 from .calls import functions, records
 from .declaration import INPUT, PER_FRAME, PER_SAMPLE, Argument, DType, arguments_of
 from .errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
@@ -77,7 +77,7 @@ from .graph import DataNode
 from .language import language
 from .names import unexpected
 from .operator import Operator
-from .words import unread
+from .words import sample_advice
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -287,7 +287,7 @@ class Declaration:
         results: list[Any] = []
         drawn: list[int] = []
         for each in sets:
-            with drawing_as(drawn):  # all sets get the same random numbers
+            with replaying_draws(drawn):  # all sets get the same random numbers
                 results.append(_as_list(self._add(each, values)))
             values["name"] = None  # the first has it
         return [list(outputs) for outputs in zip(*results)] if isinstance(results[0], list) else results
@@ -377,7 +377,7 @@ class Declaration:
                     )
                 if isinstance(x, tuple) or not all(map(is_node, x)):
                     raise ArgumentTypeError(
-                        f"{self.name}: input {i} must be a DataNode, or a list that contains only DataNodes, got {x!r}{unread(x)}"
+                        f"{self.name}: input {i} must be a DataNode, or a list that contains only DataNodes, got {x!r}{sample_advice(x)}"
                     )
                 lengths.add(len(x))
         if not lengths:

@@ -223,7 +223,7 @@ class Sizes:
         return {k: -(-self.capacities[k] * self.sixths // (SIXTHS * ALIGNMENT)) * ALIGNMENT for k in keys}
 
 
-def roomy(elements: int) -> int:
+def roomy_size(elements: int) -> int:
     """Elements of a buffer that is as large as a roomy program's buffer for such a batch, so that the program reads it
     in place.
     """
@@ -296,7 +296,7 @@ class Capacities:
             return dict(self._present)
 
     @property
-    def are_wanted(self) -> bool:
+    def is_preferred(self) -> bool:
         """Whether the last batch got the set that it would have got if all were ready."""
         return self._wanted is self._present or self._wanted == self._present
 
@@ -348,7 +348,7 @@ class _Memory:
         self._free.append(self._owner)
 
 
-def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
+def lend(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
     """An array that uses the memory at an address. When nothing refers to it any more, the owner of the memory is
     appended to `free`.
     """
@@ -363,7 +363,7 @@ def lent(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
 
 
 def is_lent(x: np.ndarray) -> bool:
-    """Whether an array is all of what `lent` has made, or its beginning: its memory is nobody else's, and JAX can use
+    """Whether an array is all of what `lend` has made, or its beginning: its memory is nobody else's, and JAX can use
     it without a copy.
     """
     base: Any = x
@@ -420,7 +420,7 @@ class BufferPool:
             if whole is None:
                 whole = np.empty(room + 64, np.uint8)
             memory = whole, -(-whole.ctypes.data // 64) * 64
-        return lent(memory, memory[1], shape, dtype, free)
+        return lend(memory, memory[1], shape, dtype, free)
 
 
 def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:

@@ -34,7 +34,7 @@ def has_values(name: str) -> bool:
     return in_fn and not {*name.split(".")}.intersection((*ONLY_IN_PIPELINES, "auto_aug"))
 
 
-def lack(node: _Node | None) -> str:
+def missing_value_reason(node: _Node | None) -> str:
     """Says that a node has no value, and what to do instead. None: it is not known which node."""
     batch = "stands for a batch that does not exist yet"
     operators = (
@@ -50,24 +50,24 @@ def lack(node: _Node | None) -> str:
     )
 
 
-def no_value(what: str, node: _Node) -> str:
+def no_value_message(what: str, node: _Node) -> str:
     """The message for something that needs a value."""
-    return f"{what} of a DataNode: it {lack(node)}"
+    return f"{what} of a DataNode: it {missing_value_reason(node)}"
 
 
-def no_array(takes: str, node: _Node | None) -> str:
+def not_array_message(takes: str, node: _Node | None) -> str:
     """The message if a function that takes arrays gets a node."""
-    return f"{takes} arrays, but a DataNode {lack(node)}"
+    return f"{takes} arrays, but a DataNode {missing_value_reason(node)}"
 
 
-def no_attribute(name: str, node: _Node, known: Iterable[str]) -> str:
+def no_attribute_message(name: str, node: _Node, known: Iterable[str]) -> str:
     """The message for an unknown attribute."""
     private = name.startswith("_")
     advice = "" if private else did_you_mean(name, known, "DataNode")
     text = f"a DataNode has no attribute {name!r}{advice}"
     if node.pipeline or (private and name not in _OF_ARRAYS):
         return text
-    return f"{text}{' ' if advice.endswith('?') else '. '}It {lack(node)}"
+    return f"{text}{' ' if advice.endswith('?') else '. '}It {missing_value_reason(node)}"
 
 
 # Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a
@@ -98,14 +98,14 @@ def refuse_jax(node: _Node, caller: types.FrameType):
     if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
         return
     if name not in _REPLACING:
-        raise TypeError(no_array("functions of JAX take", node))
+        raise TypeError(not_array_message("functions of JAX take", node))
     if not node.pipeline or name == "typeof":  # in a definition `building` replaces JAX's text
-        raise ArgumentError(no_array("functions of JAX take", node))
+        raise ArgumentError(not_array_message("functions of JAX take", node))
 
 
 def _refused(what: str) -> Callable[..., NoReturn]:
     def refuse(self: Any, *_: Any) -> NoReturn:
-        raise TypeError(no_value(what, self.node))
+        raise TypeError(no_value_message(what, self.node))
 
     return refuse
 
@@ -127,11 +127,11 @@ class Unreadable:
 
     def __iter__(self: Any) -> NoReturn:
         several = "; an operator with several outputs gives a list of DataNodes, any other a single one"
-        raise TypeError(no_value("iteration", self.node) + several)
+        raise TypeError(no_value_message("iteration", self.node) + several)
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise TypeError(no_value(f"the format {spec!r}", self.node))  # pyright: ignore[reportAttributeAccessIssue]
+            raise TypeError(no_value_message(f"the format {spec!r}", self.node))  # pyright: ignore[reportAttributeAccessIssue]
         return str(self)
 
 
@@ -178,7 +178,7 @@ class _BoundMethod:
     def __iter__(self, *_: Any, **__: Any) -> NoReturn:
         name, node = self._method.__name__, self._method.__self__.node  # pyright: ignore[reportAttributeAccessIssue]
         raise TypeError(
-            f"{name} of a DataNode is a method, and x.{name}() a value of the pipeline: the node {lack(node)}"
+            f"{name} of a DataNode is a method, and x.{name}() a value of the pipeline: the node {missing_value_reason(node)}"
         )
 
     __array__ = __eq__ = __ge__ = __getitem__ = __gt__ = __le__ = __len__ = __lt__ = __ne__ = __iter__

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .errors import OperatorError, raised_here
+from .errors import OperatorError, raised_by_package
 from .names import class_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ def _speak(e: BaseException):
     if (
         e.args
         and isinstance(text := e.args[0], str)
-        and (raised_here(e) or (type(e) is TypeError and "'DataNode'" in text))
+        and (raised_by_package(e) or (type(e) is TypeError and "'DataNode'" in text))
     ):
         e.args = (of_values(text), *e.args[1:])
         if isinstance(e, OperatorError):
@@ -86,7 +86,7 @@ def in_values(f: F) -> F:
     return called  # pyright: ignore[reportReturnType]
 
 
-def unread(x: Any) -> str:
+def sample_advice(x: Any) -> str:
     """Advice for files' names, or for a gap, in place of samples: the end of a message; "" for anything else."""
     if isinstance(x, (str, os.PathLike)):
         return f"; {READING}"

@@ -342,7 +342,7 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
     return table[:n].reshape(-1, 2), bounds
 
 
-def made_in_memory(reader: str, files: Files, lacking: Sequence[str]):
+def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
     """Warns that the containers `lacking` have no index. Raises RuntimeError if they are remote, where none can be
     made.
     """
@@ -362,7 +362,7 @@ def indexed(
     lacking = [files.path(k) for k, i in enumerate(known) if i is None]
     if not lacking:
         return read_indices([i for i in known if i is not None], files.store)
-    made_in_memory(reader, files, lacking)
+    warn_no_index(reader, files, lacking)
     tables = [make(files.path(k)) if i is None else read_indices([i], files.store)[0] for k, i in enumerate(known)]
     bounds = np.cumsum([0] + [len(t) for t in tables])
     if not bounds[-1]:

@@ -130,7 +130,7 @@ class Ranges:
             return failed
         where = self.file, self.start, self.size, index
         lost = self._read_packed(self.files.table, *where, packed.data, packed.offsets, first, self._file_sizes, pool)
-        return {k: f"{self.name(int(index[k]))}: {why(error)}" for k, error in lost}
+        return {k: f"{self.name(int(index[k]))}: {error_text(error)}" for k, error in lost}
 
 
 def narrowed(x: np.ndarray) -> np.ndarray:
@@ -139,6 +139,6 @@ def narrowed(x: np.ndarray) -> np.ndarray:
     return x if x.dtype.itemsize == dtype.itemsize else x.astype(dtype)
 
 
-def why(error: int) -> str:
+def error_text(error: int) -> str:
     """The text for an error of `_cpu.read_ranges`."""
     return "its size changed after it was opened" if error == _cpu.SIZE_CHANGED else os.strerror(error)

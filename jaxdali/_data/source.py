@@ -215,7 +215,7 @@ class Source:
         """Prepares a closed source for further use. Batches that were read and not committed are undone."""
 
 
-class GivenSource(Source):
+class PlaceholderSource(Source):
     """A source that is never read, since a caller gives its values (`Executor.given`)."""
 
     def __init__(self, *specs: Spec):

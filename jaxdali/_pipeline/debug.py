@@ -21,7 +21,7 @@ from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator, SourceOperator
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Spec, Value
-from .._data.source import GivenSource, SampleIds, Source
+from .._data.source import PlaceholderSource, SampleIds, Source
 from .._runner.fork_guard import ExclusiveUse
 from ..backend import TensorListCPU, TensorListGPU
 from . import arguments as check
@@ -64,10 +64,10 @@ class Evaluated(SourceOperator):
         return len(self.specs)
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        return GivenSource(*self.specs)
+        return PlaceholderSource(*self.specs)
 
 
-class _Lent(GivenSource):
+class _Lent(PlaceholderSource):
     """A source as a part of the definition sees it, which neither reads nor closes it."""
 
     def __init__(self, source: Source):
@@ -139,7 +139,7 @@ class Evaluation:
         """The nodes made so far."""
         return self._nodes
 
-    def made(self, node: Node) -> None:
+    def evaluate(self, node: Node) -> None:
         """See `Evaluator`."""
         if isinstance(node.op, SourceOperator):
             self._open(node)

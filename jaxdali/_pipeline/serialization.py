@@ -36,7 +36,7 @@ import numpy as np
 from .. import fn as fn  # a text may call its functions
 from .. import types
 from .._core.building import Scope, building, inside, warn
-from .._core.calls import Call, flat, functions, made_at
+from .._core.calls import Call, flat, functions, override_line
 from .._core.errors import ArgumentError
 from .._core.graph import Branch, DataNode, Graph, Node
 from .._core.redaction import has_credentials, redacted
@@ -226,7 +226,7 @@ def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list
     arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
     if not isinstance(line, str):
         raise TypeError(f"expected a string, got {line!r}")
-    with made_at(line), inside(_branch(item, made, branches)):
+    with override_line(line), inside(_branch(item, made, branches)):
         return list(flat(function(*inputs, **arguments)))
 
 

@@ -12,7 +12,7 @@ from .._core.building import DeferredWarning, warn_or_defer
 from .._core.context import BuildContext
 from .._core.errors import ArgumentError, InputTypeError, OperatorError, located_message
 from .._core.frames import per_frame
-from .._core.graph import all_outputs, can_be_on_host
+from .._core.graph import can_be_on_host, unpacking_hint
 from .._core.input_warnings import flat_image_warning
 from .._core.jax_settings import UserSettings
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
@@ -247,7 +247,9 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
 
     def advice() -> str:
         """How the message of an error ends."""
-        return "".join(f"; {x}" for x in (doubts()[0] if inputs and inputs[0].ndim > 2 else "", all_outputs(node)) if x)
+        return "".join(
+            f"; {x}" for x in (doubts()[0] if inputs and inputs[0].ndim > 2 else "", unpacking_hint(node)) if x
+        )
 
     specs: tuple[Spec, ...] = ()
     awaits: list[Ref] = []

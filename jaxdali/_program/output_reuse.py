@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .._core import ffi as _ffi
-from .._core.ragged import Ragged, lent
+from .._core.ragged import Ragged, lend
 from .._plan.plan import Ref
 
 MAX_FREE = 2  # unused arrays per output that are kept
@@ -64,6 +64,6 @@ class OutputReuse:
 
 def _lent(owner: jax.Array, free: collections.deque[jax.Array]) -> jax.Array:
     owner.block_until_ready()
-    view = lent(owner, owner.unsafe_buffer_pointer(), owner.shape, np.dtype(owner.dtype), free)
+    view = lend(owner, owner.unsafe_buffer_pointer(), owner.shape, np.dtype(owner.dtype), free)
     # Takes a third of the time of device_put.
     return jax.make_array_from_callback(view.shape, owner.sharding, lambda _: view)

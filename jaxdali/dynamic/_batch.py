@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .._core.expressions import Arithmetic, Operators, python_number
 from .._core.names import did_you_mean
 from .._core.ragged import BufferPool, DeviceSamples, Packed, is_on_accelerator, pack, plan_offsets
-from .._core.ragged import roomy as _roomy
+from .._core.ragged import roomy_size as _roomy
 from .._core.tracebacks import boundaries
 from .._core.values import Spec, Value, narrow
 from .._core.words import of_values

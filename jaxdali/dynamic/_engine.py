@@ -14,16 +14,16 @@ import numpy as np
 
 from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
-from .._core.building import DeferredWarnings, Scope, add, building, current_scope, drawing_as, user_line, warn
+from .._core.building import DeferredWarnings, Scope, add, building, current_scope, replaying_draws, user_line, warn
 from .._core.calls import flat
 from .._core.errors import ArgumentError, OperatorError, located_message
 from .._core.ffi import TargetDevice
-from .._core.graph import DataNode, Graph, Node, read_by
+from .._core.graph import DataNode, Graph, Node, dependencies
 from .._core.jax_settings import own_settings
 from .._core.operator import SourceOperator
 from .._core.tracebacks import boundaries
 from .._core.values import Spec
-from .._data.source import GivenSource, SampleIds, Source
+from .._data.source import PlaceholderSource, SampleIds, Source
 from .._plan.options import RunOptions
 from .._program.sharding import Shards
 from ..fn._decode import registered
@@ -52,7 +52,7 @@ class Given(SourceOperator):
         return _Given(self)
 
 
-class _Given(GivenSource):
+class _Given(PlaceholderSource):
     def __init__(self, op: Given):
         super().__init__(op.spec)
         self._op = op
@@ -159,7 +159,7 @@ class Trace:
             return DynamicDataNode(node, index, self, None)
         if node.op.random:
             return DynamicDataNode(node, index, self, None if self._of_batch is None else Draw.ONE)
-        draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in read_by(node)]
+        draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in dependencies(node)]
         of_singles = [d for d in draws if d is not None]
         if len(of_singles) == len(draws):
             return DynamicDataNode(node, index, self, max(of_singles, default=Draw.NONE))
@@ -206,13 +206,13 @@ class Trace:
             raise for_several(name, one, self.N)
         scope = current_scope()
         assert scope is not None
-        before, outer, self._of_batch = len(scope.made), self._of_batch, of_batch
+        before, outer, self._of_batch = len(scope.nodes), self._of_batch, of_batch
         try:
-            with drawing_as(self._draws):
+            with replaying_draws(self._draws):
                 result = function(*inputs, **arguments)
         finally:
             self._of_batch = outer
-        for node in scope.made[before:]:
+        for node in scope.nodes[before:]:
             if node.op.random and node.id not in self.keyed:
                 if key is None:
                     raise NeedsKey(
@@ -270,7 +270,7 @@ class Graphed:
             nodes = inputs()
             leaves, self.tree = trace.of(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])
         self._draws = [x._draw for x in leaves]
-        self.graph = Graph.collect(scope.made, leaves)
+        self.graph = Graph.collect(scope.nodes, leaves)
         copies = self.graph.copies
         kept = {n.id for n in self.graph.nodes}
         sources = [next(iter(x.node.inputs), x).node for x in nodes]  # before they are moved to an accelerator

@@ -24,7 +24,7 @@ from .._core.ffi import TargetDevice
 from .._core.kinds import device_named
 from .._core.language import language
 from .._core.names import ONLY_IN_PIPELINES, did_you_mean, members, unexpected
-from .._core.refusals import lack
+from .._core.refusals import missing_value_reason
 from .._core.tracebacks import boundary
 from .._core.values import Spec
 from .._core.words import in_values, of_values
@@ -118,7 +118,7 @@ def call(
     _threads.check_pool()
     if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
         text = "jaxdali.dynamic has functions of values: in a pipeline definition, call"
-        raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {lack(node.node)}")
+        raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {missing_value_reason(node.node)}")
     batches: list[Batch] = []
     draws: list[Draw | None] = []
     places: list[bool] = []  # whether they are arguments, which the host reads

@@ -66,7 +66,7 @@ class Reader:
             made = type(self).function(*positional, **arguments)
         made = (made,) if isinstance(made, DataNode) else tuple(made) if isinstance(made, list) else made
         leaves, self._tree = jax.tree.flatten(made, is_leaf=lambda x: isinstance(x, DataNode))
-        self._graph = Graph.collect(scope.made, leaves)
+        self._graph = Graph.collect(scope.nodes, leaves)
         self._seed = secrets.randbits(31)  # of a reader that has none
         self._start: Mapping[str, Any] | None = None
         self._left = 0  # samples of the epoch that was begun

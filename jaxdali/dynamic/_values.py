@@ -13,7 +13,7 @@ from jax.core import Tracer
 from .._core.declaration import Argument
 from .._core.errors import ArgumentTypeError
 from .._core.kinds import is_foreign
-from .._core.words import of_values, unread
+from .._core.words import of_values, sample_advice
 from ..types import ScalarConstant, to_dali_type
 from ._batch import Batch, Draw, Tensor, of_samples
 from ._singles import JaxTensor, is_drawn
@@ -137,7 +137,9 @@ def _array(x: Any) -> np.ndarray:
             return np.asarray(jax.dlpack.from_dlpack(x))
     array = np.asarray(x)
     if array.dtype.kind not in "biufV":
-        raise TypeError(of_values(f"a sample must be an array or a file's bytes, got {type(x).__name__}{unread(x)}"))
+        raise TypeError(
+            of_values(f"a sample must be an array or a file's bytes, got {type(x).__name__}{sample_advice(x)}")
+        )
     return array
 
 
@@ -159,7 +161,7 @@ def _known(array: Any) -> Any:
         advice = (
             "; pass bytes of files in a list, as NumPy drops zeros at the end of its bytes type" if kind == "S" else ""
         )
-        advice = unread(str(array.flat[0])) if kind == "U" and array.size else advice
+        advice = sample_advice(str(array.flat[0])) if kind == "U" and array.size else advice
         advice = (
             "; a random key is passed by name, as key=key"
             if jnp.issubdtype(array.dtype, jax.dtypes.prng_key)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 from .._core.building import add, as_node, current_branch, inside, user_line
 from .._core.calls import records
 from .._core.errors import ArgumentError
-from .._core.graph import Branch, DataNode, branch_by, check_reach
+from .._core.graph import Branch, DataNode, check_reach, innermost_branch
 from .._core.operator_function import Hints, Input, PerSample, operator_function
 from ._tensor.copy import Copy
 from ._tensor.merge import logical, predicate_of
@@ -16,7 +16,7 @@ from ._tensor.merge import merge as _merge
 
 def _branches(predicate: DataNode, *inputs: DataNode) -> tuple[Branch, Branch]:
     """Of the samples for which a predicate is not 0, and of the others: the same for all that is split by it."""
-    outer = branch_by((predicate, *inputs), current_branch())
+    outer = innermost_branch((predicate, *inputs), current_branch())
     splits = predicate.node.splits
     if (predicate.index, outer) not in splits:
         asked, where = predicate_of(predicate), user_line()

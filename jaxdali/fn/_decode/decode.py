@@ -227,23 +227,23 @@ class DecodeImage(StageOperator):
             return Decoded()
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
 
-    def ahead_of(self, readers: Sequence[Operator]) -> Operator:
-        only = readers[0] if len(readers) == 1 else None
+    def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
+        only = consumers[0] if len(consumers) == 1 else None
         return dataclasses.replace(self, resize=only) if self.dct_scaling and isinstance(only, Resize) else self
 
     def narrowed(
-        self, maker: Operator, reader: Operator, image: Spec, out: Spec
+        self, maker: Operator, consumer: Operator, image: Spec, out: Spec
     ) -> tuple[Operator, Operator, Operator] | None:
         if (
             type(maker) is not ImageHeaders
             or maker.reader is not None
             or not self.on_gpu
-            or not isinstance(reader, Window)
+            or not isinstance(consumer, Window)
         ):
             return None  # the other decoders make parts already
         if self.on_error != "raise" or maker.cache is not None:
             return None  # an image that replaces a failed one is read in another part, and the cache has whole images
-        found = of_part(reader, image, out)
+        found = of_part(consumer, image, out)
         if found is None:
             return None
         window, last = found
@@ -431,8 +431,8 @@ class ImageHeaders(HostOperator):
         dtype = pixels.dtype if self.images.dtype == np.uint8 else self.images.dtype
         return dataclasses.replace(self, pixels=dataclasses.replace(pixels, dtype=dtype, dims=dims))
 
-    def ahead_of(self, readers: Sequence[Operator]) -> Operator:
-        return dataclasses.replace(self, images=next((r for r in readers if isinstance(r, DecodeImage)), self.images))
+    def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
+        return dataclasses.replace(self, images=next((r for r in consumers if isinstance(r, DecodeImage)), self.images))
 
     def _scale(self, ctx: HostContext, info: np.ndarray):
         """Has JPEG, WebP and JPEG 2000 decoded at 1/2, 1/4 or 1/8 of their size, as small as is not smaller than the

@@ -24,7 +24,7 @@ from ..._data.directories import in_directories
 from ..._data.files import Files, Path, Paths, as_list, check_which, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.npy import header_size, parse_header
-from ..._data.ranges import why
+from ..._data.ranges import error_text
 from ..._data.storage import Store
 from ._regions import REGION, CutRegion, Region
 
@@ -205,7 +205,7 @@ class _Arrays(Records):
             self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, pool
         )
         for k, error in failed:
-            wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {why(error)}"
+            wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {error_text(error)}"
         for k in range(len(index)):
             if not plain[k] and not wrong[k]:
                 try:

@@ -18,7 +18,7 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Missing, RecordFormat
 from ..._data.archives import HEADER, ArchiveSamples, Members
-from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, made_in_memory
+from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, warn_no_index
 from ..._data.files import Files, Paths, as_list, utf8
 from ..._data.listed import ContainerArguments, Reader
 from ..._data.storage import Store
@@ -62,7 +62,7 @@ class _Samples(ContainerRecords):
         self._files = files = Files.of(op.paths, op.storage, "paths")
         indices = files.store.expand(op.index_paths) if op.index_paths else None  # as in DALI, an empty list is none
         if indices is None:
-            made_in_memory(op.name, files, [files.path(k) for k in range(len(files))])
+            warn_no_index(op.name, files, [files.path(k) for k in range(len(files))])
         else:
             check_indices(files, indices)
         dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_arrays
