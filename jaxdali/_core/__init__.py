@@ -1,1 +1,1 @@
-"""What an operator is: values, contexts, graph, arguments."""
+"""The definition of operators: values, contexts, graph, arguments."""

@@ -1,5 +1,5 @@
-"""The arguments of one operator call that may come per sample: what is known about them when the pipeline is built, and
-their values for a batch.
+"""The arguments of one operator call that may come per sample: `Arguments` is known when the pipeline is built,
+`Values` has their values for a batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ D = TypeVar("D")
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Which arguments of one operator call are the same for all samples, and which are inputs of its node.
+    """The arguments of one operator call: those that are the same for all samples, and those that are inputs of its
+    node.
 
     Fields of an `Operator` must be hashable and the same for all samples; a DataNode among the arguments becomes an
     additional input, after the inputs that the user gave. This object, which is itself such a field, records which
@@ -45,9 +46,11 @@ class Arguments:
     @staticmethod
     def of(values: Mapping[str, Any], is_node: Callable[[Any], bool]) -> tuple[Arguments, tuple[Any, ...]]:
         """Splits checked values, by name (None: not given), into an `Arguments` and the DataNodes among them."""
-        given = {name: x for name, x in values.items() if x is not None}
-        nodes = {name: x for name, x in given.items() if is_node(x)}
-        return Arguments(tuple((n, x) for n, x in given.items() if n not in nodes), tuple(nodes)), tuple(nodes.values())
+        passed = {name: x for name, x in values.items() if x is not None}
+        nodes = {name: x for name, x in passed.items() if is_node(x)}
+        return Arguments(tuple((n, x) for n, x in passed.items() if n not in nodes), tuple(nodes)), tuple(
+            nodes.values()
+        )
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Any]:
@@ -57,7 +60,7 @@ class Arguments:
         return name in self.inputs or name in self._by_name
 
     def without(self, name: str) -> Arguments:
-        """The others, after one that is the same for all samples was left out."""
+        """The arguments except one that is the same for all samples."""
         return dataclasses.replace(self, static=tuple(x for x in self.static if x[0] != name))
 
     def is_static(self, name: str) -> bool:
@@ -70,42 +73,49 @@ class Arguments:
         return self._by_name.get(name)
 
     def width(self, name: str, specs: Sequence[Spec]) -> int | None:
-        """How many numbers of an argument a sample has; None: unknown before the first batch.
+        """The number of values that a sample has of an argument; None: unknown before the first batch.
 
         Args:
           specs: of the node's inputs.
         """
         if name not in self.inputs:
             return int(np.size(self.get(name)))
+        # The arguments are the last inputs of the node: their index counts from the end.
         spec = specs[self.inputs.index(name) - len(self.inputs)]
         if spec.shape is not None:
             return int(np.prod(spec.shape))
-        known = spec.extent(0) if spec.ndim == 1 else None
-        return dict(self.measured).get(name) if known is None else known
+        length = spec.extent(0) if spec.ndim == 1 else None
+        return dict(self.measured).get(name) if length is None else length
 
     def measure(self, ctx: BuildContext, specs: Sequence[Spec], *names: str) -> Arguments:
-        """These, for an operator that must know `width` when the pipeline is built: a source's first sample tells it.
+        """Fills in `measured` from the first samples of sources, for an operator that must know `width` when the
+        pipeline is built.
 
-        Samples with another number of them are refused when their batch is made.
+        Samples with another number of values are refused when their batch is made.
+
+        Args:
+          names: the arguments to measure.
         """
         unknown = {
             n: self.inputs.index(n) - len(self.inputs)
             for n in names
             if n in self.inputs and self.width(n, specs) is None
         }
-        first = {n: ctx.first_shape(len(specs) + i) for n, i in unknown.items()}
-        found = tuple((n, math.prod(shape)) for n, shape in first.items() if shape is not None)
-        return dataclasses.replace(self, measured=found) if found else self
+        first_shapes = {n: ctx.first_shape(len(specs) + i) for n, i in unknown.items()}
+        measured = tuple((n, math.prod(shape)) for n, shape in first_shapes.items() if shape is not None)
+        return dataclasses.replace(self, measured=measured) if measured else self
 
     def check_width(
         self, name: str, width: int, specs: Sequence[Spec], *, one_for_all: bool = False, why: str = ""
     ) -> None:
-        """ArgumentError when a given argument is known already not to be what `Values.vector` takes. `why`: how its
-        message ends.
+        """Raises ArgumentError if `Values.vector` would refuse an argument whose width is known already.
+
+        Args:
+          why: the end of the message.
         """
-        got = self.width(name, specs) if name in self else None
-        if got not in (None, width) and not (one_for_all and got == 1):
-            raise ArgumentError(_wrong_width(name, width, one_for_all, got) + why)
+        actual = self.width(name, specs) if name in self else None
+        if actual not in (None, width) and not (one_for_all and actual == 1):
+            raise ArgumentError(_wrong_width(name, width, one_for_all, actual) + why)
 
 
 NO_ARGUMENTS = Arguments()
@@ -119,19 +129,19 @@ class Values:
     gets a value of the range.
 
     Attributes:
-      samples: N, how many the batch has.
+      samples: N, the number of samples in the batch.
     """
 
     def __init__(
         self, operator: str, arguments: Arguments, N: int, ctx: HostContext | None = None, inputs: Sequence[Value] = ()
     ):
-        """`ctx` None: only static arguments will be read. The last of `inputs` are the arguments'."""
+        """Takes the node's inputs, of which the last ones are arguments. `ctx` None: only static arguments are read."""
         self.samples = N
         self._declared = declared[operator]()
         self._arguments = arguments
         self._ctx = ctx
         self._inputs = inputs
-        self._found: dict[Any, np.ndarray] = {}
+        self._arrays: dict[Any, np.ndarray] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
@@ -143,7 +153,7 @@ class Values:
         return x
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The values of an argument whose name is put together."""
+        """The values of an argument whose name is computed."""
         return self.__getattr__(name)
 
     @overload
@@ -154,9 +164,9 @@ class Values:
         """The values of an argument; `default` if it is not given."""
         if name.startswith("_") or name not in self._arguments:
             return default
-        if name not in self._found:
-            self._found[name] = self._static(name) if self._arguments.is_static(name) else self._per_sample(name)
-        return self._found[name]
+        if name not in self._arrays:
+            self._arrays[name] = self._static(name) if self._arguments.is_static(name) else self._per_sample(name)
+        return self._arrays[name]
 
     def vector(self, name: str, width: int, *, one_for_all: bool = False) -> np.ndarray | None:
         """The values of an argument as ``[N, width]``; None: it is not given. Raises ArgumentError for another number
@@ -166,15 +176,15 @@ class Values:
           one_for_all: one number stands for all `width`.
         """
         key = name, width, one_for_all
-        if key not in self._found:
+        if key not in self._arrays:
             x = self.get(name)
             if x is None:
                 return None
             x = x.reshape(len(x), -1)
             if x.shape[1] != width and not (one_for_all and x.shape[1] == 1):
                 raise ArgumentError(_wrong_width(name, width, one_for_all, x.shape[1]))
-            self._found[key] = x if x.shape[1] == width else np.broadcast_to(x, (len(x), width))
-        return self._found[key]
+            self._arrays[key] = x if x.shape[1] == width else np.broadcast_to(x, (len(x), width))
+        return self._arrays[key]
 
     def ragged(self, name: str) -> list[np.ndarray]:
         """The values of an argument as one vector per sample, whose lengths may differ."""
@@ -185,13 +195,13 @@ class Values:
         return [np.asarray(value.sample(i), np.float64).reshape(-1) for i in value.indices(self._ctx.present)]
 
     def _static(self, name: str) -> np.ndarray:
-        a = self._declared[name]
-        given = self._arguments.get(name)
+        declaration = self._declared[name]
+        value = self._arguments.get(name)
         try:
-            x = _repeated(given, self.samples, a.kinds[0].dtype or float)
+            x = _repeated(value, self.samples, declaration.kinds[0].dtype or float)
         except OverflowError:
-            raise ArgumentError(f"argument {name} must fit into 64 bits, got {given!r}") from None
-        return x if a.many else x[:, 0]
+            raise ArgumentError(f"argument {name} must fit into 64 bits, got {value!r}") from None
+        return x if declaration.many else x[:, 0]
 
     def _input(self, name: str) -> Value:
         value = self._inputs[self._arguments.inputs.index(name) - len(self._arguments.inputs)]
@@ -203,29 +213,31 @@ class Values:
         return value
 
     def _per_sample(self, name: str) -> np.ndarray:
-        ctx, a = self._ctx, self._declared[name]
+        """The values that come per sample, checked: samples with invalid values fail."""
+        ctx, declaration = self._ctx, self._declared[name]
         assert ctx is not None, name
         x = self._input(name).dense(f"argument {name}", ctx.present).astype(np.float64)
         x = x.reshape(len(x), -1)
-        if not a.many and x.shape[1] != 1:
+        if not declaration.many and x.shape[1] != 1:
             raise ArgumentError(f"argument {name} must be one number per sample, got {x.shape[1]}")
-        if a.many and a.lengths and x.shape[1] not in a.lengths:
+        if declaration.many and declaration.lengths and x.shape[1] not in declaration.lengths:
             raise ArgumentError(
-                f"argument {name} must have {' or '.join(map(str, a.lengths))} numbers per sample, got {x.shape[1]}"
+                f"argument {name} must have {' or '.join(map(str, declaration.lengths))} numbers per sample, got {x.shape[1]}"
             )
-        kind = a.kinds[0]
-        if kind.members or not a.range.holds_all(x):
-            good = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else a.range.holds(x)
-            expected = kind.one if kind.members else str(a.range) or "finite"
-            for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
+        kind = declaration.kinds[0]
+        if kind.members or not declaration.range.holds_all(x):
+            valid = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else declaration.range.holds(x)
+            expected = kind.one if kind.members else str(declaration.range) or "finite"
+            for i in np.flatnonzero(~valid.all(axis=1) & ctx.present):
                 ctx.fail(
                     int(i),
                     Status.ARGUMENT,
-                    f"argument {name} must be {expected}, got {x[i].tolist() if a.many else x[i, 0]}",
+                    f"argument {name} must be {expected}, got {x[i].tolist() if declaration.many else x[i, 0]}",
                 )
-            x = np.where(good, x, kind.members[0] if kind.members else a.range.inside)
+            # Failed samples continue with a valid value, so that operators need not expect others.
+            x = np.where(valid, x, kind.members[0] if kind.members else declaration.range.inside)
         x = x.astype(kind.dtype or np.float64, copy=False)
-        return x if a.many else x[:, 0]
+        return x if declaration.many else x[:, 0]
 
 
 def _wrong_width(name: str, width: int, one_for_all: bool, got: int | None) -> str:
@@ -235,6 +247,6 @@ def _wrong_width(name: str, width: int, one_for_all: bool, got: int | None) -> s
 
 @functools.lru_cache(maxsize=1024)
 def _repeated(x: Any, N: int, dtype: type) -> np.ndarray:
-    """A static argument for N samples, ``[N, numbers]``."""
+    """A static argument, repeated for N samples without a copy: ``[N, numbers]``."""
     a = np.asarray(x, dtype).reshape(1, -1)
     return np.broadcast_to(a, (N, a.shape[1]))

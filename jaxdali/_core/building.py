@@ -31,8 +31,8 @@ from .tracebacks import is_ours
 from .words import of_values, sample_advice
 
 _local = threading.local()
-_numbers = itertools.count()  # counts all nodes, in the order of making
-_pipelines = itertools.count(1)
+_numbers = itertools.count()  # counts all nodes, in the order of creation
+_pipelines = itertools.count(1)  # numbers of definitions; 0 stands for nodes outside of any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Scope:
     Attributes:
       owner: the pipeline.
       nodes: its nodes so far, in order.
-      number: of the pipeline, which its nodes remember.
-      evaluator: gives the nodes their values as they are made; None: they get none.
-      handle: makes what the definition holds of each output of a node.
+      number: the number of the pipeline, which its nodes remember.
+      evaluator: computes the values of nodes when they are made; None: nodes have no values.
+      handle: makes the object that the user's function gets for an output of a node.
     """
 
     owner: Any
@@ -56,7 +56,7 @@ class Scope:
 
 @contextlib.contextmanager
 def building(scope: Scope):
-    """While active in this thread, the nodes that are made are those of `scope`."""
+    """Adds the nodes that this thread makes to `scope`. Errors get the operator's name and the user's line."""
     stack = _local.__dict__.setdefault("stack", [])
     stack.append(scope)
     try:
@@ -71,13 +71,13 @@ def building(scope: Scope):
 
 @contextlib.contextmanager
 def inside(branch: Branch | None):
-    """While active in this thread, the nodes that are made of others are made in a branch."""
-    before = current_branch()
+    """Puts the nodes that this thread makes from other nodes into a branch."""
+    previous = current_branch()
     _local.branch = branch
     try:
         yield
     finally:
-        _local.branch = before
+        _local.branch = previous
 
 
 def current_branch() -> Branch | None:
@@ -85,7 +85,8 @@ def current_branch() -> Branch | None:
     return _local.__dict__.get("branch")
 
 
-def _is_of_jax(e: Exception) -> bool:
+def _is_from_jax(e: Exception) -> bool:
+    """Whether an exception was raised in JAX, by its traceback or its text."""
     by_frames = any(
         f.f_globals.get("__name__", "").partition(".")[0] == "jax" for f, _ in traceback.walk_tb(e.__traceback__)
     )
@@ -95,71 +96,74 @@ def _is_of_jax(e: Exception) -> bool:
 
 def _add_line(e: Exception):
     """Adds the operator and the user's line to the message of an exception from a call of an operator."""
-    line, called = "", None  # the innermost line outside this package, and the frame inside that it called
+    # The innermost line outside this package, and the frame of this package that it called.
+    line, called_frame = "", None
     for frame, number in traceback.walk_tb(e.__traceback__):
         if frame.f_globals.get("__name__", "").partition(".")[0] == "jax":
             continue
         if not is_ours(frame):
-            line, called = f"{frame.f_code.co_filename}:{number}", None
+            line, called_frame = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
-            called = called or frame
-    if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_of_jax(e):
+            called_frame = called_frame or frame
+    if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_from_jax(e):
         e.args = (f"{not_array_message('functions of JAX take', None)} (at {line}): {e}",)
         return
-    # The call itself may be wrong, which Python finds before the operator runs.
+    # The call itself may not fit the signature, which Python finds before the operator runs. Then no frame of the
+    # operator is in the traceback.
     in_call = type(e) is TypeError and re.search(r"\(\) (got|missing|takes)", str(e))
-    if not line or line in str(e) or not (called or in_call):
+    if not line or line in str(e) or not (called_frame or in_call):
         return
     name = ""
-    if called is not None:
+    if called_frame is not None:
         # Public folders, then private names: "readers._file", "_tensor.cast".
-        place = called.f_globals["__name__"].partition(".fn.")[2]
+        place = called_frame.f_globals["__name__"].partition(".fn.")[2]
         public = itertools.takewhile(lambda part: part[:1] != "_", place.split("."))
-        name = ".".join((*public, called.f_code.co_name)) if place else ""
+        name = ".".join((*public, called_frame.f_code.co_name)) if place else ""
     e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
 
 
 def current_scope() -> Scope | None:
-    """What is being defined in this thread."""
+    """The innermost definition that runs in this thread; None: there is none."""
     stack = _local.__dict__.get("stack")
     return stack[-1] if stack else None
 
 
 @contextlib.contextmanager
-def replaying_draws(first: list[int]):
-    """While active in this thread, random operators draw the numbers of the nodes in `first`, in this order. Further
-    nodes are appended.
+def replaying_draws(numbers: list[int]):
+    """Gives the random operators that this thread makes the random numbers of earlier nodes, in this order.
+
+    Args:
+      numbers: the numbers of those nodes. If more operators are made than it has, theirs are appended.
     """
-    before = _local.__dict__.get("draws")
-    _local.draws = (first, itertools.count())
+    previous = _local.__dict__.get("draws")
+    _local.draws = (numbers, itertools.count())
     try:
         yield
     finally:
-        _local.draws = before
+        _local.draws = previous
 
 
-def _draws_as(number: int) -> int:
-    """The number of the node whose random numbers the random node `number` gets: its own, unless `replaying_draws` is
-    active.
-    """
+def _draw_number(number: int) -> int:
+    """The number of the node whose random numbers the node `number` draws: its own, except in `replaying_draws`."""
     draws = _local.__dict__.get("draws")
     if draws is None:
         return number
-    first, place = draws[0], next(draws[1])
-    if place == len(first):
-        first.append(number)
-    return first[place]
+    numbers, index = draws[0], next(draws[1])
+    if index == len(numbers):
+        numbers.append(number)
+    return numbers[index]
 
 
 def user_line() -> str:
     """``"file:line"`` of the innermost frame outside this package."""
     if (line := calls.current_line()) is not None:
         return line
-    frame = _users_frame()
+    frame = _user_frame()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
-def _users_frame() -> types.FrameType | None:
+def _user_frame() -> types.FrameType | None:
+    """The innermost frame outside this package."""
     frame = sys._getframe(1)
     while frame is not None and is_ours(frame):
         frame = frame.f_back
@@ -167,30 +171,34 @@ def _users_frame() -> types.FrameType | None:
 
 
 def _trace_state() -> Any:
-    """What JAX traces at present, to be compared. In jax 0.9 the function is in another module."""
+    """The state of JAX's tracing, which can only be compared. Its function moved in jax 0.9."""
     from jax.extend import core  # not at import: it comes with Pallas, 12 ms
 
-    found = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
-    return found(convention="jaxdali")
+    get_state = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+    return get_state(convention="jaxdali")
 
 
 @functools.cache
-def _clean() -> Any:
-    """JAX's state when it traces nothing. A new thread has it, while the first caller may be a traced function."""
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(_trace_state()))
+def _idle_trace_state() -> Any:
+    """The state while JAX traces nothing. It is taken from a new thread, as the first caller may be a traced function."""
+    states: list[Any] = []
+    thread = threading.Thread(target=lambda: states.append(_trace_state()))
     thread.start()
     thread.join()
-    return found[0]
+    return states[0]
 
 
-def refuse_tracing(what: str):
-    """Raises RuntimeError while JAX traces a function: `what` would run once, and its batch would become a constant of
-    the program.
+def refuse_tracing(call: str):
+    """Raises RuntimeError while JAX traces a function.
+
+    The call would run once, while tracing, and its batch would become a constant of the compiled program.
+
+    Args:
+      call: the call in the words of the message, such as "run()".
     """
-    if _trace_state() != _clean():
+    if _trace_state() != _idle_trace_state():
         raise RuntimeError(
-            f"{what} at {user_line()} is called while JAX traces a function (under jit, vmap, grad, scan, ...): that happens once, and "
+            f"{call} at {user_line()} is called while JAX traces a function (under jit, vmap, grad, scan, ...): that happens once, and "
             "the batch would become a constant of what is compiled. Take the batch outside, and pass it to the function as an argument"
         )
 
@@ -200,11 +208,11 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
     once.
 
     Args:
-      where: the line; None: the one that calls.
+      where: ``"file:line"``; None: the line of the present call.
     """
-    if _is_of_values():
+    if _in_function_of_values():
         text = of_values(text)
-    module = (_users_frame() or sys._getframe()).f_globals
+    module = (_user_frame() or sys._getframe()).f_globals
     file, _, line = (where or user_line()).rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
@@ -278,9 +286,9 @@ def warn_or_defer(warning: DeferredWarning):
         warn(warning.text, where=warning.where)
 
 
-def _is_of_values() -> bool:
-    """Whether a function of values is running."""
-    frame = _users_frame()
+def _in_function_of_values() -> bool:
+    """Whether this thread runs a function of `jaxdali.dynamic`, called by the innermost user's frame."""
+    frame = _user_frame()
     inner = sys._getframe(1)
     while inner is not None and inner is not frame:
         if inner.f_globals.get("__name__", "").startswith(f"{__name__.partition('.')[0]}.dynamic"):
@@ -290,7 +298,7 @@ def _is_of_values() -> bool:
 
 
 def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None = None) -> Any:
-    """Makes a node for the pipeline that is being defined; outside a definition, any later pipeline may use it.
+    """Makes a node for the pipeline that is being defined. Outside a definition, any later pipeline may use the node.
 
     Args:
       op: the operator.
@@ -310,23 +318,24 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     nodes = tuple(as_node(x, op.name) for x in inputs)
     # A node that depends on nothing is made for all samples, as in DALI.
     branch = current_branch() if op.of_batch or any(isinstance(x, DataNode) for x in inputs) else None
-    where = user_line()
+    line = user_line()
     branch = innermost_branch([x for i, x in enumerate(nodes) if i not in op.joins], branch)
     for i, x in enumerate(nodes if not op.joins else ()):
-        check_reach(x, branch, f"as input {i} of {op.name}, at {where}")
+        check_reach(x, branch, f"as input {i} of {op.name}, at {line}")
     for i, x in enumerate(nodes if not op.takes_metadata else ()):
-        if (called := x.metadata) is not None:
+        if (metadata := x.metadata) is not None:
+            # Arguments that come per sample are the last inputs; a negative index means an input proper.
             k = i - (len(nodes) - len(op.args.inputs))
             raise ArgumentTypeError(
-                f"{op.name}: {f'input {i}' if k < 0 else f'argument {op.args.inputs[k]}'} is the metadata {called!r} of {x.node.op.name} "
-                f"(created at {x.node.where}), Python objects, which only python_function takes (called at {where})"
+                f"{op.name}: {f'input {i}' if k < 0 else f'argument {op.args.inputs[k]}'} is the metadata {metadata!r} of {x.node.op.name} "
+                f"(created at {x.node.where}), Python objects, which only python_function takes (called at {line})"
             )
     scope, number = current_scope(), next(_numbers)
     for i, x in enumerate(nodes):
-        check_pipeline(x, scope.number if scope is not None else 0, f"as input {i} of {op.name}, at {where}")
-    default = f"__{op.name}_{len(scope.nodes)}" if scope is not None else f"__{op.name}_detached_{number}"
-    random_index = _draws_as(number) if op.random else -1
-    node = Node(number, op, nodes, device or "", where, name or default, name is not None, random_index)
+        check_pipeline(x, scope.number if scope is not None else 0, f"as input {i} of {op.name}, at {line}")
+    default_name = f"__{op.name}_{len(scope.nodes)}" if scope is not None else f"__{op.name}_detached_{number}"
+    random_index = _draw_number(number) if op.random else -1
+    node = Node(number, op, nodes, device or "", line, name or default_name, name is not None, random_index)
     node.call, node.branch = calls.current_call(), branch
     if scope is not None:
         node.pipeline = scope.number
@@ -353,5 +362,5 @@ def as_node(x: Any, name: str) -> DataNode:
 
 
 def is_node(x: Any) -> bool:
-    """Whether it is a DataNode."""
+    """Whether `x` is a DataNode."""
     return isinstance(x, DataNode)

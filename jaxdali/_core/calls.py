@@ -21,13 +21,14 @@ _local = threading.local()
 
 @dataclasses.dataclass(eq=False)
 class Call:
-    """One call.
+    """One call of a recorded function.
 
     Attributes:
       function: public name of the function, a key of `functions`.
-      inputs, arguments: what was passed by position, and by name.
+      inputs: the values that were passed by position.
+      arguments: the values that were passed by name.
       outputs: the DataNodes that it returned, one after the other.
-      number: in the order of all calls.
+      number: its place in the order of all calls.
     """
 
     function: str
@@ -38,18 +39,18 @@ class Call:
 
 
 def current_call() -> Call | None:
-    """The outermost call in this thread, to which new nodes belong."""
+    """The outermost recorded call that runs in this thread. New nodes belong to it. None: there is none."""
     return _local.__dict__.get("call")
 
 
 def current_line() -> str | None:
-    """The user's line for new nodes, if it is not the line of the current call: while a file is read."""
+    """The line that `override_line` has set for new nodes; None: they get the line of the current call."""
     return _local.__dict__.get("line")
 
 
 @contextlib.contextmanager
 def override_line(line: str) -> Iterator[None]:
-    """While active in this thread, new nodes get this line."""
+    """Gives new nodes of this thread this line, ``"file:line"``: nodes of a file get the lines that the file stores."""
     _local.line = line
     try:
         yield
@@ -58,7 +59,10 @@ def override_line(line: str) -> Iterator[None]:
 
 
 def recorded(name: str, function: Callable[..., Any], inputs: tuple[Any, ...], arguments: Mapping[str, Any]) -> Any:
-    """Calls a function. The nodes that it makes remember the call, unless another recorded function is already running."""
+    """Calls a function and records the call in the nodes that it makes.
+
+    If another recorded function is already running, the nodes belong to that call.
+    """
     if current_call() is not None:
         return function(*inputs, **arguments)
     call = _local.call = Call(name, inputs, arguments)

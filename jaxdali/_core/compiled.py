@@ -7,12 +7,12 @@ try:
     from .. import _cpu as _cpu
 except ImportError as e:
     folder = pathlib.Path(__file__).parents[1]
-    there = sorted(p.name for p in folder.glob("_cpu*.so"))
-    if there:
+    modules = sorted(p.name for p in folder.glob("_cpu*.so"))
+    if modules:
         version = "{}.{}".format(*sys.version_info)
-        why = f"{', '.join(there)} in {folder} is built for another Python than this one ({version}), or for another machine"
+        reason = f"{', '.join(modules)} in {folder} is built for another Python than this one ({version}), or for another machine"
         remedy = "install jaxdali again with this Python"
     else:
-        why = f"there is none in {folder}, which is the source folder, not the installed package"
+        reason = f"there is none in {folder}, which is the source folder, not the installed package"
         remedy = "install with `pip install -e .`, which makes both the same, or run Python from another folder"
-    raise ImportError(f"jaxdali's compiled module does not load ({e}): {why}; {remedy}") from e
+    raise ImportError(f"jaxdali's compiled module does not load ({e}): {reason}; {remedy}") from e

@@ -1,5 +1,5 @@
-"""What operators get in addition to their inputs: when a pipeline is built, in the host pass, and in a program. All are
-plain data and callables.
+"""The contexts that operators get in addition to their inputs: when a pipeline is built, in the host pass, and in a
+program. All are plain data and callables.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ from .values import Spec
 
 @dataclasses.dataclass(frozen=True)
 class BuildContext:
-    """What `Operator.bind` gets.
+    """The context of `Operator.bind`. Most operators use only the first four attributes; the others name their users.
 
     Attributes:
       B: samples per shard.
       stage: where the operator runs: "host", "cpu" or "device".
       where: the user's line.
       kernels: the native kernels of the pipeline's accelerator; empty on the CPU.
-      settings: JAX's settings in the user's thread.
-      of_shards: this operator in the definition of each local shard.
-      first_shape: the shape of the first sample of input `i`, if it comes from a source and is available before
-        anything is read; else None.
-      first_samples: the samples of input `i` in the first batch, as far as the host has them; None: there is no batch
-        yet. An operator that raises ArgumentError then is bound when the batch is there.
-      literals: for each input, the value of every sample if the definition determines it; else None.
-      on_host: whether all inputs are host values.
-      in_branch: whether it gets only the samples of a batch that take a branch of an `if`.
+      settings: JAX's settings in the user's thread. For `jax_function`, which runs the user's function under them.
+      of_shards: this operator in the definition of each local shard. For `python_function` and `jax_function`: the
+        definition makes one function for each shard.
+      first_shape: ``first_shape(i)``: the shape of the first sample of input `i`, if the input comes from a source and
+        its shape is available before anything is read; else None. For arguments whose number of values decides the type
+        of the output (`Arguments.measure`), as of `normalize`, `one_hot` and `transforms.combine`.
+      first_samples: ``first_samples(i)``: the samples of input `i` in the first batch, as far as the host has them;
+        None: there is no batch yet. An operator that then raises ArgumentError is bound once the batch is there. For
+        image decoders, which read the headers of the first images.
+      literals: for each input, the value of every sample if the definition determines it; else None. For `slice`, whose
+        output has a static shape if the extent is a constant.
+      on_host: whether all inputs are host values. For `slice`: vectors on the host, which are arguments of other
+        operators, stay there.
+      in_branch: whether the operator gets only the samples of a batch that take a branch of an `if`. For
+        `jax_function`, which is not compiled for each number of such samples.
     """
 
     B: int
@@ -49,28 +55,33 @@ class BuildContext:
 
 @dataclasses.dataclass(slots=True)
 class HostContext:
-    """What operators get in the host pass. N = S*B samples of all local shards, shard by shard.
+    """The context of an operator in the host pass: N = S*B samples of all local shards, shard by shard.
 
     Attributes:
-      S: local shards; B: samples per shard; N: S*B.
+      S: number of local shards.
+      B: samples per shard.
+      N: samples of all local shards, S*B.
       shard_ids: the number of each local shard among `num_shards`.
-      seed, num_threads: of the pipeline; pool: id of its native thread pool.
-      epoch, position: ``i64[N]``, the keys of random numbers; present: ``bool[N]``, False for samples that a short
-        batch lacks, and for samples that don't take the operator's branch of an `if`: they must not be touched. See
-        Note [Presence].
+      seed, num_threads: of the pipeline.
+      pool: id of the pipeline's native thread pool.
+      epoch, position: ``i64[N]``, identify a sample in every run, as keys of its random numbers.
+      present: ``bool[N]``, False for samples that a short batch lacks, and for samples that don't take the operator's
+        branch of an `if`: they must not be touched. See Note [Presence].
       specs: of the outputs.
-      random_index: the number of the operator among the random ones; -1: it is not random.
+      random_index: the number of the operator among the random ones of its pipeline; -1: it is not random.
       bad: samples that failed in an earlier launch of this batch, with their status codes; they must be replaced, or
         (`Status.REFUSED`) be processed on the host.
       empty: ``empty(elements, dtype, index=0)``: a pooled buffer ``[S, capacity]``, capacity at least `elements`, for
         the ragged output `index`.
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
-      warn: ``warn(about, text)`` warns at the operator's line, once for each `about`, a word for what the data have.
-      source_of: ``source_of(i)``: where sample `i` came from, as in source_info; "" if it is not known.
-      frames: how many consecutive samples are the frames of one sequence, see `Frames`; 1: samples are not frames.
-      resource: ``resource(make)``: an object that the operator keeps as long as the pipeline exists: the result of
-        ``make()``, which is called the first time. Its ``counts()`` are for `Pipeline.statistics`.
+      warn: ``warn(about, text)`` warns at the operator's line, once for each `about`, a word that names the property of
+        the data.
+      source_of: ``source_of(i)``: the origin of sample `i`, as in source_info; "" if it is not known.
+      frames: the number of consecutive samples that are the frames of one sequence, see `Frames`; 1: samples are not
+        frames.
+      resource: ``resource(make)``: the result of ``make()``, which is called the first time. The operator keeps it as
+        long as the pipeline exists, for example a cache. Its ``counts()`` are for `Pipeline.statistics`.
     """
 
     S: int
@@ -101,10 +112,10 @@ class HostContext:
         return self.specs[0]
 
     def batch_of(self, shard: int) -> np.ndarray:
-        """The samples of a local shard that are there, by their places among the N: what users know as samples 0, 1,
-        ... of a batch.
+        """Indices, among the N samples, of the samples that are present in a local shard: samples 0, 1, ... of the
+        user's batch.
 
-        Where samples are frames: the first ones of sequences.
+        If samples are frames, these are the first frames of the sequences.
         """
         start = shard * self.B
         return start + self.frames * np.flatnonzero(self.present[start : start + self.B : self.frames])
@@ -112,7 +123,7 @@ class HostContext:
 
 @dataclasses.dataclass(frozen=True)
 class Out:
-    """Where a ragged output is written: `capacity` elements, the layout as operands."""
+    """The place of a ragged output: a buffer of `capacity` elements, and its layout as operands of the program."""
 
     capacity: int
     offsets: Any  # i32[B]
@@ -121,15 +132,16 @@ class Out:
 
 @dataclasses.dataclass(frozen=True)
 class LowerContext:
-    """What `ProgramOperator.lower` gets, for one shard.
+    """The context of `ProgramOperator.lower`, for one shard.
 
     Attributes:
       B: samples in this shard.
       inputs, specs: specs of the inputs and of the outputs.
-      control: ``i32[1+B]``, the native calls' control operand (thread pool, presence of each sample).
-      out: for each output, where it must be written if it is ragged, or None if it is static.
-      params: the per-sample parameters that `setup` gave, by name, ``[B, ...]``.
-      scratch: bytes of working memory that the native call gets; at least what `setup` asked for.
+      control: ``i32[1+B]``, the control operand of native calls: id of the thread pool, then the presence of each
+        sample.
+      out: for each output, the place where it must be written if it is ragged; None if it is static.
+      params: the per-sample parameters that `setup` returned, by name, ``[B, ...]``.
+      scratch: bytes of working memory that the native call gets; at least as many as `setup` asked for.
       times: a list to which `call` adds the time of each native call, ``i32[]`` in units of 100 ns; None if it is not
         measured.
     """

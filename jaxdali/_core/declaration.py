@@ -59,21 +59,25 @@ from .kinds import Whole as Whole
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """A parameter of a public function, and what may be given for it.
+    """A parameter of a public function, and the values that are accepted for it.
 
     Attributes:
       name: of the parameter.
-      kinds: types of a value, or of the elements of a list; empty: anything.
-      single, many: whether one value, and whether a list of values is accepted.
-      required: whether it must be given.
-      default: what None stands for; if the annotation has None and the default is another value, None stands for
-        itself.
+      kinds: types of a value, or of the elements of a list; empty: any value is accepted.
+      single: whether one value is accepted.
+      many: whether a list of values is accepted.
+      required: whether it must be passed.
+      default: the value that None stands for. If the annotation has None and the default is another value, None stands
+        for itself.
       is_input: whether it is an input of the operator instead of an argument.
       per_sample: whether a DataNode with a value for each sample is accepted.
+      range: limits of the numbers.
+      lengths: allowed lengths of a list; empty: any.
       per_frame: whether it may be a sequence, with a value for each frame of a sample.
-      gaps, nested: whether None may stand among the elements of a list, and whether they may be lists themselves.
+      gaps: whether elements of a list may be None.
+      nested: whether elements of a list may be lists themselves.
       takes_none: whether None is a valid value.
-      range, lengths: limits of the numbers, and of a list's length (none: any).
+      extents: whether fractions in an array are dropped, see `Mark.EXTENTS`.
     """
 
     name: str
@@ -114,31 +118,39 @@ class Argument:
             forms.append("a batch with a value per sample")
         return ", or ".join(forms)
 
-    def error(self, owner: str, x: Any, kind: type[Exception] = ArgumentError) -> Exception:
-        """The error if `x` is given."""
-        got = (
+    def error(self, owner: str, x: Any, error_type: type[Exception] = ArgumentError) -> Exception:
+        """The error for a value that is not accepted.
+
+        Args:
+          owner: the operator or class that has the argument, for the message; "": none.
+          x: the value.
+        """
+        shown = (
             reprlib.repr(x)
             if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum))
             else _short(x)
         )
-        gpu = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
-        how = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if gpu else ""
+        is_accelerator = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
+        advice = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if is_accelerator else ""
         if is_key(x) and "seed" in self.name:
-            how = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
-        if kind_of_enum := next((k.enum for k in self.kinds if k.enum is not None), None):
-            named = member_named(x, kind_of_enum)
-            how = (
-                f"; it is {named} here"
-                if named
+            advice = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
+        if enum_type := next((k.enum for k in self.kinds if k.enum is not None), None):
+            member_name = member_named(x, enum_type)
+            advice = (
+                f"; it is {member_name} here"
+                if member_name
                 else "; numbers of other enums mean something else"
                 if isinstance(x, enum.Enum)
-                else how
+                else advice
             )
-        return kind(f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {got}{how}")
+        return error_type(
+            f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {shown}{advice}"
+        )
 
     def check(self, owner: str, x: Any) -> Any:
-        """The value in the form that the function gets: None becomes the default, a list a tuple, and a type a
-        `np.dtype`.
+        """Checks a value and converts it to the form that the function gets.
+
+        None becomes the default, a list becomes a tuple, and a type becomes a `np.dtype`.
 
         Raises:
           ArgumentTypeError: the value has another type, or is None although it is required.
@@ -163,18 +175,19 @@ class Argument:
         return self.default if value is None else value
 
     def convert(self, x: Any) -> Any:
-        """The converted value. Raises TypeError or ValueError without a message."""
+        """Converts a value that is not None. Raises TypeError or ValueError without a message."""
         if self.many:
             if _is_list(x):
                 if self.per_sample and not self.nested and hasattr(x, "__array__"):
-                    x = np.ravel(x)  # a matrix, say: as one that comes per sample
+                    # A matrix is flattened, as a matrix that comes per sample is.
+                    x = np.ravel(x)
                     x = np.maximum(1, np.trunc(x)) if self.extents else x
-                each = (
+                convert_element = (
                     dataclasses.replace(self, nested=False).convert
                     if self.nested and any(map(_is_list, x))
                     else self.element
                 )
-                values = tuple(None if e is None and self.gaps else each(e) for e in x)
+                values = tuple(None if e is None and self.gaps else convert_element(e) for e in x)
                 if self.lengths and len(values) not in self.lengths:
                     raise ValueError
                 return values
@@ -186,14 +199,14 @@ class Argument:
 
     def element(self, x: Any) -> Any:
         """One value, converted by the first kind that accepts it."""
-        no_such_value = False
+        has_wrong_value = False
         for kind in self.kinds:
             try:
                 value = kind.convert(x)
             except TypeError:
                 continue
             except ValueError:
-                no_such_value = True
+                has_wrong_value = True
                 continue
             if (
                 isinstance(value, (int, float))
@@ -202,7 +215,7 @@ class Argument:
             ):
                 raise ValueError
             return value
-        raise ValueError if no_such_value else TypeError
+        raise ValueError if has_wrong_value else TypeError
 
 
 def _is_list(x: Any) -> bool:
@@ -219,6 +232,7 @@ def is_key(x: Any) -> bool:
 
 
 def _short(x: Any) -> str:
+    """A description of a value in a few words, instead of its long repr."""
     if isinstance(x, jax.Array) and is_key(x):
         return "a key of jax.random"
     if isinstance(x, (np.ndarray, np.generic, jax.Array)):
@@ -234,18 +248,19 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     """The argument that a parameter describes.
 
     Args:
-      annotation: its resolved annotation, with what `Annotated` adds.
+      annotation: its resolved annotation, with the metadata of `Annotated`.
       default: its default, or `inspect.Parameter.empty`.
-      skipped: types that say nothing about a value: what stands for a value per sample.
+      skipped: types in the annotation that stand for a value per sample, and say nothing about a single value.
     """
-    kinds: dict[Any, None] = {}
+    kinds: dict[Any, None] = {}  # an ordered set
+    # The types in the annotation, of one value and of the elements of a list.
     single: list[Any] = []
     many: list[Any] = []
-    found: dict[type, Any] = {}
+    metadata: dict[type, Any] = {}
     marks: set[Mark] = set()
     gaps = nested = takes_none = False
 
-    def walk(t: Any, into: list[Any]):
+    def walk(t: Any, target: list[Any]):
         nonlocal gaps, nested, takes_none
         origin, parts = typing.get_origin(t), typing.get_args(t)
         if origin is Annotated:
@@ -253,36 +268,36 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                 if isinstance(m, Mark):
                     marks.add(m)
                 else:
-                    found[type(m)] = m
+                    metadata[type(m)] = m
             if Mark.DTYPE in t.__metadata__:
-                into.append(Mark.DTYPE)
-            elif own := [m for m in t.__metadata__ if m in MARKED]:
-                into.extend(own)
+                target.append(Mark.DTYPE)
+            elif value_marks := [m for m in t.__metadata__ if m in MARKED]:
+                target.extend(value_marks)
             elif Mark.INPUT not in t.__metadata__:
-                walk(t.__origin__, into)
+                walk(t.__origin__, target)
         elif origin in (Union, python_types.UnionType):
             for part in parts:
-                walk(part, into)
+                walk(part, target)
         elif origin in (collections.abc.Sequence, list, tuple):
-            nested = nested or into is many
+            nested = nested or target is many  # a sequence inside of a sequence
             for part in parts:
                 if part is not Ellipsis:
                     walk(part, many)
         elif origin is collections.abc.Mapping:
-            into.append(mapping_kind(parts[1]))
+            target.append(mapping_kind(parts[1]))
         elif origin is Literal:
-            into.append(parts)
+            target.append(parts)
         elif typing.is_typeddict(t):
-            each = typing.get_type_hints(t, include_extras=True)
-            elements = {key: parse(key, hint, inspect.Parameter.empty) for key, hint in each.items()}
-            into.append(dict_kind({key: (e.expected, e.convert) for key, e in elements.items()}))
+            hints = typing.get_type_hints(t, include_extras=True)
+            elements = {key: parse(key, hint, inspect.Parameter.empty) for key, hint in hints.items()}
+            target.append(dict_kind({key: (e.expected, e.convert) for key, e in elements.items()}))
         elif t is type(None):
-            gaps, takes_none = gaps or into is many, takes_none or into is single
+            gaps, takes_none = gaps or target is many, takes_none or target is single
         elif t not in (np.ndarray, *skipped):
-            into.append(origin or t)
+            target.append(origin or t)
 
     walk(annotation, single)
-    one_of = found.get(OneOf)
+    one_of = metadata.get(OneOf)
     for t in (*single, *many):
         if isinstance(t, tuple):
             kinds[choice_kind(t)] = None
@@ -312,8 +327,8 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
         default=None if required else default,
         is_input=Mark.INPUT in marks,
         per_sample=Mark.PER_SAMPLE in marks,
-        range=found.get(Range, Range()),
-        lengths=found[Len].counts if Len in found else (),
+        range=metadata.get(Range, Range()),
+        lengths=metadata[Len].counts if Len in metadata else (),
         per_frame=Mark.PER_FRAME in marks,
         gaps=gaps,
         nested=nested,
@@ -326,7 +341,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
 
 
 def checked(owner: str, name: str, annotation: Any, x: Any) -> Any:
-    """Checks one value as an argument with this annotation is checked, for callers that are not operators."""
+    """Checks and converts one value like an argument with this annotation, for callers that are not operators."""
     return parse(name, annotation, inspect.Parameter.empty).check(owner, x)
 
 

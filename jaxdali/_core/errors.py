@@ -12,7 +12,7 @@ from .redaction import redacted
 
 
 def located_message(operator: str, where: str, reason: object) -> str:
-    """A message that names the operator and the user's line, but only once, as the reason may already have them."""
+    """A message that begins with the operator and the user's line, also if `reason` already begins with them."""
     start = f"{operator} (created at {where}): "
     return start + str(reason).removeprefix(start).removeprefix(f"{operator}: ")
 
@@ -26,21 +26,24 @@ def in_package(file: str) -> bool:
 
 
 def is_self_explanatory(e: BaseException) -> bool:
-    """Whether this package wrote the text of an exception for users, so that the name of its class adds nothing."""
+    """Whether this package wrote the text of an exception for users, so that a message can omit the exception's class."""
     if isinstance(e, (ArgumentError, InputTypeError)):
         return True
     return type(e) in (ValueError, TypeError) and raised_by_package(e)
 
 
 def raised_by_package(e: BaseException) -> bool:
-    """Whether this package raised an exception, not a library or a user's function that it called."""
-    raised_in = e.__traceback__
-    while raised_in is not None and raised_in.tb_next is not None:
-        raised_in = raised_in.tb_next
-    return raised_in is not None and in_package(raised_in.tb_frame.f_code.co_filename)
+    """Whether the innermost frame of an exception's traceback is in this package, not in a library or a user's
+    function.
+    """
+    innermost = e.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return innermost is not None and in_package(innermost.tb_frame.f_code.co_filename)
 
 
 def _copied(cls: type[OperatorError], args: tuple[Any, ...], attributes: dict[str, Any]) -> OperatorError:
+    """Makes an error without `__init__`, which would add the operator and the line to the message again."""
     copy = cls.__new__(cls)
     copy.args = args
     copy.__dict__.update(attributes)
@@ -65,7 +68,7 @@ class OperatorError(RuntimeError):
         self.reason = reason
 
     def __reduce__(self) -> Any:
-        """Workers of other libraries send errors to the process that waits for them."""
+        """Supports pickling: workers of other libraries send errors to the process that waits for them."""
         return _copied, (type(self), self.args, self.__dict__)
 
 
@@ -73,8 +76,8 @@ class SampleError(OperatorError):
     """A failure that was caused by one sample of a batch.
 
     Attributes:
-      source: where the sample came from: a file as it can be opened, file and place in it, or the sample's number in
-        its batch.
+      source: the origin of the sample: a path that can be opened, a file and a position in it, or the sample's number
+        in its batch.
       code: the status code of ``ffi/common/status.h``.
       index: the sample's number in its batch; for an iterator over several devices, in the batch of this process.
     """
@@ -101,11 +104,11 @@ class DifferentShapes(OperatorError):
     __module__ = "jaxdali"
 
     def __init__(self, operator: str, where: str, shapes: str, output: int = -1, key: str = ""):
-        which = "this value" if output < 0 else f"output {output}" + (f" ({key!r})" if key else "")
+        subject = "this value" if output < 0 else f"output {output}" + (f" ({key!r})" if key else "")
         super().__init__(
             operator,
             where,
-            f"the samples of {which} differ in shape ({shapes}), so they can't become one jax.Array; make them uniform: images with "
+            f"the samples of {subject} differ in shape ({shapes}), so they can't become one jax.Array; make them uniform: images with "
             "fn.resize(..., size=...), other arrays with fn.pad(x, axes=[0], shape=[N]), which gives all batches one shape "
             "(without shape= each batch gets that of its longest sample, and a jitted function compiles for each anew); a JAX iterator "
             f"pads them with ragged={{{key or 'name'!r}: N}}, or lists them with ragged={{{key or 'name'!r}: None}}",

@@ -13,14 +13,17 @@ from .tracebacks import boundaries
 
 
 def evaluated(function: str, *operands: Any) -> Any:
-    """Applies a pointwise function. Its operands decide how; NotImplemented if one can't be an operand."""
+    """Applies a pointwise function in the way of its first operand that is an `Operators`.
+
+    Returns NotImplemented if an operand is not supported.
+    """
     first = next(x for x in operands if isinstance(x, Operators))
     return first._pointwise(function, *operands)
 
 
 def python_number(x: Any) -> Any:
-    """The operand on the left of an operator. As in DALI, a NumPy scalar there is Python's number, without a type of
-    its own.
+    """Converts the left operand of an operator: as in DALI, a NumPy scalar there counts as Python's number, which has
+    no type of its own.
     """
     return x.item() if isinstance(x, (np.ndarray, np.generic)) and not x.ndim else x
 
@@ -33,7 +36,7 @@ class Operators:
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:
-        """A pointwise function; NotImplemented if an operand is not supported."""
+        """Applies a pointwise function. Returns NotImplemented if an operand is not supported."""
         raise NotImplementedError(function)
 
     def __neg__(self) -> Self:

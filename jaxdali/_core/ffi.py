@@ -32,19 +32,20 @@ for _name, _capsule in _cpu.targets().items():
     jax.ffi.register_ffi_target(_name, _capsule, platform="cpu")
 
 
-_OURS = "jaxdali"  # the CUDA module, among the libraries with CUDA kernels
-# By library: loads its CUDA kernels into a GPU, returns an error message.
+_OURS = "jaxdali"  # the key of our CUDA module in `_loaders`; users' libraries have their paths
+# By library: a function that loads its CUDA kernels into the GPU of a number, and returns an error message or "".
 _loaders: dict[str, Callable[[int], str]] = {}
 _oldest = 0.0  # compute capability of the oldest GPU that the CUDA module is compiled for
-_pinned: list[Callable[[int, int], np.ndarray | None]] = []  # of the CUDA module: allocates page-locked memory
-_loaded: set[tuple[str, int]] = set()  # pairs of library and GPU that were loaded
+# The CUDA module's function that allocates page-locked memory, of (size, GPU); empty without that module.
+_pinned: list[Callable[[int, int], np.ndarray | None]] = []
+_loaded: set[tuple[str, int]] = set()  # (library, GPU) of the kernels that were loaded
 # Guards `_loaders`, `_loaded`, `_kernels` and `_libraries` while they are changed, and lets one thread at a time load
 # kernels into GPUs.
 _loading = threading.Lock()
 
 
 def _not_built() -> str:
-    """Why there is no CUDA module, and the command that builds one, if any does."""
+    """Says why there is no CUDA module, and which command builds one, if any does."""
     reason = _cpu.build_info()["cuda_left_out"] or "its file is missing"
     root = pathlib.Path(__file__).parents[2]
     if reason == "the GPU is older than compute capability 8.0":  # says gpus.cmake; no command helps
@@ -59,19 +60,19 @@ def _may_use_gpus(platforms: str | None) -> bool:
     return any(name in ("", "cuda", "gpu") for name in (platforms or "").split(","))
 
 
-# Built with this package; of the package that ffi/cuda13 makes.
+# The module that is built with this package, and that of the package which ffi/cuda13 makes.
 _CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")
 
 
 def _load_cuda() -> tuple[str, frozenset[str]]:
-    """Registers the CUDA kernels. Returns what `show_config` prints, and the kernels' names."""
+    """Registers the CUDA kernels. Returns the line that `show_config` prints, and the kernels' names."""
     global _oldest
     for module in _CUDA_MODULES:
         try:
             cuda = importlib.import_module(module)
             break
         except ModuleNotFoundError as e:
-            if e.name not in (module, module.partition(".")[0]):  # it is there, but needs something else
+            if e.name not in (module, module.partition(".")[0]):  # the module exists, but imports a missing one
                 return f"failed to load: {e}", frozenset()
         except ImportError as e:
             return f"failed to load: {e}", frozenset()
@@ -111,7 +112,7 @@ _libraries: dict[tuple[str, str], str] = {}  # of the kernels that users registe
 
 @dataclasses.dataclass(frozen=True)
 class TargetDevice:
-    """A device that a program is made for, of a platform of which this process has none."""
+    """A device of a platform that this process does not have, for which a program is lowered."""
 
     platform: str
 
@@ -136,7 +137,7 @@ def kernels_on(device: jax.Device | TargetDevice) -> frozenset[str]:
 
 
 def why_no_kernels(device: jax.Device | TargetDevice) -> str:
-    """Why programs on an NVIDIA GPU can't call our kernels; "" if they can, and for other devices."""
+    """The reason why programs on an NVIDIA GPU can't call our kernels; "" if they can, and for other devices."""
     if not is_cuda(device) or isinstance(device, TargetDevice):
         return ""
     if not CUDA_KERNELS:
@@ -154,7 +155,7 @@ def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
     be waiting there for another GPU, which in turn waits for our launch: a deadlock.
 
     Args:
-      devices: those that are no NVIDIA GPUs, or too old for our kernels, are left out.
+      devices: any devices. Those that are no NVIDIA GPUs, or too old for our kernels, are left out.
 
     Raises:
       RuntimeError: a GPU can't run them.
@@ -166,7 +167,7 @@ def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
         if not missing:
             return
         with concurrent.futures.ThreadPoolExecutor(len(missing)) as threads:
-            problems = list(threads.map(lambda of: _loaders[of[0]](of[1]), missing))
+            problems = list(threads.map(lambda key: _loaders[key[0]](key[1]), missing))
         for (library, i), problem in zip(missing, problems, strict=True):
             if problem:
                 raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {gpus[i]}: {problem}")
@@ -175,7 +176,7 @@ def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
 
 def pinned_memory(device: jax.Device | TargetDevice, size: int) -> np.ndarray | None:
     """Page-locked memory ``u8[size]`` for a device. None: the device is no NVIDIA GPU with kernels, or there is no
-    more.
+    more such memory.
     """
     if not _pinned or isinstance(device, TargetDevice) or not is_cuda(device) or why_no_kernels(device):
         return None
@@ -204,11 +205,12 @@ def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Lit
     with _loading:
         if name not in _kernels[platform]:
             _register(name, path, platform)
-        elif path != (before := _libraries.get((platform, name), "jaxdali itself")):
-            raise ValueError(f"there is a kernel {name!r} for the platform {platform!r} already, of {before}")
+        elif path != (owner := _libraries.get((platform, name), "jaxdali itself")):
+            raise ValueError(f"there is a kernel {name!r} for the platform {platform!r} already, of {owner}")
 
 
 def _register(name: str, path: str, platform: str):
+    """Loads a user's library and registers its kernel. See `register_kernel`."""
     loaded = ctypes.CDLL(path)
     try:
         handler, connect = loaded[f"jaxdali_{name}"], loaded.jaxdali_connect
@@ -229,8 +231,8 @@ def _register(name: str, path: str, platform: str):
 
 
 def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
-    """The function that `ffi/common/launch.h` defines in a library with CUDA kernels; for other libraries one that does
-    nothing.
+    """The function with which a library loads its CUDA kernels (`ffi/common/launch.h`). It does nothing for a library
+    without such a function.
     """
     try:
         load = library.jaxdali_load_kernels
@@ -298,7 +300,7 @@ def call(
 def call_chain(
     image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]], kernel: str = "chain"
 ) -> tuple[Any, list[Any]]:
-    """Calls several native kernels as one. Sample by sample, each gets the result of the one before
+    """Calls several native kernels as one. For each sample, a kernel gets the result of the previous kernel
     (ffi/chain/chain.h).
 
     Args:
@@ -310,23 +312,26 @@ def call_chain(
     Returns:
       (result of the last stage, status ``i32[B]`` of each stage).
     """
-    *inner, (_, last, _) = stages
+    *inner_stages, (_, last, _) = stages
     B, spec, out = last.B, last.spec, last.out[0]
     result, layout = _result(B, spec, out)
-    between: list[Any] = []
-    for _, ctx, _ in inner:
-        at = ctx.out[0]
-        shapes = jnp.zeros((0, ctx.spec.ndim), jnp.int32) if at is None else at.shapes
-        between += [jnp.zeros((0, *(ctx.spec.shape or ())), ctx.spec.dtype), shapes]
-    operands = (*flat(image), *layout, last.control, *between, *(p for _, _, c in stages for p in c.params))
+    # For each intermediate value, an array without samples that tells its type and static shape, and its shapes if it
+    # is ragged.
+    inner_operands: list[Any] = []
+    for _, ctx, _ in inner_stages:
+        out_of_stage = ctx.out[0]
+        shapes = jnp.zeros((0, ctx.spec.ndim), jnp.int32) if out_of_stage is None else out_of_stage.shapes
+        inner_operands += [jnp.zeros((0, *(ctx.spec.shape or ())), ctx.spec.dtype), shapes]
+    operands = (*flat(image), *layout, last.control, *inner_operands, *(p for _, _, c in stages for p in c.params))
     attrs = {f"{k}_{name}": v for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
     attrs |= {"kernels": " ".join(name for name, _, _ in stages), "timed": last.times is not None}
     data, status, memory = _native(kernel, B, result, operands, attrs)
     for k, (_, ctx, _) in enumerate(stages):
         if ctx.times is not None:
             ctx.times.append(_time(memory, k))
-    stages_apart = np.int32(_cpu.STATUSES_OF_STAGE)
-    stage, code = jax.lax.div(status, stages_apart), jax.lax.rem(status, stages_apart)  # statuses are not negative
+    # A sample's status is number of the failed stage * factor + status code. It is not negative.
+    factor = np.int32(_cpu.STATUSES_OF_STAGE)
+    stage, code = jax.lax.div(status, factor), jax.lax.rem(status, factor)
     codes = [jnp.where(stage == k, code, 0) for k in range(len(stages))]
     return (data if out is None else Ragged(data, out.offsets, out.shapes)), codes
 
@@ -343,6 +348,7 @@ def _native(
     """The custom call of a kernel: its output, the status, and the working memory that it had."""
     memory = jax.ShapeDtypeStruct((B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
     results = (result, jax.ShapeDtypeStruct((B,), jnp.int32), memory)
+    # Operands without elements get one (`_with_elements`); this tells the kernel their indices, ranks and true shapes.
     empty = tuple(n for i, x in enumerate(operands) if x.size == 0 for n in (i, x.ndim, *x.shape))
     out, status, memory = jax.ffi.ffi_call(f"jaxdali_{kernel}", results, input_output_aliases=aliases)(
         *map(_with_elements, operands), **{k: _attribute(v) for k, v in {**attrs, "empty": empty}.items()}
@@ -351,37 +357,43 @@ def _native(
 
 
 def _time(memory: Any, stage: int = 0) -> Any:
-    """The time that a call took, or a stage of it. On the CPU, the kernel writes it there (ffi/common/binding.h)."""
+    """The time of a call or of one of its stages, ``i32[]`` in units of 100 ns.
+
+    On the CPU, the kernel writes it to the beginning of its working memory, 4 bytes for each stage
+    (ffi/common/binding.h).
+    """
     return jax.lax.bitcast_convert_type(memory[4 * stage : 4 * stage + 4], jnp.int32)
 
 
 def checked(outputs: Sequence[Any], status: Any, steps: Sequence[str], samples: int) -> list[Any]:
-    """Passes on the arrays of a program on the CPU. When it runs, it fails if a sample failed.
+    """The outputs of a program on the CPU, unchanged. The program fails when it runs if a sample failed.
 
     Args:
-      status: ``i32[N, steps]``; steps: the name of each column in the error.
-      samples: in the whole batch, of which a device may have a part.
+      outputs: the arrays.
+      status: ``i32[N, steps]``, the status of each sample in each step.
+      steps: the name of each column of `status` in the error.
+      samples: the number of samples in the whole batch, of which a device may have a part.
     """
     results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
     aliases = {1 + i: i for i in range(len(outputs))}
-    call = jax.ffi.ffi_call("jaxdali_check", results, input_output_aliases=aliases)
-    return list(call(status, *outputs, steps="\n".join(steps), samples=np.int32(samples)))
+    check = jax.ffi.ffi_call("jaxdali_check", results, input_output_aliases=aliases)
+    return list(check(status, *outputs, steps="\n".join(steps), samples=np.int32(samples)))
 
 
-def empty(of: jax.ShapeDtypeStruct, device: jax.Device) -> jax.Array:
+def empty(struct: jax.ShapeDtypeStruct, device: jax.Device) -> jax.Array:
     """An uninitialised array of XLA on a CPU device."""
-    return _empty(of.shape, of.dtype, device)()
+    return _empty(struct.shape, struct.dtype, device)()
 
 
-def compile_empty(of: jax.ShapeDtypeStruct, device: jax.Device):
-    """Compiles what `empty` runs."""
-    _empty(of.shape, of.dtype, device).lower().compile()
+def compile_empty(struct: jax.ShapeDtypeStruct, device: jax.Device):
+    """Compiles the program that `empty` runs."""
+    _empty(struct.shape, struct.dtype, device).lower().compile()
 
 
 @functools.lru_cache(maxsize=64)
 def _empty(shape: tuple[int, ...], dtype: np.dtype, device: jax.Device) -> jax.stages.Wrapped:
-    call = jax.ffi.ffi_call("jaxdali_empty", jax.ShapeDtypeStruct(shape, dtype))
-    return jax.jit(lambda: call(), out_shardings=jax.sharding.SingleDeviceSharding(device))
+    allocate = jax.ffi.ffi_call("jaxdali_empty", jax.ShapeDtypeStruct(shape, dtype))
+    return jax.jit(lambda: allocate(), out_shardings=jax.sharding.SingleDeviceSharding(device))
 
 
 def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, tuple[Any, Any]]:
@@ -394,11 +406,12 @@ def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, 
 
 
 def _with_elements(x: Any) -> Any:
-    """An operand, or one element in place of none: class Operands in ffi/common/binding.h says why."""
+    """An operand that has elements: one zero in place of none. Class Operands in ffi/common/binding.h says why."""
     return x if x.size else jnp.zeros((1,), x.dtype)
 
 
 def _attribute(v: Any) -> Any:
+    """An attribute as the NumPy value that XLA's FFI decodes to the type of the binding: 32 bits, 64 in a tuple."""
     if isinstance(v, bool):
         return np.bool_(v)
     if isinstance(v, int):

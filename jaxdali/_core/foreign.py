@@ -1,4 +1,4 @@
-"""Names of other libraries for what jaxdali has under other names: messages about unknown names answer by this table."""
+"""A table of names of other libraries, with the names that jaxdali has instead. Messages about unknown names use it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Foreign:
     """A name of another library.
 
     Attributes:
-      name: as that library writes it. With the module of ours where it is looked for, if the answer depends on that:
-        "random.gaussian".
-      library: whose name it is.
-      answer: what to write instead, a part of a sentence. Operators are written as those of `jaxdali.fn`.
-      use: how users write it: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch" or a
+      name: as that library writes it. It begins with our module where users look for it, if the answer depends on the
+        module: "random.gaussian".
+      library: the library that has the name.
+      answer: the replacement, a part of a sentence. Operators are written as those of `jaxdali.fn`.
+      use: the place of the name: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch" or a
         "Tensor".
-      takes: for an argument: the functions that the answer is for, by an argument that they take; "": any function.
+      takes: for an argument: the answer is for functions that also have this argument; "": for any function.
     """
 
     name: str
@@ -330,7 +330,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-# By library and name: an argument of the functions that the answer is for, and the answer.
+# By library and argument: answers, by another argument that the function takes; see `Foreign.takes`.
 _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     _LOADER: {
         "num_workers": {
@@ -506,7 +506,8 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 
 _NO_VALUE = "it stands for a batch that does not exist yet; what the iterator gives has values"
 _RANK = "the number of dimensions is known when the pipeline runs; x.shape() is a value of the pipeline"
-_OPERATORS: Mapping[str, Mapping[str, str]] = {  # attributes for which there are operators
+# Attributes of arrays for which there are operators: of a "DataNode" and of a "Batch".
+_OPERATORS: Mapping[str, Mapping[str, str]] = {
     _TORCH: {
         "permute": "fn.transpose(x, perm=...)",
         "unsqueeze": "fn.expand_dims(x, axes=...)",
@@ -608,12 +609,13 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
 
 
 def _rows() -> list[Foreign]:
+    """All rows of the table."""
     rows = [Foreign(name, library, answer) for library, names in _NAMES.items() for name, answer in names.items()]
     for library, names in _ARGUMENTS.items():
         rows += [
             Foreign(name, library, answer, "argument", takes)
-            for name, each in names.items()
-            for takes, answer in each.items()
+            for name, answers in names.items()
+            for takes, answer in answers.items()
         ]
     for use, libraries in _ATTRIBUTES.items():
         for library, names in libraries.items():
@@ -633,6 +635,7 @@ def squashed(name: str) -> str:
 
 @functools.cache
 def _index() -> Mapping[tuple[Use, str], list[Foreign]]:
+    """The rows by use and `squashed` name."""
     index: dict[tuple[Use, str], list[Foreign]] = {}
     for row in FOREIGN:
         index.setdefault((row.use, squashed(row.name)), []).append(row)
@@ -643,8 +646,8 @@ def answer(name: str, use: Use = "name", takes: Collection[str] = ()) -> str:
     """The answer to a name of another library; "" if the table does not have it.
 
     Args:
-      name: as it was written; the modules before it may be left out.
-      takes: for an argument: those of the function.
+      name: as the user wrote it, with or without modules before it.
+      takes: for an argument: the arguments of the function.
     """
     while name:
         for row in _index().get((use, squashed(name)), ()):

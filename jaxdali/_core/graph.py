@@ -1,4 +1,4 @@
-"""The graph that a pipeline definition describes: nodes, and the `DataNode` a user holds."""
+"""The graph of a pipeline definition: nodes, and the `DataNode` that users get for an output of a node."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from .tracebacks import boundaries
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Branch:
-    """The samples of a batch that one side of an `if` is for.
+    """One side of an `if`, which works on a part of the samples of a batch.
 
     Attributes:
       predicate: the condition, a number for each sample.
-      side: True: the branch is for samples whose predicate is true; False: for the others.
+      side: True: the branch is for samples whose predicate is true; False: for the other samples.
       outer: the branch that contains the `if`; None: there is none.
       where: the user's line.
-      by_inputs: whether the branch is not a place in the user's code; values that are made from values in it are also
-        in it (`fn._conditional.split`).
+      by_inputs: whether an operator belongs to the branch if one of its inputs does, as for `fn._conditional.split`.
+        Otherwise the branch is the body of an `if` in the user's code, and has the operators that are called there.
     """
 
     predicate: DataNode
@@ -48,52 +48,55 @@ class Branch:
 
     @property
     def path(self) -> tuple[Branch, ...]:
-        """From the outermost branch to this one."""
-        found: list[Branch] = [self]
+        """The branches from the outermost one to this one."""
+        branches: list[Branch] = [self]
         branch = self.outer
         while branch is not None:
-            found.append(branch)
+            branches.append(branch)
             branch = branch.outer
-        return tuple(found[::-1])
+        return tuple(branches[::-1])
 
 
 class Evaluator(Protocol):
-    """Gives the nodes of a definition their values for one batch, while the definition runs."""
+    """Computes the values of a definition's nodes for one batch, while the definition runs (`debug=True`)."""
 
     def evaluate(self, node: Node) -> None:
         """Evaluates a node that has just been made."""
         ...
 
     def value(self, x: DataNode) -> Any:
-        """The value of a node: a tensor list, as `Pipeline.run` gives it."""
+        """The value of a node: a tensor list, as `Pipeline.run` returns it."""
         ...
 
     def text(self, x: DataNode) -> str:
-        """The value, for people."""
+        """The value as text for people."""
         ...
 
 
 @dataclasses.dataclass(eq=False)
 class Node:
-    """A use of an operator as the user wrote it: the original node, or a graph's copy of it (`Graph.collect`).
+    """One call of an operator: the original node that the call made, or a graph's copy of it (`Graph.collect`).
 
     Attributes:
-      id: its place in its graph; for an original node, its place among all nodes ever made.
+      id: its index in its graph; for an original node, its number among all nodes ever made.
+      op: the operator.
+      inputs: the values that it reads.
       device: the device that the user asked for: "cpu", "mixed", "gpu" or "" (follow the inputs).
       where: the user's line.
+      name: the user's name for it, or a generated one.
       named: whether the name is the user's.
       random_index: its number among the random operators of its graph; for an original node, the number of a node that
-        draws the same; -1: it is not random.
+        draws the same random numbers; -1: it is not random.
       call: the call of a public function that made it; None: it was made in another way.
       branch: the branch whose samples it works on; None: all samples.
-      pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside, so that any pipeline
-        may use it.
+      pipeline: the number of the pipeline in whose definition it was made; 0: it was made outside of one, and any
+        pipeline may use it.
       splits: for `fn._conditional.split`, both branches of one of its outputs, by output and enclosing branch.
-      evaluator: has its values, in a pipeline with ``debug=True``; None: it has no values yet. It is not held, since
-        cached programs hold nodes.
-      stage: where it runs: "host", or in a program on the "cpu" or the "device".
+      evaluator: a weak reference to the evaluator of its values, in a pipeline with ``debug=True``; None: it has no
+        values. The reference is weak since cached programs hold nodes.
+      stage: the place where it runs: "host", or in a program on the "cpu" or the "device".
       on_device: whether the user asked for its outputs on the accelerator, here or upstream.
-      source: the first source upstream of it, or itself.
+      source: the first source upstream of it, or itself; None: there is none.
 
     Raises:
       OperatorError: it can't run where its inputs are made.
@@ -131,7 +134,7 @@ class Node:
         return self.error(str(e) if is_self_explanatory(e) else f"{type(e).__name__}: {e}")
 
 
-# For operators whose left operand is an array: the node's method, by the NumPy function that the operator calls.
+# The node's method for an operator whose left operand is an array, by the NumPy function that the operator calls.
 _REFLECTED = {
     "add": "__radd__",
     "subtract": "__rsub__",
@@ -179,8 +182,9 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
 
     @property
     def metadata(self) -> str | None:
-        """The name of the metadata that it is, see `SourceOperator`; None: it is a batch of arrays."""
+        """The name of the metadata, if the value is metadata (see `SourceOperator`); None: it is a batch of arrays."""
         op = self.node.op
+        # Metadata are the last outputs of a source.
         k = self.index - op.num_arrays if isinstance(op, SourceOperator) else -1
         return op.metadata_names[k] if k >= 0 and isinstance(op, SourceOperator) else None
 
@@ -219,13 +223,13 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
     def __getattr__(self, name: str):
         if name == "__jax_array__":
             refuse_jax(self.node, sys._getframe(1))
-        if name in DataNode.__slots__:  # of a copy that is being made
+        if name in DataNode.__slots__:  # not set yet: `copy` or `pickle` is making the object
             raise AttributeError(name)
         # Without an object Python adds no suggestion.
         raise AttributeError(no_attribute_message(name, self.node, dir(type(self))), name=name)
 
-    # For NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and other
-    # functions raise unclear errors.
+    # Refusals of NumPy and JAX. Without these methods np.mean(node) would be node / 1, the mean of one object, and
+    # other functions would raise unclear errors.
 
     def __array_function__(self, function: Callable[..., object], *_: object):
         raise TypeError(not_array_message(f"{function.__module__}.{function.__name__} takes", self.node))
@@ -241,9 +245,9 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
             and inputs[1] is self
             and inputs[0] is not self
         ):
-            found = getattr(self, reflected)(inputs[0])
-            if found is not NotImplemented:
-                return found
+            result = getattr(self, reflected)(inputs[0])
+            if result is not NotImplemented:
+                return result
         raise TypeError(not_array_message(f"numpy.{ufunc.__name__} takes", self.node))
 
     def __array__(self, *_: object, **__: object):
@@ -259,46 +263,52 @@ class Graph:
 
     nodes: list[Node] = dataclasses.field(default_factory=list)
     outputs: tuple[DataNode, ...] = ()
-    sinks: tuple[DataNode, ...] = ()  # kept although no output depends on them
-    copies: dict[int, Node] = dataclasses.field(default_factory=dict)  # of nodes that were made, by their numbers
+    sinks: tuple[DataNode, ...] = ()  # values that are computed although no output depends on them
+    copies: dict[int, Node] = dataclasses.field(
+        default_factory=dict
+    )  # this graph's nodes, by the `id` of the originals
 
     @staticmethod
-    def collect(made: Sequence[Node], outputs: Sequence[DataNode], sinks: Sequence[DataNode] = ()) -> Graph:
-        """The graph of a definition, in the order of making: the nodes that it made, and nodes made elsewhere that its
-        outputs need.
+    def collect(nodes: Sequence[Node], outputs: Sequence[DataNode], sinks: Sequence[DataNode] = ()) -> Graph:
+        """Collects the graph of a definition: the nodes that it made, and nodes from outside that its outputs need, in
+        the order in which they were made.
 
-        The nodes are copies, so that each may be used in several pipelines. They get numbers here, and unnamed nodes
-        from outside the definition get names. Seeds, checkpoints and files depend on both, so nodes of other pipelines
-        must not affect them. Nodes that no output and no sink depends on are left out, except readers, which have a
-        state and a size, and preserved operators.
+        The graph has copies of the nodes, so that a node may be used in several pipelines. Copies are numbered within
+        the graph, and unnamed nodes from outside the definition get names. Seeds, checkpoints and files depend on
+        numbers and names, so nodes of other pipelines must not affect them. Nodes that no output and no sink depends on
+        are left out, except readers, which have a state and a size, and preserved operators.
+
+        Args:
+          nodes: the nodes that the definition made.
 
         Raises:
           OperatorError: two nodes have the same name, or a node was made in another pipeline.
         """
         for x in outputs:
             check_reach(x, None, "as an output")
-        found = {n.id: n for n in made}
-        own, foreign = set(found), len(found)
-        todo = [*made, *(x.node for x in (*outputs, *sinks))]
-        while todo:
-            node = todo.pop()
-            found[node.id] = node
-            todo += [x.node for x in dependencies(node) if x.node.id not in found]
-        for number in found.keys() - own:
-            if found[number].pipeline:
-                raise found[number].error(
+        nodes_by_id = {n.id: n for n in nodes}
+        own_ids, next_number = set(nodes_by_id), len(nodes_by_id)
+        pending = [*nodes, *(x.node for x in (*outputs, *sinks))]
+        while pending:
+            node = pending.pop()
+            nodes_by_id[node.id] = node
+            pending += [x.node for x in dependencies(node) if x.node.id not in nodes_by_id]
+        for number in nodes_by_id.keys() - own_ids:
+            if nodes_by_id[number].pipeline:
+                raise nodes_by_id[number].error(
                     "it is made in the definition of another pipeline: call the operator in this definition, too"
                 )
-        graph, draws = Graph(), dict[int, int]()
+        graph, random_indices = Graph(), dict[int, int]()
         branches: dict[Branch | None, Branch | None] = {None: None}  # the graph has copies of branches, too
-        for number in sorted(found):
-            node = found[number]
+        for number in sorted(nodes_by_id):
+            node = nodes_by_id[number]
             name = node.name
-            if number not in own and not node.named:
-                name, foreign = f"__{node.op.name}_{foreign}", foreign + 1
+            if number not in own_ids and not node.named:
+                name, next_number = f"__{node.op.name}_{next_number}", next_number + 1
             inputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in node.inputs)
-            random_index = draws.setdefault(node.random_index, len(draws)) if node.op.random else -1
+            random_index = random_indices.setdefault(node.random_index, len(random_indices)) if node.op.random else -1
             for b in node.branch.path if node.branch is not None else ():
+                # From the outermost branch on, so that the copy of the outer branch exists.
                 if b not in branches:
                     predicate = DataNode(graph.copies[b.predicate.node.id], b.predicate.index)
                     branches[b] = Branch(predicate, b.side, branches[b.outer], b.where)
@@ -308,12 +318,12 @@ class Graph:
         graph.outputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in outputs)
         graph.sinks = tuple(DataNode(graph.copies[x.node.id], x.index) for x in sinks)
         graph._prune()
-        taken: dict[str, Node] = {}
+        node_of_name: dict[str, Node] = {}
         for node in graph.nodes:
-            if taken.setdefault(node.name, node) is not node:
-                where = taken[node.name].where
+            if node_of_name.setdefault(node.name, node) is not node:
+                line = node_of_name[node.name].where
                 raise node.error(
-                    f"the name {node.name!r} is taken by another operator of this pipeline, created at {where}"
+                    f"the name {node.name!r} is taken by another operator of this pipeline, created at {line}"
                 )
         return graph
 
@@ -333,8 +343,10 @@ class Graph:
         return node
 
     def with_values(self, ops: Mapping[int, Operator]):
-        """Replaces nodes by sources of their values, by the numbers of the nodes, and leaves out what only those depend
-        on.
+        """Replaces nodes by sources of their values, and removes the nodes that only the replaced ones depended on.
+
+        Args:
+          ops: the sources, by the `id` of the nodes.
         """
         for node in self.nodes:
             if node.id in ops:
@@ -343,11 +355,12 @@ class Graph:
         self._prune()
 
     def used(self, node: Node) -> frozenset[int]:
-        """The outputs of a node that something depends on."""
+        """The indices of the outputs of a node that another node, an output or a sink of the graph depends on."""
         values = (*self.outputs, *self.sinks, *(x for n in self.nodes for x in dependencies(n)))
         return frozenset(x.index for x in values if x.node is node)
 
     def _prune(self):
+        """Removes the nodes that nothing needs."""
         needed = {x.node.id for x in (*self.outputs, *self.sinks)}
         for node in reversed(self.nodes):
             if node.id in needed or (isinstance(node.op, SourceOperator) and node.op.stays) or node.op.preserved:
@@ -356,19 +369,26 @@ class Graph:
 
     @property
     def key(self) -> tuple:
-        """The structure, for comparing the graphs of two shards."""
-        number = {id(n): i for i, n in enumerate(self.nodes)}
+        """The structure of the graph, to compare the graphs of two shards. Sources may differ in their arguments."""
+        index_of_node = {id(n): i for i, n in enumerate(self.nodes)}
         keys = [() if isinstance(n.op, SourceOperator) else n.op.key for n in self.nodes]
-        nodes = tuple(
-            (n.op.name, key, n.stage, tuple((number[id(x.node)], x.index) for x in n.inputs), _asked(n, number))
+        node_keys = tuple(
+            (
+                n.op.name,
+                key,
+                n.stage,
+                tuple((index_of_node[id(x.node)], x.index) for x in n.inputs),
+                _branch_key(n, index_of_node),
+            )
             for n, key in zip(self.nodes, keys, strict=True)
         )
-        return nodes, tuple((number[id(x.node)], x.index) for x in self.outputs)
+        return node_keys, tuple((index_of_node[id(x.node)], x.index) for x in self.outputs)
 
 
 def unpacking_hint(node: Node) -> str:
-    """The end of a message if the call was repeated for each output of another operator, which were not taken apart;
-    else "".
+    """Advice for the end of an error message: to unpack the outputs of an operator; "" if they are unpacked.
+
+    A call with a list of all outputs of another operator is repeated for each of them, which is seldom meant.
     """
     for x in node.call.inputs if node.call is not None else ():
         several = isinstance(x, list) and len(x) > 1 and all(isinstance(e, DataNode) and e.node is x[0].node for e in x)
@@ -385,35 +405,43 @@ def dependencies(node: Node) -> list[DataNode]:
 
 
 def innermost_branch(inputs: Sequence[DataNode], branch: Branch | None) -> Branch | None:
-    """The branch of a node that is made in `branch` from these inputs: the innermost one that follows inputs."""
+    """The branch of a node that is made in `branch` from these inputs: the innermost of `branch` and those branches of
+    inputs that have `by_inputs`.
+    """
     for x in inputs:
-        made = x.node.branch
-        if made is not None and made.by_inputs and (branch is None or branch in made.path):
-            branch = made
+        input_branch = x.node.branch
+        if input_branch is not None and input_branch.by_inputs and (branch is None or branch in input_branch.path):
+            branch = input_branch
     return branch
 
 
-def check_reach(x: DataNode, branch: Branch | None, how: str):
-    """Raises OperatorError if a value made in a branch is used where some samples may not take it."""
-    made = x.node.branch
-    if made is not None and not (branch is not None and made in branch.path):
+def check_reach(x: DataNode, branch: Branch | None, usage: str):
+    """Raises OperatorError if a value made in a branch is used outside of it, where other samples lack the value.
+
+    Args:
+      branch: the branch of the use; None: all samples.
+      usage: the use in the words of the message: "as an output".
+    """
+    value_branch = x.node.branch
+    if value_branch is not None and not (branch is not None and value_branch in branch.path):
         raise x.node.error(
-            f"it is made in a branch of the `if` at {made.where}, so not for all samples, but is used outside of it {how}: "
+            f"it is made in a branch of the `if` at {value_branch.where}, so not for all samples, but is used outside of it {usage}: "
             "assign it to a variable that gets a value in all branches"
         )
 
 
-def check_pipeline(x: DataNode, pipeline: int, how: str):
+def check_pipeline(x: DataNode, pipeline: int, usage: str):
     """Raises OperatorError for a value made in the definition of another pipeline."""
     if x.node.pipeline and pipeline and x.node.pipeline != pipeline:
         raise x.node.error(
-            f"it is made in the definition of another pipeline, but is used in this one {how}: call the operator in this definition, too"
+            f"it is made in the definition of another pipeline, but is used in this one {usage}: call the operator in this definition, too"
         )
 
 
-def _asked(node: Node, number: Mapping[int, int]) -> tuple:
+def _branch_key(node: Node, index_of_node: Mapping[int, int]) -> tuple:
+    """The predicates and sides of a node's branches, for `Graph.key`."""
     path = node.branch.path if node.branch is not None else ()
-    return tuple((number[id(b.predicate.node)], b.predicate.index, b.side) for b in path)
+    return tuple((index_of_node[id(b.predicate.node)], b.predicate.index, b.side) for b in path)
 
 
 def check_same_structure(graphs: Sequence[Graph]):
@@ -422,8 +450,8 @@ def check_same_structure(graphs: Sequence[Graph]):
         if g.key == graphs[0].key:
             continue
         for a, b in zip(graphs[0].nodes, g.nodes, strict=False):
-            same = (a.op.name, a.stage, len(a.inputs)) == (b.op.name, b.stage, len(b.inputs))
-            if not same or (not isinstance(a.op, SourceOperator) and a.op.key != b.op.key):
+            is_same = (a.op.name, a.stage, len(a.inputs)) == (b.op.name, b.stage, len(b.inputs))
+            if not is_same or (not isinstance(a.op, SourceOperator) and a.op.key != b.op.key):
                 raise b.error(
                     f"the pipeline definition gives another graph for shard {shard} than for shard 0 "
                     f"({a.op.name} created at {a.where}): {_differences(a, b)}"
@@ -435,22 +463,24 @@ def check_same_structure(graphs: Sequence[Graph]):
 
 
 def _differences(a: Node, b: Node) -> str:
-    """For a message: the arguments that differ between the calls that made two corresponding nodes."""
+    """The arguments that differ between the calls that made two corresponding nodes, as text for a message."""
     if a.call is None or b.call is None or a.call.function != b.call.function:
         return (
             f"{a.op.name} there is {b.op.name} here" if a.op.name != b.op.name else "their inputs or arguments differ"
         )
-    there, here = a.call.arguments, b.call.arguments
-    plain = [n for n in here if not any(isinstance(arguments.get(n), DataNode) for arguments in (there, here))]
-    found = [
-        f"{n} is {there.get(n)!r:.80} there, {here[n]!r:.80} here" for n in plain if repr(there.get(n)) != repr(here[n])
+    first, second = a.call.arguments, b.call.arguments
+    constants = [n for n in second if not any(isinstance(x.get(n), DataNode) for x in (first, second))]
+    differences = [
+        f"{n} is {first.get(n)!r:.80} there, {second[n]!r:.80} here"
+        for n in constants
+        if repr(first.get(n)) != repr(second[n])
     ]
-    return "; ".join(found) or "their inputs or arguments differ"
+    return "; ".join(differences) or "their inputs or arguments differ"
 
 
 def _stage(node: Node) -> str:
-    """Where a node runs: "host", or in a program on the "cpu" or the "device". A node that is bound to a host operator
-    moves to the host.
+    """The place where a node runs: "host", or in a program on the "cpu" or the "device". Binding to a host operator may
+    still move it to the host.
     """
     op, stages = node.op, [x.node.stage for x in node.inputs]
     if not isinstance(op, ProgramOperator) or (can_be_on_host(node) and all(s == "host" for s in stages)):

@@ -1,4 +1,4 @@
-"""Probable mistakes: data that an operator accepts, but reads in another way than most users who pass them."""
+"""Warnings about probable mistakes: data that an operator accepts, but reads in another way than most users expect."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from .values import Spec
 
-_CHANNELS = (1, 3, 4)
-_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
+_CHANNELS = (1, 3, 4)  # usual numbers of channels: gray, RGB, RGBA
+_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}  # assumed for data without a layout, by number of dimensions
 
 
 def flat_image_warning(image: Spec) -> str:
-    """A warning about samples of two axes in an array that a function of values is called with: they may be rows of one
-    image.
+    """A warning about samples with two axes in an array that is passed to a function of values; "" if there is none.
+
+    The array may be one image, whose rows are taken for samples.
     """
     if image.ndim != 2 or image.shape is None or image.layout or image.shape[1] not in _CHANNELS or image.shape[0] <= 4:
         return ""
@@ -27,12 +28,12 @@ def flat_image_warning(image: Spec) -> str:
 def image_layout_warning(image: Spec) -> str:
     """A warning about the axes of an image without a layout; "" if there is none."""
     extents = [image.extent(d) for d in range(image.ndim)]
-    last = extents[-1] if extents else None
-    if image.layout or last is None:
+    last_extent = extents[-1] if extents else None
+    if image.layout or last_extent is None:
         return ""
-    shape = f"({', '.join('?' if n is None else str(n) for n in extents)})"
+    shape = f"({', '.join('?' if extent is None else str(extent) for extent in extents)})"
     usual = _LAYOUTS.get(image.ndim)
-    if usual is None or last <= 4:
+    if usual is None or last_extent <= 4:
         return ""
     axis = next((d for d in range(min(image.ndim - 3, 1), -1, -1) if extents[d] in _CHANNELS), None)
     if axis is None:
@@ -41,13 +42,13 @@ def image_layout_warning(image: Spec) -> str:
     layout = f"{spatial[:axis]}C{spatial[axis:]}"
     perm = [layout.index(letter) for letter in usual]
     return (
-        f"samples of the shape {shape} without a layout are read as {usual}, with {last} channels: if they are {layout}, "
+        f"samples of the shape {shape} without a layout are read as {usual}, with {last_extent} channels: if they are {layout}, "
         f'fn.reshape(x, layout="{layout}") says so, and fn.transpose(x, perm={perm}) makes {usual} of them'
     )
 
 
 def filtered_layout_warning(image: Spec) -> str:
-    """The same of an operator that filters all axes of data without a layout."""
+    """A warning for an operator that filters all axes of data without a layout; "" if there is none."""
     if image.layout or image.ndim != 3 or image.extent(0) not in _CHANNELS or (image.extent(2) or 0) <= 4:
         return ""
     return (
@@ -57,18 +58,18 @@ def filtered_layout_warning(image: Spec) -> str:
 
 
 def byte_statistics_warning(mean: Any, stddev: Any) -> str:
-    """A warning about means and deviations of bytes that are all below 1; "" if there is none.
+    """A warning about means and deviations that are all below 1 although the input has bytes; "" if there is none.
 
     Args:
-      mean, stddev: numbers; None: not given.
+      mean, stddev: one number or several; None: the argument is not passed.
     """
-    numbers = {
+    statistics = {
         name: np.atleast_1d(np.asarray(x, np.float64)) for name, x in (("mean", mean), ("std", stddev)) if x is not None
     }
-    # Without those that change nothing.
-    numbers = {name: x for name, x in numbers.items() if (x != (name == "std")).any()}
-    if not numbers or any((np.abs(x) >= 1).any() for x in numbers.values()):
+    # A mean of 0 and a deviation of 1 change nothing: they don't tell the scale.
+    statistics = {name: x for name, x in statistics.items() if (x != (name == "std")).any()}
+    if not statistics or any((np.abs(x) >= 1).any() for x in statistics.values()):
         return ""
-    shown = " and ".join(numbers)
-    of_bytes = ", ".join(f"{name} {(255 * x).round(3).ravel()[:4].tolist()}" for name, x in numbers.items())
-    return f"the numbers of {shown} are below 1, as for images of 0..1, but the input has bytes, of 0..255: for these they are {of_bytes}"
+    names = " and ".join(statistics)
+    scaled = ", ".join(f"{name} {(255 * x).round(3).ravel()[:4].tolist()}" for name, x in statistics.items())
+    return f"the numbers of {names} are below 1, as for images of 0..1, but the input has bytes, of 0..255: for these they are {scaled}"

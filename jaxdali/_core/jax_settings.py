@@ -1,4 +1,6 @@
-"""JAX's settings in the user's thread, and those for making batches."""
+"""Settings of JAX: those of the user's thread, under which user functions run, and our own, under which batches are
+made.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _NO_MESH = Mesh(np.empty((), object), ())
 
 
 def devices_are_open() -> bool:
-    """Whether JAX has opened its devices. False with a JAX that does not say so."""
+    """Whether JAX has opened its devices. False with a JAX that does not tell."""
     try:
         from jax._src.xla_bridge import backends_are_initialized  # JAX has no public name for it
     except ImportError:
@@ -22,8 +24,8 @@ def devices_are_open() -> bool:
 
 
 class UserSettings:
-    """The JAX settings of the thread that builds a pipeline. User functions run under these, whatever thread calls
-    them.
+    """The JAX settings of the thread that builds a pipeline. User functions run under these, in whichever thread they
+    are called.
 
     Attributes:
       mesh: the mesh that is set; None: there is none, or JAX traces a function, whose mesh is not known.
@@ -44,7 +46,9 @@ class UserSettings:
 
     @property
     def mesh_of_shard(self) -> Mesh | AbstractMesh | None:
-        """The mesh for a function of one shard: its axes alone if it has devices of other processes."""
+        """The mesh for a function of one shard: an abstract mesh, of its axes only, if it has devices of other
+        processes.
+        """
         if self.mesh is None or NamedSharding(self.mesh, PartitionSpec()).is_fully_addressable:
             return self.mesh
         return AbstractMesh(
@@ -52,7 +56,7 @@ class UserSettings:
         )
 
     def contexts(self, mesh: Mesh | AbstractMesh | None) -> contextlib.ExitStack:
-        """Enters these settings again, and sets a mesh; None: none."""
+        """Enters these settings again, with a mesh; None: without one."""
         stack = contextlib.ExitStack()
         stack.enter_context(jax.enable_x64(self.x64))
         stack.enter_context(jax.disable_jit(self.disable_jit))
@@ -67,26 +71,28 @@ class UserSettings:
         return stack
 
 
-# The settings for making batches. To enter one takes about a microsecond, and to look whether it is there already a
-# tenth of that.
-_OWN: dict[str, tuple[Any, Any]] = {
+# The settings under which batches are made: the context manager and the value of each. Entering one takes about a
+# microsecond, and comparing its present value takes a tenth of that.
+_OWN_SETTINGS: dict[str, tuple[Any, Any]] = {
     "jax_enable_x64": (jax.enable_x64, True),
     "jax_disable_jit": (jax.disable_jit, False),
     "jax_numpy_dtype_promotion": (jax.numpy_dtype_promotion, "strict"),
     "jax_numpy_rank_promotion": (jax.numpy_rank_promotion, "allow"),
     "jax_default_device": (jax.default_device, None),
-    "jax_debug_nans": (jax.debug_nans, False),  # there may be any between the samples of a buffer
+    "jax_debug_nans": (jax.debug_nans, False),  # the gaps between samples of a buffer may have any values
     "jax_debug_infs": (jax.debug_infs, False),
 }
 
 
 def own_settings() -> contextlib.ExitStack:
-    """Enters the settings for making batches: fixed ones where results depend on them, whatever the user's thread has."""
+    """Enters the settings under which batches are made. Where results depend on a setting, it does not depend on the
+    user's.
+    """
     stack = contextlib.ExitStack()
-    for name, (context, value) in _OWN.items():
+    for name, (context, value) in _OWN_SETTINGS.items():
         if getattr(jax.config, name) != value:
             stack.enter_context(context(value))
-    # Three calls: `jax.transfer_guard` is more expensive.
+    # `jax.transfer_guard` sets the three at once, but takes more time.
     stack.enter_context(jax.transfer_guard_host_to_device("allow"))
     stack.enter_context(jax.transfer_guard_device_to_device("allow"))
     stack.enter_context(jax.transfer_guard_device_to_host("allow"))
@@ -95,8 +101,8 @@ def own_settings() -> contextlib.ExitStack:
 
 
 def without_mesh() -> contextlib.AbstractContextManager[Any]:
-    """Leaves the mesh that is set, which would decide where our programs run. While JAX traces a function its mesh
-    can't be left.
+    """Leaves the user's mesh, which would decide where our programs run. While JAX traces a function, its mesh can't be
+    left.
     """
     if jax.sharding.get_abstract_mesh().empty:
         return contextlib.nullcontext()

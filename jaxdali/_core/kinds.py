@@ -1,4 +1,4 @@
-"""Kinds of single values that annotations name, what they may be limited to, and how a value is checked and converted."""
+"""Types of single values in annotations (`ValueKind`), their limits, and the functions that check and convert a value."""
 
 from __future__ import annotations
 
@@ -33,29 +33,32 @@ class Range:
     infinite: bool = False
 
     def holds(self, x: np.ndarray) -> np.ndarray:
-        """Which numbers are inside, ``bool[...]``."""
+        """Tests each number: ``bool[...]``, True inside the range."""
         if self == Range():
             return np.isfinite(x)
         with np.errstate(invalid="ignore"):
-            inside = ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high)
-            return inside | np.isnan(x) if self.infinite else inside & np.isfinite(x)
+            is_inside = ((x > self.low) if self.above else (x >= self.low)) & (x <= self.high)
+            return is_inside | np.isnan(x) if self.infinite else is_inside & np.isfinite(x)
 
     def holds_all(self, x: np.ndarray) -> bool:
-        """Whether all numbers are inside; this is faster than testing each."""
+        """Whether all numbers are inside the range. This is faster than `holds`."""
         if not x.size or self == Range(infinite=True):
             return True
-        least, most = float(x.min()), float(x.max())  # NaN, if there is one
-        above = least > self.low if self.above else least >= self.low
-        return above and most <= self.high and math.isfinite(least) and math.isfinite(most)
+        # Both are NaN if there is a NaN.
+        smallest, largest = float(x.min()), float(x.max())
+        is_above = smallest > self.low if self.above else smallest >= self.low
+        return is_above and largest <= self.high and math.isfinite(smallest) and math.isfinite(largest)
 
     @property
     def inside(self) -> float:
-        """A number of the range."""
+        """A number inside the range: 0, or a number near it."""
         nearest = min(max(0.0, self.low), self.high)
         return nearest if not self.above or nearest > self.low else min(self.low + 1, (self.low + self.high) / 2)
 
     def __str__(self) -> str:
         if math.isfinite(self.low) and math.isfinite(self.high):
+            if self.above:
+                return f"above {self.low:g}, at most {self.high:g}"
             return f"in {self.low:g} ... {self.high:g}"
         if math.isfinite(self.low):
             return f"{'above' if self.above else 'at least'} {self.low:g}"
@@ -64,7 +67,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Len:
-    """How many elements a list may have: one of `counts`."""
+    """The lengths that a list may have: one of `counts`."""
 
     counts: tuple[int, ...]
 
@@ -110,12 +113,13 @@ class ValueKind:
     """A type of single values.
 
     Attributes:
-      one, many: what users call one value, and several.
-      convert: converts the value to the form that the operator gets. Raises TypeError if it has another type,
-        ValueError if it is not one of the allowed values.
+      one: one such value in the words of a message: "a whole number".
+      many: several such values in these words: "whole numbers".
+      convert: converts a value to the form that the operator gets. Raises TypeError if it has another type, ValueError
+        if it is not one of the allowed values.
       dtype: the type of an array of such values; None: there is none.
       members: the only numbers allowed; empty: any.
-      enum: whose members these are.
+      enum: the enum of these members; None: there is none.
     """
 
     one: str
@@ -301,7 +305,7 @@ def mapping_kind(kind: type) -> ValueKind:
 
 
 def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> ValueKind:
-    """A dict with exactly these keys; each comes with what its value must be, in words, and with what converts it."""
+    """A dict with exactly these keys. Each key has the description of its value, for messages, and a converter."""
 
     def convert(x: Any) -> Any:
         if not isinstance(x, Mapping):
@@ -310,8 +314,8 @@ def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> Value
             raise ValueError
         return {key: convert(x[key]) for key, (_, convert) in elements.items()}
 
-    each = ", ".join(f"{key!r}: {expected}" for key, (expected, _) in elements.items())
-    return ValueKind(f"a dict {{{each}}}", f"dicts {{{each}}}", convert)
+    keys = ", ".join(f"{key!r}: {expected}" for key, (expected, _) in elements.items())
+    return ValueKind(f"a dict {{{keys}}}", f"dicts {{{keys}}}", convert)
 
 
 _BOOL = ValueKind("True or False", "bools", _bool, bool)

@@ -16,7 +16,7 @@ class Language(Protocol):
     """The functions behind Python's operators on nodes. Most return DataNodes. `jaxdali.fn._language` defines them."""
 
     def pointwise(self, function: str, *operands: Any) -> Any:
-        """A pointwise function; NotImplemented if an operand is not supported."""
+        """Applies a pointwise function. Returns NotImplemented if an operand is not supported."""
         ...
 
     def subscript(self, node: Any, key: Any) -> Any:
@@ -40,7 +40,7 @@ class Language(Protocol):
         ...
 
     def narrowed(self, x: Any) -> np.ndarray:
-        """A number, list or array with the type that it has as a constant. Raises TypeError for other values."""
+        """A number, list or array as an array of the type that a constant has. Raises TypeError for other values."""
         ...
 
     def array_node(
@@ -70,7 +70,7 @@ _language: Language | None = None
 
 
 def set_language(functions: Language):
-    """Called once, by `jaxdali.fn`."""
+    """Registers the functions. `jaxdali.fn` calls it once."""
     global _language
     _language = functions
 

@@ -1,4 +1,4 @@
-"""Public names: what the public modules show, and messages about unknown names."""
+"""Public names: the contents of the public modules, and messages about unknown names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tracebacks import boundary
 if TYPE_CHECKING:
     from .foreign import Use
 
-# In `fn`; functions of values have no equivalent.
+# Names in `fn` that have no equivalent among the functions of values, in `jaxdali.dynamic`.
 ONLY_IN_PIPELINES = ("external_source", "inputs", "readers", "_conditional")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,7 +68,7 @@ transforms.crop transforms.rotation transforms.scale transforms.shear transforms
 video_reader_resize warp_affine water zeros zeros_like
 """.split()
 
-# Other names of DALI, also from versions before 1.0, that are not in jaxdali, and what to use instead.
+# Other names of DALI, also from versions before 1.0, that are not in jaxdali: `_INSTEAD` has advice for each.
 _STREAMS = "XLA manages streams: leave it out"
 _PYTORCH = "use plugin.jax (JAX arrays), plugin.pytorch (PyTorch tensors), or np.asarray of a batch of plugin.jax"
 _EXTENSIONS = "custom operators are made with jaxdali.extend"
@@ -170,12 +170,12 @@ _ELSEWHERE = {
 def index(
     module: str, contents: Mapping[str, Any], names: str = ""
 ) -> tuple[list[str], Callable[[], list[str]], Callable[[str], ModuleType]]:
-    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. The last one imports a public submodule when it
-    is first used.
+    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. Its ``__getattr__`` imports a public submodule
+    when it is first used.
 
     Args:
-      module: its name.
-      contents: its globals, at the end of the module.
+      module: the module's name.
+      contents: the module's globals, at the end of the module.
       names: public names, separated by blanks. Default: all names without a leading underscore, for a module that is an
         index.
     """
@@ -187,14 +187,14 @@ def index(
     def missing(name: str) -> ModuleType:
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-        hinted = instead(module, name)
-        if not hinted and "__path__" in contents and importlib.util.find_spec(f"{module}.{name}"):
+        message = instead(module, name)
+        if not message and "__path__" in contents and importlib.util.find_spec(f"{module}.{name}"):
             try:
                 return importlib.import_module(f"{module}.{name}")
             except ImportError as e:  # so that `hasattr` is False if an optional package is missing
                 raise AttributeError(f"{module}.{name} can't be imported: {e}", name=name) from e
         # With a name but no object, Python does not add a suggestion of its own.
-        raise AttributeError(hinted or _missing(module, name), name=name)
+        raise AttributeError(message or _missing(module, name), name=name)
 
     return show(), show, missing
 
@@ -202,92 +202,98 @@ def index(
 def lazy_index(
     module: str, contents: dict[str, Any]
 ) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
-    """`index` for a package whose names are in the stub `__init__.pyi`. What a name stands for is imported when it is
+    """`index` for a package whose names are in the stub `__init__.pyi`. The object of a name is imported when it is
     first used.
 
     Each line of the stub is ``from .module import name as name``; type checkers and editors read the same file.
     """
     stub = Path(contents["__file__"]).with_suffix(".pyi").read_text(encoding="utf-8")
-    places = {name: place for place, name in re.findall(r"^from (\.\S*) import (\w+) as \w+$", stub, re.MULTILINE)}
+    modules = {
+        name: source_module
+        for source_module, name in re.findall(r"^from (\.\S*) import (\w+) as \w+$", stub, re.MULTILINE)
+    }
     _, _, missing = index(module, contents)
 
     def show() -> list[str]:
         # Submodules are imported later, too.
-        return sorted(name for name in {*places, *contents} if not name.startswith("_"))
+        return sorted(name for name in {*modules, *contents} if not name.startswith("_"))
 
     def get(name: str) -> Any:
-        if name not in places or places[name] == ".":
+        if name not in modules or modules[name] == ".":
             return missing(name)
-        contents[name] = getattr(importlib.import_module(places[name], module), name)
+        contents[name] = getattr(importlib.import_module(modules[name], module), name)
         return contents[name]
 
     return show(), show, get
 
 
 def members(module: ModuleType) -> dict[str, Any]:
-    """The public names of a module and what they stand for. It imports all that has not been used yet."""
+    """The public names of a module and their objects. Imports all that have not been used yet."""
     return {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
 
 
 def foreign() -> ModuleType:
-    """The table of names of other libraries. It is not imported before a name is missing."""
+    """The module with the names of other libraries. It is large, so it is imported when the first name is missing."""
     from . import foreign
 
     return foreign
 
 
-def _is_same(known: str, name: str) -> bool:
-    """Whether a name is that of a known function, in another spelling: ``"MelFilterBank"``."""
-    return foreign().squashed(known.rpartition(".")[2]) == foreign().squashed(name)
+def _is_respelling(known_name: str, name: str) -> bool:
+    """Whether a name is another spelling of a known name: ``"MelFilterBank"`` of ``"mel_filter_bank"``."""
+    return foreign().squashed(known_name.rpartition(".")[2]) == foreign().squashed(name)
 
 
 def _respelled(name: str, operators: Iterable[str]) -> str:
-    """The operator of a name in another spelling, or in another module; "" if there is none."""
-    same = sorted((n for n in operators if _is_same(n, name)), key=lambda n: (n.startswith("experimental."), n))
-    return f"fn.{same[0]}" if same else ""
+    """The operator whose name is another spelling of `name`, in any module of `fn`; "" if there is none."""
+    matches = sorted(
+        (n for n in operators if _is_respelling(n, name)), key=lambda n: (n.startswith("experimental."), n)
+    )
+    return f"fn.{matches[0]}" if matches else ""
 
 
-def did_you_mean(name: str, known: Iterable[str], use: Use | None = "name") -> str:
-    """The end of a message about an unknown name: what to write instead of a name of another library, or else a similar
-    known name.
+def did_you_mean(name: str, known_names: Iterable[str], use: Use | None = "name") -> str:
+    """The end of a message about an unknown name: the replacement for a name of another library, or a similar known
+    name; "" if there is neither.
 
     Args:
-      name: with the modules that it is looked for in: "random.gaussian".
+      name: the unknown name, with the modules in which the user looked for it: "random.gaussian".
+      known_names: the names that exist.
       use: see `foreign.Foreign`; None: no other library has such names.
     """
-    known, leaf = list(known), name.rpartition(".")[2]
-    if use is not None and (answer := foreign().answer(name, use, known)):
+    known_names, leaf = list(known_names), name.rpartition(".")[2]
+    if use is not None and (answer := foreign().answer(name, use, known_names)):
         is_code = re.match(r"[\w.]+[(.]", answer) is not None  # else a sentence
         return (
             f"; instead: {answer}" if use in ("name", "argument") else f": use {answer}" if is_code else f": {answer}"
         )
-    close = [n for n in known if _is_same(n, leaf)] or difflib.get_close_matches(leaf, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    similar = [n for n in known_names if _is_respelling(n, leaf)] or difflib.get_close_matches(leaf, known_names, 1)
+    return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
-def unexpected(function: str, name: str, known: Iterable[str]) -> str:
+def unexpected(function: str, name: str, parameters: Iterable[str]) -> str:
     """The message about an unknown argument, with a similar name or the names of all arguments."""
-    known = [n for n in known if n != "self"]
-    advice = did_you_mean(name, known, "argument") or f"; it takes {', '.join(known) or 'none'}"
+    parameters = [n for n in parameters if n != "self"]
+    advice = did_you_mean(name, parameters, "argument") or f"; it takes {', '.join(parameters) or 'none'}"
     return f"{function}: got an unexpected argument {name!r}{advice}"
 
 
 def named(f: F) -> F:
     """Decorator for public functions and `__init__`: an unknown argument is a TypeError that suggests a similar name."""
-    known = inspect.signature(f).parameters
+    parameters = inspect.signature(f).parameters
 
     @functools.wraps(f)
     def checked(*args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
-            if name not in known:
-                raise TypeError(unexpected(f.__qualname__.removesuffix(".__init__"), name, known))
+            if name not in parameters:
+                raise TypeError(unexpected(f.__qualname__.removesuffix(".__init__"), name, parameters))
         return f(*args, **kwargs)
 
     return cast(F, boundary(checked))
 
 
 def hint(name: str) -> str:
-    """What to use instead of a name of DALI, such as ``"plugin.tf"``, or of a name in it; "" if there is no hint."""
+    """The replacement for a name of DALI, such as ``"plugin.tf"`` or a name in it; "" if there is no hint."""
     while name and name not in _INSTEAD:
         name = name.rpartition(".")[0]
     return _INSTEAD.get(name, "")
@@ -295,47 +301,47 @@ def hint(name: str) -> str:
 
 def instead(module: str, name: str) -> str:
     """The message for a module's unknown name that has a `hint`; "" if it has none."""
-    full = f"{module}.{name}".removeprefix("jaxdali.")
-    return f"{full} of DALI is not in jaxdali: {hint(full)}" if full in _INSTEAD else ""
+    full_name = f"{module}.{name}".removeprefix("jaxdali.")
+    return f"{full_name} of DALI is not in jaxdali: {hint(full_name)}" if full_name in _INSTEAD else ""
 
 
 def _missing(module: str, name: str) -> str:
+    """The message for an unknown name of a public module."""
     if module in ("jaxdali", "jaxdali.fn") and name in _ELSEWHERE:
         return f"module {module!r} has no attribute {name!r}: from jaxdali.{_ELSEWHERE[name]} import {name}"
-    _, is_fn, place = module.partition("jaxdali.fn")
+    _, is_fn, submodule = module.partition("jaxdali.fn")
     if not is_fn:
         return f"module {module!r} has no attribute {name!r}" + did_you_mean(name, dir(sys.modules[module]))
-    full = f"{place}.{name}".removeprefix(".")
-    group = [n for n in DALI_OPERATORS if n.startswith(f"{full}.")]
+    full_name = f"{submodule}.{name}".removeprefix(".")
+    group = [n for n in DALI_OPERATORS if n.startswith(f"{full_name}.")]
     if group:
-        return f"fn.{full} of DALI ({', '.join(n.removeprefix(full + '.') for n in group)}) is not in jaxdali"
-    operators = _operators(sys.modules[module.removesuffix(place)])
-    is_dalis = full in DALI_OPERATORS
-    if not is_dalis and (advice := foreign().answer(full) or _respelled(name, operators)):
-        return f"there is no operator fn.{full}, neither here nor in DALI 2.4; instead: {advice}"
-    ours = {_words(n): n for n in operators}
-    if is_dalis:  # not a misspelling: only operators for the same subject help
+        return f"fn.{full_name} of DALI ({', '.join(n.removeprefix(full_name + '.') for n in group)}) is not in jaxdali"
+    operators = _operators(sys.modules[module.removesuffix(submodule)])
+    is_in_dali = full_name in DALI_OPERATORS
+    if not is_in_dali and (advice := foreign().answer(full_name) or _respelled(name, operators)):
+        return f"there is no operator fn.{full_name}, neither here nor in DALI 2.4; instead: {advice}"
+    name_of_words = {_words(n): n for n in operators}
+    if is_in_dali:  # it is not misspelled, so only an operator with a word in common can be of help
         subject = set(_words(name).split()) - {"decoder", "reader"}
-        ours = {words: n for words, n in ours.items() if subject & set(words.split())}
-    close = difflib.get_close_matches(_words(full), ours, 1, 0.65)
-    closest = f"; the closest that is: fn.{ours[close[0]]}" if close else ""
-    if is_dalis:
-        return f"fn.{full} of DALI is not in jaxdali{closest}"
-    return f"there is no operator fn.{full}, neither here nor in DALI 2.4{closest}"
+        name_of_words = {words: n for words, n in name_of_words.items() if subject & set(words.split())}
+    similar = difflib.get_close_matches(_words(full_name), name_of_words, 1, 0.65)
+    suggestion = f"; the closest that is: fn.{name_of_words[similar[0]]}" if similar else ""
+    if is_in_dali:
+        return f"fn.{full_name} of DALI is not in jaxdali{suggestion}"
+    return f"there is no operator fn.{full_name}, neither here nor in DALI 2.4{suggestion}"
 
 
 def _words(name: str) -> str:
-    """A normal form in which names that differ in word order or plural are equal: ``image_decoder`` and
-    ``decoders.image``.
-    """
+    """A normal form of names without word order and plural. It is equal for ``image_decoder`` and ``decoders.image``."""
     return " ".join(sorted(word.removesuffix("s") for word in re.split(r"[._]", name)))
 
 
 def _operators(module: ModuleType, prefix: str = "") -> list[str]:
-    found: list[str] = []
+    """The names of all operators in a module and its submodules: ``"readers.file"``."""
+    operators: list[str] = []
     for name, x in members(module).items():
         if isinstance(x, ModuleType):
-            found += _operators(x, f"{prefix}{name}.")
+            operators += _operators(x, f"{prefix}{name}.")
         else:
-            found.append(prefix + name)
-    return found
+            operators.append(prefix + name)
+    return operators

@@ -23,18 +23,18 @@ from .values import Spec, Value
 _lock = threading.RLock()  # guards which classes have been made dataclasses; making one makes its bases
 K = typing.TypeVar("K", bound="Operator")
 
-# Where the samples of a value came from, "" if it is not known; None: it is not known for any sample.
+# The origin of each sample of a value, as in source_info, "" if it is not known; None: no origin is known.
 Names = Sequence[str] | None
 
 
 def joined(names: Sequence[Names]) -> Names:
-    """Where a value made from several values came from: all their places."""
-    known = [n for n in names if n is not None]
+    """The origins of a value that is made from several values: for each sample, all its origins, joined by ";"."""
+    known_names = [n for n in names if n is not None]
     return (
-        [";".join(n for n in each if n) for each in zip(*known, strict=True)]
-        if len(known) > 1
-        else known[0]
-        if known
+        [";".join(n for n in sample_names if n) for sample_names in zip(*known_names, strict=True)]
+        if len(known_names) > 1
+        else known_names[0]
+        if known_names
         else None
     )
 
@@ -45,7 +45,7 @@ class Operator:
     """One call of a function of `jaxdali.fn`. Its fields are static attributes: they are part of the key of compiled
     programs.
 
-    What it does depends on its kind: `HostOperator` and `ProgramOperator` (one with both forms inherits both),
+    Its kind determines how it runs: `HostOperator` and `ProgramOperator` (an operator with both forms inherits both),
     `SourceOperator`, `EagerOperator`, `SampleOperator`. `bind` and `infer` are called when the pipeline is built.
 
     Do not decorate operator classes: they are turned into frozen, keyword-only dataclasses on first use. That takes a
@@ -56,13 +56,15 @@ class Operator:
     # Whether it draws random numbers: it is then numbered among the random operators of its pipeline.
     random: ClassVar[bool] = False
 
-    # Whether, without inputs, it depends on which samples are present: in a branch, on those that take it.
+    # Whether its result depends on the samples that are present even if it has no inputs, like `batch_permutation`. In
+    # a branch of an `if`, these are the samples that take the branch.
     of_batch: ClassVar[bool] = False
 
-    # With arguments per frame, an input that is not a sequence is the same in all frames.
+    # Whether an input that is not a sequence is repeated for all frames, if an argument comes per frame.
     repeats_input: ClassVar[bool] = False
 
-    of_values: ClassVar[bool] = False  # whether it is an array that a function of values is called with
+    # Whether it stands for an array that is passed to a function of values (`jaxdali.dynamic`).
+    of_values: ClassVar[bool] = False
 
     # Whether inputs may be metadata, the Python objects that a source gives for its samples.
     takes_metadata: ClassVar[bool] = False
@@ -93,7 +95,7 @@ class Operator:
 
     @property
     def few_shapes(self) -> bool:
-        """Whether batches intentionally have few different shapes, so that compiling for each needs no warning."""
+        """Whether batches have few different shapes by intention, so that no warning is needed if each is compiled for."""
         return False
 
     @property
@@ -111,23 +113,23 @@ class Operator:
         N = 1 if ctx is None else ctx.N
         if self.args.inputs:
             return Values(self.name, self.args, N, ctx, inputs)
-        same = self._same_for_all  # looked up once: two threads that use it first have a dictionary each
-        values = same.get(N)
+        cache = self._static_values  # looked up once, as two threads may each make a dictionary at the first use
+        values = cache.get(N)
         if values is None:
-            values = same[N] = Values(self.name, self.args, N)
+            values = cache[N] = Values(self.name, self.args, N)
         return values
 
     @functools.cached_property
-    def _same_for_all(self) -> dict[int, Values]:
+    def _static_values(self) -> dict[int, Values]:
         """The arguments by the number of samples, if none comes per sample: they are the same in every batch."""
         return {}
 
-    def as_kind(self, kind: type[K]) -> K:
+    def as_kind(self, operator_class: type[K]) -> K:
         """An operator of another kind with the same fields."""
-        return kind(**{f.name: getattr(self, f.name) for f in self.fields()})
+        return operator_class(**{f.name: getattr(self, f.name) for f in self.fields()})
 
     def takes_image(self, image: Spec) -> bool:
-        """Whether the first input is read as an image, of which the layout says what the axes are."""
+        """Whether the first input is read as an image, whose axes are those of its layout."""
         return False
 
     def about_axes(self, image: Spec) -> str:
@@ -135,7 +137,7 @@ class Operator:
         return image_layout_warning(image)
 
     def doubts(self, *specs: Spec) -> str:
-        """The same of the arguments, for these inputs."""
+        """A warning about the arguments, for inputs with these specs; "" if there is none."""
         return ""
 
     @property
@@ -150,26 +152,29 @@ class Operator:
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
-        """Where the samples of its outputs came from, for source_info.
+        """The origins of the samples of its outputs, for source_info.
 
-        By default, they came from where the samples of its inputs (except arguments) came from; "" for a sample with
-        several such places.
+        By default, these are the origins of the samples of its inputs (except arguments); "" for a sample whose inputs
+        have different origins.
 
         Args:
-          names: where the samples of each input came from.
+          names: the origins of the samples of each input.
           data: ``data(i)``: input `i`, if the host has it.
           present: for each shard, the numbers (among all samples of the batch) of the samples that the operator works
             on.
         """
-        known = [n for n in names[: len(names) - len(self.args.inputs)] if n is not None]
-        if all(n is known[0] for n in known):
-            return known[0] if known else None
-        return [places.pop() if len(places := {*each} - {""}) == 1 else "" for each in zip(*known, strict=True)]
+        known_names = [n for n in names[: len(names) - len(self.args.inputs)] if n is not None]
+        if all(n is known_names[0] for n in known_names):
+            return known_names[0] if known_names else None
+        return [
+            origins.pop() if len(origins := {*sample_names} - {""}) == 1 else ""
+            for sample_names in zip(*known_names, strict=True)
+        ]
 
     @property
     def joins(self) -> Sequence[int]:
-        """The inputs that were made in the branches of an `if`; each sample takes one of them, and all must have one
-        type.
+        """The inputs that were made in the branches of an `if`. Each sample takes one of them, and all must have the
+        same type.
         """
         return ()
 
@@ -198,8 +203,8 @@ class Operator:
         return follows or asked in ("mixed", "gpu")
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        """The operator that really runs, for operators that decide this when the specs of their inputs are known. It
-        may be of another kind.
+        """The operator that runs in place of this one, chosen when the specs of the inputs are known. It may be of
+        another kind.
         """
         return self
 
@@ -208,9 +213,10 @@ class Operator:
         return False
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
-        """An operator that does the work of both, if `inner` makes this one's input `i` and nothing else reads that.
-        Its inputs are this one's, with the inputs of `inner` in place of input `i`. None: there is no such operator.
-        See Note [Absorbing merges].
+        """One operator that does the work of `inner` and of this one; None: there is none. See Note [Absorbing merges].
+
+        `inner` makes input `i` of this operator, and nothing else reads that value. The new operator has the inputs of
+        this one, with those of `inner` in place of input `i`.
         """
         return None
 
@@ -227,11 +233,12 @@ class HostOperator(Operator):
     """Runs with NumPy, once per batch, on all local shards' samples."""
 
     def run_reads(self, i: int) -> bool:
-        """Whether `run` reads the data of input `i`, which must then be a host value; else only its shapes."""
+        """Whether `run` reads the data of input `i`, which must then be a host value. Otherwise it reads only shapes."""
         return True
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
-        """A function from the inputs' data, dense ``[N, *shape]``, to the only output, also dense; None: `run` does it.
+        """A function from the inputs' data, dense ``[N, *shape]``, to the only output, also dense; None: `run` is
+        called.
 
         It is requested once, and then called instead of `run`, which is cheaper: without a context, and with NumPy's
         warnings about numeric errors off.
@@ -245,7 +252,7 @@ class HostOperator(Operator):
 
 @dataclasses.dataclass
 class Setup:
-    """What the host determines about a batch before the program runs.
+    """The result of `ProgramOperator.setup`: shapes and parameters of a batch, computed before the program runs.
 
     Attributes:
       shapes: ``i64[N, ndim]`` of each output; None if its spec has a static shape.
@@ -263,7 +270,7 @@ class ProgramOperator(Operator):
 
     @property
     def mixes(self) -> bool:
-        """Whether samples of its outputs depend on other samples of the batch. A sample can then not be made again
+        """Whether samples of its outputs depend on other samples of the batch. Then a failed sample can't be made again
         alone.
         """
         return False
@@ -300,32 +307,35 @@ class NativeOperator(ProgramOperator):
         return False
 
     def reason(self, setup: Setup, i: int, code: int) -> str:
-        """Why the kernel could not process sample `i`, whose status it has set; "": the text of the status says it."""
+        """The reason why the kernel could not process sample `i`, whose status is `code`; "": the text of the status."""
         return ""
 
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
-        """An operator in JAX's own operations that does the same, for an accelerator without the kernel; None: there is
-        none.
+        """An equivalent operator in JAX's own operations, for an accelerator without the kernel; None: there is none.
 
         Args:
-          spec: of the first input; out: of the output.
+          spec: the spec of the first input.
+          out: the spec of the output.
         """
         return None
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
-        """Two operators that do the same one after the other, for an accelerator without the kernel: the second one has
-        JAX's own operations, and runs there, see Note [The cut]. Both have this one's inputs, the second with the
-        result of the first in place of the first input. None: there are none.
+        """Divides the work between two operators, for an accelerator without the kernel; None: it can't be divided. See
+        Note [The cut].
+
+        The first operator runs on the CPU. The second one has JAX's own operations, and runs on the accelerator. Both
+        have the inputs of this one, the second with the result of the first in place of the first input.
 
         Args:
-          spec: of the first input; out: of the output.
+          spec: the spec of the first input.
+          out: the spec of the output.
         """
         return None
 
 
 class StageOperator(NativeOperator):
-    """A call of its kernel makes an image from an image. It can be a stage of a call that does the work of several
-    operators.
+    """An operator whose kernel makes an image from an image. It can be a stage of one native call that does the work of
+    several operators.
 
     The kernel must be one that ffi/chain supports. See Note [The chain].
     """
@@ -333,18 +343,21 @@ class StageOperator(NativeOperator):
     only_kernels = True
 
     def makes_windows(self, image: Spec, made: Spec) -> bool:
-        """Whether a GPU's kernel can make a window of its image in place of the image (ffi/chain/chain.cu).
+        """Whether a GPU's kernel can compute only a window of the image that this operator makes (ffi/chain/chain.cu).
 
         Args:
-          image: the image that it reads; made: the image that it makes.
+          image: the image that it reads.
+          made: the image that it makes.
         """
         return False
 
     def is_made_in_place(self, image: Spec, out: Spec) -> bool:
-        """Whether it is a window that a GPU's kernel can make in place of the image that it reads.
+        """Whether this operator is a window that the GPU kernel of the operator before it can compute directly, in
+        place of the whole image. See `makes_windows`.
 
         Args:
-          image: the image that it reads; out: the window.
+          image: the image that it reads.
+          out: the window.
         """
         return False
 
@@ -362,9 +375,9 @@ class StageOperator(NativeOperator):
           out: the output of `consumer`.
 
         Returns:
-          The operators that replace the three, in the same order; None: the chain can't be rewritten. The first one gets
-          the further inputs of `consumer` after its own. The last one gets the image, the last output of the first one,
-          and the further inputs of `consumer`.
+          The operators that replace the three, in the same order; None: the chain can't be rewritten. The first one
+          gets the further inputs of `consumer` after its own. The last one gets the image, the last output of the first
+          one, and the further inputs of `consumer`.
         """
         return None
 
@@ -384,7 +397,7 @@ class SourceOperator(Operator):
     Its last outputs are metadata: a Python object for each sample, which no program sees (specs are `METADATA`).
 
     Attributes:
-      metadata: their names.
+      metadata: the names of the metadata.
     """
 
     stays: ClassVar[bool] = True  # whether it stays in the graph even if no output depends on it
@@ -402,7 +415,7 @@ class SourceOperator(Operator):
 
     @property
     def num_arrays(self) -> int:
-        """How many outputs it has besides metadata."""
+        """The number of outputs besides metadata."""
         return 1
 
     @property
@@ -410,7 +423,12 @@ class SourceOperator(Operator):
         return self.num_arrays + len(self.metadata_names)
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        """The running source; `ops` are this operator in each local shard's graph, `seed` is the pipeline's."""
+        """The source that reads the data.
+
+        Args:
+          ops: this operator in the graph of each local shard.
+          seed: the pipeline's seed.
+        """
         raise NotImplementedError(self.name)
 
 
@@ -423,7 +441,7 @@ class EagerOperator(Operator):
 
     @property
     def compiled(self) -> bool:
-        """Whether no user code sees the arrays. This is known after it has run."""
+        """Whether no user code sees the arrays. This is known after the operator has run."""
         return False
 
     @property
@@ -436,18 +454,23 @@ class EagerOperator(Operator):
         raise NotImplementedError(self.name)
 
     def changed(self, i: int, before: Spec, now: Spec) -> str:
-        """The error message if output `i` has another type, number of dimensions or layout than in earlier batches."""
+        """The error message if output `i` has another type, number of dimensions or layout than in earlier batches.
+
+        Args:
+          before: the spec in earlier batches.
+          now: the spec in this batch.
+        """
         return f"output {i} had {before.ndim} dimensions of {before.dtype}, now {now.ndim} of {now.dtype}; these may not change"
 
     def not_uniform(self, i: int, shapes: str) -> str:
-        """The error message if it can't be called because the samples of input `i` differ in shape."""
+        """The error message if the operator can't run because the samples of input `i` differ in shape."""
         raise NotImplementedError(self.name)
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Any) -> Sequence[Sequence[Any]]:
-        """For each input, one array per shard in; for each output, one array per shard out.
+        """Runs the operator. Takes, for each input, one array per shard, and returns the same for each output.
 
         Args:
-          shards: `Shards`: where each shard's arrays must be.
+          shards: a `Shards`: the device on which each shard's arrays must be.
         """
         raise NotImplementedError(self.name)
 

@@ -31,9 +31,8 @@ A complete operator::
 
         Args:
           input: any tensor.
-          factor: what to multiply by. May be per sample.
-          dtype: element type of the result. Default: the input's.
           factor: the factor. May be per sample.
+          dtype: element type of the result. Default: the input's.
           name: of the node.
 
         Example:
@@ -93,7 +92,8 @@ PerFrame = Annotated[T | DataNode | np.ndarray | jax.Array, PER_SAMPLE, PER_FRAM
 
 @dataclasses.dataclass(frozen=True)
 class Default:
-    """The default and the line of help of an argument that many operators share, beside its type in a `TypedDict`.
+    """The default and the line of help of an argument that many operators share. It stands beside the argument's type
+    in a `TypedDict`.
 
     A line in a function's own docstring overrides it.
     """
@@ -110,45 +110,45 @@ class SeededHints(TypedDict, total=False):
 
 
 class Hints(SeededHints, total=False):
-    """The same for operators that draw no random numbers."""
+    """Hints for operators that draw no random numbers, and whose `seed` has no effect."""
 
     seed: int | None
 
 
 class ColorHints(Hints, total=False):
-    """The same for operators with `image_type`, which treat every image as RGB, as in DALI."""
+    """Hints for operators with `image_type`, which treat every image as RGB, as in DALI."""
 
     image_type: DALIImageType | None
 
 
 class ImageTypeHints(Hints, total=False):
-    """The same for operators that once had `image_type`."""
+    """Hints for operators that once had `image_type`."""
 
     image_type: DALIImageType | None
 
 
 class DTypeHints(Hints, total=False):
-    """The same for operators whose `dtype` had another name."""
+    """Hints for operators whose `dtype` was called `output_dtype`."""
 
     output_dtype: DType | None
 
 
 class TypeHints(Hints, total=False):
-    """The same for operators whose `dtype` had yet another name."""
+    """Hints for operators whose `dtype` was called `type`."""
 
     type: DType | None
 
 
 class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
-    """For those of both kinds."""
+    """Hints for operators that once had `image_type`, and whose `dtype` was called `output_dtype`."""
 
 
-_ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # in a docstring
-_COMMON = ("device", "name")  # of every operator; no operator has fields for them
-# Arguments that users often pass by position.
+_ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # names of documented arguments in a docstring
+_COMMON = ("device", "name")  # arguments of every operator, for which an operator has no fields
+# Arguments that users often pass by position. The error names the first one that the function has.
 _BY_POSITION = "size crop angle perm shape axes dtype file_root path num_classes mean range".split()
 _RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
-_GIVEN_UP = {  # hints that DALI warns about, and why
+_IGNORED = {  # arguments without effect, for which DALI warns too, and the reason
     "seed": "the operator draws no random numbers",
     "image_type": "what the channels mean makes no difference",
     "memory_stats": "there are no such statistics",
@@ -187,69 +187,81 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
 
 
 class Declaration:
-    """What a signature says about an operator's inputs and arguments. Annotations are resolved at the first call."""
+    """The inputs and arguments of an operator, read from a function's signature. Annotations are resolved at the first
+    call.
 
-    def __init__(self, f: Callable[..., Any], what: type[Operator] | str):
+    Attributes:
+      function: the function.
+      name: the operator's public name.
+      signature: the function's signature, with the hints one by one.
+      hints: the names of the hints, which have no effect.
+    """
+
+    def __init__(self, f: Callable[..., Any], operator: type[Operator] | str):
         self.function = f
-        self.name = what if isinstance(what, str) else what.name
-        self._kind = None if isinstance(what, str) else what
-        if self.name in functions and (other := functions[self.name].__module__) != f.__module__:
+        self.name = operator if isinstance(operator, str) else operator.name
+        self._operator_class = None if isinstance(operator, str) else operator
+        if self.name in functions and (other_module := functions[self.name].__module__) != f.__module__:
             raise ValueError(
-                f"there is already an operator {self.name!r}, of {other}: names of operators must be unique"
+                f"there is already an operator {self.name!r}, of {other_module}: names of operators must be unique"
             )
-        self._hints, self._defaults, self.signature = _expanded(f)
-        own = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
+        self._hints, self._defaults, self.signature = _expand_hints(f)
+        own_names = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         shared = () if self._hints is None else self._hints.__annotations__
-        self.hints = frozenset(n for n in shared if n not in own and n not in self._defaults)
-        kept = ColorHints.__annotations__.keys() - Hints.__annotations__.keys() if self._hints is ColorHints else ()
-        self._given_up = {n: why for n, why in _GIVEN_UP.items() if n in self.hints and n not in kept}
+        self.hints = frozenset(n for n in shared if n not in own_names and n not in self._defaults)
+        not_deprecated = (
+            ColorHints.__annotations__.keys() - Hints.__annotations__.keys() if self._hints is ColorHints else ()
+        )
+        self._ignored = {n: reason for n, reason in _IGNORED.items() if n in self.hints and n not in not_deprecated}
         declared[self.name] = lambda: self.arguments
 
     @property
     def draws(self) -> bool:
-        """Whether the function has a seed that has an effect."""
+        """Whether the function draws random numbers: it has a seed, which is not only a hint."""
         return "seed" in self.signature.parameters and "seed" not in self.hints
 
     @functools.cached_property
     def arguments(self) -> dict[str, Argument]:
         """Inputs and arguments, by name."""
         resolved = typing.get_type_hints(self.function, include_extras=True)
-        hints = _shared(self._hints) if self._hints is not None else {}
+        hints = _resolved_hints(self._hints) if self._hints is not None else {}
         return arguments_of(self.signature, {**hints, **resolved}, (DataNode, np.ndarray, jax.Array))
 
     @functools.cached_property
     def fields(self) -> tuple[str, ...]:
         """The arguments that are fields of the operator."""
-        assert self._kind is not None
-        fields = {f.name: f.default for f in self._kind.fields() if f.name != "args"}
-        given = {
+        assert self._operator_class is not None
+        fields = {f.name: f.default for f in self._operator_class.fields() if f.name != "args"}
+        argument_names = {
             n
             for n, a in self.arguments.items()
             if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints
         }
-        needed = {n for n, default in fields.items() if default is dataclasses.MISSING}
-        assert needed <= given <= {*fields}, (
-            f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(given)}"
+        required_fields = {n for n, default in fields.items() if default is dataclasses.MISSING}
+        assert required_fields <= argument_names <= {*fields}, (
+            f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(argument_names)}"
         )
-        return tuple(given)
+        return tuple(argument_names)
 
     def document(self, text: str) -> str:
-        """The docstring with what all operators share."""
+        """The docstring `text`, with lines for the arguments that all operators share."""
         text = inspect.cleandoc(text)
-        begin = text.find("Args:\n")
-        if begin < 0:
+        start = text.find("Args:\n")
+        if start < 0:
             return text
-        end = text.find("\n\n", begin)
+        end = text.find("\n\n", start)
         end = len(text) if end < 0 else end
         documented = {n for names in _ARGUMENTS.findall(text) for n in names.split(", ")}
-        own = {n: d.help for n, d in self._defaults.items() if d.help}
-        shared = [n for n in self.signature.parameters if (n in own or n in _COMMON) and n not in documented]
-        lines = [f"  {n}: {own.get(n) or self._help(n)}" for n in shared]
+        shared_help = {n: d.help for n, d in self._defaults.items() if d.help}
+        undocumented = [
+            n for n in self.signature.parameters if (n in shared_help or n in _COMMON) and n not in documented
+        ]
+        lines = [f"  {n}: {shared_help.get(n) or self._help(n)}" for n in undocumented]
         lines += [f"  {old}: the deprecated name of `{new}`." for old, new in _RENAMED.items() if old in self.hints]
-        # Most operators accept `seed`
-        given_up = {n: why for n, why in self._given_up.items() if n not in documented and n != "seed"}
-        lines += [f"  {n}: deprecated, without effect: {why}." for n, why in given_up.items()]
-        hints = self.hints - documented - given_up.keys() - _RENAMED.keys()
+        # Not `seed`, which most operators accept.
+        ignored = {n: reason for n, reason in self._ignored.items() if n not in documented and n != "seed"}
+        lines += [f"  {n}: deprecated, without effect: {reason}." for n, reason in ignored.items()]
+        hints = self.hints - documented - ignored.keys() - _RENAMED.keys()
         if hints:
             lines.append(f"  {', '.join(sorted(hints))}: hints to DALI's executor, without effect here.")
         return "\n".join([text[:end], *lines]) + text[end:]
@@ -261,8 +273,8 @@ class Declaration:
         parameter = self.signature.parameters[name]
         annotation = parameter.annotation
         values = re.findall(r"[\"'](\w+)[\"']", annotation if isinstance(annotation, str) else str(annotation))
-        given = [f'"{v}"' for v in values] + ["None"] * (parameter.default is None)
-        text = f"{', '.join(given[:-1])} or {given[-1]}" if len(given) > 1 else given[0]
+        choices = [f'"{v}"' for v in values] + ["None"] * (parameter.default is None)
+        text = f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
         if values == ["cpu"]:
             return f"{text}."
         positional = [p for p in self.signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
@@ -280,19 +292,20 @@ class Declaration:
             raise
 
     def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        inputs, values = self._checked(positional, named)
-        sets = self._sets(inputs)
-        if len(sets) == 1:
-            return _as_list(self._add(sets[0], values))
+        inputs, values = self._check(positional, named)
+        input_sets = self._input_sets(inputs)
+        if len(input_sets) == 1:
+            return _as_list(self._add(input_sets[0], values))
         results: list[Any] = []
-        drawn: list[int] = []
-        for each in sets:
-            with replaying_draws(drawn):  # all sets get the same random numbers
-                results.append(_as_list(self._add(each, values)))
-            values["name"] = None  # the first has it
+        random_indices: list[int] = []
+        for input_set in input_sets:
+            with replaying_draws(random_indices):  # all sets get the same random numbers
+                results.append(_as_list(self._add(input_set, values)))
+            values["name"] = None  # only the first node has the user's name
         return [list(outputs) for outputs in zip(*results)] if isinstance(results[0], list) else results
 
-    def _checked(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _check(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(inputs, checked arguments by name) of a call. Warns about arguments that are deprecated."""
         for n in named:
             if n not in self.signature.parameters:
                 raise UnexpectedArgumentError(
@@ -304,16 +317,16 @@ class Declaration:
             bound = self.signature.bind_partial(*positional, **named)
         except TypeError as e:
             parameters = self.signature.parameters.values()
-            inputs_by_place = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
-            by_name = next(
+            input_names = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+            example = next(
                 (p.name for p in parameters if p.kind is p.KEYWORD_ONLY and self.arguments[p.name].required), ""
             )
-            by_name = by_name or next((n for n in _BY_POSITION if n in self.signature.parameters), "")
-            if len(positional) <= len(inputs_by_place) or not by_name:
+            example = example or next((n for n in _BY_POSITION if n in self.signature.parameters), "")
+            if len(positional) <= len(input_names) or not example:
                 raise
-            takes = f"takes {', '.join(inputs_by_place)} by position" if inputs_by_place else "has no inputs"
+            usage = f"takes {', '.join(input_names)} by position" if input_names else "has no inputs"
             raise ArgumentTypeError(
-                f"{self.name}: {e}: it {takes}; arguments are passed by name, such as {by_name}="
+                f"{self.name}: {e}: it {usage}; arguments are passed by name, such as {example}="
             ) from None
         inputs: list[Any] = []
         values: dict[str, Any] = {}
@@ -330,9 +343,9 @@ class Declaration:
                 inputs.append(bound.arguments.get(name))
             else:
                 raise ArgumentTypeError(f"{self.name}: the input {name!r} is missing")
-        for n, why in self._given_up.items():
+        for n, reason in self._ignored.items():
             if values.get(n) is not None:
-                text = f"{self.name}: the argument {n} is deprecated and has no effect: {why}"
+                text = f"{self.name}: the argument {n} is deprecated and has no effect: {reason}"
                 warn(text, DeprecationWarning)
         for old, new in _RENAMED.items():
             if old in self.hints and values.get(old) is not None:
@@ -359,14 +372,16 @@ class Declaration:
                 [e if is_node(e) else dataclasses.replace(a, many=False).check(self.name, e) for e in x]
             )
         checked = a.check(self.name, x)
-        if type(x) is int and x and isinstance(checked, DALIInterpType):  # 0 is the nearest pixel in all libraries
-            others = "Pillow" if x < 3 else "Pillow and OpenCV"  # OpenCV has the same numbers up to INTER_CUBIC, 2
-            text = f"{self.name}: {a.name}={x} is types.{checked.name}; in {others} this number has another meaning: pass the member"
+        # Numbers of interpolation types mean other types in Pillow, and from 3 on in OpenCV. 0 is the nearest pixel in
+        # all libraries.
+        if type(x) is int and x and isinstance(checked, DALIInterpType):
+            libraries = "Pillow" if x < 3 else "Pillow and OpenCV"
+            text = f"{self.name}: {a.name}={x} is types.{checked.name}; in {libraries} this number has another meaning: pass the member"
             warn_or_defer(DeferredWarning(user_line(), text))
         return checked
 
-    def _sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The inputs of each call."""
+    def _input_sets(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The inputs of each call: one call, or one for each element if inputs are lists of DataNodes."""
         lengths = set()
         for i, x in enumerate(inputs):
             if isinstance(x, (list, tuple)) and _holds_nodes(x):
@@ -392,12 +407,13 @@ class Declaration:
         ]
 
     def _add(self, inputs: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
-        if self._kind is None:
+        """Makes the node of one call, or runs the body of a function that makes nodes itself."""
+        if self._operator_class is None:
             return self.function(*inputs, **values)
         while inputs and inputs[-1] is None and not self._required(len(inputs) - 1):
             inputs = inputs[:-1]
         args, nodes = Arguments.of({n: values[n] for n, a in self.arguments.items() if a.per_sample}, is_node)
-        op = self._kind(args=args, **{n: values[n] for n in self.fields})
+        op = self._operator_class(args=args, **{n: values[n] for n in self.fields})
         return add(op, *inputs, *nodes, device=values.get("device"), name=values.get("name"))
 
     def _required(self, i: int) -> bool:
@@ -411,12 +427,16 @@ def _as_list(outputs: Any) -> Any:
 
 
 def _holds_nodes(x: Any) -> bool:
+    """Whether `x` is a DataNode, or a list or tuple with one at any depth."""
     return is_node(x) or (isinstance(x, (list, tuple)) and any(map(_holds_nodes, x)))
 
 
-def _expanded(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.Signature]:
-    """For ``**arguments: Unpack[Hints]``: the class, the defaults of its arguments that have one, and the signature
-    with each by name.
+def _expand_hints(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.Signature]:
+    """Expands ``**arguments: Unpack[Hints]`` in a function's signature.
+
+    Returns:
+      (the class `Hints`, None if there is none; the defaults of its arguments that have a `Default`; the signature with
+      a keyword-only parameter for each argument).
     """
     signature = inspect.signature(f)
     parameters = list(signature.parameters.values())
@@ -427,38 +447,43 @@ def _expanded(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspect.S
         annotation = eval(annotation, f.__globals__)
     (hints,) = typing.get_args(annotation)
     defaults: dict[str, Default] = {}
-    without: list[inspect.Parameter] = []
+    hint_parameters: list[inspect.Parameter] = []
     for name, t in hints.__annotations__.items():
         if name in signature.parameters:
             continue
+        # Annotations are texts, and are resolved only where a `Default` is needed, because that takes time.
         text = t.__forward_arg__ if isinstance(t, typing.ForwardRef) else t
         if "Default(" in str(text):
-            defaults[name] = next(m for m in _shared(hints)[name].__metadata__ if isinstance(m, Default))
+            defaults[name] = next(m for m in _resolved_hints(hints)[name].__metadata__ if isinstance(m, Default))
             value = defaults[name].value
             parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=_shown(text))
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=_without_default(text)
+                )
             )
         else:
-            without.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text))
+            hint_parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text)
+            )
     common = [p for p in parameters if p.name in _COMMON and p.kind is p.KEYWORD_ONLY]
-    parameters = [*(p for p in parameters if p not in common), *common, *without]
+    parameters = [*(p for p in parameters if p not in common), *common, *hint_parameters]
     return hints, defaults, signature.replace(parameters=parameters)
 
 
 @functools.cache
-def _shared(hints: Any) -> dict[str, Any]:
+def _resolved_hints(hints: Any) -> dict[str, Any]:
     """The resolved annotations of a `TypedDict`."""
     return typing.get_type_hints(hints, include_extras=True)
 
 
 @functools.cache
-def _shown(annotation: Any) -> Any:
+def _without_default(annotation: Any) -> Any:
     """An annotation as a signature shows it: without its `Default`."""
     if isinstance(annotation, str):
         parts = typing.cast(Any, ast.parse(annotation, mode="eval").body).slice.elts
-        rest = [
+        remaining = [
             ast.unparse(p) for p in parts if not (isinstance(p, ast.Call) and ast.unparse(p.func).endswith("Default"))
         ]
-        return f"Annotated[{', '.join(rest)}]" if len(rest) > 1 else rest[0]
-    rest = tuple(m for m in annotation.__metadata__ if not isinstance(m, Default))
-    return Annotated[(annotation.__origin__, *rest)] if rest else annotation.__origin__  # pyright: ignore[reportInvalidTypeForm]
+        return f"Annotated[{', '.join(remaining)}]" if len(remaining) > 1 else remaining[0]
+    remaining = tuple(m for m in annotation.__metadata__ if not isinstance(m, Default))
+    return Annotated[(annotation.__origin__, *remaining)] if remaining else annotation.__origin__  # pyright: ignore[reportInvalidTypeForm]

@@ -28,8 +28,10 @@ from .._cpu import ALIGNMENT as ALIGNMENT
 class Ragged:
     """A ragged batch inside a program (arrays), of one shard.
 
-    data: ``[capacity]``; offsets: ``i32[B]``, first element of each sample in units of `ALIGNMENT` elements;
-    shapes: ``i32[B, ndim]``.
+    Attributes:
+      data: ``[capacity]``, the samples one after another.
+      offsets: ``i32[B]``, first element of each sample in units of `ALIGNMENT` elements.
+      shapes: ``i32[B, ndim]``.
     """
 
     data: Any
@@ -50,8 +52,10 @@ class Ragged:
 class Packed:
     """A ragged batch on the host, all local shards at once: shard ``s`` is row ``s`` of `data`.
 
-    data: ``[S, capacity]``; offsets: ``i32[S*B]`` within the shard's row, in units of `ALIGNMENT` elements;
-    shapes: ``i64[S*B, ndim]``.
+    Attributes:
+      data: ``[S, capacity]``.
+      offsets: ``i32[S*B]``, first element of each sample within the shard's row, in units of `ALIGNMENT` elements.
+      shapes: ``i64[S*B, ndim]``.
     """
 
     data: np.ndarray
@@ -68,12 +72,12 @@ class Packed:
 
     @property
     def used(self) -> int:
-        """Elements that the fullest row uses."""
+        """The number of elements that the fullest row uses, from the beginning of the row."""
         return _cpu.packed_end(self.offsets, self.shapes)
 
     @property
     def starts(self) -> np.ndarray:
-        """``i64[S*B]``, the first element of each sample in the rows one after another."""
+        """``i64[S*B]``, the first element of each sample in `data` as one vector."""
         rows, capacity = self.data.shape
         starts = self.offsets * np.int64(ALIGNMENT)
         return (
@@ -97,7 +101,7 @@ def is_on_accelerator(array: Any) -> bool:
 
 
 class _Sample:
-    """A part of an array as what `jax.dlpack.from_dlpack` takes."""
+    """A part of an array, in the form that `jax.dlpack.from_dlpack` takes."""
 
     def __init__(self, data: Any, start: int, shape: tuple[int, ...]):
         self._data, self._start, self._shape = data, start, shape
@@ -110,13 +114,17 @@ class _Sample:
 
 
 class DeviceSamples(Sequence[jax.Array]):
-    """The samples of a ragged batch in one array. Each is copied on demand, as a part of the array's memory and not by
-    a program, which would be compiled for each shape.
+    """The samples of a ragged batch in one array on a device.
 
-    data: ``[capacity]``; offsets, shapes: as in `Packed`.
+    A sample is copied on demand, directly from the array's memory. A program would have to be compiled for each shape.
+
+    Args:
+      data: ``[capacity]``.
+      offsets, shapes: as in `Packed`, for one shard.
 
     Attributes:
       starts: the first element of each sample.
+      shapes: the shape of each sample.
     """
 
     def __init__(self, data: jax.Array, offsets: np.ndarray, shapes: np.ndarray):
@@ -132,69 +140,77 @@ class DeviceSamples(Sequence[jax.Array]):
         return len(self.shapes)
 
     def __getitem__(self, i: Any) -> Any:
-        # Its memory is its own, for it may be donated. On a GPU, DLPack can't copy; so it crosses to the host and back.
+        # A sample gets memory of its own, so that users may donate it. DLPack can't copy on a GPU, so the copy goes to
+        # the host and back.
         (device,) = self.data.devices()
         with jax.enable_x64(True):
             return self.view(i) if device.platform == "tpu" else jax.device_put(np.array(self.view(i)), device)
 
     def view(self, i: int) -> jax.Array:
-        """A sample in the array's own memory; on a TPU a copy."""
+        """A sample without a copy, in the array's memory; on a TPU a copy."""
         return self._part(self.starts[i], self.shapes[i])
 
     def _part(self, start: int, shape: tuple[int, ...]) -> jax.Array:
+        """The elements from `start` on, as an array of a shape."""
         (device,) = self.data.devices()
-        with jax.enable_x64(True):  # or else JAX narrows it
+        with jax.enable_x64(True):  # otherwise JAX narrows 64-bit types
             if not math.prod(shape):
                 return jax.device_put(np.zeros(shape, self.data.dtype), device)
-            if device.platform == "tpu":  # has no DLPack
+            if device.platform == "tpu":  # TPUs have no DLPack
                 return jax.lax.dynamic_slice(self.data, (start,), (math.prod(shape),)).reshape(shape)
-            # Who reads memory by its address does not wait for the program that writes it.
+            # DLPack hands over the address. Its reader would not wait for the program that writes the memory.
             return jax.dlpack.from_dlpack(_Sample(self.data.block_until_ready(), start, shape), device=device)
 
     def of(self, samples: Sequence[int]) -> DeviceSamples:
         """Some of the samples."""
-        part = copy.copy(self)
-        part.starts, part.shapes = [self.starts[i] for i in samples], [self.shapes[i] for i in samples]
-        return part
+        selected = copy.copy(self)
+        selected.starts, selected.shapes = [self.starts[i] for i in samples], [self.shapes[i] for i in samples]
+        return selected
 
     def to_host(self) -> list[np.ndarray]:
         """All samples, as views of one copy of the memory that they occupy."""
         ends = [start + math.prod(shape) for start, shape in zip(self.starts, self.shapes)]
-        used = min(rounded_up(max(ends, default=0)), len(self.data))  # rounded for TPUs, which cut it out by a program
+        # Rounded, because a TPU cuts the part out by a program, which is compiled for each size.
+        used = min(rounded_up(max(ends, default=0)), len(self.data))
         flat = np.asarray(self._part(0, (used,)))
         return [flat[a:b].reshape(shape) for a, b, shape in zip(self.starts, ends, self.shapes)]
 
 
-_MOST_BLOCKS = np.iinfo(np.int32).max
+_MAX_BLOCKS = np.iinfo(np.int32).max  # offsets are i32, in blocks of `ALIGNMENT` elements
 
 
 def plan_offsets(shapes: np.ndarray, num_shards: int) -> tuple[np.ndarray, int]:
-    """Offsets (``i32[S*B]``, in units of `ALIGNMENT` elements) of packed samples, and the number of elements that the
-    fullest shard needs.
+    """(offsets of packed samples, number of elements that the fullest shard needs).
+
+    The offsets, ``i32[S*B]``, are in units of `ALIGNMENT` elements.
     """
     offsets = np.empty(len(shapes), np.int32)
-    most = _cpu.plan_offsets(np.ascontiguousarray(shapes, np.int64), num_shards, offsets)
-    if most > _MOST_BLOCKS:
+    num_blocks = _cpu.plan_offsets(np.ascontiguousarray(shapes, np.int64), num_shards, offsets)
+    if num_blocks > _MAX_BLOCKS:
         i = max(range(len(shapes)), key=lambda i: math.prod(shapes[i].tolist()))
         raise ValueError(
-            f"a batch of {most * ALIGNMENT} elements in one shard is more than a ragged batch can address; "
+            f"a batch of {num_blocks * ALIGNMENT} elements in one shard is more than a ragged batch can address; "
             f"the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"
         )
-    return offsets, most * ALIGNMENT
+    return offsets, num_blocks * ALIGNMENT
 
 
-ROOM, MOST_ROOM = 1.9, 5.0
-LEAST_ROOMY = 1 << 25  # elements; see `Capacities` for this and the following
-WASTE, PATIENCE = 4, 16
+# Constants of `Capacities`, which explains them.
+ROOM, MAX_ROOM = 1.9, 5.0  # times the largest need: of a later set, and at most of the first set of a roomy program
+LEAST_ROOMY = 1 << 25  # elements of each buffer in the first set of a roomy program
+WASTE, PATIENCE = 4, 16  # a smaller set is made after PATIENCE batches in a row that need less than 1 / WASTE of theirs
 
 
 def rounded_up(n: int) -> int:
-    """`n` elements and up to an eighth more: eight sizes for each power of two, so that few programs are compiled."""
+    """`n` elements, rounded up by at most an eighth.
+
+    There are eight sizes for each power of two, so that few programs are compiled.
+    """
     step = max(ALIGNMENT, 1 << max(n - 1, 1).bit_length() >> 4)
     return -(-n // step) * step
 
 
-SIXTHS = 6
+SIXTHS = 6  # `Sizes.sixths` of whole buffers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,8 +218,8 @@ class Sizes:
     """The sizes of buffers that a program is compiled for, see Note [Shared capacities].
 
     Attributes:
-      capacities: a set of `Capacities`.
-      sixths: the part of them that an accelerator gets.
+      capacities: elements of each buffer, one of the sets of a `Capacities`.
+      sixths: the part of each buffer that is transferred to an accelerator, in sixths.
     """
 
     capacities: Mapping[Any, int]
@@ -211,23 +227,26 @@ class Sizes:
 
     @staticmethod
     def least(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> Sizes:
-        """The smallest part of capacities that holds a batch. `needs`: of the buffers that an accelerator gets; none:
-        all of them.
+        """The sizes with the smallest number of sixths that holds a batch.
+
+        Args:
+          needs: elements that the batch needs of each buffer that an accelerator gets; empty: whole buffers are used.
         """
         return Sizes(
             capacities, max([1, *(-(-SIXTHS * n // capacities[k]) for k, n in needs.items())]) if needs else SIXTHS
         )
 
     def cut(self, keys: Iterable[Any]) -> dict[Any, int]:
-        """The elements that an accelerator gets, for some of the buffers."""
+        """The number of elements that an accelerator gets of some of the buffers, rounded up to `ALIGNMENT`."""
         return {k: -(-self.capacities[k] * self.sixths // (SIXTHS * ALIGNMENT)) * ALIGNMENT for k in keys}
 
 
 def roomy_size(elements: int) -> int:
-    """Elements of a buffer that is as large as a roomy program's buffer for such a batch, so that the program reads it
-    in place.
+    """The number of elements of the buffer that a roomy program has for a batch of `elements`.
+
+    A batch in a buffer of this size is read in place by the program.
     """
-    return max(int(MOST_ROOM * elements), LEAST_ROOMY) + ALIGNMENT
+    return max(int(MAX_ROOM * elements), LEAST_ROOMY) + ALIGNMENT
 
 
 # Note [Shared capacities]
@@ -253,7 +272,7 @@ class Capacities:
     The next larger set is made before it is needed (`ahead`), see Note [Compiled ahead].
 
     Args:
-      samples: in a batch of one shard.
+      samples: number of samples in a batch of one shard.
       roomy: whether unused parts of buffers cost neither time nor memory, because no page of them is touched. The first
         set then has so much room that batches do not exceed it before the next one is compiled: 1 + 12 / sqrt(samples)
         times the need, and at least `LEAST_ROOMY` elements, because the few samples of a small batch may have a
@@ -261,77 +280,83 @@ class Capacities:
     """
 
     def __init__(self, samples: int, roomy: bool = False):
-        self._room = min(1 + 12 / math.sqrt(samples), MOST_ROOM) if roomy else min(1 + 3 / math.sqrt(samples), ROOM)
+        self._room = min(1 + 12 / math.sqrt(samples), MAX_ROOM) if roomy else min(1 + 3 / math.sqrt(samples), ROOM)
         self._least = LEAST_ROOMY if roomy else 0
         self._largest: dict[Any, int] = {}
         self._sets: list[dict[Any, int]] = []  # in increasing order
-        self._present: dict[Any, int] = {}  # that of the last batch
-        self._wanted: dict[Any, int] = {}  # that which the last batch would have got if all were ready
-        # The needs of the last batches, if they were far smaller than their sets.
-        self._wasted: list[Mapping[Any, int]] = []
+        self._current: dict[Any, int] = {}  # the set of the last batch
+        self._preferred: dict[Any, int] = {}  # the smallest set for the last batch, maybe not compiled yet
+        # Needs of the last batches, as long as they are far smaller than the sets: less than 1 / `WASTE`.
+        self._small_needs: list[Mapping[Any, int]] = []
         self._lock = threading.Lock()  # guards changes; a set that was made never changes
 
     def get(self, key: Any) -> int:
-        """The capacity for the last batch, 0 before the first."""
-        return self._present.get(key, 0)
+        """The capacity of a buffer for the last batch; 0 before the first batch."""
+        return self._current.get(key, 0)
 
     def fit(self, needs: Mapping[Any, int], ready: Callable[[dict[Any, int]], bool] = lambda _: True) -> dict[Any, int]:
-        """Capacities of all buffers for a batch that needs `needs`.
+        """Capacities of all buffers for a batch.
 
         Args:
-          ready: whether the programs of a set are compiled. A set that is not ready is chosen only if no other one is
-            large enough.
+          needs: elements that the batch needs of each buffer.
+          ready: tells whether the programs of a set are compiled. A set that is not ready is chosen only if no other
+            one is large enough.
         """
         with self._lock:
             self._largest = _largest(self._largest, needs)
-            enough = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [
-                self._made(self._largest)
+            fitting = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [
+                self._add(self._largest)
             ]
-            self._wasted = [*self._wasted, needs] if sum(enough[0].values()) > WASTE * sum(needs.values()) else []
-            if len(self._wasted) == PATIENCE:
-                enough.insert(0, self._made(functools.reduce(_largest, self._wasted)))
-                self._wasted = []
-            self._wanted = enough[0]
-            self._present = next(filter(ready, enough), enough[0])
-            return dict(self._present)
+            self._small_needs = (
+                [*self._small_needs, needs] if sum(fitting[0].values()) > WASTE * sum(needs.values()) else []
+            )
+            if len(self._small_needs) == PATIENCE:
+                fitting.insert(0, self._add(functools.reduce(_largest, self._small_needs)))
+                self._small_needs = []
+            self._preferred = fitting[0]
+            self._current = next(filter(ready, fitting), fitting[0])
+            return dict(self._current)
 
     @property
     def is_preferred(self) -> bool:
-        """Whether the last batch got the set that it would have got if all were ready."""
-        return self._wanted is self._present or self._wanted == self._present
+        """Whether the last batch got the smallest set that it fits: the programs of that set were compiled."""
+        return self._preferred is self._current or self._preferred == self._current
 
     def ahead(self) -> list[dict[Any, int]]:
-        """The sets that later batches may need: that of the last batch and the next larger one, which is made if it
-        does not exist and a ragged batch can address it, and a smaller one that was not ready.
+        """The sets that later batches may need, to be compiled ahead.
+
+        These are the set of the last batch, the next larger one, and a smaller one that was not ready. The larger one
+        is made if it does not exist and a ragged batch can address it.
         """
         with self._lock:
-            at = self._sets.index(self._present)
+            current = self._sets.index(self._current)
             if (
-                at + 1 == len(self._sets)
-                and any(self._present.values())
-                and ROOM * max(self._present.values()) <= _MOST_BLOCKS
+                current + 1 == len(self._sets)
+                and any(self._current.values())
+                and ROOM * max(self._current.values()) <= _MAX_BLOCKS
             ):
-                self._made({k: max(n, self._largest.get(k, 0)) for k, n in self._present.items()})
-            found = self._sets[at : at + 2]
-            return found if self._wanted in found else [self._wanted, *found]
+                self._add({k: max(n, self._largest.get(k, 0)) for k, n in self._current.items()})
+            sets = self._sets[current : current + 2]
+            return sets if self._preferred in sets else [self._preferred, *sets]
 
-    def _made(self, largest: Mapping[Any, int]) -> dict[Any, int]:
-        """Makes a new set."""
-        made = {
+    def _add(self, largest: Mapping[Any, int]) -> dict[Any, int]:
+        """Adds a set with room for the largest needs, and returns it."""
+        capacities = {
             k: max(int(self._room * n), self._least) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()
         }
         self._room = ROOM
-        if made not in self._sets:
-            self._sets = sorted([*self._sets, made], key=lambda s: sum(s.values()))
-        return made
+        if capacities not in self._sets:
+            self._sets = sorted([*self._sets, capacities], key=lambda s: sum(s.values()))
+        return capacities
 
 
 def _largest(a: Mapping[Any, int], b: Mapping[Any, int]) -> dict[Any, int]:
+    """The larger number for each key."""
     return {**a, **{k: max(a.get(k, 0), n) for k, n in b.items()}}
 
 
 class _Memory:
-    """Owns pooled memory as long as any array made from it exists, then gives it back.
+    """Keeps memory of a pool as long as an array uses it, and then returns the memory's owner to the pool.
 
     NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread, even inside
     another call of the pool, so it takes no lock: `deque.append` is atomic.
@@ -349,12 +374,15 @@ class _Memory:
 
 
 def lend(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free: collections.deque) -> np.ndarray:
-    """An array that uses the memory at an address. When nothing refers to it any more, the owner of the memory is
-    appended to `free`.
+    """An array that uses the memory at an address. When nothing refers to the array any more, `owner` is appended to
+    `free`.
+
+    Args:
+      owner: the object that keeps the memory allocated.
     """
     if dtype.kind != "V":
         return np.asarray(_Memory(owner, address, shape, dtype.str, free))
-    # The interface does not know types that NumPy does not have itself, such as bfloat16.
+    # The array interface has only NumPy's own types. Others, such as bfloat16, are bytes there.
     return (
         np.asarray(_Memory(owner, address, (math.prod(shape) * dtype.itemsize,), "|u1", free))
         .view(dtype)
@@ -363,8 +391,9 @@ def lend(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
 
 
 def is_lent(x: np.ndarray) -> bool:
-    """Whether an array is all of what `lend` has made, or its beginning: its memory is nobody else's, and JAX can use
-    it without a copy.
+    """Whether an array is a buffer made by `lend`, or the beginning of one.
+
+    Nobody else owns that memory, so JAX can use it without a copy.
     """
     base: Any = x
     while isinstance(base, np.ndarray):
@@ -386,40 +415,42 @@ class BufferPool:
     It keeps a few buffers per size, and none of a size that was not requested among the last `FORGOTTEN` buffers.
 
     Args:
-      pinned: allocates page-locked memory ``u8[size]`` for large buffers, see Note [Pinned memory]; None: there is no
-        more.
+      pinned: allocates page-locked memory ``u8[size]`` for large buffers, see Note [Pinned memory]. It returns None if
+        there is no more. None: such memory is not used.
     """
 
     FORGOTTEN, MOST_FREE = 256, 16
 
     def __init__(self, pinned: Callable[[int], np.ndarray | None] | None = None):
         self._pinned = pinned
+        # By size in bytes: free buffers, and the number of the last request. The least recently requested size is
+        # first.
         self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
-        self._asked = 0
+        self._num_requests = 0
         self._lock = threading.Lock()  # guards `_free` and `_asked`, but not what the deques hold
 
     def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
         """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any more."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
-        room = -(-max(size, 1) // 4096) * 4096
+        num_bytes = -(-max(size, 1) // 4096) * 4096
         with self._lock:
-            self._asked += 1
-            free, _ = self._free.pop(room, (collections.deque(maxlen=self.MOST_FREE), 0))
-            self._free[room] = free, self._asked
-            oldest, (_, asked) = next(iter(self._free.items()))
-            forgotten = self._free.pop(oldest)[0] if self._asked - asked > self.FORGOTTEN else None
-        del forgotten  # page-locked memory is freed without the lock, for that may wait
+            self._num_requests += 1
+            free, _ = self._free.pop(num_bytes, (collections.deque(maxlen=self.MOST_FREE), 0))
+            self._free[num_bytes] = free, self._num_requests
+            oldest_size, (_, last_request) = next(iter(self._free.items()))
+            dropped = self._free.pop(oldest_size)[0] if self._num_requests - last_request > self.FORGOTTEN else None
+        del dropped  # after the lock is released, because freeing page-locked memory may wait for the GPU
         try:
             memory = free.pop()
         except IndexError:
-            pinned = self._pinned if room >= LEAST_PINNED else None
-            whole = pinned(room + 64) if pinned is not None else None
-            if pinned is not None and whole is None:
-                self._pinned = None  # there is no more
-            if whole is None:
-                whole = np.empty(room + 64, np.uint8)
-            memory = whole, -(-whole.ctypes.data // 64) * 64
+            allocate_pinned = self._pinned if num_bytes >= LEAST_PINNED else None
+            block = allocate_pinned(num_bytes + 64) if allocate_pinned is not None else None
+            if allocate_pinned is not None and block is None:
+                self._pinned = None  # there is no more page-locked memory
+            if block is None:
+                block = np.empty(num_bytes + 64, np.uint8)
+            memory = block, -(-block.ctypes.data // 64) * 64
         return lend(memory, memory[1], shape, dtype, free)
 
 
@@ -428,11 +459,11 @@ def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:
 
     Args:
       samples: ``S*B`` arrays.
-      empty: ``empty(elements, dtype)`` gives a buffer ``[S, capacity]`` with capacity at least `elements`.
+      empty: ``empty(elements, dtype)`` returns a buffer ``[S, capacity]`` with capacity at least `elements`.
     """
     shapes = np.array([s.shape for s in samples], np.int64).reshape(len(samples), samples[0].ndim)
-    offsets, need = plan_offsets(shapes, num_shards)
-    packed = Packed(empty(need, samples[0].dtype), offsets, shapes)
+    offsets, num_elements = plan_offsets(shapes, num_shards)
+    packed = Packed(empty(num_elements, samples[0].dtype), offsets, shapes)
     for i, sample in enumerate(samples):
         packed[i][...] = sample
     return packed

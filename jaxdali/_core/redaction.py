@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import unquote
 
 HIDDEN = "***"
-_SHORTEST = 6  # minimal length of a value that is searched for everywhere: shorter ones would occur in any text
-_SHORTEST_OF_URL = 4  # the same for values from a URL, which are searched for in texts about it
+_SHORTEST = 6  # minimal length of a secret that is removed from all texts: shorter ones would occur in any text
+_SHORTEST_OF_URL = 4  # minimal length of a secret from a URL, which is removed only from texts about that URL
 
 # Names of options, headers and query parameters whose values are secret.
 _SECRET_NAME = re.compile(
@@ -36,32 +36,32 @@ _SETTING = re.compile(
 )
 _SCHEME = re.compile(r"\b(Bearer|Basic|Digest)\s+[A-Za-z0-9+/=._~-]{6,}")
 
-_secrets: set[str] = set()
+_secrets: set[str] = set()  # the values that `keep_secret` has marked
 
 
 def keep_secret(options: Mapping[str, Any]) -> None:
     """Marks the values of options with secret names, so that they are removed from every text from now on."""
 
-    def look(x: Any, secret: bool):
+    def collect(x: Any, is_secret: bool):
         if isinstance(x, Mapping):
             for name, value in x.items():
                 # All headers are secret, because any of them may identify the user to some server.
-                named = "header" in str(name).lower() or _SECRET_NAME.search(str(name)) is not None
-                look(value, named or (secret and _OPEN_HEADER.match(str(name)) is None))
+                has_secret_name = "header" in str(name).lower() or _SECRET_NAME.search(str(name)) is not None
+                collect(value, has_secret_name or (is_secret and _OPEN_HEADER.match(str(name)) is None))
         elif isinstance(x, (list, tuple)):
             for value in x:
-                look(value, secret)
-        elif secret and isinstance(x, (str, bytes)):
+                collect(value, is_secret)
+        elif is_secret and isinstance(x, (str, bytes)):
             text = x.decode("utf-8", "replace") if isinstance(x, bytes) else x
             _secrets.update(
                 part for part in {text, *text.split()} if len(part) >= _SHORTEST and part not in _OPEN_VALUES
             )
         else:  # an object such as aiohttp.BasicAuth
-            for name in ("login", "password", "token", "key") if secret else ():
+            for name in ("login", "password", "token", "key") if is_secret else ():
                 if isinstance(value := getattr(x, name, None), str):
-                    look(value, True)
+                    collect(value, True)
 
-    look(options, False)
+    collect(options, False)
 
 
 def redacted(text: str) -> str:
@@ -77,11 +77,11 @@ def redacted(text: str) -> str:
 
 
 def redacted_beside(text: str, url: str) -> str:
-    """The same for a text about a URL, in which a library may show credentials without the rest of the URL."""
-    found = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
-    found += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
+    """The text without credentials, also without those of `url`: a library may show these without the rest of the URL."""
+    parts = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
+    parts += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
     for secret in sorted(
-        {y for x in found for y in (x, unquote(x)) if len(y) >= _SHORTEST_OF_URL}, key=len, reverse=True
+        {form for x in parts for form in (x, unquote(x)) if len(form) >= _SHORTEST_OF_URL}, key=len, reverse=True
     ):
         text = text.replace(secret, HIDDEN)
     return redacted(text)
@@ -106,15 +106,17 @@ def shown_error(e: BaseException | None) -> BaseException | None:
 
 
 def _without_credentials(url: re.Match[str]) -> str:
+    """A URL without user, password, and the values of secret parameters."""
     text = _USER.sub(rf"\g<1>{HIDDEN}@", url[0])
     return _PARAMETER.sub(_parameter, text)
 
 
-def _parameter(found: re.Match[str]) -> str:
-    mark, name, value = found.groups()
-    shown = not value or (_HARMLESS.fullmatch(value) and not _SECRET_NAME.search(name))
-    return f"{mark}{name}={value if shown else HIDDEN}"
+def _parameter(match: re.Match[str]) -> str:
+    """A query parameter of a URL, with its value hidden unless that is harmless."""
+    separator, name, value = match.groups()
+    is_harmless = not value or (_HARMLESS.fullmatch(value) and not _SECRET_NAME.search(name))
+    return f"{separator}{name}={value if is_harmless else HIDDEN}"
 
 
-def _named_value(found: re.Match[str]) -> str:
-    return f"{found['name']}{HIDDEN}"
+def _named_value(match: re.Match[str]) -> str:
+    return f"{match['name']}{HIDDEN}"

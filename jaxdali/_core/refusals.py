@@ -1,5 +1,5 @@
-"""Refusals of a `DataNode`, which has no value: conversions, iteration, functions of NumPy and JAX. Messages say what
-to do instead.
+"""Refusals of a `DataNode`, which has no value: conversions, iteration, functions of NumPy and JAX. The messages name
+an alternative.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .errors import ArgumentError
 from .names import ONLY_IN_PIPELINES, did_you_mean
 from .tracebacks import boundaries
 
-# Attributes by which libraries get at an array.
+# Attributes through which libraries access the memory of an array.
 _OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
 
 
@@ -29,13 +29,13 @@ class _Node(Protocol):
 
 
 def has_values(name: str) -> bool:
-    """Whether `jaxdali.dynamic` has the function that calls are recorded by."""
+    """Whether `jaxdali.dynamic` has the function of this name, a key of `calls.functions`."""
     in_fn = name in declared and functions[name].__module__.startswith(f"{__name__.partition('.')[0]}.fn.")
     return in_fn and not {*name.split(".")}.intersection((*ONLY_IN_PIPELINES, "auto_aug"))
 
 
 def missing_value_reason(node: _Node | None) -> str:
-    """Says that a node has no value, and what to do instead. None: it is not known which node."""
+    """The reason why a node has no value, and an alternative: the end of a message. None: the node is not known."""
     batch = "stands for a batch that does not exist yet"
     operators = (
         "use operators (fn.cast, fn.stack, fn.reductions.mean, jaxdali.math.clamp, ...), or do it in a jax_function"
@@ -50,13 +50,17 @@ def missing_value_reason(node: _Node | None) -> str:
     )
 
 
-def no_value_message(what: str, node: _Node) -> str:
-    """The message for something that needs a value."""
-    return f"{what} of a DataNode: it {missing_value_reason(node)}"
+def no_value_message(operation: str, node: _Node) -> str:
+    """The message for an operation that needs a value."""
+    return f"{operation} of a DataNode: it {missing_value_reason(node)}"
 
 
 def not_array_message(takes: str, node: _Node | None) -> str:
-    """The message if a function that takes arrays gets a node."""
+    """The message if a function that takes arrays gets a node.
+
+    Args:
+      takes: the beginning of the message, such as "numpy.asarray takes".
+    """
     return f"{takes} arrays, but a DataNode {missing_value_reason(node)}"
 
 
@@ -70,10 +74,10 @@ def no_attribute_message(name: str, node: _Node, known: Iterable[str]) -> str:
     return f"{text}{' ' if advice.endswith('?') else '. '}It {missing_value_reason(node)}"
 
 
-# Functions of JAX that check whether a value can be an array. Callers of those in `_REPLACING` replace the text of a
-# TypeError by their own. Operators of JAX arrays check their other operand, too: they refuse a node, and Python then
-# calls the node's operator.
-_ASKING = frozenset(
+# Functions of JAX that check whether a value can be an array. Callers of those in `_CHECKS_WITH_OWN_TEXT` replace the
+# text of a TypeError by their own. Operators of JAX arrays check their other operand, too: they refuse a node, and
+# Python then calls the node's operator.
+_ARRAY_CHECKS = frozenset(
     (
         "_arraylike",
         "_convert",
@@ -87,7 +91,7 @@ _ASKING = frozenset(
         "zeros_like",
     )
 )
-_REPLACING = frozenset(("bind", "shaped_abstractify", "typeof"))
+_CHECKS_WITH_OWN_TEXT = frozenset(("bind", "shaped_abstractify", "typeof"))
 
 
 def refuse_jax(node: _Node, caller: types.FrameType):
@@ -95,24 +99,26 @@ def refuse_jax(node: _Node, caller: types.FrameType):
     function to function.
     """
     name = caller.f_code.co_name
-    if name not in _ASKING or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
+    if name not in _ARRAY_CHECKS or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":
         return
-    if name not in _REPLACING:
+    if name not in _CHECKS_WITH_OWN_TEXT:
         raise TypeError(not_array_message("functions of JAX take", node))
     if not node.pipeline or name == "typeof":  # in a definition `building` replaces JAX's text
         raise ArgumentError(not_array_message("functions of JAX take", node))
 
 
-def _refused(what: str) -> Callable[..., NoReturn]:
+def _refused(conversion: str) -> Callable[..., NoReturn]:
+    """A method that raises the TypeError for a conversion that needs a value."""
+
     def refuse(self: Any, *_: Any) -> NoReturn:
-        raise TypeError(no_value_message(what, self.node))
+        raise TypeError(no_value_message(conversion, self.node))
 
     return refuse
 
 
 @boundaries
 class Unreadable:
-    """Python's ways to get at a value."""
+    """Python's conversions and protocols that need a value. A node refuses them all."""
 
     __slots__ = ()
 
@@ -148,8 +154,8 @@ class NodeType(type):
 
 
 class Method:
-    """A method of nodes with the name of an attribute of arrays. Where it is read as that attribute, it says that it is
-    a method.
+    """A descriptor for a method of nodes with the name of an attribute of arrays, such as ``shape``. If the method is
+    used as if it were that attribute, an error says that it is a method.
     """
 
     def __init__(self, function: Callable[..., Any]):
@@ -161,7 +167,7 @@ class Method:
 
 @boundaries
 class _BoundMethod:
-    """A method of a node."""
+    """A bound `Method`: it can be called, and refuses all uses as an array."""
 
     __hash__ = object.__hash__
 

@@ -1,4 +1,4 @@
-"""What depends on the operating system: the CPUs and GPUs that a process may use and names of threads.
+"""Functions that depend on the operating system: the CPUs and GPUs that a process may use, and names of threads.
 
 Linux has all of it; macOS has neither affinity nor control groups, nor ``/proc``. Files in memory, which it does not
 have either, are in ``_data/source_worker.py``, which imports nothing from the package.
@@ -12,9 +12,9 @@ import os
 import threading
 from pathlib import Path
 
-_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/proc/self/cgroup")  # the control groups of this process
 _THREADS = Path("/proc/self/task")
-_CONTROL = Path("/sys/fs/cgroup")
+_CONTROL = Path("/sys/fs/cgroup")  # the limits of all control groups
 
 
 def available_cpus() -> int:
@@ -45,6 +45,7 @@ def cpu_quota(groups: Path = _GROUPS, control: Path = _CONTROL) -> float:
 
 
 def _quota_of(folder: Path) -> float:
+    """CPU seconds per second that one control group allows, by the files of version 2, then those of version 1."""
     with contextlib.suppress(OSError, ValueError):
         limit, period = (folder / "cpu.max").read_text().split()
         return math.inf if limit == "max" else int(limit) / int(period)
@@ -66,7 +67,7 @@ def show_name():
 
 
 def names_of_threads() -> list[str]:
-    """The names that the operating system has for the threads of this process; none where it does not tell."""
+    """The names that the operating system has for the threads of this process; empty where it does not tell."""
     names = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(_THREADS):

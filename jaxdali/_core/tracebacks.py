@@ -22,7 +22,9 @@ _INSTALLED = os.path.join(_PYTHON, "site-packages") + os.sep
 
 
 def is_ours(frame: types.FrameType) -> bool:
-    """Whether a frame runs code of this package or of autograph. The `__init__` of a dataclass is in no file."""
+    """Whether a frame runs code of this package or of autograph, which rewrites `if`. A dataclass's `__init__`, which
+    is in no file, is told by its module.
+    """
     file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
     return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
 
@@ -35,7 +37,7 @@ def boundary(f: F) -> F:
     """
 
     @functools.wraps(f)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return f(*args, **kwargs)
         except StopIteration:
@@ -44,16 +46,18 @@ def boundary(f: F) -> F:
             shorten(e)
             raise
 
-    return called  # pyright: ignore[reportReturnType]
+    return wrapped  # pyright: ignore[reportReturnType]
 
 
 def boundaries(cls: T) -> T:
-    """Decorator of a public class: the same for its public methods, and for those that implement Python's operators."""
+    """Decorator of a public class: applies `boundary` to its public methods, and to those that implement Python's
+    operators.
+    """
     for name, x in list(vars(cls).items()):
-        public = not name.startswith("_") or (name.startswith("__") and name not in _PLAIN)
-        if public and inspect.isfunction(x):
+        is_public = not name.startswith("_") or (name.startswith("__") and name not in _PLAIN)
+        if is_public and inspect.isfunction(x):
             setattr(cls, name, boundary(x))
-        elif public and isinstance(x, staticmethod):
+        elif is_public and isinstance(x, staticmethod):
             setattr(cls, name, staticmethod(boundary(x.__func__)))
     return cls
 
@@ -70,30 +74,33 @@ def shorten(e: BaseException):
         if in_package(frame.f_code.co_filename):
             return
         frame = frame.f_back
-    todo, seen = [e], set[int]()
-    while todo:
-        x = todo.pop()
-        if id(x) in seen:
+    pending, visited = [e], set[int]()
+    while pending:
+        x = pending.pop()
+        if id(x) in visited:
             continue
-        seen.add(id(x))
-        x.__traceback__ = _without_ours(x.__traceback__)
+        visited.add(id(x))
+        x.__traceback__ = _without_package(x.__traceback__)
         if x.__suppress_context__ and x.__context__ is not x.__cause__:
             x.__context__ = None  # it is never shown, and its text may contain credentials
-        todo += [y for y in (x.__cause__, x.__context__, *getattr(x, "exceptions", ())) if isinstance(y, BaseException)]
+        pending += [
+            y for y in (x.__cause__, x.__context__, *getattr(x, "exceptions", ())) if isinstance(y, BaseException)
+        ]
 
 
-def _without_ours(found: types.TracebackType | None) -> types.TracebackType | None:
-    """A traceback without the frames of this package, and those of Python's library that they called."""
-    kept: list[types.TracebackType] = []
-    ours = False
-    while found is not None:
-        file = found.tb_frame.f_code.co_filename
+def _without_package(tb: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames of this package, and without those of Python's library that they called."""
+    users: list[types.TracebackType] = []
+    is_inside = False
+    while tb is not None:
+        # A frame of Python's library belongs to its caller: `is_inside` stays as it is.
+        file = tb.tb_frame.f_code.co_filename
         if not file.startswith((_PYTHON, "<frozen ")) or file.startswith(_INSTALLED):
-            ours = is_ours(found.tb_frame)
-        if not ours:
-            kept.append(found)
-        found = found.tb_next
+            is_inside = is_ours(tb.tb_frame)
+        if not is_inside:
+            users.append(tb)
+        tb = tb.tb_next
     result = None
-    for x in reversed(kept):
+    for x in reversed(users):
         result = types.TracebackType(result, x.tb_frame, x.tb_lasti, x.tb_lineno)
     return result

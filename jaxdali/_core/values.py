@@ -1,4 +1,4 @@
-"""What is known of a value when a pipeline is built, and the value in the host pass."""
+"""`Spec`: the properties of a value that are known when a pipeline is built. `Value`: a value in the host pass."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Spec:
     Attributes:
       dtype: NumPy dtype of the elements.
       ndim: dimensions of one sample (the batch axis is not counted).
-      shape: the shape all samples have, or None: ragged.
+      shape: the shape that all samples have; None: the value is ragged.
       layout: one letter per axis, e.g. ``"HWC"``; ``""`` if unknown.
-      dims: for a ragged value, the extents that are known nevertheless (None: varies), or None if nothing is known.
+      dims: for a ragged value, the extents that all samples have nevertheless (None: varies); None: nothing is known.
       keys: whether the samples are the data of JAX random keys, ``uint32[2]`` each, which JAX functions get as keys.
     """
 
@@ -41,13 +41,11 @@ class Spec:
 
     @property
     def is_metadata(self) -> bool:
-        """Whether the samples are Python objects, which accompany the other outputs of a source and are part of no
-        program.
-        """
+        """Whether the samples are Python objects, which a source gives besides its arrays. They are part of no program."""
         return self.dtype.hasobject
 
     def extent(self, axis: int) -> int | None:
-        """The extent all samples have along `axis`; None: it varies or is unknown."""
+        """The extent that all samples have along `axis`; None: it varies or is unknown."""
         if self.shape is not None:
             return self.shape[axis]
         return self.dims[axis] if self.dims is not None else None
@@ -58,7 +56,9 @@ METADATA = Spec(np.dtype(object), 0, ())
 
 
 def metadata_of(objects: Sequence[Any]) -> np.ndarray:
-    """The data of a `METADATA` value. (NumPy by itself makes an array with more axes of lists of one length.)"""
+    """The data of a `METADATA` value, an array ``[N]`` of objects. (np.array would turn lists of equal length into
+    further axes.)
+    """
     data = np.empty(len(objects), object)
     for i, x in enumerate(objects):
         data[i] = x
@@ -89,42 +89,47 @@ class Value:
         assert self.data is not None
         return self.data[i]
 
-    def dense(self, what: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
+    def dense(self, name: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
         """A host value as one array ``[N, ...]``. Raises ValueError if the samples differ in shape.
 
         Args:
-          present: the samples that matter; others that the value lacks, or that have another shape, get the value of
-            the first one.
+          name: the value in the words of the message.
+          present: ``bool[N]``, the samples that matter. Other samples that the value lacks, or that have another shape,
+            get the value of the first present one.
         """
         assert self.data is not None
         if isinstance(self.data, np.ndarray) and self.spec.shape is not None:
             if self.present is None or present is None:
                 return self.data
             return self.data.take(np.where(self.present, np.arange(len(self)), present.argmax()), axis=0)
-        here = np.arange(len(self))
+        indices = np.arange(len(self))
         if present is not None and present.any():
             first = present.argmax()
-            lacking = (self.shapes != self.shapes[first]).any(axis=1) | (
+            is_unusable = (self.shapes != self.shapes[first]).any(axis=1) | (
                 False if self.present is None else ~self.present
             )
-            here[lacking & ~present] = first
+            indices[is_unusable & ~present] = first
         elif present is not None:  # no sample is present, so any value will do
-            here[:] = here[:1]
-        shapes = self.shapes[here]
+            indices[:] = indices[:1]
+        shapes = self.shapes[indices]
         if len(shapes) and (shapes != shapes[0]).any():
             raise ValueError(
-                f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}"
+                f"{name} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}"
             )
-        return self.data[here] if isinstance(self.data, np.ndarray) else np.stack([self.data[i] for i in here.tolist()])
+        return (
+            self.data[indices]
+            if isinstance(self.data, np.ndarray)
+            else np.stack([self.data[i] for i in indices.tolist()])
+        )
 
     def indices(self, present: np.ndarray | None) -> list[int]:
-        """The number of each sample, replaced by the first present one for absent samples."""
+        """The index of each sample; for absent samples, the index of the first present one."""
         if present is None or not present.any():
             return list(range(len(self)))
         return np.where(present, np.arange(len(self)), int(present.argmax())).tolist()
 
     def of(self, present: np.ndarray) -> Value:
-        """The value without the other samples, which have no elements if it is ragged."""
+        """The value with only these samples present. In a ragged value the others have no elements."""
         if not isinstance(self.data, Packed):
             return Value(self.spec, self.shapes, self.data, present)
         shapes = np.where(present[:, None], self.shapes, 0)

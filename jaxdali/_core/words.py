@@ -1,5 +1,5 @@
-"""Messages in the words of values: operators speak of nodes and pipelines, also where functions of values
-(`jaxdali.dynamic`) call them.
+"""Rephrases messages for functions of values (`jaxdali.dynamic`): operators speak of nodes and pipelines, also when
+such a function calls them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _FLAT = (
     r"(got [12]-D (?:data|samples) without a layout)(?!: the first)"
     r"(?:; external_source takes a layout|; fn\.decoders\.image [^;(]*files)?"
 )
-_NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what is said of nodes, and of values instead
+# Patterns of texts about nodes, and the texts about values that replace them, in this order.
+_NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"object of type 'DataNode' has no len\(\)", f"a batch has no len() {_TRACED}"),
     (re.escape(READING), _FILES),
     (_FLAT, rf"\1: {_SAMPLES}"),
@@ -54,14 +55,14 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (  # what
 
 @functools.lru_cache(maxsize=256)
 def of_values(text: str) -> str:
-    """A message in the words of values."""
+    """A message about nodes and pipelines, rephrased for values and functions."""
     for pattern, words in _NODES:
         text = re.sub(pattern, words, text)
     return text
 
 
-def _speak(e: BaseException):
-    """Puts the message of an exception into the words of values, if this package made it, or Python about a node."""
+def _rephrase(e: BaseException):
+    """Rephrases the message of an exception for values, if this package wrote it, or Python wrote it about a node."""
     if (
         e.args
         and isinstance(text := e.args[0], str)
@@ -73,26 +74,28 @@ def _speak(e: BaseException):
 
 
 def in_values(f: F) -> F:
-    """Decorator of a function that calls operators with values: the messages of its errors speak of these."""
+    """Decorator of a function that calls operators with values: rephrases the messages of its errors."""
 
     @functools.wraps(f)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return f(*args, **kwargs)
         except Exception as e:
-            _speak(e)
+            _rephrase(e)
             raise
 
-    return called  # pyright: ignore[reportReturnType]
+    return wrapped  # pyright: ignore[reportReturnType]
 
 
 def sample_advice(x: Any) -> str:
-    """Advice for files' names, or for a gap, in place of samples: the end of a message; "" for anything else."""
+    """The end of a message about a value that can't be a batch: advice if it has names of files, or None among its
+    samples; otherwise "".
+    """
     if isinstance(x, (str, os.PathLike)):
         return f"; {READING}"
     if isinstance(x, (list, tuple)):
         if any(isinstance(e, (str, os.PathLike)) for e in x):
             return f" with names of files; {READING}"
-        gap = next((i for i, e in enumerate(x) if e is None), None)
-        return "" if gap is None else f" whose element {gap} is None"
+        index = next((i for i, e in enumerate(x) if e is None), None)
+        return "" if index is None else f" whose element {index} is None"
     return ""
