@@ -180,7 +180,9 @@ def _trace_state() -> Any:
 
 @functools.cache
 def _idle_trace_state() -> Any:
-    """The state while JAX traces nothing. It is taken from a new thread, as the first caller may be a traced function."""
+    """The state while JAX traces nothing. It is taken from a new thread, as the first caller may be a traced
+    function.
+    """
     states: list[Any] = []
     thread = threading.Thread(target=lambda: states.append(_trace_state()))
     thread.start()

@@ -26,7 +26,9 @@ def in_package(file: str) -> bool:
 
 
 def is_self_explanatory(e: BaseException) -> bool:
-    """Whether this package wrote the text of an exception for users, so that a message can omit the exception's class."""
+    """Whether this package wrote the text of an exception for users, so that a message can omit the exception's
+    class.
+    """
     if isinstance(e, (ArgumentError, InputTypeError)):
         return True
     return type(e) in (ValueError, TypeError) and raised_by_package(e)
@@ -132,7 +134,9 @@ class ArgumentError(ValueError, RuntimeError):
 
 
 class ArgumentTypeError(TypeError, ArgumentError):
-    """An argument has a wrong type, or is missing: a TypeError as in Python, and also the exception that DALI raises."""
+    """An argument has a wrong type, or is missing: a TypeError as in Python, and also the exception that DALI
+    raises.
+    """
 
     __module__ = "jaxdali"
 

@@ -161,7 +161,9 @@ class Expression(Arithmetic):
         return language().pointwise(function, *operands)
 
     def __getitem__(self, key: Any) -> Self:
-        """A part of each sample, by Python's rules: ``node[1:-1, ::2]``, ``node[0]``. Indices may be scalar DataNodes."""
+        """A part of each sample, by Python's rules: ``node[1:-1, ::2]``, ``node[0]``. Indices may be scalar
+        DataNodes.
+        """
         return language().subscript(self, key)
 
     def gpu(self) -> Self:

@@ -1,4 +1,6 @@
-"""Types of single values in annotations (`ValueKind`), their limits, and the functions that check and convert a value."""
+"""Types of single values in annotations (`ValueKind`), their limits, and the functions that check and convert a
+value.
+"""
 
 from __future__ import annotations
 

@@ -279,7 +279,9 @@ def unexpected(function: str, name: str, parameters: Iterable[str]) -> str:
 
 
 def named(f: F) -> F:
-    """Decorator for public functions and `__init__`: an unknown argument is a TypeError that suggests a similar name."""
+    """Decorator for public functions and `__init__`: an unknown argument is a TypeError that suggests a similar
+    name.
+    """
     parameters = inspect.signature(f).parameters
 
     @functools.wraps(f)
@@ -332,7 +334,9 @@ def _missing(module: str, name: str) -> str:
 
 
 def _words(name: str) -> str:
-    """A normal form of names without word order and plural. It is equal for ``image_decoder`` and ``decoders.image``."""
+    """A normal form of names without word order and plural. It is equal for ``image_decoder`` and
+    ``decoders.image``.
+    """
     return " ".join(sorted(word.removesuffix("s") for word in re.split(r"[._]", name)))
 
 

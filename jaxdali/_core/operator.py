@@ -95,7 +95,9 @@ class Operator:
 
     @property
     def few_shapes(self) -> bool:
-        """Whether batches have few different shapes by intention, so that no warning is needed if each is compiled for."""
+        """Whether batches have few different shapes by intention, so that no warning is needed if each is compiled
+        for.
+        """
         return False
 
     @property
@@ -233,7 +235,9 @@ class HostOperator(Operator):
     """Runs with NumPy, once per batch, on all local shards' samples."""
 
     def run_reads(self, i: int) -> bool:
-        """Whether `run` reads the data of input `i`, which must then be a host value. Otherwise it reads only shapes."""
+        """Whether `run` reads the data of input `i`, which must then be a host value. Otherwise it reads only
+        shapes.
+        """
         return True
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
@@ -276,7 +280,9 @@ class ProgramOperator(Operator):
         return False
 
     def setup_reads(self, i: int) -> bool:
-        """Whether `setup` reads the data of input `i`, which must then be a host value; `lower` gets None in its place."""
+        """Whether `setup` reads the data of input `i`, which must then be a host value; `lower` gets None in its
+        place.
+        """
         return False
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -307,7 +313,9 @@ class NativeOperator(ProgramOperator):
         return False
 
     def reason(self, setup: Setup, i: int, code: int) -> str:
-        """The reason why the kernel could not process sample `i`, whose status is `code`; "": the text of the status."""
+        """The reason why the kernel could not process sample `i`, whose status is `code`; "": the text of the
+        status.
+        """
         return ""
 
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:

@@ -430,7 +430,9 @@ class BufferPool:
         self._lock = threading.Lock()  # guards `_free` and `_asked`, but not what the deques hold
 
     def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
-        """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any more."""
+        """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any
+        more.
+        """
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         num_bytes = -(-max(size, 1) // 4096) * 4096

@@ -77,7 +77,9 @@ def redacted(text: str) -> str:
 
 
 def redacted_beside(text: str, url: str) -> str:
-    """The text without credentials, also without those of `url`: a library may show these without the rest of the URL."""
+    """The text without credentials, also without those of `url`: a library may show these without the rest of the
+    URL.
+    """
     parts = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
     parts += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
     for secret in sorted(

@@ -26,7 +26,9 @@ def available_cpus() -> int:
 
 
 def cpu_quota(groups: Path = _GROUPS, control: Path = _CONTROL) -> float:
-    """The CPU time per second that this process's control groups (version 1 or 2) allow; infinite if there is no limit."""
+    """The CPU time per second that this process's control groups (version 1 or 2) allow; infinite if there is no
+    limit.
+    """
     try:
         memberships = [line.split(":", 2) for line in groups.read_text().splitlines()]
     except OSError:

@@ -41,7 +41,9 @@ class Spec:
 
     @property
     def is_metadata(self) -> bool:
-        """Whether the samples are Python objects, which a source gives besides its arrays. They are part of no program."""
+        """Whether the samples are Python objects, which a source gives besides its arrays. They are part of no
+        program.
+        """
         return self.dtype.hasobject
 
     def extent(self, axis: int) -> int | None:

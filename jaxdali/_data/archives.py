@@ -16,10 +16,11 @@ from .files import Files, Path
 from .storage import ByteRange, is_url, plain
 
 HEADER = 512  # bytes, before those of a member
-_BEFORE = 4 * HEADER  # bytes to fetch before a member's header; most PAX headers are shorter
-_MOST_BEFORE = 128 * HEADER  # for longer ones
+# Bytes that are fetched before a member's header, for a PAX header in which it may be marked as a sparse file.
+_LEAD = 4 * HEADER  # enough for most PAX headers
+_MAX_LEAD = 128 * HEADER  # for longer ones
 
-_WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member, by version
+_WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member in a line of an index, by the index's version
 
 
 class Members(Extents):
@@ -29,28 +30,29 @@ class Members(Extents):
     index need not do.
     """
 
-    def _before(self, i: int) -> int:
-        """How many bytes before member `i` are fetched with it."""
-        return min(_BEFORE, int(self.table[i, 0])) if self.files.remote and self.table[i, 1] else 0
+    def _lead_size(self, i: int) -> int:
+        """The number of bytes before member `i` that are fetched with it."""
+        return min(_LEAD, int(self.table[i, 0])) if self.files.remote and self.table[i, 1] else 0
 
     def range(self, i: int) -> ByteRange:
         start, size = self.table[i].tolist()
-        before = self._before(i)
-        return ByteRange(self.path(i), start - before, size + before)
+        lead = self._lead_size(i)
+        return ByteRange(self.path(i), start - lead, size + lead)
 
     def fetched(self, i: int) -> bytes:
         """See `Extents.fetched`. Raises OSError for a sparse file."""
-        before, data = self._before(i), super().fetched(i)
-        if before and not self.checked[i]:
+        lead, data = self._lead_size(i), super().fetched(i)
+        if lead and not self.checked[i]:
             start = int(self.table[i, 0])
-            why, more = _cpu.tar_sparse(data[:before])
-            if more and start > before:
-                start, size = max(0, start - _MOST_BEFORE), min(start, _MOST_BEFORE)
-                why, _ = _cpu.tar_sparse(self.store.read(self.path(i), start, size))
-            if why:
-                raise OSError(errno.EINVAL, why, self.path(i))
+            # `is_longer`: the PAX header begins before these bytes.
+            problem, is_longer = _cpu.tar_sparse(data[:lead])
+            if is_longer and start > lead:
+                start, size = max(0, start - _MAX_LEAD), min(start, _MAX_LEAD)
+                problem, _ = _cpu.tar_sparse(self.store.read(self.path(i), start, size))
+            if problem:
+                raise OSError(errno.EINVAL, problem, self.path(i))
             self.checked[i] = 1
-        return data[before:]
+        return data[lead:]
 
 
 class ArchiveSamples:
@@ -79,30 +81,30 @@ class ArchiveSamples:
         missing: Missing,
     ):
         self._files, self._indices = files, indices
-        self._selected = extensions, fold_case, missing
-        self._found = _cpu.TarSamples(*self._selected, keep_names=indices is None)
+        self._selection = extensions, fold_case, missing
+        self._samples = _cpu.TarSamples(*self._selection, keep_names=indices is None)
         self._widths: list[int] = []
         bounds = [0]
         for k in range(len(files)):
             if indices is not None:
                 self._read_index(indices[k])
-            elif wrong := self._found.scan(os.fsencode(files.path(k))):
-                raise RuntimeError(f"{files.path(k)}{wrong}{self._hint(wrong)}")
-            bounds.append(len(self._found))
+            elif error := self._samples.scan(os.fsencode(files.path(k))):
+                raise RuntimeError(f"{files.path(k)}{error}{self._hint(error)}")
+            bounds.append(len(self._samples))
         self.bounds = np.array(bounds, np.int64)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._samples)
 
     def table(self, output: int) -> np.ndarray:
         """``i64[samples, 2]``: offset and size of an output's members, including headers of `HEADER` bytes; zeros for
         missing members.
         """
-        return self._found.column(output)
+        return self._samples.column(output)
 
     def other_case(self, output: int) -> int:
         """The number of samples that lack an output's member, and would have it if extensions matched in any case."""
-        return self._found.other_case(output)
+        return self._samples.other_case(output)
 
     def extensions(self) -> list[str]:
         """The extensions of the members of the first archive."""
@@ -115,48 +117,57 @@ class ArchiveSamples:
             {word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]}
         )
 
-    def _hint(self, wrong: str) -> str:
-        """The end of an error about a member that a sample has in upper or lower case only; "" of other errors."""
-        _, missing, output = wrong.rpartition(" has no member for output ")
+    def _hint(self, error: str) -> str:
+        """Advice for the end of an error: whether the missing member exists in other letters, upper or lower case."""
+        _, missing, output = error.rpartition(" has no member for output ")
         if not missing or not self.other_case(int(output)):
             return ""
         return " in these letters: case_sensitive_extensions=False matches others, too"
 
     def name(self, i: int) -> str:
-        """The name of a sample's first member; empty if the index does not have it, or is gone."""
+        """The name of a sample's first member; "" if the index does not have names, has changed, or is gone."""
         if self._indices is None:
-            return self._found.name(i).decode("utf-8", "surrogateescape")
+            return self._samples.name(i).decode("utf-8", "surrogateescape")
         # Ten million names are 200 MB, so they are not kept. A few lines of the index are read again instead, from the
         # block with the sample.
-        blocks, k = self._found.blocks(), int(np.searchsorted(self.bounds, i, "right")) - 1
-        b = int(np.searchsorted(blocks[:, 0], i, "right")) - 1
-        first, start = blocks[b].tolist()
-        size = int(blocks[b + 1, 1]) - start if b + 1 < len(blocks) and blocks[b + 1, 0] < self.bounds[k + 1] else None
-        again = _cpu.TarSamples(*self._selected, keep_names=True)
+        blocks, archive = self._samples.blocks(), int(np.searchsorted(self.bounds, i, "right")) - 1
+        block = int(np.searchsorted(blocks[:, 0], i, "right")) - 1
+        first, start = blocks[block].tolist()
+        size = (
+            int(blocks[block + 1, 1]) - start
+            if block + 1 < len(blocks) and blocks[block + 1, 0] < self.bounds[archive + 1]
+            else None
+        )
+        parsed = _cpu.TarSamples(*self._selection, keep_names=True)
         try:
-            again.parse(self._files.store.read(plain(self._indices[k]), start, size), self._widths[k], start)
+            parsed.parse(
+                self._files.store.read(plain(self._indices[archive]), start, size), self._widths[archive], start
+            )
         except OSError:
             return ""
-        outputs = range(len(self._selected[0]))
-        same = i - first < len(again) and all((again.column(j)[i - first] == self.table(j)[i]).all() for j in outputs)
-        return again.name(i - first).decode("utf-8", "surrogateescape") if same else ""
+        outputs = range(len(self._selection[0]))
+        is_unchanged = i - first < len(parsed) and all(
+            (parsed.column(j)[i - first] == self.table(j)[i]).all() for j in outputs
+        )
+        return parsed.name(i - first).decode("utf-8", "surrogateescape") if is_unchanged else ""
 
     def _read_index(self, path: Path):
-        at, count, width = 0, -1, 0
+        """Parses the index of one archive, and appends its samples."""
+        offset, count, width = 0, -1, 0
         for lines in chunks(path, self._files.store):
-            if not at:
+            if not offset:
                 size = len(lines) if is_url(plain(path)) else os.path.getsize(plain(path))
                 head, _, lines = lines.partition(b"\n")
                 version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
-                width, at = _WIDTHS.get(version, 0), len(head) + 1
+                width, offset = _WIDTHS.get(version, 0), len(head) + 1
                 count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
                 if not width or count < 0:
                     break
-                self._found.begin_file(min(count, size))
-            if wrong := self._found.parse(lines, width, at):
-                raise RuntimeError(f"{os.fspath(path)}{wrong}{self._hint(wrong)}")
-            at += len(lines)
-        if not width or count != self._found.lines:
+                self._samples.begin_file(min(count, size))
+            if error := self._samples.parse(lines, width, offset):
+                raise RuntimeError(f"{os.fspath(path)}{error}{self._hint(error)}")
+            offset += len(lines)
+        if not width or count != self._samples.lines:
             text = "it does not begin with v1.2 and the number of its other lines"
             raise RuntimeError(f"{os.fspath(path)} is not an index of a tar archive: {text}")
         self._widths.append(width)

@@ -1,9 +1,10 @@
-"""ArrayRecord files: Riegeli's chunks, with a table of them at the end. They are read by position, local or remote,
-without the package.
+"""ArrayRecord files: Riegeli's chunks, with a table of the chunks at the end. They are read by position, local or
+remote, without the package `array_record`.
 
 A file is cut into blocks of 64 KB that begin with a header of 24 bytes, independently of the chunks; *logical*
 positions do not count these headers. A chunk consists of a header of 40 bytes, then the sizes and the values of its
-records, which are compressed separately. The header has checksums of itself and of what follows.
+records, which are compressed separately. The header has checksums of itself and of the data after it. The format is
+described in Riegeli's doc/riegeli_records_file_format.md.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from .ranges import Ranges, narrowed
 from .storage import Storage
 
 BLOCK, BLOCK_HEADER = 1 << 16, 24
-_INSIDE = BLOCK - BLOCK_HEADER
+_BLOCK_DATA = BLOCK - BLOCK_HEADER  # bytes of chunks in a block
 _MAGIC = 0x71930E704FDAE05E  # the postscript's magic number
 _threads = threading.local()  # one decompressor per thread
-_WRONG = {
+_CHUNK_ERRORS = {
     ChunkError.HEADER_UNREAD: "its chunk's header can't be read",
     ChunkError.HEADER_HASH: "the checksum of its chunk's header is wrong",
     ChunkError.OTHER_CHUNK: "there is no chunk of one record of this size: the file's table, or the file, is damaged",
     ChunkError.DATA_HASH: "its checksum is wrong",
 }
-_WHOLE = {ord("b"): "Brotli", ord("s"): "Snappy"}  # these can only be decompressed as a whole
-_SNAPPY_EXPANSION = 64  # maximum: an element of 2 bytes stands for at most 64
+_WHOLE_CODECS = {ord("b"): "Brotli", ord("s"): "Snappy"}  # compressed data that are decompressed only as a whole
+_SNAPPY_EXPANSION = 64  # limit of decompressed to compressed size: an element of Snappy has 2 bytes for at most 64
 _DEFAULTS = Storage()
 _AT_ONCE = 1 << 16  # numbers of a table that are parsed at a time
-_PART = 1 << 22  # bytes of a table that are read at a time,
+_PART = 1 << 22  # bytes of a table that are read at a time
 _PLAUSIBLE = 100  # up to this ratio of decompressed to compressed size, memory is allocated at once
-_PIECE = 1 << 14  # and bytes that are decompressed at a time, which gives 512 MB at most
+_PIECE = 1 << 14  # otherwise so many bytes are decompressed at a time, which gives 512 MB at most
 
 
 def logical(position: Any) -> Any:
     """The logical position of a position in the file."""
-    return position // BLOCK * _INSIDE + np.maximum(position % BLOCK - BLOCK_HEADER, 0)
+    return position // BLOCK * _BLOCK_DATA + np.maximum(position % BLOCK - BLOCK_HEADER, 0)
 
 
 def physical(position: Any) -> Any:
     """The position in the file of a logical position."""
-    return position // _INSIDE * BLOCK + BLOCK_HEADER + position % _INSIDE
+    return position // _BLOCK_DATA * BLOCK + BLOCK_HEADER + position % _BLOCK_DATA
 
 
 class BlockedRanges(Ranges):
@@ -58,17 +59,20 @@ class BlockedRanges(Ranges):
     _read_packed = staticmethod(_cpu.read_packed_blocked)
 
     @staticmethod
-    def _inside(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _file_extents(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = physical(start)
         return first, np.where(size > 0, physical(start + size - 1) + 1 - first, 0)
 
     def read(self, i: int) -> bytes:
-        return joined(super().read(i), self._place(i)[0])
+        return joined(super().read(i), self._file_extent(i)[0])
 
 
 def record_begin(size: np.ndarray) -> np.ndarray:
-    """Where in its chunk a record of `size` bytes begins, if it is the only one and not compressed, ``u8[n]``."""
-    # The chunk's header, kind of compression, the number of bytes of the size (one byte), the size.
+    """The offset of a record in its chunk, ``u8[n]``, if the chunk has only this record of `size` bytes,
+    uncompressed.
+    """
+    # Before the record are the chunk's header, the kind of compression, the number of bytes of the size (one byte), and
+    # the size as a varint, with 7 bits in each byte.
     begin = np.full(len(size), CHUNK_HEADER + 3, np.uint8)
     for bits in range(7, 8 * size.dtype.itemsize, 7):
         begin += size >= 1 << bits
@@ -80,7 +84,7 @@ class PlainRecords(BlockedRanges):
     first read.
 
     Args:
-      files, file: as above.
+      files, file: as of `Ranges`.
       start: ``i64[N]``, where each record begins: the start of its chunk plus `record_begin`.
       size: ``i64[N]``, sizes of the records.
     """
@@ -94,35 +98,47 @@ class PlainRecords(BlockedRanges):
         checked = self._checked[index]
         if checked.all():
             return failed
-        new = np.flatnonzero(~checked)
-        new = new[[k not in failed for k in new.tolist()]] if failed else new
-        chunks, samples = index[new], first + new
-        head = record_begin(self.size[chunks]).astype(np.int64)
-        heads = np.zeros((len(new), CHUNK_HEADER + 16), np.uint8)
-        at, places = self.start[chunks].astype(np.int64) - head, np.arange(len(new)) * heads.shape[1]
+        unchecked = np.flatnonzero(~checked)
+        unchecked = unchecked[[k not in failed for k in unchecked.tolist()]] if failed else unchecked
+        chunks, samples = index[unchecked], first + unchecked
+        header_sizes = record_begin(self.size[chunks]).astype(np.int64)
+        headers = np.zeros((len(unchecked), CHUNK_HEADER + 16), np.uint8)
+        header_starts, header_places = (
+            self.start[chunks].astype(np.int64) - header_sizes,
+            np.arange(len(unchecked)) * headers.shape[1],
+        )
         file = self.file[chunks].astype(np.int64)
-        error = np.full(len(new), ChunkError.NONE, np.int32)
+        error = np.full(len(unchecked), ChunkError.NONE, np.int32)
         for k, _ in _cpu.read_blocked(
-            self.files.table, file, at, heads.reshape(-1), places, head, self._file_sizes, pool
+            self.files.table,
+            file,
+            header_starts,
+            headers.reshape(-1),
+            header_places,
+            header_sizes,
+            self._file_sizes,
+            pool,
         ):
             error[k] = ChunkError.HEADER_UNREAD
         starts, sizes = packed.starts[samples], packed.shapes[samples, 0]
-        _cpu.check_chunks(heads, head, packed.data.reshape(-1), starts, sizes, error, pool)
+        _cpu.check_chunks(headers, header_sizes, packed.data.reshape(-1), starts, sizes, error, pool)
         self._checked[chunks[error == ChunkError.NONE]] = True
-        bad = np.flatnonzero(error).tolist()
-        return failed | {int(new[k]): f"{self.name(int(chunks[k]))}: {_WRONG[ChunkError(error[k])]}" for k in bad}
+        damaged = np.flatnonzero(error).tolist()
+        return failed | {
+            int(unchecked[k]): f"{self.name(int(chunks[k]))}: {_CHUNK_ERRORS[ChunkError(error[k])]}" for k in damaged
+        }
 
 
 def joined(data: bytes, start: int) -> bytes:
     """The bytes of a file from `start` on, without the headers of blocks."""
     if start % BLOCK >= BLOCK_HEADER and start % BLOCK + len(data) <= BLOCK:
         return data
-    parts, at = [], 0
-    while at < len(data):
-        skip = max(BLOCK_HEADER - (start + at) % BLOCK, 0)
-        until = at + BLOCK - (start + at) % BLOCK
-        parts.append(data[at + skip : until])
-        at = until
+    parts, position = [], 0
+    while position < len(data):
+        skip = max(BLOCK_HEADER - (start + position) % BLOCK, 0)
+        end = position + BLOCK - (start + position) % BLOCK
+        parts.append(data[position + skip : end])
+        position = end
     return b"".join(parts)
 
 
@@ -140,50 +156,56 @@ def only_record_of(chunk: memoryview, settings: Storage) -> memoryview:
     """The record of a chunk with a single one. It returns the same as `records_of`, in less time."""
     if len(chunk) < CHUNK_HEADER + 2:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no record")
-    data, kind, decoded = _checked_data(chunk)
+    data, kind, decoded_size = _checked_data(chunk)
     if kind != ord("r") | 1 << 8:
         raise ValueError(f"a chunk of one record was expected, its kind is {kind}")
-    length, at = _varint(data, 1)
-    record = _plain(data[0], data[at + length :], settings)
-    if len(record) != decoded:
-        raise ValueError(f"a chunk's record has {len(record)} bytes, {decoded} were expected")
+    length, offset = _varint(data, 1)
+    record = _decompress(data[0], data[offset + length :], settings)
+    if len(record) != decoded_size:
+        raise ValueError(f"a chunk's record has {len(record)} bytes, {decoded_size} were expected")
     return record
 
 
 def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
-    """(What follows a chunk's header, its kind and number of records, its decompressed size)."""
-    size, data_check, kind, decoded = _checked_header(chunk)
+    """(data after a chunk's header, kind and number of records, decompressed size), after the checksums were checked.
+
+    The kind is in the lowest byte, the number of records in the 56 bits above it.
+    """
+    size, data_hash, kind, decoded_size = _checked_header(chunk)
     data = chunk[CHUNK_HEADER : CHUNK_HEADER + size]
     if len(data) < size or not size:
         raise ValueError(f"a chunk of {size} bytes is cut off after {len(data)}")
-    if data_check != _cpu.highway_hash(np.frombuffer(data, np.uint8)):
+    if data_hash != _cpu.highway_hash(np.frombuffer(data, np.uint8)):
         raise ValueError("the checksum of a chunk is wrong")
-    return data, kind, decoded
+    return data, kind, decoded_size
 
 
 def _checked_header(chunk: bytes | memoryview) -> tuple[int, int, int, int]:
-    """The fields of a chunk's header: size and checksum of what follows, kind and number of records, decompressed size."""
-    check, size, data_check, kind, decoded = struct.unpack_from("<QQQQQ", chunk)
-    if check != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
+    """The fields of a chunk's header: size and checksum of the data after it, kind and number of records, decompressed
+    size.
+    """
+    header_hash, size, data_hash, kind, decoded_size = struct.unpack_from("<QQQQQ", chunk)
+    if header_hash != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
         raise ValueError("the checksum of a chunk's header is wrong")
-    return size, data_check, kind, decoded
+    return size, data_hash, kind, decoded_size
 
 
 def _sizes_and_values(chunk: bytes, settings: Storage) -> tuple[np.ndarray, memoryview]:
+    """(sizes of a chunk's records, their bytes one after another)."""
     if len(chunk) < CHUNK_HEADER:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no header")
-    data, kind, decoded = _checked_data(memoryview(chunk))
-    number = kind >> 8
+    data, kind, decoded_size = _checked_data(memoryview(chunk))
+    num_records = kind >> 8
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
-    length, at = _varint(data, 1)
-    if length > len(data) - at:
+    length, offset = _varint(data, 1)
+    if length > len(data) - offset:
         raise ValueError(f"the sizes of a chunk's records would take {length} of its {len(data)} bytes")
-    sizes = _varints(_plain(data[0], data[at : at + length], settings))
-    values = _plain(data[0], data[at + length :], settings)
-    if len(sizes) != number or int(sizes.sum()) != len(values) or len(values) != decoded:
+    sizes = _varints(_decompress(data[0], data[offset : offset + length], settings))
+    values = _decompress(data[0], data[offset + length :], settings)
+    if len(sizes) != num_records or int(sizes.sum()) != len(values) or len(values) != decoded_size:
         raise ValueError(
-            f"a chunk of {number} records and {decoded} bytes has {len(sizes)} records and {len(values)} bytes"
+            f"a chunk of {num_records} records and {decoded_size} bytes has {len(sizes)} records and {len(values)} bytes"
         )
     return sizes, values
 
@@ -193,9 +215,10 @@ class ChunkTable:
     """The chunks of a file.
 
     Attributes:
-      start: ``i64[n]``, logical position of each; size: total size of its records in bytes; records: number of its
-        records.
-      end: logical position of the end of the last one.
+      start: ``i64[n]``, logical position of each chunk.
+      size: ``[n]``, total size of the records of each chunk in bytes.
+      records: ``[n]``, number of the records of each chunk.
+      end: logical position of the end of the last chunk.
       plain: whether the records are uncompressed.
     """
 
@@ -207,7 +230,8 @@ class ChunkTable:
 
 
 def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
-    """The table of file `i`. It is read and parsed in parts, because for ten million chunks it is larger than 100 MB.
+    """The table of the chunks of file `i`. It is read and parsed in parts, because for ten million chunks it is larger
+    than 100 MB.
 
     Args:
       digest: is updated with the positions, sizes and numbers of records.
@@ -221,7 +245,9 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
         raise ValueError(
             f"it has {size} bytes: it is not an ArrayRecord file, or it is cut off (these are multiples of {BLOCK} bytes)"
         )
-    (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _INSIDE), files.store.settings)
+    # The last block has a postscript: a message with the position of the footer (1) and a magic number (2). The footer
+    # is a chunk. Its first record is metadata, which has the options of the writer; the others are the table.
+    (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _BLOCK_DATA), files.store.settings)
     fields = dict(_fields(postscript))
     if fields.get(2) != _MAGIC:
         raise ValueError("it is not an ArrayRecord file: there is no postscript in its last 64 KB")
@@ -229,43 +255,47 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     sizes, values = _sizes_and_parts(files, i, footer, end)
     if not len(sizes):
         raise ValueError("it has no metadata")
-    rest, wanted = b"", int(sizes[0])
-    while len(rest) < wanted:
-        rest += _damaged() if (more := next(values, None)) is None else more
-    options = dict(_fields(dict(_fields(memoryview(rest)[:wanted]))[1]))[4].tobytes().decode("utf-8", "replace")
+    buffer, options_size = b"", int(sizes[0])
+    while len(buffer) < options_size:
+        buffer += _damaged() if (part := next(values, None)) is None else part
+    options = dict(_fields(dict(_fields(memoryview(buffer)[:options_size]))[1]))[4].tobytes().decode("utf-8", "replace")
     if "transpose:true" in options:
         raise ValueError("it was written with transpose:true, which is not supported")
-    start, bytes, records = np.empty(len(sizes) - 1, np.int64), [], []
-    rows, n, before, part = np.empty((_AT_ONCE, 3), np.int64), 0, 0, rest[wanted:]
-    del sizes, rest
+    start, sizes_in_bytes, records = np.empty(len(sizes) - 1, np.int64), [], []
+    rows, num_chunks, last_position, remainder = np.empty((_AT_ONCE, 3), np.int64), 0, 0, buffer[options_size:]
+    del sizes, buffer
     while True:
-        more = next(values, None)
-        data, at = np.frombuffer(part + (more or b""), np.uint8), 0
+        part = next(values, None)
+        data, offset = np.frombuffer(remainder + (part or b""), np.uint8), 0
         while True:
-            count, used = _cpu.parse_chunk_table(data[at:], more is None, rows)
-            at += used
-            if count < 0 or n + count > len(start):
+            count, used = _cpu.parse_chunk_table(data[offset:], part is None, rows)
+            offset += used
+            if count < 0 or num_chunks + count > len(start):
                 _damaged()
             if not count:
                 break
-            here = rows[:count]
-            places = here[:, 0]
-            if not (places[0] > before and (np.diff(places) > 0).all()):
+            chunk_rows = rows[:count]
+            positions = chunk_rows[:, 0]
+            if not (positions[0] > last_position and (np.diff(positions) > 0).all()):
                 _damaged()
-            before = int(places[-1])
-            digest.update(here.tobytes())
-            start[n : n + count] = logical(places)
-            bytes.append(narrowed(here[:, 1]).copy())
-            records.append(narrowed(here[:, 2]).copy())
-            n += count
-        part = data[at:].tobytes()
-        if more is None:
+            last_position = int(positions[-1])
+            digest.update(chunk_rows.tobytes())
+            start[num_chunks : num_chunks + count] = logical(positions)
+            sizes_in_bytes.append(narrowed(chunk_rows[:, 1]).copy())
+            records.append(narrowed(chunk_rows[:, 2]).copy())
+            num_chunks += count
+        remainder = data[offset:].tobytes()
+        if part is None:
             break
-    if n != len(start) or part or (n and start[-1] >= footer):
+    if num_chunks != len(start) or remainder or (num_chunks and start[-1] >= footer):
         _damaged()
     empty = [np.zeros(0, np.uint8)]
     return ChunkTable(
-        start, np.concatenate(bytes or empty), np.concatenate(records or empty), footer, "uncompressed" in options
+        start,
+        np.concatenate(sizes_in_bytes or empty),
+        np.concatenate(records or empty),
+        footer,
+        "uncompressed" in options,
     )
 
 
@@ -274,6 +304,7 @@ def _damaged() -> NoReturn:
 
 
 def _logical_bytes(files: Files, i: int, start: int, size: int) -> bytes:
+    """`size` bytes of file `i` from the logical position `start` on."""
     if not size:
         return b""
     first = int(physical(start))
@@ -281,60 +312,63 @@ def _logical_bytes(files: Files, i: int, start: int, size: int) -> bytes:
 
 
 def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.ndarray, Iterator[bytes]]:
-    """Sizes in bytes of the records of the chunk at `start`, and their values in parts. `end` is the end of the file.
-    Positions are logical.
+    """(sizes in bytes of the records of the chunk at `start`, the bytes of the records in parts).
 
-    Before the last part the checksum has been checked.
+    The checksum is checked before the last part is returned.
+
+    Args:
+      start: logical position of the chunk.
+      end: logical position of the end of the file.
     """
     head = _logical_bytes(files, i, start, min(CHUNK_HEADER + 16, end - start))
     if len(head) < CHUNK_HEADER:
         raise ValueError(f"a chunk of {len(head)} bytes has no header")
-    size, data_check, kind, decoded = _checked_header(head)
+    size, data_hash, kind, decoded_size = _checked_header(head)
     if not size or size > end - start - CHUNK_HEADER:
         raise ValueError(f"a chunk of {size} bytes is cut off after {end - start - CHUNK_HEADER}")
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
-    if why := files.store.settings.too_large(decoded):
-        raise ValueError(f"the table of its chunks: {why}")
+    if reason := files.store.settings.too_large(decoded_size):
+        raise ValueError(f"the table of its chunks: {reason}")
     head = head[CHUNK_HEADER : CHUNK_HEADER + size]
-    if head[0] in _WHOLE:  # these can't be decompressed in parts
+    if head[0] in _WHOLE_CODECS:  # these can't be decompressed in parts
         sizes, values = _sizes_and_values(_logical_bytes(files, i, start, CHUNK_HEADER + size), files.store.settings)
         return sizes, iter([values.tobytes()])
-    length, at = _varint(head, 1)
-    if length > size - at:
+    length, offset = _varint(head, 1)
+    if length > size - offset:
         raise ValueError(f"the sizes of a chunk's records would take {length} of its {size} bytes")
-    begin = start + CHUNK_HEADER
-    packed = _logical_bytes(files, i, begin + at, length)
-    sizes = _varints(_plain(head[0], memoryview(packed), files.store.settings))
-    if len(sizes) != kind >> 8 or int(sizes.sum()) != decoded:
+    data_start = start + CHUNK_HEADER
+    packed = _logical_bytes(files, i, data_start + offset, length)
+    sizes = _varints(_decompress(head[0], memoryview(packed), files.store.settings))
+    if len(sizes) != kind >> 8 or int(sizes.sum()) != decoded_size:
         raise ValueError(
-            f"a chunk of {kind >> 8} records and {decoded} bytes has {len(sizes)} records of {int(sizes.sum())} bytes"
+            f"a chunk of {kind >> 8} records and {decoded_size} bytes has {len(sizes)} records of {int(sizes.sum())} bytes"
         )
-    hash = _cpu.HighwayHash()
-    for data in (head[:at], packed):
-        hash.append(np.frombuffer(data, np.uint8))
+    data_hasher = _cpu.HighwayHash()
+    for data in (head[:offset], packed):
+        data_hasher.append(np.frombuffer(data, np.uint8))
 
     def parts() -> Iterator[bytes]:
-        found, inflate = 0, None if head[0] == 0 else _decompressor(head[0], decoded)
-        for first in range(at + length, size, _PART):
-            data = _logical_bytes(files, i, begin + first, min(_PART, size - first))
-            hash.append(np.frombuffer(data, np.uint8))
+        num_bytes, inflate = 0, None if head[0] == 0 else _decompressor(head[0], decoded_size)
+        for first in range(offset + length, size, _PART):
+            data = _logical_bytes(files, i, data_start + first, min(_PART, size - first))
+            data_hasher.append(np.frombuffer(data, np.uint8))
             if inflate is not None:
-                data = inflate(data[_varint(data, 0)[1] if first == at + length else 0 :])
-            found += len(data)
+                data = inflate(data[_varint(data, 0)[1] if first == offset + length else 0 :])
+            num_bytes += len(data)
             if first + _PART >= size:
-                if hash.finish() != data_check:
+                if data_hasher.finish() != data_hash:
                     raise ValueError("the checksum of a chunk is wrong")
-                if found != decoded:
-                    raise ValueError(f"a chunk's records have {found} bytes, {decoded} were expected")
+                if num_bytes != decoded_size:
+                    raise ValueError(f"a chunk's records have {num_bytes} bytes, {decoded_size} were expected")
             yield data
 
     return sizes, parts()
 
 
 def _varints(data: Any) -> np.ndarray:
-    """Decodes a sequence of numbers; returns them as bytes if all are small."""
-    raw, found = np.frombuffer(data, np.uint8), [np.zeros(0, np.int64)]
+    """Decodes a sequence of varints. The result is ``u8`` if all are below 128, otherwise ``i64``."""
+    raw, arrays = np.frombuffer(data, np.uint8), [np.zeros(0, np.int64)]
     if raw.max(initial=0) < 128:
         return raw
     if len(raw) and raw[-1] >= 128:
@@ -349,13 +383,13 @@ def _varints(data: Any) -> np.ndarray:
         shift = 7 * (np.arange(len(part), dtype=np.int64) - np.repeat(starts, ends - starts + 1))
         if shift.max() > 63:
             raise ValueError("a number is damaged")
-        found.append(np.add.reduceat((part & 127).astype(np.int64) << shift, starts))
+        arrays.append(np.add.reduceat((part & 127).astype(np.int64) << shift, starts))
         begin += len(part)
-    return np.concatenate(found)
+    return np.concatenate(arrays)
 
 
 def _zstandard(compression: int) -> Any:
-    """The package. Raises ValueError if `compression` is not zstd."""
+    """The module `zstandard`. Raises ValueError if `compression` is not zstd."""
     if compression != ord("z"):
         raise ValueError(f"a chunk is compressed by method {compression}; supported are zstd, Brotli, Snappy and none")
     try:
@@ -365,9 +399,9 @@ def _zstandard(compression: int) -> Any:
     return zstandard
 
 
-def _unpacked(compression: int, packed: memoryview, size: int) -> memoryview:
+def _decompress_whole(compression: int, packed: memoryview, size: int) -> memoryview:
     """Decompresses Brotli or Snappy data to `size` bytes."""
-    name = _WHOLE[compression]
+    name = _WHOLE_CODECS[compression]
     try:
         import pyarrow as pa
     except ImportError as e:
@@ -375,27 +409,32 @@ def _unpacked(compression: int, packed: memoryview, size: int) -> memoryview:
     try:
         if name == "Brotli":
             with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(packed)), "brotli") as stream:
-                found = memoryview(stream.read_buffer(size + 1)) if packed else packed
+                data = memoryview(stream.read_buffer(size + 1)) if packed else packed
         else:
             if (stated := _varint(packed, 0)[0]) != size or size > _SNAPPY_EXPANSION * len(packed):
                 raise ValueError(f"a chunk has {size} bytes, Snappy's header says {stated}")
-            found = memoryview(pa.decompress(pa.py_buffer(packed), size, codec="snappy"))
+            data = memoryview(pa.decompress(pa.py_buffer(packed), size, codec="snappy"))
     except (pa.ArrowException, OSError) as e:
         raise ValueError(f"a chunk can't be decompressed: {e}") from e
-    if len(found) != size:
-        raise ValueError(f"a chunk has {size} bytes, {name} made of it {len(found)}{' or more' * (len(found) > size)}")
-    return found
+    if len(data) != size:
+        raise ValueError(f"a chunk has {size} bytes, {name} made of it {len(data)}{' or more' * (len(data) > size)}")
+    return data
 
 
-def _plain(compression: int, data: memoryview, settings: Storage) -> memoryview:
+def _decompress(compression: int, data: memoryview, settings: Storage) -> memoryview:
+    """Decompresses data that begin with their decompressed size. Raises ValueError if they are damaged or too large.
+
+    Args:
+      compression: the method, as the letter in the file; 0: none.
+    """
     if compression == 0:
         return data
-    size, at = _varint(data, 0)
-    packed = data[at:]
-    if why := settings.too_large(size):
-        raise ValueError(f"its chunk is too large: {why}")
-    if compression in _WHOLE:
-        return _unpacked(compression, packed, size)
+    size, offset = _varint(data, 0)
+    packed = data[offset:]
+    if reason := settings.too_large(size):
+        raise ValueError(f"its chunk is too large: {reason}")
+    if compression in _WHOLE_CODECS:
+        return _decompress_whole(compression, packed, size)
     zstandard = _zstandard(compression)
     _threads.zstd = decompressor = getattr(_threads, "zstd", None) or zstandard.ZstdDecompressor()
     try:
@@ -408,48 +447,52 @@ def _plain(compression: int, data: memoryview, settings: Storage) -> memoryview:
         raise ValueError(f"a chunk can't be decompressed: {e}") from e
 
 
-def _decompressor(compression: int, most: int) -> Callable[[Any], bytes]:
-    """A function that decompresses data in parts. It raises ValueError, also if there are more than `most` bytes."""
+def _decompressor(compression: int, max_size: int) -> Callable[[Any], bytes]:
+    """A function that decompresses data in parts. It raises ValueError for damaged data, and if they are more than
+    `max_size` bytes.
+    """
     zstandard = _zstandard(compression)
-    inflate, found = zstandard.ZstdDecompressor().decompressobj(), 0
+    inflate, num_bytes = zstandard.ZstdDecompressor().decompressobj(), 0
 
-    def part(data: Any) -> bytes:
-        nonlocal found
+    def decompress(data: Any) -> bytes:
+        nonlocal num_bytes
         pieces = []
         for first in range(0, len(data), _PIECE):
             try:
                 pieces.append(inflate.decompress(data[first : first + _PIECE]))
             except zstandard.ZstdError as e:
                 raise ValueError(f"a chunk can't be decompressed: {e}") from e
-            found += len(pieces[-1])
-            if found > most:
-                raise ValueError(f"a chunk's records have {found} bytes or more, {most} were expected")
+            num_bytes += len(pieces[-1])
+            if num_bytes > max_size:
+                raise ValueError(f"a chunk's records have {num_bytes} bytes or more, {max_size} were expected")
         return b"".join(pieces)
 
-    return part
+    return decompress
 
 
-def _varint(data: Any, at: int) -> tuple[int, int]:
-    """A number, and the position after it."""
+def _varint(data: Any, offset: int) -> tuple[int, int]:
+    """(a varint of Protocol Buffers, the offset after it)."""
     x = shift = 0
     while True:
-        if at >= len(data) or shift > 63:
+        if offset >= len(data) or shift > 63:
             raise ValueError("a number is damaged")
-        byte = data[at]
+        byte = data[offset]
         x |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return x, at
+            return x, offset
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """(number, integer or bytes) for each field of a message of integers, strings and messages."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        x, at = _varint(message, at)
+    """(number, integer or bytes) for each field of a message of Protocol Buffers with integers, strings and
+    messages.
+    """
+    offset = 0
+    while offset < len(message):
+        tag, offset = _varint(message, offset)
+        x, offset = _varint(message, offset)
         if tag & 7 == 2:
-            yield tag >> 3, memoryview(message)[at : at + x]
-            at += x
+            yield tag >> 3, memoryview(message)[offset : offset + x]
+            offset += x
         else:
             yield tag >> 3, x

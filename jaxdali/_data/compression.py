@@ -1,5 +1,5 @@
-"""Containers that are compressed as a whole. Records can't be read at their places in them, so they are refused by
-name.
+"""Recognizes containers that are compressed as a whole. Records can't be read at their positions in them, so they are
+refused.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import zlib
 
 HEAD = 4096  # bytes of a file that `refusal` needs
-_COMPRESSED = {  # by the first bytes: the name, and the program that decompresses
+_COMPRESSED = {  # by the first bytes of a file: the format, and the program that decompresses it
     b"\x1f\x8b\x08": ("GZIP", "gunzip"),
     b"\x1f\x9d": ("compress", "uncompress"),
     b"BZh": ("bzip2", "bunzip2"),
@@ -16,13 +16,14 @@ _COMPRESSED = {  # by the first bytes: the name, and the program that decompress
     b"\x04\x22\x4d\x18": ("LZ4", "unlz4"),
     **{bytes([0x78, level]): ("ZLIB", "") for level in (0x01, 0x5E, 0x9C, 0xDA)},
 }
-# Of zlib, which checks these: the magic numbers may also be the size of a TFRecord's record.
+# The argument wbits of zlib, by which the data are checked, too: a TFRecord file begins with the size of a record,
+# whose bytes may look like these magic numbers.
 _WINDOW = {"GZIP": 31, "ZLIB": 15}
 SUFFIXES = (".gz", ".tgz", ".z", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".zlib")  # of names
 
 
 def refusal(head: bytes) -> str:
-    """Why a file can't be read as a container, from its first bytes; "" if it is not compressed."""
+    """The reason why a file can't be read as a container, told by its first bytes; "" if it is not compressed."""
     name, program = next((x for magic, x in _COMPRESSED.items() if head.startswith(magic)), ("", ""))
     if name == "bzip2" and head[4:10] != b"1AY&SY":
         return ""

@@ -35,13 +35,13 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class RecordField:
-    """How an output is made from a field of a record.
+    """The field of a record from which an output is made.
 
     Attributes:
       name: for messages, e.g. ``feature 'image/encoded'``.
-      number: of the field, in the native code.
-      spec: the output's. If it has a shape, every record must have as many values. With `dims` (None, ...) a record
-        must have a multiple of their product.
+      number: the number of the field in the native code.
+      spec: of the output. If it has a shape, every record must have that number of values. With `dims` (None, ...) a
+        record must have a multiple of their product.
       default: the value for records without the field. For an output with a shape, the value of all elements (None: the
         field is required); for a vector of any length, its bytes. Other outputs are empty then.
       raw: whether the field holds the bytes of the elements.
@@ -62,20 +62,20 @@ class RecordField:
             shape, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
         elif spec.ndim == 3:
             shape = RecordShape.STATED
-        missing = (
+        default = (
             self.default or b""
             if not isinstance(self.default, (int, float))
             else np.array(self.default, spec.dtype).tobytes()
         )
         kind = ValueType.BYTES if self.raw else _TYPES[spec.dtype]
-        layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape, dims, missing)
+        layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape, dims, default)
 
 
 class ContainerRecords(Records):
     """A list of records that native code reads.
 
     Attributes:
-      fields: one for each output.
+      fields: the field for each output.
     """
 
     fields: tuple[RecordField, ...]
@@ -97,14 +97,20 @@ class ContainerRecords(Records):
         return layout
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        """Finds the records of a batch. Resources that are needed until they have been copied are released with
-        `stack`.
+        """Finds the records of a batch in memory or in files.
+
+        Args:
+          batch: gets the records.
+          index: the numbers of the records in this list.
+          pool: id of the native thread pool.
+          stack: releases resources that are needed until the records have been copied.
         """
         raise NotImplementedError(type(self).__name__)
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
-        # A few native calls per batch, because the interpreter's code has left the caches after a batch was copied.
+        # There are only a few native calls for each batch: after a batch was copied, the interpreter's code is no
+        # longer in the caches. The first ones find the records and their shapes, then `fill` copies the values.
         specs = parts[0][0].specs
         shapes = [None if s.shape is not None else np.empty((ctx.N, s.ndim), np.int64) for s in specs]
         batches = []
@@ -119,25 +125,25 @@ class ContainerRecords(Records):
             outputs, data, offsets = [], [], []
             for k, (spec, rows) in enumerate(zip(specs, shapes)):
                 if rows is None:
-                    out = whole = np.zeros((ctx.N, *(spec.shape or ())), spec.dtype)
-                    places = None
+                    output = buffer = np.zeros((ctx.N, *(spec.shape or ())), spec.dtype)
+                    starts = None
                 else:
-                    places, need = plan_offsets(rows, ctx.S)
-                    whole = ctx.empty(need, spec.dtype, k)
-                    out = Packed(whole, places, rows)
-                outputs.append(out)
-                data.append(whole)
-                offsets.append(places)
+                    starts, need = plan_offsets(rows, ctx.S)
+                    buffer = ctx.empty(need, spec.dtype, k)
+                    output = Packed(buffer, starts, rows)
+                outputs.append(output)
+                data.append(buffer)
+                offsets.append(starts)
             for first, batch in batches:
                 batch.fill(data, offsets, first, ctx.pool)
-                for i, why in batch.errors():
-                    ctx.fail(first + i, Status.RECORD, why)
+                for i, reason in batch.errors():
+                    ctx.fail(first + i, Status.RECORD, reason)
         return tuple(outputs)
 
 
-def described(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(types ``i32[n, fields]``, number of values ``i64[n, fields]``, shapes ``i64[n, fields, 3]``) of the records that
-    were scanned.
+def describe_records(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(types ``i32[n, fields]``, numbers of values ``i64[n, fields]``, shapes ``i64[n, fields, 3]``) of the fields of n
+    scanned records.
     """
     x = np.empty((n, fields), np.int32), np.empty((n, fields), np.int64), np.empty((n, fields, 3), np.int64)
     batch.describe(*x)
@@ -148,11 +154,11 @@ class Extents:
     """Records that are parts of files.
 
     Attributes:
-      table: ``i64[n, 2]``, offset and size of each; bounds: ``i64[files + 1]``, the first record of each file, and the
-        number of records.
-      stamps: ``i64[2 * files]``, size and modification time of each file; checked: ``u8[n]``, 1 if the record's
-        checksum was verified.
-      digest: a digest of all this.
+      table: ``i64[n, 2]``, offset and size of each record.
+      bounds: ``i64[files + 1]``, the first record of each file, and the number of records.
+      stamps: ``i64[2 * files]``, size and modification time of each file.
+      checked: ``u8[n]``, 1 if the record's checksum was verified.
+      digest: a digest of `files`, `table` and `bounds`.
 
     Args:
       files: the containers.
@@ -193,7 +199,7 @@ class Extents:
         return self.files.path(int(self.file_of(i)))
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
-        """As `Records.facts`: the file of a record, and where it is in the file."""
+        """The metadata of `Records.facts`: the file of a record, its offset, and its number in the file."""
         number = lambda i: i - int(self.bounds[int(self.file_of(i))])
         return {"filename": self.path, "offset": lambda i: int(self.table[i, 0]), "record": number}
 
@@ -216,77 +222,78 @@ class Extents:
         return ByteRange(self.path(i), int(self.table[i, 0]), int(self.table[i, 1]))
 
     def content(self, i: int) -> bytes:
-        """A record, for Python. Raises OSError if it can't be read, and ValueError if it is larger than the settings
+        """The bytes of a record. Raises OSError if it can't be read, and ValueError if it is larger than the settings
         allow.
         """
-        if why := self.store.settings.too_large(int(self.table[i, 1])):
-            raise ValueError(f"{self.name(i)}: {why}")
+        if reason := self.store.settings.too_large(int(self.table[i, 1])):
+            raise ValueError(f"{self.name(i)}: {reason}")
         return self.fetched(i)
 
     def fetched(self, i: int) -> bytes:
-        """A remote record; empty if its size is 0. Raises OSError if it can't be read."""
+        """The bytes of a remote record; empty if its size is 0. Raises OSError if it can't be read."""
         offset, size = self.table[i].tolist()
-        most = int(self.stamps[2 * int(self.file_of(i))])
-        if offset < 0 or size < 0 or size > most - offset:
-            text = f"it lies outside the file, which has {most} bytes: the index is of another file, or the file is truncated"
+        file_size = int(self.stamps[2 * int(self.file_of(i))])
+        if offset < 0 or size < 0 or size > file_size - offset:
+            text = f"it lies outside the file, which has {file_size} bytes: the index is of another file, or the file is truncated"
             raise OSError(errno.EIO, text, self.path(i))
         return self.store.read(*self.range(i)) if size else b""
 
 
 class RecordParts:
-    """Records in several parts, each stored at its own position in the same files.
+    """Records that consist of several parts, each stored at its own position in the same files.
 
     Args:
-      parts: each has that part of all records.
+      parts: for each part, its extents of all records.
     """
 
     def __init__(self, parts: Sequence[Extents]):
-        self._parts, of = parts, parts[0]
-        self._remote, self._settings = of.files.remote, of.store.settings
-        self._files = of.files.table, of.stamps, of.bounds
+        self._parts, first_part = parts, parts[0]
+        self._remote, self._settings = first_part.files.remote, first_part.store.settings
+        self._files = first_part.files.table, first_part.stamps, first_part.bounds
         self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        """Finds records in their files. If a file has changed since the list was made, each of its records gets an
-        error.
+        """Finds records in their files, see `ContainerRecords.scan`. If a file has changed since the list was made,
+        each of its records gets an error.
         """
-        large = dict[int, str]()
+        oversized = dict[int, str]()
         _, stamps, bounds = self._files
-        # A record outside its file gets another error.
+        # The size of each record's file. A record outside its file gets another error, below.
         in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]
         for table in self._tables:
             sizes = table[index, 1]
-            over = np.flatnonzero((sizes > self._settings.max_record_bytes) & (sizes <= in_file)).tolist()
-            large |= {k: self._settings.too_large(int(sizes[k])) for k in over}
+            rows = np.flatnonzero((sizes > self._settings.max_record_bytes) & (sizes <= in_file)).tolist()
+            oversized |= {k: self._settings.too_large(int(sizes[k])) for k in rows}
         if not self._remote:
             batch.scan_files(*self._files, index, self._tables, self._checked, pool)
-            for k, why in large.items():
-                batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {why}")
+            for k, reason in oversized.items():
+                batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {reason}")
             return
-        found, lost = [], large
+        contents, errors = [], oversized
         for k, i in enumerate(index.tolist()):
             for part in self._parts:
-                found.append(b"")
-                if k in large:
+                contents.append(b"")
+                if k in oversized:
                     continue
                 try:
-                    found[-1] = part.fetched(i)
+                    contents[-1] = part.fetched(i)
                 except OSError as e:
-                    lost.setdefault(k, e.strerror or str(e))
-        stack.callback(found.clear)  # the batch copies from these arrays
-        batch.scan_memory([np.frombuffer(x, np.uint8) for x in found], pool)
-        for k, why in lost.items():
-            batch.fail(k, why)
+                    errors.setdefault(k, e.strerror or str(e))
+        stack.callback(contents.clear)  # the batch copies from these arrays
+        batch.scan_memory([np.frombuffer(x, np.uint8) for x in contents], pool)
+        for k, reason in errors.items():
+            batch.fail(k, reason)
 
 
 class ExtentRecords(ContainerRecords):
     """Records that are parts of files.
 
     Attributes:
-      format: of the records; names: of the fields that are read, if the format has names.
+      format: the format of the records.
+      names: the names of the fields that are read, if the format has names.
 
     Args:
-      extents: where the records are.
+      extents: the positions of the records.
     """
 
     format: ClassVar[RecordFormat]
@@ -312,8 +319,10 @@ class ExtentRecords(ContainerRecords):
 
 
 def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.ndarray]:
-    """Reads index files with two integers per line. Returns all lines ``i64[n, 2]``, and where each file begins in them
-    ``i64[files + 1]``.
+    """Reads index files with two integers per line.
+
+    Returns:
+      (all lines ``i64[n, 2]``, the first line of each file and the number of lines ``i64[files + 1]``).
 
     Raises:
       RuntimeError: a file can't be read, is empty, or has a line of another form.
@@ -326,13 +335,13 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
         lines = 0
         for chunk in chunks(path, store):
             chunk = chunk.removeprefix(codecs.BOM_UTF8)
-            found, bad = _cpu.parse_integers(chunk, table[n:])
-            if bad >= 0:
-                number = lines + chunk[:bad].count(b"\n") + 1
+            count, bad_offset = _cpu.parse_integers(chunk, table[n:])
+            if bad_offset >= 0:
+                number = lines + chunk[:bad_offset].count(b"\n") + 1
                 raise RuntimeError(
-                    f"{os.fspath(path)}, line {number}: expected two whole numbers, got {chunk[bad : bad + 20]!r}"
+                    f"{os.fspath(path)}, line {number}: expected two whole numbers, got {chunk[bad_offset : bad_offset + 20]!r}"
                 )
-            n += found
+            n += count
             lines += chunk.count(b"\n")
         if n == 2 * bounds[k] or n % 2:
             raise RuntimeError(
@@ -343,8 +352,8 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
 
 
 def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
-    """Warns that the containers `lacking` have no index. Raises RuntimeError if they are remote, where none can be
-    made.
+    """Warns that the containers `lacking` have no index, so that it is made in memory. Raises RuntimeError if they are
+    remote: no index can be made of them.
     """
     if files.remote:
         raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it from a local copy")
@@ -357,13 +366,18 @@ def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
 def indexed(
     reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Like `read_indices`. If an index is not given or does not exist, it is made from its container, with a warning."""
-    known = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
-    lacking = [files.path(k) for k, i in enumerate(known) if i is None]
+    """Reads indices like `read_indices`. An index that is None or does not exist is made from its container, with a
+    warning.
+
+    Args:
+      make: makes the index of a local container, ``i64[n, 2]``.
+    """
+    existing = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
+    lacking = [files.path(k) for k, i in enumerate(existing) if i is None]
     if not lacking:
-        return read_indices([i for i in known if i is not None], files.store)
+        return read_indices([i for i in existing if i is not None], files.store)
     warn_no_index(reader, files, lacking)
-    tables = [make(files.path(k)) if i is None else read_indices([i], files.store)[0] for k, i in enumerate(known)]
+    tables = [make(files.path(k)) if i is None else read_indices([i], files.store)[0] for k, i in enumerate(existing)]
     bounds = np.cumsum([0] + [len(t) for t in tables])
     if not bounds[-1]:
         raise RuntimeError(f"there are no records in {', '.join(lacking)}")
@@ -371,7 +385,7 @@ def indexed(
 
 
 def chunks(path: Path, store: Store) -> Iterator[bytes]:
-    """A text file in parts that consist of whole lines. The first may begin with the byte-order mark of UTF-8.
+    """Reads a text file in parts that consist of whole lines. The first may begin with the byte-order mark of UTF-8.
 
     Raises:
       RuntimeError: the file can't be read, or is in UTF-16.
@@ -388,15 +402,15 @@ def _chunks(path: Path, store: Store) -> Iterator[bytes]:
             yield store.read(plain(path))
             return
         with open(plain(path), "rb") as f:
-            rest = b""
+            remainder = b""
             while chunk := f.read(_CHUNK):
                 head, newline, tail = chunk.rpartition(b"\n")
                 if newline:
-                    yield rest + head + newline
-                    rest = tail
+                    yield remainder + head + newline
+                    remainder = tail
                 else:
-                    rest += chunk
-            yield rest
+                    remainder += chunk
+            yield remainder
     except OSError as e:
         raise RuntimeError(f"can't read the index {os.fspath(path)}: {e.strerror}") from e.__cause__
 

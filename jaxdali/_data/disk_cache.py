@@ -20,7 +20,7 @@ _FOLDER = "jaxdali-cache"
 _TAG = "CACHEDIR.TAG"  # marks a folder as a cache that jaxdali made, see https://bford.info/cachedir
 _TAG_TEXT = b"Signature: 8a477f597d28d172789f06886806bc55\n# A cache of jaxdali: what it fetched. It may be deleted.\n"
 _NEW = ".new-"  # prefix of files that are being written
-_ROOM = 0.1  # part of the limit that is freed at a time, so that the directory is rarely searched
+_ROOM = 0.1  # the part of the limit that is freed at a time, so that the directory is rarely searched
 _MAGIC = b"jaxdali1"
 _HEADER = struct.Struct("<8s32sqI")  # magic, digest of the key, size, CRC-32C
 
@@ -35,7 +35,7 @@ class DiskCache:
     Args:
       directory: the cache makes its own folder in it, and removes only its own files there.
       limit: total size of all files in bytes.
-      damaged: called for each damaged file, in any thread.
+      damaged: is called for each damaged file, in any thread.
 
     Attributes:
       folder: the cache's own folder.
@@ -46,41 +46,41 @@ class DiskCache:
         self.folder = pathlib.Path(directory, _FOLDER)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if not self.folder.exists():
-            self._make()
+            self._make_folder()
         if self.folder.exists() and not (self.folder / _TAG).is_file():
             raise ArgumentError(
                 f"Storage: cache_dir={directory!r} has a folder {_FOLDER} that jaxdali did not make: it has no file {_TAG}"
             )
 
-    def _make(self):
-        """Makes the folder together with its tag, since another process may look at any time. A disk that can't be
-        written has no cache.
+    def _make_folder(self):
+        """Makes the folder under another name, and renames it when it has its tag, since another process may look at
+        any time. If the disk can't be written, there is no cache.
         """
-        made = self.folder.with_name(f".{_FOLDER}-{os.urandom(8).hex()}")
+        temporary = self.folder.with_name(f".{_FOLDER}-{os.urandom(8).hex()}")
         with contextlib.suppress(OSError):
-            made.mkdir()
-            (made / _TAG).write_bytes(_TAG_TEXT)
-            made.rename(self.folder)
+            temporary.mkdir()
+            (temporary / _TAG).write_bytes(_TAG_TEXT)
+            temporary.rename(self.folder)
             return
         with contextlib.suppress(OSError):  # another process was faster
-            (made / _TAG).unlink(missing_ok=True)
-            made.rmdir()
+            (temporary / _TAG).unlink(missing_ok=True)
+            temporary.rmdir()
 
     def get(self, key: Any, size: int | None = None) -> bytes | None:
-        """The data of a key. None if there are none, or if they were damaged or do not have `size` bytes, and were
+        """The data of a key; None if there are none. Data that are damaged, or do not have `size` bytes, are
         removed.
         """
         path = self._path(key)
         try:
             data = path.read_bytes()
-            os.utime(path)  # its last use
+            os.utime(path)  # the time of the last use
         except OSError:
             return None
         if len(data) >= _HEADER.size:
-            magic, owner, length, checksum = _HEADER.unpack_from(data)
+            magic, key_digest, length, checksum = _HEADER.unpack_from(data)
             content = data[_HEADER.size :]
-            right = (magic, owner, length) == (_MAGIC, _digest(key), len(content)) and size in (None, length)
-            if right and checksum == _cpu.crc32c(content):
+            is_intact = (magic, key_digest, length) == (_MAGIC, _digest(key), len(content)) and size in (None, length)
+            if is_intact and checksum == _cpu.crc32c(content):
                 return content
         with contextlib.suppress(OSError):
             path.unlink()  # .total is too high then, which is corrected when the limit is reached
@@ -97,12 +97,12 @@ class DiskCache:
             if path.exists():  # another process was faster
                 return
             text = total.read()
-            have = int(text) if re.fullmatch(rb"\d{1,18}", text) else -1
-            if have < 0 or have + size > self._limit:  # the total is unknown, or the limit is reached
-                have = self._shrink(int(self._limit * (1 - _ROOM)) - size)
+            used = int(text) if re.fullmatch(rb"\d{1,18}", text) else -1
+            if used < 0 or used + size > self._limit:  # the total is unknown, or the limit is reached
+                used = self._shrink(int(self._limit * (1 - _ROOM)) - size)
             total.seek(0)
             total.truncate()
-            total.write(b"%d" % (have + size))
+            total.write(b"%d" % (used + size))
             # Before the file: a process that is killed here leaves a total that is too high, never too low.
             total.flush()
             path.parent.mkdir(exist_ok=True)
@@ -122,13 +122,14 @@ class DiskCache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Any]:
+        """The open file ``.total``, locked against other writers."""
         with open(self.folder / ".total", "a+b") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             f.seek(0)
             yield f  # closing it unlocks it
 
     def _shrink(self, limit: int) -> int:
-        """Removes the least recently used files until at most `limit` bytes are left. Returns how many are left.
+        """Removes the least recently used files until at most `limit` bytes are left. Returns the number of bytes left.
 
         It also removes partial files of processes that were killed: while the lock is held no one writes. Files with
         other names are not the cache's, and are kept.
@@ -138,12 +139,14 @@ class DiskCache:
         files = []
         for folder in os.scandir(self.folder):
             if re.fullmatch("[0-9a-f]{2}", folder.name) and folder.is_dir(follow_symlinks=False):
-                own = (e for e in os.scandir(folder.path) if re.fullmatch(r"[0-9a-f]{38}\.record", e.name))
+                entries = (
+                    entry for entry in os.scandir(folder.path) if re.fullmatch(r"[0-9a-f]{38}\.record", entry.name)
+                )
                 files += [
-                    (s.st_mtime_ns, s.st_size, e.path)
-                    for e in own
-                    if e.is_file(follow_symlinks=False)
-                    for s in [e.stat()]
+                    (status.st_mtime_ns, status.st_size, entry.path)
+                    for entry in entries
+                    if entry.is_file(follow_symlinks=False)
+                    for status in [entry.stat()]
                 ]
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):

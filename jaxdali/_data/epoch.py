@@ -16,16 +16,16 @@ class EpochPlan:
     """The numbers that determine the lengths of an iterator's epochs. Make one with `of_readers` or `of_size`.
 
     Attributes:
-      sizes: number of samples in each shard, of all shards, not only this iterator's. A `size` given by the user counts
-        as one shard.
-      shard_ids: the shard that each pipeline of this iterator begins with.
-      batch_size: that of one pipeline.
+      sizes: the number of samples in each shard of the reader, not only those of this iterator. With `of_size`, all
+        samples are one shard.
+      shard_ids: the first shard of each pipeline of this iterator.
+      batch_size: samples in a batch of one pipeline.
       unit: samples that one step of the iterator takes from a shard: `batch_size`, or with `of_size` that of all
         pipelines together.
-      policy: "FILL", "DROP" or "PARTIAL": what happens to the last batch if the samples don't fill it.
-      padded: whether the last sample is repeated to fill it; otherwise samples of the next epoch fill it.
+      policy: "FILL", "DROP" or "PARTIAL": the treatment of the last batch if the samples don't fill it.
+      padded: whether the last sample is repeated to fill the last batch; otherwise samples of the next epoch fill it.
       stick: whether each pipeline keeps its shard; otherwise it moves to the next one in the next epoch.
-      size: as given by the user; None with `of_readers`.
+      size: the user's number of samples in an epoch; None with `of_readers`.
     """
 
     sizes: tuple[int, ...]
@@ -47,16 +47,16 @@ class EpochPlan:
 
     @property
     def moves_away(self) -> bool:
-        """Whether epochs of several shards leave the readers' rounds, so that after the first one the rest of an epoch
-        can't be divided among another number of shards.
+        """Whether the epochs of several shards and the readers' rounds drift apart. Then, after the first epoch, the
+        remainder of an epoch can't be divided among another number of shards.
         """
         full = len(set(self.sizes)) == 1 and self.sizes[0] % self.unit == 0
         return self.size is None and self.policy != "FILL" and not self.padded and len(self.sizes) > 1 and not full
 
     @staticmethod
     def of_readers(metas: Sequence[Mapping[str, int]], batch_size: int, policy: str) -> EpochPlan:
-        """From the metadata (`Walk.meta`) of the reader in each pipeline. Raises ValueError if they don't belong
-        together.
+        """Makes a plan from the metadata (`Walk.meta`) of the reader in each pipeline. Raises ValueError if the readers
+        don't belong together.
         """
         for key in ("epoch_size", "number_of_shards", "pad_last_batch", "stick_to_shard"):
             values = [m[key] for m in metas]
@@ -67,7 +67,7 @@ class EpochPlan:
             shard_bounds(meta["epoch_size"], meta["number_of_shards"], i) for i in range(meta["number_of_shards"])
         ]
         return EpochPlan(
-            sizes=tuple(behind - first for first, behind in bounds),
+            sizes=tuple(end - first for first, end in bounds),
             shard_ids=tuple(m["shard_id"] for m in metas),
             batch_size=batch_size,
             unit=batch_size,
@@ -79,7 +79,7 @@ class EpochPlan:
 
     @staticmethod
     def of_size(size: int, num_pipelines: int, batch_size: int, padded: bool, policy: str) -> EpochPlan:
-        """From a number of samples for all pipelines together."""
+        """Makes a plan from the number of samples in an epoch of all pipelines together."""
         return EpochPlan(
             sizes=(size,),
             shard_ids=(0,) * num_pipelines,
@@ -102,26 +102,31 @@ class EpochCounter:
 
     def __init__(self, plan: EpochPlan):
         self.plan = plan
-        self._round = 0
-        self._given = 0
+        self._round = 0  # the number of the epoch
+        self._num_batches = 0  # batches taken in this epoch
         # Samples of this epoch that were taken with another batch size, before the batches that are counted.
-        self._before = 0
-        self._lacking = 0  # empty places in this epoch's batches, after the sources of some shards ended
-        self._ended = False  # the epoch before ended under another number of shards, and `reset` has not been called
-        self._ahead = np.zeros(len(plan.sizes), np.int64)  # samples read ahead of the epoch, by first shard
+        self._taken_before = 0
+        self._empty_places = (
+            0  # places without a sample in this epoch's batches, after the sources of some shards ended
+        )
+        # Whether the previous epoch ended under another number of shards, and `reset` has not been called since.
+        self._ended = False
+        # Samples of this epoch that already filled up the previous one, for each walk, by its first shard.
+        self._ahead = np.zeros(len(plan.sizes), np.int64)
         self._shards = np.array(plan.sizes, np.int64)
-        self._parts: dict[int, np.ndarray] = {}  # sizes of the shards in rounds that another number of shards began
+        # Sizes of the shards in rounds that another number of shards began, by round. See Note [Redistribution].
+        self._parts: dict[int, np.ndarray] = {}
         self._start()
 
     def _start(self):
-        """Computes what `next` needs for every batch, once per epoch."""
+        """Computes once per epoch the numbers that `valid` and `is_over` need for every batch."""
         sizes = self._sizes()
-        left = sizes - self._ahead - self._before
-        self._left: list[int] = left.tolist()
+        remaining = sizes - self._ahead - self._taken_before
+        self._remaining: list[int] = remaining.tolist()
         if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
-            self._batches = (int(sizes.min()) - self._before) // self.plan.unit
+            self._batches = (int(sizes.min()) - self._taken_before) // self.plan.unit
         else:
-            self._batches = -(-(int(left.max()) + self._lacking) // self.plan.unit)
+            self._batches = -(-(int(remaining.max()) + self._empty_places) // self.plan.unit)
 
     def _sizes(self) -> np.ndarray:
         """Samples of the shard that each pipeline reads in this epoch."""
@@ -131,15 +136,15 @@ class EpochCounter:
 
     @property
     def size(self) -> int:
-        """Number of samples in an epoch: as given, else those of one shard; without padding rounded up to full batches,
-        for this epoch.
+        """Number of samples in an epoch: the user's number, or that of one shard. Without padding, it is rounded up to
+        full batches, and may differ between epochs.
         """
         plan = self.plan
         if plan.size is not None:
             return plan.size
         if plan.policy == "DROP":
             return int(self._sizes().min())
-        return int(self._sizes().max()) if plan.padded else self._before + self._batches * plan.unit
+        return int(self._sizes().max()) if plan.padded else self._taken_before + self._batches * plan.unit
 
     @property
     def length(self) -> int:
@@ -154,31 +159,40 @@ class EpochCounter:
     @property
     def is_over(self) -> bool:
         """Whether the epoch has ended: `reset` starts the next one."""
-        return self._ended or self._given >= self._batches
+        return self._ended or self._num_batches >= self._batches
 
     can_reset = is_over
 
     def valid(self) -> tuple[int, ...]:
-        """How many samples of the next batch belong to this epoch, for each pipeline; they are its first ones."""
+        """The number of samples of the next batch that belong to this epoch, for each pipeline. They are its first
+        ones.
+        """
         plan = self.plan
-        taken = self._given * plan.unit
+        num_taken = self._num_batches * plan.unit
         if plan.size is None:
-            left = [self._left[i] - taken for i in plan.shard_ids]
+            remaining = [self._remaining[i] - num_taken for i in plan.shard_ids]
         else:
-            left = [self._left[0] + self._lacking - taken - plan.batch_size * i for i in range(len(plan.shard_ids))]
-        return tuple(min(max(n, 0), plan.batch_size) for n in left)
+            remaining = [
+                self._remaining[0] + self._empty_places - num_taken - plan.batch_size * i
+                for i in range(len(plan.shard_ids))
+            ]
+        return tuple(min(max(n, 0), plan.batch_size) for n in remaining)
 
     def advance(self, lacking: int = 0) -> tuple[int, ...]:
-        """Counts one batch; returns its `valid`. `lacking`: its empty places, which extend an epoch of given size."""
+        """Counts one batch, and returns its `valid`.
+
+        Args:
+          lacking: the number of places of the batch without a sample. They extend an epoch that has a `size`.
+        """
         valid = self.valid()
-        self._given += 1
+        self._num_batches += 1
         if lacking and self.plan.size is not None:
-            self._lacking += lacking
+            self._empty_places += lacking
             self._start()
         return valid
 
     def reset(self) -> int:
-        """Starts the next epoch. Returns how many batches must be read and dropped before."""
+        """Starts the next epoch. Returns the number of batches that must be read and dropped before it."""
         assert self.is_over
         if self._ended:
             self._ended = False
@@ -186,13 +200,13 @@ class EpochCounter:
         plan = self.plan
         dropped = 0
         if plan.policy == "DROP" and plan.padded:  # up to the end of the readers' shards
-            dropped = -(-(int(self._sizes().max()) - self._before) // plan.unit) - self._given
+            dropped = -(-(int(self._sizes().max()) - self._taken_before) // plan.unit) - self._num_batches
         elif plan.policy == "DROP":
-            dropped = int((int(self._sizes().min()) - self._before) % plan.unit > 0)
+            dropped = int((int(self._sizes().min()) - self._taken_before) % plan.unit > 0)
         elif plan.policy == "FILL" and not plan.padded:
             self._ahead += self._taken - self._sizes()
         self._round += 1
-        self._given = self._before = self._lacking = 0
+        self._num_batches = self._taken_before = self._empty_places = 0
         # Shards smaller than a batch: a whole epoch was read ahead.
         while self._ahead.any() and (self._sizes() <= self._ahead).all():
             self._ahead -= self._sizes()
@@ -203,7 +217,7 @@ class EpochCounter:
     @property
     def _taken(self) -> int:
         """Samples of each shard that were taken in this epoch."""
-        return self._before + self._given * self.plan.unit
+        return self._taken_before + self._num_batches * self.plan.unit
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -214,8 +228,8 @@ class EpochCounter:
             state["parts"] = {str(k): v.tolist() for k, v in self._parts.items()}
         if self._ended:
             state["ended"] = True
-        if self._lacking:
-            state["lacking"] = self._lacking
+        if self._empty_places:
+            state["lacking"] = self._empty_places
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -223,20 +237,20 @@ class EpochCounter:
         if len(state["ahead"]) != len(self._ahead):
             raise ValueError(f"the state is of {len(state['ahead'])} shards, this iterator has {len(self._ahead)}")
         self._round = int(state["round"])
-        self._given, self._before = divmod(int(state["taken"]), self.plan.unit)
+        self._num_batches, self._taken_before = divmod(int(state["taken"]), self.plan.unit)
         self._ahead = np.array(state["ahead"], np.int64)
         self._parts = {int(k): np.array(v, np.int64) for k, v in state.get("parts", {}).items()}
         self._ended = bool(state.get("ended", False))
-        self._lacking = int(state.get("lacking", 0))
+        self._empty_places = int(state.get("lacking", 0))
         self._start()
 
     def begin(self, number: int) -> None:
-        """Goes to the start of an epoch, for which nothing was read ahead. Only for a new counter."""
+        """Goes to the start of epoch `number`, of which no samples were read ahead. Only for a new counter."""
         self._round = number
         self._start()
 
     def settle(self) -> int:
-        """Ends an epoch that has no batches left, as `reset` does."""
+        """Calls `reset` if the epoch has no batches left. Returns the number of batches to drop."""
         return self.reset() if self.is_over else 0
 
     def redistribute(
@@ -245,26 +259,35 @@ class EpochCounter:
         """Continues an epoch that was begun with another number of shards. See Note [Redistribution].
 
         Args:
-          old: the counter of those shards, after `settle`.
-          walk: that of any shard of this iterator; `cursor`: as `Walk.redistributed` returned it.
-          before: the walk of one of the old shards, and its cursor.
+          old: the counter of the old shards, after `settle`.
+          walk: the walk of any shard of this iterator.
+          cursor: its cursor, as `Walk.redistributed` returned it.
+          before: (the walk of one of the old shards, its cursor).
           ended: whether `settle` ended an epoch that was not reset.
 
         Raises:
-          ValueError: the iterator's epoch is not the readers' round, so it is unknown what is left of it.
+          ValueError: the iterator's epoch is not the readers' round, so its remaining samples are not known.
         """
-        for shard, left in enumerate(old._left):
-            at = before[0].beside(before[1], shard)
-            read = dataclasses.replace(before[0], shard_id=shard)._count(old._round, at.get("rest"))
-            left -= old._given * old.plan.unit
-            wanted = (old._round, read - left) if left > 0 or before[0].pad_last_batch else (old._round + 1, -left)
-            if (at["round"], at["offset"]) != wanted:
+        old_walk, old_cursor = before
+        for shard, remaining in enumerate(old._remaining):
+            cursor_of_shard = old_walk.cursor_of_shard(old_cursor, shard)
+            # If the iterator's epoch is the reader's round, the reader is `remaining` samples before the end of the
+            # round, or as far in the next one.
+            shard_size = dataclasses.replace(old_walk, shard_id=shard)._count(old._round, cursor_of_shard.get("rest"))
+            remaining -= old._num_batches * old.plan.unit
+            expected = (
+                (old._round, shard_size - remaining)
+                if remaining > 0 or old_walk.pad_last_batch
+                else (old._round + 1, -remaining)
+            )
+            if (cursor_of_shard["round"], cursor_of_shard["offset"]) != expected:
                 raise ValueError(
                     f"with last_batch_policy={old.plan.policy} and without padding the epochs of the iterator have moved away from "
-                    f"those of the reader (shard {shard} is at sample {at['offset']} of the reader's epoch {at['round']}), so what is left "
-                    "of the epoch is not a part of the data set; pad_last_batch=True keeps them together"
+                    f"those of the reader (shard {shard} is at sample {cursor_of_shard['offset']} of the reader's epoch "
+                    f"{cursor_of_shard['round']}), so what is left of the epoch is not a part of the data set; "
+                    "pad_last_batch=True keeps them together"
                 )
-        self._round, self._given, self._before, self._ended = old._round, 0, 0, ended
+        self._round, self._num_batches, self._taken_before, self._ended = old._round, 0, 0, ended
         self._ahead = np.zeros(len(self.plan.sizes), np.int64)
         parts = ((k, walk.parts(k, cursor)) for k in (cursor["round"], cursor["round"] + 1))
         self._parts = {k: np.array(p, np.int64) for k, p in parts if p is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # of Protocol Buffers: how a field is stored
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types of Protocol Buffers
 
 
 def features_of(example: bytes, names: Collection[str]) -> dict[str, Any]:
@@ -22,7 +22,8 @@ def features_of(example: bytes, names: Collection[str]) -> dict[str, Any]:
     Raises:
       ValueError: the message is damaged.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    # An Example has Features (1), which have entries of a map (1), each with a name (1) and a Feature (2).
     for number, features in _fields(memoryview(example)):
         for entry in (x for n, x in _fields(_message(features)) if n == 1) if number == 1 else ():
             name, feature = "", memoryview(b"")
@@ -33,33 +34,34 @@ def features_of(example: bytes, names: Collection[str]) -> dict[str, Any]:
                     feature = _message(x)
             if name in names:
                 values = [v for kind, x in _fields(feature) for v in _values(kind, _message(x))]
-                found[str(name)] = values[0] if len(values) == 1 else values
-    return found
+                result[str(name)] = values[0] if len(values) == 1 else values
+    return result
 
 
 def _values(kind: int, values: memoryview) -> list[Any]:
-    """The values of a BytesList (1), a FloatList (2) or an Int64List (3)."""
-    found: list[Any] = []
+    """The values of a BytesList (`kind` 1), a FloatList (2) or an Int64List (3)."""
+    result: list[Any] = []
     for field, x in _fields(values):
         if field != 1:
             continue
         if kind == 1:
-            found.append(_text(bytes(_message(x))))
+            result.append(_text(bytes(_message(x))))
         elif kind == 2:
             if len(_message(x)) % 4:
                 raise ValueError("a list of numbers is damaged")
-            found += np.frombuffer(_message(x), "<f4").tolist()
+            result += np.frombuffer(_message(x), "<f4").tolist()
         elif kind == 3 and isinstance(x, int):
-            found.append(_signed(x))
+            result.append(_signed(x))
         elif kind == 3:
-            packed, at = _message(x), 0
-            while at < len(packed):
-                number, at = _varint(packed, at)
-                found.append(_signed(number))
-    return found
+            packed, offset = _message(x), 0
+            while offset < len(packed):
+                number, offset = _varint(packed, offset)
+                result.append(_signed(number))
+    return result
 
 
 def _text(data: bytes) -> str | bytes:
+    """The text of UTF-8; other bytes are returned unchanged."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -67,44 +69,46 @@ def _text(data: bytes) -> str | bytes:
 
 
 def _signed(x: int) -> int:
+    """A signed number from its 64 bits, read as an unsigned one."""
     return x - (1 << 64) if x >> 63 else x
 
 
 def _message(x: int | memoryview) -> memoryview:
+    """The bytes of a field. Raises ValueError if the field is a number."""
     if isinstance(x, int):
         raise ValueError("a field is of another type")
     return x
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number, and the position after it."""
+def _varint(data: memoryview, offset: int) -> tuple[int, int]:
+    """(a varint of Protocol Buffers, the offset after it)."""
     x = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
+    while offset < len(data) and shift < 70:
+        byte = data[offset]
         x |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return x & (1 << 64) - 1, at
+            return x & (1 << 64) - 1, offset
     raise ValueError("a number is damaged")
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field of a message; numbers of fixed size are given as their bytes."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        how = tag & 7
-        if how == _VARINT:
-            x, at = _varint(message, at)
+    """(number, value) of each field of a message. The value of a number of fixed size is its bytes."""
+    offset = 0
+    while offset < len(message):
+        tag, offset = _varint(message, offset)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            x, offset = _varint(message, offset)
             yield tag >> 3, x
             continue
-        if how == _BYTES:
-            size, at = _varint(message, at)
-        elif how in (_FIXED32, _FIXED64):
-            size = 4 if how == _FIXED32 else 8
+        if wire_type == _BYTES:
+            size, offset = _varint(message, offset)
+        elif wire_type in (_FIXED32, _FIXED64):
+            size = 4 if wire_type == _FIXED32 else 8
         else:
-            raise ValueError(f"a field is stored in an unknown way ({how})")
-        if size > len(message) - at:
+            raise ValueError(f"a field is stored in an unknown way ({wire_type})")
+        if size > len(message) - offset:
             raise ValueError("a field ends after its message")
-        yield tag >> 3, message[at : at + size]
-        at += size
+        yield tag >> 3, message[offset : offset + size]
+        offset += size

@@ -25,7 +25,7 @@ from .storage import ByteRange, Storage, Store, is_url, join, plain
 from .storage import Path as Path
 from .storage import Paths as Paths
 
-_MARKS = (  # UTF-32's begins with UTF-16's
+_BYTE_ORDER_MARKS = (  # UTF-32's come first, because UTF-32-LE's begins with UTF-16-LE's
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -38,13 +38,15 @@ class Files:
     """A list of files: names relative to `root`, absolute, or URLs.
 
     Args:
-      root: where relative names start.
+      root: the folder or URL that relative names start from.
       names: of the files.
       store: the store to read from; None: a new one.
       sizes: size of each file in bytes, -1 if unknown.
 
     Attributes:
-      digest: a digest of the names; remote: whether some are URLs; table: the same list for native code, if none is.
+      digest: a digest of the names.
+      remote: whether some of them are URLs.
+      table: the same list for native code, which reads only local files.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Files:
         place.
 
         Args:
-          parts: (files, which of them), one list after another, as in `Records.read_batch`.
+          parts: (files, indices in them), one list after another, as in `Records.read_batch`.
         """
         sizes, error = np.empty(ctx.N, np.int64), np.empty(ctx.N, np.int32)
         places, opened, end = [], [], 0
@@ -109,11 +111,13 @@ class Files:
         if not error.any():
             return packed
         for i in np.flatnonzero((error != 0) & ctx.present).tolist():
-            which = next(k for k, place in enumerate(places) if i < place.stop)
-            files, index = parts[which]
-            path = files.path(int(index[i - places[which].start]))
-            why = "its size changed while it was read" if error[i] == _cpu.SIZE_CHANGED else os.strerror(int(error[i]))
-            ctx.fail(i, Status.READ_ERROR, f"{path}: {why}")
+            part = next(k for k, place in enumerate(places) if i < place.stop)
+            files, index = parts[part]
+            path = files.path(int(index[i - places[part].start]))
+            reason = (
+                "its size changed while it was read" if error[i] == _cpu.SIZE_CHANGED else os.strerror(int(error[i]))
+            )
+            ctx.fail(i, Status.READ_ERROR, f"{path}: {reason}")
         return packed
 
     @staticmethod
@@ -121,7 +125,7 @@ class Files:
         """The files that paths and patterns name, in this order, with their sizes; see `Store.expand`.
 
         Args:
-          argument: name of the argument that named them.
+          argument: name of the argument that has the paths, for messages.
 
         Raises:
           RuntimeError: there is no such file, or it is compressed as a whole.
@@ -134,21 +138,22 @@ class Files:
             # Remote files have a cause.
             raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__
         for name, size in zip(names, files.sizes or (), strict=True):
-            if is_url(name) and not name.lower().endswith(SUFFIXES):  # each of the others takes a request
+            # The first bytes of a remote file take a request, so only files whose names look compressed are checked.
+            if is_url(name) and not name.lower().endswith(SUFFIXES):
                 continue
-            with contextlib.suppress(OSError):  # an error of the file's records
+            with contextlib.suppress(OSError):  # a file that can't be read is an error of its records
                 if reason := refusal(store.read(name, 0, min(size, HEAD))):
-                    store.close()  # or its threads would wait for more requests
+                    store.close()  # otherwise its threads would wait for more requests
                     raise RuntimeError(f"{redacted(name)}: {reason}")
         return files
 
 
 def as_list(x: Any) -> tuple[Any, ...]:
-    """The values, given as one value or several."""
+    """One value or a tuple of values as a tuple."""
     return x if isinstance(x, tuple) else (x,)
 
 
-def check_which(file_root: Any, file_list: Any, files: Any):
+def check_file_arguments(file_root: Any, file_list: Any, files: Any):
     """Checks that the arguments name exactly one list of files."""
     if files is not None and file_list is not None:
         raise ArgumentError("files and file_list can't be given together; pass one of them")
@@ -159,12 +164,12 @@ def check_which(file_root: Any, file_list: Any, files: Any):
 
 
 def utf8(content: bytes) -> bytes:
-    """A text without a byte-order mark, which programs on Windows write. With that of UTF-16 or UTF-32 it is converted.
+    """Removes the byte-order mark, which programs on Windows write, from a text. UTF-16 and UTF-32 become UTF-8.
 
     Raises:
       UnicodeDecodeError: it is damaged.
     """
-    for mark, encoding in _MARKS:
+    for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             content = content[len(mark) :]
             return content if encoding == "utf-8" else content.decode(encoding).encode()
@@ -202,7 +207,7 @@ def names_in_list(file_list: Path, names: Sequence[bytes], root: Path, store: St
 
 
 def root_of(file_list: Path, file_root: Path | None) -> Path:
-    """Where the relative paths in a file list start."""
+    """The folder or URL that relative paths in a file list start from: `file_root`, or the folder of the list."""
     if file_root is not None:
         return file_root
     path = plain(file_list)
@@ -214,7 +219,8 @@ def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], 
     encoded = [os.fsencode(p if case_sensitive else p.lower()) for p in patterns]
     fold = (lambda name: name) if case_sensitive else bytes.lower
     suffixes = tuple(p[1:] for p in encoded if p.startswith(b"*") and not re.search(rb"[*?\[]", p[1:]))
-    if len(suffixes) == len(encoded):  # the usual case, and 10 times as fast as a regular expression
+    # Patterns such as "*.jpg" only, which is the usual case: 10 times as fast as a regular expression.
+    if len(suffixes) == len(encoded):
         return lambda name: fold(name).endswith(suffixes)
     expression = re.compile(
         b"|".join(b"(?:%s)" % fnmatch.translate(p.decode("latin-1")).encode("latin-1") for p in encoded)

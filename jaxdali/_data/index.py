@@ -11,7 +11,7 @@ from .. import _cpu
 from .compression import HEAD, refusal
 from .files import Path
 
-Progress = Callable[[int], object]  # called with the number of bytes that were read
+Progress = Callable[[int], object]  # is called with the number of bytes that were read since the last call
 
 
 def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndarray:
@@ -20,24 +20,25 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
     Raises:
       RuntimeError: the file can't be read, or ends within a record.
     """
-    found: list[int] = []
+    extents: list[int] = []
     try:
         with open(path, "rb") as f:
-            fd, size, at = f.fileno(), os.fstat(f.fileno()).st_size, 0
-            while at < size:
-                head = os.pread(fd, 8, at)
-                whole = int.from_bytes(head, "little") + 16
-                if len(head) < 8 or whole > size - at:
+            fd, size, offset = f.fileno(), os.fstat(f.fileno()).st_size, 0
+            while offset < size:
+                head = os.pread(fd, 8, offset)
+                # A record: size (8 bytes), its checksum (4), the data, their checksum (4).
+                num_bytes = int.from_bytes(head, "little") + 16
+                if len(head) < 8 or num_bytes > size - offset:
                     raise RuntimeError(
-                        f"{os.fspath(path)}: record {len(found) // 2} at index {at} would have {whole} bytes, but the file ends "
-                        f"{size - at} bytes later: it is truncated, damaged, or not a TFRecord file"
+                        f"{os.fspath(path)}: record {len(extents) // 2} at index {offset} would have {num_bytes} bytes, but the file ends "
+                        f"{size - offset} bytes later: it is truncated, damaged, or not a TFRecord file"
                     )
-                found += at, whole
-                at += whole
-                progress(whole)
+                extents += offset, num_bytes
+                offset += num_bytes
+                progress(num_bytes)
     except OSError as e:
         raise RuntimeError(f"can't read {os.fspath(path)}: {e.strerror}") from None
-    return np.array(found, np.int64).reshape(-1, 2)
+    return np.array(extents, np.int64).reshape(-1, 2)
 
 
 def write_index(path: Path, index: Path, progress: Progress = lambda n: None) -> int:
@@ -49,9 +50,9 @@ def write_index(path: Path, index: Path, progress: Progress = lambda n: None) ->
     if reason := refusal(head):
         raise RuntimeError(f"{os.fspath(path)}: {reason}")
     if head[257:262] == b"ustar":
-        lines, count, wrong = _cpu.tar_index(os.fsencode(path), progress)
-        if wrong:
-            raise RuntimeError(f"{os.fspath(path)}{wrong}")
+        lines, count, error = _cpu.tar_index(os.fsencode(path), progress)
+        if error:
+            raise RuntimeError(f"{os.fspath(path)}{error}")
         text = b"v1.2 %d\n" % count + lines
     else:
         extents = tfrecord_extents(path, progress).tolist()

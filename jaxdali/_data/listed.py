@@ -1,4 +1,4 @@
-"""Readers of lists: what each reader defines, and what all readers have in common."""
+"""Readers of lists: `Records` is the part that each reader defines, `Reader` and `ListSource` are common to all."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
 
-OnError = Literal["raise", "replace", "skip"]  # what happens when a record can't be read
+OnError = Literal["raise", "replace", "skip"]  # the reaction to a record that can't be read, see `Reader`
 
 
 class Stored(Protocol):
-    """Where records' bytes are: `Files`, `Ranges`, or parts of containers."""
+    """The place of the bytes of records: `Files`, `Ranges`, or parts of containers."""
 
     @property
     def store(self) -> Store: ...
@@ -47,17 +47,17 @@ class Records:
     """A list of samples: everything that a reader has to define.
 
     Attributes:
-      specs: specs of what `read` returns.
+      specs: specs of the arrays that `read` returns.
       digest: a digest of the list. A checkpoint made with another list is refused.
       bounds: ``i64[containers + 1]``, the first record of each container, and the record after the last; empty if there
         are no containers: `weights` are then refused.
       lengths: the length of each record, for `group_by_length`; `digest` must depend on them.
-      stored: where the records' bytes are: record i is file or range i of this. None: the list accesses its data by
+      stored: the place of the records' bytes: record i is file or range i of this. None: the list accesses its data by
         itself.
-      ends_reads: whether `close` may be called while another thread reads, which it ends.
-      seen_shapes: the shapes of what `read` returns for one of the records, as far as they are known; for messages.
-      doubts: for `Source.doubts`: texts of what the list leaves out, or reads in another way than most users expect,
-        with counts and the argument that changes it.
+      ends_reads: whether `close` may be called while another thread reads, and ends its read.
+      seen_shapes: the shapes of the arrays of one of the records, as far as they are known; for messages.
+      doubts: for `Source.doubts`: texts about records that the list leaves out, or reads in another way than most users
+        expect, with counts and the argument that changes it.
     """
 
     specs: tuple[Spec, ...]
@@ -79,34 +79,34 @@ class Records:
         return None
 
     def read_by(self, shards: int) -> None:
-        """Says how many shards of this process read the list."""
+        """Tells the list the number of shards of this process that read it."""
 
     def name(self, i: int) -> str:
-        """Where record `i` comes from, for source_info."""
+        """The origin of record `i`, for source_info."""
         raise NotImplementedError(type(self).__name__)
 
     def name_of_output(self, i: int, output: int) -> str:
-        """The same for one output, if outputs come from different places."""
+        """The origin of one output of record `i`, if outputs have different origins."""
         return self.name(i)
 
     def full_name(self, i: int) -> str:
-        """The same for messages. A file is named by a path that can be opened."""
+        """The origin of record `i` for messages. A file is named by a path that can be opened."""
         return self.stored.path(i) if isinstance(self.stored, Files) else self.name(i)
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
-        """What the argument `metadata` can ask of each record under this name: a function of the record's number, which
-        may raise the errors of `read`. None: there is nothing of this name.
+        """The function that computes the metadata of this name, for the argument `metadata`; None: there is none.
 
-        It is called once for each name, before anything is read, so that a list can prepare what it needs.
+        The function takes a record's number, and may raise the errors of `read`. This method is called once for each
+        name, before anything is read, so that a list can prepare the function's data.
         """
         return self.facts().get(name)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
-        """The metadata whose names are known in advance, by name; see `metadata`."""
-        found: dict[str, Callable[[int], Any]] = {"index": int, "source_info": self.name}
+        """The functions of metadata whose names are known in advance, by name; see `metadata`."""
+        functions: dict[str, Callable[[int], Any]] = {"index": int, "source_info": self.name}
         if isinstance(self.stored, Files):
-            found["filename"] = lambda i: self.full_name(i).replace("/./", "/")  # of a list's own directory
-        return found
+            functions["filename"] = lambda i: self.full_name(i).replace("/./", "/")  # of a list's own directory
+        return functions
 
     def read(self, i: int) -> Sequence[np.ndarray]:
         """One record, as an array for each output. It is called in any thread, and raises OSError or ValueError if the
@@ -115,7 +115,7 @@ class Records:
         raise NotImplementedError(type(self).__name__)
 
     def compact(self) -> tuple[Spec, ProgramOperator] | None:
-        """See `Source.compact`. `read_batch` is told by `HostContext.spec` which form is wanted."""
+        """See `Source.compact`. `read_batch` gives the form that `HostContext.spec` has."""
         return None
 
     @property
@@ -131,7 +131,7 @@ class Records:
             self.stored.ahead(index, now)
 
     def counts(self) -> Mapping[str, int]:
-        """What the storage has done so far, for `Pipeline.statistics`: see `Store.counts`."""
+        """Counts of the requests to the storage, for `Pipeline.statistics`; see `Store.counts`."""
         return {} if self.stored is None else self.stored.store.counts
 
     def close(self) -> None:
@@ -143,7 +143,8 @@ class Records:
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        """The records of one batch, as `HostOperator.run` returns outputs: here each by `read`, in `threads`.
+        """The records of one batch, as `HostOperator.run` returns outputs. This implementation calls `read` in
+        `threads`.
 
         Args:
           parts: (list, indices of records in it), one list after another. All shards read one list, or each its own.
@@ -162,13 +163,16 @@ class Records:
             return [read(sample) for sample in samples]
 
         samples = [(records, i) for records, index in parts for i in index.tolist()]
-        # Handing over samples one by one takes as long as reading small records.
-        each = -(-len(samples) // (4 * ctx.num_threads))
-        together = [samples[k : k + each] for k in range(0, len(samples), each)]
-        rows = [row for found in (map if ctx.num_threads == 1 else threads.map)(read_all, together) for row in found]
+        # Several samples for each task: handing them over one by one takes as long as reading small records. Four tasks
+        # for each thread balance the load.
+        samples_per_task = -(-len(samples) // (4 * ctx.num_threads))
+        tasks = [samples[k : k + samples_per_task] for k in range(0, len(samples), samples_per_task)]
+        rows = [
+            row for task_rows in (map if ctx.num_threads == 1 else threads.map)(read_all, tasks) for row in task_rows
+        ]
         specs = parts[0][0].specs
         for k, row in enumerate(rows):
-            if isinstance(row, str):
+            if isinstance(row, str):  # an error: zeros, or an empty array, take the record's place
                 ctx.fail(k, Status.RECORD, row)
                 rows[k] = [np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs]
         return tuple(
@@ -184,7 +188,8 @@ class Mixed(Records):
     order.
 
     Args:
-      records: with `bounds`; weights: of the containers, above 0.
+      records: the list, which has `bounds`.
+      weights: the weights of the containers, above 0.
     """
 
     def __init__(self, records: Records, weights: Sequence[float]):
@@ -197,11 +202,11 @@ class Mixed(Records):
         share = np.array(weights) / sum(weights)
         counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
         # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
-        which = np.repeat(np.arange(len(sizes)), counts)
-        k = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        order = np.argsort((k + 0.5) / counts[which], kind="stable")
+        container = np.repeat(np.arange(len(sizes)), counts)
+        k = np.arange(len(container)) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.argsort((k + 0.5) / counts[container], kind="stable")
         self._records = records
-        self._index = (bounds[:-1][which] + k % sizes[which])[order]
+        self._index = (bounds[:-1][container] + k % sizes[container])[order]
         self.specs, self.stored, self.seen_shapes, self.doubts = (
             records.specs,
             records.stored,
@@ -222,7 +227,7 @@ class Mixed(Records):
         by_record = np.argsort(self._index, kind="stable")
         records = self._index[by_record]
         repeat = np.arange(len(records)) - np.searchsorted(records, records)
-        # The records of a group that come for the second time are another group.
+        # A group whose records come several times is several groups: one for each time.
         keys, sizes = np.unique(repeat * len(first) + np.searchsorted(first, records, "right") - 1, return_counts=True)
         originals = keys % len(first)
         return dataclasses.replace(
@@ -246,8 +251,8 @@ class Mixed(Records):
         return self._records.full_name(int(self._index[i]))
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
-        found = self._records.metadata(name)
-        return None if found is None else lambda i: found(int(self._index[i]))
+        function = self._records.metadata(name)
+        return None if function is None else lambda i: function(int(self._index[i]))
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
         return self._records.facts()
@@ -400,11 +405,10 @@ class ContainerArguments(MixedArguments, StoredArguments, total=False):
 
 
 class Reader(SourceOperator, Order):
-    """An operator that reads a list. Its fields besides those of `Order` define the list, and what is read of its
-    records.
+    """An operator that reads a list. Its fields besides those of `Order` define the list, and the data of its records.
 
     Attributes:
-      on_error: what happens when a record can't be read. "raise": its batch is a `SampleError`; "replace": a later
+      on_error: the reaction to a record that can't be read. "raise": its batch is a `SampleError`; "replace": a later
         record of the list replaces it; "skip": its batch is made without it, and nothing else changes: positions,
         epochs, shards and checkpoints are the same. `bad_samples` reports the last two.
       weights: the weights by which containers are mixed, see `Mixed`; for lists with `bounds`.
@@ -437,36 +441,37 @@ class Reader(SourceOperator, Order):
 
     def make_source(self, ops: Sequence[Reader], seed: int) -> Source:
         lists: dict[Any, Records] = {}
-        found = []
-        order = {f.name for f in dataclasses.fields(Order)}
+        list_of_shard = []
+        order_fields = {f.name for f in dataclasses.fields(Order)}
         for op in ops:
-            which = tuple(getattr(op, f.name) for f in dataclasses.fields(op) if f.name not in order)
-            if which not in lists:  # shards with the same arguments share one list
-                lists[which] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
-            found.append(lists[which])
-        return ListSource(found, ops, seed, ops[0].on_error, ops[0].metadata_names)
+            key = tuple(getattr(op, f.name) for f in dataclasses.fields(op) if f.name not in order_fields)
+            if key not in lists:  # shards with the same arguments share one list
+                lists[key] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
+            list_of_shard.append(lists[key])
+        return ListSource(list_of_shard, ops, seed, ops[0].on_error, ops[0].metadata_names)
 
 
 def by_name(op: Reader, names: Sequence[str], nodes: Any) -> dict[str, Any]:
-    """The outputs of a reader that gives a dictionary: arrays by these names, and metadata by theirs."""
-    both = [n for n in op.metadata_names if n in names]
-    if both:
+    """The outputs of a reader as a dictionary: the arrays have these names, and the metadata their own."""
+    ambiguous = [n for n in op.metadata_names if n in names]
+    if ambiguous:
         raise ArgumentError(
-            f"metadata has {both[0]!r}, which is also the name of an array: leave out one (python_function makes an array of a text)"
+            f"metadata has {ambiguous[0]!r}, which is also the name of an array: leave out one (python_function makes an array of a text)"
         )
-    every = (*names, *op.metadata_names)
-    return dict(zip(every, nodes if len(every) > 1 else [nodes], strict=True))
+    all_names = (*names, *op.metadata_names)
+    return dict(zip(all_names, nodes if len(all_names) > 1 else [nodes], strict=True))
 
 
 class _Texts(Sequence):
-    """Strings about the samples of a batch, for messages and source_info. Each is made only when it is needed.
+    """Strings about the samples of a batch, for messages and source_info. Each is computed only when it is read.
 
     Args:
-      about: each list's `Records.name` or `Records.full_name`; index: the records, one list after another.
+      functions: `Records.name` or `Records.full_name` of each list.
+      index: the numbers of the records, of one list after another, of each equally many.
     """
 
-    def __init__(self, about: Sequence[Callable[[int], str]], index: np.ndarray):
-        self._about = about
+    def __init__(self, functions: Sequence[Callable[[int], str]], index: np.ndarray):
+        self._functions = functions
         self._index = index
 
     def __len__(self) -> int:
@@ -476,7 +481,7 @@ class _Texts(Sequence):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         i = range(len(self))[i]
-        return redacted(self._about[i * len(self._about) // len(self)](int(self._index[i])))
+        return redacted(self._functions[i * len(self._functions) // len(self)](int(self._index[i])))
 
 
 class ListSource(Source):
@@ -485,9 +490,9 @@ class ListSource(Source):
     Args:
       records: the list of each local shard.
       orders: the order of each.
-      seed: the pipeline's seed, for a reader without one.
+      seed: the pipeline's seed, for a reader without a seed.
       on_error: see `Reader`.
-      metadata: names of what is given of each record besides the arrays.
+      metadata: names of the metadata that are outputs after the arrays.
 
     Raises:
       ValueError: the lists differ in type, or have no such metadata.
@@ -508,7 +513,7 @@ class ListSource(Source):
             raise ValueError(f"the lists of the shards differ in type or dimensions: {[r.specs for r in records]}")
         self._records = records
         self._on_error = on_error
-        self._own_seed = orders[0].seed
+        self._reader_seed = orders[0].seed
         for r in records:
             r.read_by(sum(x is r for x in records))
         groups = {id(r): r.groups() for r, order in zip(records, orders) if order.shuffles(len(r.bounds) > 0)}
@@ -531,8 +536,8 @@ class ListSource(Source):
         return shapes[output] if output < len(shapes) else None
 
     def compact(self) -> tuple[Spec, ProgramOperator] | None:
-        first, *others = (r.compact() for r in self._records)
-        return first if all(x == first for x in others) else None
+        first, *other_forms = (r.compact() for r in self._records)
+        return first if all(x == first for x in other_forms) else None
 
     def doubts(self) -> Sequence[str]:
         return list(dict.fromkeys(text for r in self._records for text in r.doubts))
@@ -542,37 +547,35 @@ class ListSource(Source):
         self.metas = tuple(w.meta() for w in self.walks)
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        own = {"seed": self._own_seed} if self._own_seed >= 0 else {}
-        return [{"files": r.digest, **w.fingerprint(), **own} for r, w in zip(self._records, self.walks)]
+        reader_seed = {"seed": self._reader_seed} if self._reader_seed >= 0 else {}
+        return [{"files": r.digest, **w.fingerprint(), **reader_seed} for r, w in zip(self._records, self.walks)]
 
     def initial(self) -> list[Any]:
         return [w.initial() for w in self.walks]
 
     def reseed(self, seed: int) -> None:
-        if self._own_seed < 0:
+        if self._reader_seed < 0:
             self.walks = [dataclasses.replace(w, seed=seed) for w in self.walks]
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
-        check_fingerprints(self.fingerprint(), saved, but=("num_shards", "shard_id"))
+        check_fingerprints(self.fingerprint(), saved, ignored=("num_shards", "shard_id"))
         return [_cursor(walk, saved) for walk in self.walks]
 
     def check_restart(self, saved: Sequence[Saved]) -> None:
         check_fingerprints(
             self.fingerprint(),
             saved,
-            but=("num_shards", "shard_id", "pad_last_batch", "stick_to_shard", "group_by_length"),
+            ignored=("num_shards", "shard_id", "pad_last_batch", "stick_to_shard", "group_by_length"),
         )
 
     def advance(self, batch_size: int, cursors: Sequence[Any]) -> tuple[list[Any], SampleIds]:
-        _, after, ids = self._next(batch_size, cursors)
-        return after, ids
+        _, new_cursors, ids = self._next(batch_size, cursors)
+        return new_cursors, ids
 
     def _next(self, B: int, cursors: Sequence[Any]) -> tuple[np.ndarray, list[Any], SampleIds]:
-        """The numbers of the next records, the cursors behind them, and what is known of the samples before they are
-        read.
-        """
-        taken = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
-        index, epoch, position = taken[0][:3] if len(taken) == 1 else map(np.concatenate, list(zip(*taken))[:3])
+        """(numbers of the next records of all shards, the cursors after them, the identity of the samples)."""
+        steps = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
+        index, epoch, position = steps[0][:3] if len(steps) == 1 else map(np.concatenate, list(zip(*steps))[:3])
         names, paths = (
             _Texts([r.name for r in self._records], index),
             _Texts([r.full_name for r in self._records], index),
@@ -581,30 +584,30 @@ class ListSource(Source):
         def of_output(k: int) -> Sequence[str]:
             return _Texts([functools.partial(r.name_of_output, output=k) for r in self._records], index)
 
-        return index, [cursor for *_, cursor in taken], SampleIds(epoch, position, names, paths, of_output=of_output)
+        return index, [cursor for *_, cursor in steps], SampleIds(epoch, position, names, paths, of_output=of_output)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
         B, N = ctx.B, ctx.N
-        index, after, ids = self._next(B, cursors)
+        index, new_cursors, ids = self._next(B, cursors)
         if self._read_ahead:
-            self._ahead(index, after, B)
+            self._announce_next(index, new_cursors, B)
         if self._on_error == "raise":
-            return self._read_batch(ctx, index), after, ids
-        unread, present = dict[int, str](), None
+            return self._read_batch(ctx, index), new_cursors, ids
+        reasons, present = dict[int, str](), None
         outputs, failed = self._read(ctx, index)
         if failed and self._on_error == "replace":
-            outputs, failed, unread = self._replaced(ctx, index, failed)
+            outputs, failed, reasons = self._replace_failed(ctx, index, failed)
         elif failed and self._on_error == "skip":
-            unread, failed = {i: reason for i, (_, reason) in failed.items()}, {}
+            reasons, failed = {i: reason for i, (_, reason) in failed.items()}, {}
             present = np.ones(N, bool)
-            present[list(unread)] = False
+            present[list(reasons)] = False
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
-        unread = {i: redacted(reason).removeprefix(f"{ids.paths[i]}: ") for i, reason in unread.items()}
-        return outputs, after, dataclasses.replace(ids, present=present, unread=unread)
+        reasons = {i: redacted(reason).removeprefix(f"{ids.paths[i]}: ") for i, reason in reasons.items()}
+        return outputs, new_cursors, dataclasses.replace(ids, present=present, unread=reasons)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:
-        """The records with these numbers, and which of them failed: code and reason."""
+        """(outputs of the records with these numbers, code and reason of each sample that failed)."""
         failed: dict[int, tuple[int, str]] = {}
 
         def fail(i: int, code: int, reason: str = ""):
@@ -626,13 +629,13 @@ class ListSource(Source):
 
         return (
             *first.read_batch(dataclasses.replace(ctx, fail=fail), parts, self._threads),
-            *self._described(ctx, parts, failed),
+            *self._metadata_columns(ctx, parts, failed),
         )
 
-    def _described(
+    def _metadata_columns(
         self, ctx: HostContext, parts: Sequence[tuple[Records, np.ndarray]], failed: set[int]
     ) -> list[np.ndarray]:
-        """The metadata of a batch of records; of those that failed there is none."""
+        """The metadata of a batch of records, an array of objects for each name; None for records that failed."""
         rows: list[list[Any]] = []
         for records, index in parts:
             functions = self._metadata[id(records)]
@@ -648,38 +651,49 @@ class ListSource(Source):
                 rows.append(row)
         return [metadata_of(column) for column in zip(*rows, strict=True)]
 
-    def _replaced(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
+    def _replace_failed(self, ctx: HostContext, index: np.ndarray, failed: dict[int, tuple[int, str]]):
         """Reads the batch again, with each failed record replaced by the one 1, 3, 7, ... positions later in the list,
-        so that few attempts are needed.
+        so that a few attempts suffice.
 
         Returns:
-          (outputs, records without a replacement, why the others were replaced).
+          (outputs, code and reason of samples without a replacement, reason of each sample that was replaced).
         """
-        why = {i: reason for i, (_, reason) in failed.items()}
+        reasons = {i: reason for i, (_, reason) in failed.items()}
         index, step, outputs = index.copy(), 1, ()
         while failed and step <= max(map(len, self._records)):
             for i in failed:
                 index[i] = (index[i] + step) % len(self._records[i * len(self._records) // ctx.N])
             step *= 2
             outputs, failed = self._read(ctx, index)
-            why |= {i: reason for i, (_, reason) in failed.items() if i not in why}
-        lost = {i: (code, f"{why[i]}; no record that could replace it was found") for i, (code, _) in failed.items()}
-        return outputs, lost, {i: reason for i, reason in why.items() if i not in lost}
+            reasons |= {i: reason for i, (_, reason) in failed.items() if i not in reasons}
+        unreplaced = {
+            i: (code, f"{reasons[i]}; no record that could replace it was found") for i, (code, _) in failed.items()
+        }
+        return outputs, unreplaced, {i: reason for i, reason in reasons.items() if i not in unreplaced}
 
-    def _ahead(self, index: np.ndarray, cursors: Sequence[Any], B: int):
-        """Announces to the lists what is read next: this batch, and at least as much as the next one."""
+    def _announce_next(self, index: np.ndarray, cursors: Sequence[Any], B: int):
+        """Announces to the lists the records that are read next: this batch, and at least the next one.
+
+        Args:
+          index: the records of this batch.
+          cursors: the cursors after it.
+        """
         lists = {id(r): r for r in self._records}
-        each = max(-(-self._read_ahead // len(self.walks)), B)
-        now = index.reshape(len(self.walks), B)
-        then = np.stack([walk.take(cursor, each, B)[0] for walk, cursor in zip(self.walks, cursors)])
+        per_shard = max(-(-self._read_ahead // len(self.walks)), B)
+        current = index.reshape(len(self.walks), B)
+        following = np.stack([walk.take(cursor, per_shard, B)[0] for walk, cursor in zip(self.walks, cursors)])
         for key, records in lists.items():
-            which = [id(r) == key for r in self._records]
-            records.ahead(np.concatenate([now[which].reshape(-1), then[which].T.reshape(-1)]), B * sum(which))
+            reads_list = [id(r) == key for r in self._records]
+            # The following records of the shards are interleaved, because all shards advance together.
+            records.ahead(
+                np.concatenate([current[reads_list].reshape(-1), following[reads_list].T.reshape(-1)]),
+                B * sum(reads_list),
+            )
 
     def counts(self) -> Mapping[str, int]:
         total: Counter[str] = Counter()
         for records in {id(r): r for r in self._records}.values():
-            total.update(dict(records.counts()))  # a copy: requests that run may add a kind
+            total.update(dict(records.counts()))  # a copy, because a request that is running may add a count
         return total
 
     def close(self) -> None:
@@ -691,25 +705,29 @@ class ListSource(Source):
 
 
 def _metadata(records: Records, name: str) -> Callable[[int], Any]:
-    """The function that gives metadata of this name. ArgumentError if there is none."""
-    found = records.metadata(name)
-    if found is None:
+    """The function for metadata of this name, see `Records.metadata`. Raises ArgumentError if there is none."""
+    function = records.metadata(name)
+    if function is None:
         similar = did_you_mean(name, records.facts(), None)
         raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{similar}")
     if name in ("filename", "source_info"):  # a URL may have credentials
-        return lambda i: redacted(found(i))
-    return found
+        return lambda i: redacted(function(i))
+    return function
 
 
 def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
-    """Where a shard resumes: at its own state, at that derived from another shard of the same number of shards, or with
-    its part of what is left of another number of shards. See Note [Redistribution].
+    """The cursor from which a shard continues.
+
+    It is the saved cursor of this shard, or is derived from that of another shard. If the number of shards has changed,
+    the shard continues with its part of the remaining samples. See Note [Redistribution].
     """
-    alike = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
-    for s in alike:
+    same_division = [s for s in saved if s.fingerprint["num_shards"] == walk.num_shards]
+    for s in same_division:
         if s.fingerprint["shard_id"] == walk.shard_id:
             return s.cursor
-    of = (alike or saved)[0]
-    if alike:
-        return dataclasses.replace(walk, shard_id=of.fingerprint["shard_id"]).beside(of.cursor, walk.shard_id)
-    return walk.redistributed(of.cursor, of.fingerprint["num_shards"], of.fingerprint["shard_id"])
+    state = (same_division or saved)[0]
+    if same_division:
+        return dataclasses.replace(walk, shard_id=state.fingerprint["shard_id"]).cursor_of_shard(
+            state.cursor, walk.shard_id
+        )
+    return walk.redistributed(state.cursor, state.fingerprint["num_shards"], state.fingerprint["shard_id"])

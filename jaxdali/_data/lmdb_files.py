@@ -21,8 +21,9 @@ class Lmdb:
     """A database that is opened for reading. A process may open a database only once: see `open_lmdb`.
 
     Attributes:
-      path: as given by the user.
-      ends: ``i64[n]``, where each key ends in `keys`.
+      path: the user's path.
+      keys: all keys, one after another.
+      ends: ``i64[n]``, the end of each key in `keys`.
     """
 
     def __init__(self, path: Path):
@@ -39,10 +40,10 @@ class Lmdb:
             self._env = lmdb.open(
                 self.path, subdir=self._file != self.path, readonly=True, lock=False, max_readers=1 << 10
             )
-            used = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
-            if self._stamp[0] < used:
+            size_in_use = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+            if self._stamp[0] < size_in_use:
                 raise RuntimeError(
-                    f"{self._file} is truncated: it has {self._stamp[0]} bytes, of which {used} are in use"
+                    f"{self._file} is truncated: it has {self._stamp[0]} bytes, of which {size_in_use} are in use"
                 )
             with self._env.begin() as txn, txn.cursor() as cursor:
                 keys = list(cursor.iternext(keys=True, values=False))
@@ -64,13 +65,14 @@ class Lmdb:
 
     @contextlib.contextmanager
     def values(self, index: np.ndarray) -> Iterator[list[Any]]:
-        """The values of records, in the mapped file, valid inside the context. None for a key that is gone.
+        """The values of records as views of the mapped file, valid inside the context; None for a key that is gone.
 
         Raises:
           OSError: the file has changed since it was opened.
         """
         stamp = _stamp(self._file)
-        if stamp != self._stamp:  # reading beyond the end of a mapped file that was truncated would end the process
+        # If a mapped file was truncated, reading beyond its end would kill the process by SIGBUS.
+        if stamp != self._stamp:
             raise OSError(0, "the file has changed since the pipeline was built", self._file)
         with self._env.begin(buffers=True) as txn:
             keys, get = self.keys, txn.get
@@ -80,20 +82,21 @@ class Lmdb:
 
 
 def _stamp(path: str) -> tuple[int, int]:
+    """Size and modification time of a file, to notice changes."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
 def open_lmdb(path: Path) -> Lmdb:
-    """The database at a path. Raises RuntimeError if there is none, or it is truncated."""
+    """The database at a path, opened once in this process. Raises RuntimeError if there is none, or it is truncated."""
     path = plain(path)
     if is_url(path):
         raise RuntimeError(
             f"LMDB databases are mapped files: {path} must be copied here first, or its records to another container"
         )
-    place = os.path.realpath(path)
+    real_path = os.path.realpath(path)
     with _lock:
-        found = _open.get(place)
-        if found is None or _stamp(found._file) != found._stamp:
-            found = _open[place] = Lmdb(path)
-        return found
+        database = _open.get(real_path)
+        if database is None or _stamp(database._file) != database._stamp:
+            database = _open[real_path] = Lmdb(path)
+        return database

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 
 from .storage import Storage, is_url
 
-_PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
-_ODD = re.compile(r"[:%\x00-\x1f\x7f]|\.[\s\\]*\.|^/")
+_PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")  # begins a URL, or a chained one
+# Names that don't match can't lead elsewhere: `check_names` looks closely only at the others.
+_SUSPICIOUS = re.compile(r"[:%\x00-\x1f\x7f]|\.[\s\\]*\.|^/")
 _PERMIT = "Storage(allow_outside=True) permits it where the data are trusted"
 
 
@@ -26,7 +27,7 @@ def check_name(name: str, root: str, storage: Storage, *, absolute: bool) -> Non
       absolute: whether absolute paths of local files are allowed, too. They are in lists that the user names.
 
     Raises:
-      ValueError: the name leads elsewhere. The message says how, and names the option.
+      ValueError: the name leads elsewhere. The message explains it, and names the option.
     """
     if storage.allow_outside:
         return
@@ -42,11 +43,11 @@ def check_name(name: str, root: str, storage: Storage, *, absolute: bool) -> Non
 
 
 def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool) -> None:
-    """The same for many names. The message begins with the number of the name."""
+    """Checks many names as `check_name` does. The message begins with the number of the name."""
     if storage.allow_outside:
         return
     for i, name in enumerate(names):
-        if _ODD.search(name):  # very few names do
+        if _SUSPICIOUS.search(name):  # very few names match
             try:
                 check_name(name, root, storage, absolute=absolute)
             except ValueError as e:
@@ -54,8 +55,8 @@ def check_names(names: list[str], root: str, storage: Storage, *, absolute: bool
 
 
 def normal(name: str) -> str:
-    """A name without ``..``, because after a symbolic link to a directory ``..`` would lead to another place than the
-    name says.
+    """A name without ``..``. After a symbolic link to a directory, ``..`` would lead to another folder than the name
+    says.
     """
     parts = name.split("/")
     if ".." not in parts or ".." == parts[0] or is_url(name):  # other names may lead outside

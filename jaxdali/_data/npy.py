@@ -11,16 +11,18 @@ from typing import BinaryIO
 import numpy as np
 
 
-def _check(head: bytes):
+def _check_magic(head: bytes):
+    """Raises ValueError unless `head` is the beginning of a .npy file."""
     if len(head) < 8 or head[:6] != b"\x93NUMPY":
         raise ValueError("it is not a .npy file: it does not begin with the magic bytes")
 
 
 def header_size(head: bytes) -> int:
     """Size in bytes of the header of a file that begins with `head`. Raises ValueError if it is not a .npy file."""
-    _check(head)
-    wide = 2 if head[6:7] == b"\1" else 4
-    return 8 + wide + int.from_bytes(head[8 : 8 + wide], "little")
+    _check_magic(head)
+    # The size of the description has 2 bytes in version 1 of the format, and 4 in later ones.
+    num_bytes = 2 if head[6:7] == b"\1" else 4
+    return 8 + num_bytes + int.from_bytes(head[8 : 8 + num_bytes], "little")
 
 
 def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -30,8 +32,8 @@ def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     mismatch").
     """
     start = f.read(8)
-    _check(start)
-    return _described(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
+    _check_magic(start)
+    return _parse_description(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
 
 
 @functools.lru_cache(maxsize=256)
@@ -44,9 +46,11 @@ def parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     return shape, fortran, dtype, len(header) + math.prod(shape) * dtype.itemsize
 
 
-# The files of a data set have few different headers, and parsing one takes longer than reading the file.
+# Cached, because the files of a data set have few different headers, and parsing one takes longer than reading the
+# file.
 @functools.lru_cache(maxsize=256)
-def _described(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _parse_description(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether in Fortran order, dtype) from the text of a header, a Python dictionary."""
     descr = re.search(r"""["']descr["']\s*:\s*["']([^"']*)["']""", text)
     order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
     shape = re.search(r"""["']shape["']\s*:\s*\(([\d, L]*)\)""", text)

@@ -1,4 +1,4 @@
-"""Patterns in paths: wildcards, and braces as the shell has them. What exists is meant literally."""
+"""Patterns in paths: wildcards, and braces as in bash. A name that exists is literal, also with special characters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .._core.redaction import redacted
 
 _SPECIAL = re.compile(r"[*?\[{]")
 _WILDCARD = re.compile(r"[*?\[]")
-_HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/]*)?")  # which may have brackets: an address of IPv6
+# Protocol and host of a URL. The host may have brackets: an address of IPv6.
+_HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/]*)?")
 _PART = re.compile(r"/*[^/]+")
 _NUMBERS = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.(-?[0-9]{1,18}))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?[0-9]{1,18}))?")
-_MOST = 1_000_000  # paths of one pattern
+_MAX_PATHS = 1_000_000  # of the braces of one pattern
 
 
 def expand(path: str, exists: Callable[[str], bool], matches: Callable[[str], Sequence[str]]) -> list[str]:
@@ -26,12 +27,13 @@ def expand(path: str, exists: Callable[[str], bool], matches: Callable[[str], Se
     A path that exists is literal, and so are the leading folders of a pattern that do.
 
     Args:
-      exists: whether there is a file or folder of this name; matches: gives the files that match wildcards.
+      exists: tells whether there is a file or folder of this name.
+      matches: returns the files that match wildcards.
 
     Raises:
       RuntimeError: no file matches wildcards, or braces stand for more than a million paths.
     """
-    head = _literal(path, exists)
+    head = _literal_head(path, exists)
     if head == path:
         return [path]
     paths = list[str]()
@@ -46,8 +48,8 @@ def expand(path: str, exists: Callable[[str], bool], matches: Callable[[str], Se
     return paths
 
 
-def _literal(path: str, exists: Callable[[str], bool]) -> str:
-    """The longest beginning of a path whose parts have no special characters, or exist."""
+def _literal_head(path: str, exists: Callable[[str], bool]) -> str:
+    """The longest beginning of a path whose parts exist or have no special characters."""
     end = begin = len(_HOST.match(path)[0])  # pyright: ignore[reportOptionalSubscript]: it matches an empty text
     for part in _PART.finditer(path, begin):
         if _SPECIAL.search(part[0]) and not exists(path[: part.end()]):
@@ -57,30 +59,30 @@ def _literal(path: str, exists: Callable[[str], bool]) -> str:
 
 
 def braces(text: str) -> list[str]:
-    """The texts that ``{a,b}``, ``{000..127}``, ``{0..8..2}`` and ``{a..e}`` stand for, as in bash; other braces are
+    """Expands ``{a,b}``, ``{000..127}``, ``{0..8..2}`` and ``{a..e}`` in a text, as bash does. Other braces are
     literal.
 
     Raises:
-      RuntimeError: they are more than a million.
+      RuntimeError: they stand for more than a million texts.
     """
     for opening in re.finditer("{", text):
-        begin, end, commas = opening.end(), *_closing(text, opening.end())
+        begin, end, commas = opening.end(), *_closing_brace(text, opening.end())
         if end < 0:
             continue
         bounds = [begin - 1, *commas, end]
         if commas:
             choices = [x for a, b in itertools.pairwise(bounds) for x in braces(text[a + 1 : b])]
-        elif (choices := _range(text, text[begin:end])) is None:
+        elif (choices := _range_texts(text, text[begin:end])) is None:
             continue
         tails = braces(text[end + 1 :])
-        _check(text, len(choices) * len(tails))
+        _check_count(text, len(choices) * len(tails))
         return [text[: begin - 1] + choice + tail for choice in choices for tail in tails]
     return [text]
 
 
-def _closing(text: str, begin: int) -> tuple[int, list[int]]:
-    """Where the brace that was opened before `begin` is closed, or -1; and where the commas are that stand in no other
-    braces.
+def _closing_brace(text: str, begin: int) -> tuple[int, list[int]]:
+    """(position of the brace that closes the one before `begin`, or -1; positions of the commas that are inside of no
+    other braces).
     """
     depth, commas = 1, list[int]()
     for mark in re.compile("[{},]").finditer(text, begin):
@@ -92,8 +94,11 @@ def _closing(text: str, begin: int) -> tuple[int, list[int]]:
     return -1, commas
 
 
-def _range(text: str, body: str) -> list[str] | None:
-    """The texts of a range; None if it is none. If a bound begins with 0, all are as wide as the wider bound."""
+def _range_texts(text: str, body: str) -> list[str] | None:
+    """The texts of a range such as ``000..127``; None if `body` is no range.
+
+    If a bound begins with 0, all texts have the width of the wider bound.
+    """
     if letters := _LETTERS.fullmatch(body):
         first, last, step = ord(letters[1]), ord(letters[2]), int(letters[3] or 1)
     elif numbers := _NUMBERS.fullmatch(body):
@@ -101,7 +106,7 @@ def _range(text: str, body: str) -> list[str] | None:
     else:
         return None
     step = max(abs(step), 1)
-    _check(text, math.ceil((abs(last - first) + 1) / step))
+    _check_count(text, math.ceil((abs(last - first) + 1) / step))
     values = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
     if letters:
         return [chr(x) for x in values]
@@ -110,6 +115,6 @@ def _range(text: str, body: str) -> list[str] | None:
     return [f"{x:0{max(map(len, bounds)) if padded else 0}d}" for x in values]
 
 
-def _check(text: str, count: int):
-    if count > _MOST:
-        raise RuntimeError(f"the braces of {redacted(text)} stand for {count} paths; at most {_MOST} are read")
+def _check_count(text: str, count: int):
+    if count > _MAX_PATHS:
+        raise RuntimeError(f"the braces of {redacted(text)} stand for {count} paths; at most {_MAX_PATHS} are read")

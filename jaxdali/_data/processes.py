@@ -26,12 +26,12 @@ import numpy as np
 
 from . import source_worker
 
-_AHEAD = 3  # requests that a process has at a time: the current one and the next ones
-_GRACE = 0.5  # seconds that a process has to end by itself
-_IN_A_MODULE = "define its class and functions in a module that is imported, or pip install cloudpickle"
+_MAX_REQUESTS = 3  # requests that a process has at a time: the one that it answers, and the next ones
+_GRACE = 0.5  # seconds that processes have to end by themselves
+_MODULE_ADVICE = "define its class and functions in a module that is imported, or pip install cloudpickle"
 
 
-Item = tuple[int, int]
+Item = tuple[int, int]  # (number of the data set, index in it)
 
 
 class Row:
@@ -42,9 +42,7 @@ class Row:
 
 
 class Processes:
-    """A pool of processes, each with a copy of the data sets. The results do not depend on which process reads an item.
-
-    An item is (number of the data set, index in it).
+    """A pool of processes, each with a copy of the data sets. Any process may read an item: the result is the same.
 
     The first request starts the processes by `spawn`, because threads and JAX forbid `fork`. Arrays are returned in
     unnamed shared memory, which is freed however the processes end. Only one thread may use the pool at a time; `close`
@@ -54,39 +52,41 @@ class Processes:
     defined in a function, cloudpickle sends by value, if it is installed.
 
     Args:
-      datasets: pickled once.
-      number: of processes.
-      what: name of the data sets in messages.
-      metadata: keys of items whose values are given as they are; see `source_worker.leaves`.
+      datasets: the data sets, which are pickled once.
+      number: number of processes.
+      name: name of the data sets in messages.
+      metadata: keys of items whose values are returned unchanged; see `source_worker.leaves`.
     """
 
-    def __init__(self, datasets: Sequence[Any], number: int, what: str, metadata: Sequence[str] = ()):
-        self._datasets, self._number, self._what, self._metadata = datasets, number, what, tuple(metadata)
+    def __init__(self, datasets: Sequence[Any], number: int, name: str, metadata: Sequence[str] = ()):
+        self._datasets, self._number, self._name, self._metadata = datasets, number, name, tuple(metadata)
         self._workers: list[_Worker] = []
         self._waiting: collections.deque[list[Item]] = collections.deque()  # requests that no process has yet
-        self._asked: set[Item] = set()  # items in `_waiting`, and those that a process has
-        self._rows: dict[Item, Row] = {}  # items that were read and not taken
-        self._by_value = False  # whether cloudpickle is needed
-        self._failure = ""  # why no process can start
+        self._requested: set[Item] = set()  # items in `_waiting`, and in requests that a process has
+        self._rows: dict[Item, Row] = {}  # items that were read, and may be taken
+        self._by_value = False  # whether the data sets are pickled by cloudpickle
+        self._failure = ""  # the reason why no process can start
         self._closing = threading.Event()
         self._finalizer: weakref.finalize | None = None
 
-    def ahead(self, items: Iterable[Item], each: int):
-        """Requests items that are taken soon, in this order, `each` at a time. Drops items that were read and are not
-        among them.
+    def ahead(self, items: Iterable[Item], request_size: int):
+        """Requests items that are taken soon, in this order. Drops items that were read and are not among them.
+
+        Args:
+          request_size: number of items in one request to a process.
         """
         self._reopen()
-        wanted = dict.fromkeys(items)
+        announced = dict.fromkeys(items)
         self._waiting.clear()
-        self._asked = {i for w in self._workers for request in w.requests for i in request}
-        self._rows = {i: row for i, row in self._rows.items() if i in wanted}
-        new = [i for i in wanted if i not in self._asked and i not in self._rows]
-        self._waiting.extend(new[k : k + each] for k in range(0, len(new), each))
-        self._asked.update(new)
-        self._hand_out()
+        self._requested = {i for w in self._workers for request in w.requests for i in request}
+        self._rows = {i: row for i, row in self._rows.items() if i in announced}
+        new = [i for i in announced if i not in self._requested and i not in self._rows]
+        self._waiting.extend(new[k : k + request_size] for k in range(0, len(new), request_size))
+        self._requested.update(new)
+        self._send_requests()
 
     def take(self, items: Sequence[Item]) -> list[Row]:
-        """The rows of items, in their order.
+        """The rows of items, in their order. Waits for items that were not read yet.
 
         Raises:
           RuntimeError: a process ended, or could not start.
@@ -94,13 +94,13 @@ class Processes:
         """
         self._reopen()
         missing = {i for i in items if i not in self._rows}
-        new = [i for i in missing if i not in self._asked]
+        new = [i for i in missing if i not in self._requested]
         if new:
-            each = max(1, -(-len(new) // (2 * self._number)))
-            self._waiting.extendleft(reversed([new[k : k + each] for k in range(0, len(new), each)]))
-            self._asked.update(new)
+            request_size = max(1, -(-len(new) // (2 * self._number)))
+            self._waiting.extendleft(reversed([new[k : k + request_size] for k in range(0, len(new), request_size)]))
+            self._requested.update(new)
         while missing := {i for i in missing if i not in self._rows}:
-            self._hand_out()
+            self._send_requests()
             self._receive()
         return [self._rows[i] for i in items]
 
@@ -111,25 +111,29 @@ class Processes:
             self._finalizer()
 
     def _reopen(self):
+        """Prepares a closed pool for further use. Raises RuntimeError if no process can start."""
         if self._failure:
             raise RuntimeError(self._failure)
         if self._closing.is_set():
-            self._forget()
+            self._reset()
             self._closing.clear()
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _hand_out(self):
+    def _send_requests(self):
+        """Sends waiting requests to the processes that have the fewest, as long as one has less than
+        `_MAX_REQUESTS`.
+        """
         self._check_open()
         self._start()
         while self._waiting:
             worker = min(self._workers, key=lambda w: len(w.requests))
-            if len(worker.requests) >= _AHEAD:
+            if len(worker.requests) >= _MAX_REQUESTS:
                 return
             try:
                 worker.request(self._waiting[0])
             except OSError:
-                self._ended(worker)
+                self._raise_ended(worker)
             self._waiting.popleft()
 
     def _start(self):
@@ -137,12 +141,13 @@ class Processes:
             return
         data = self._pickled()
         workers: list[_Worker] = []
-        self._finalizer = weakref.finalize(self, _end, workers)
+        self._finalizer = weakref.finalize(self, _end_workers, workers)
         try:
             for _ in range(self._number):
                 workers.append(_Worker())
-                if self._closing.is_set():  # while one was started, which is not among those that were ended
-                    _end(workers)
+                # If `close` was called while this process was started, it has not ended this one.
+                if self._closing.is_set():
+                    _end_workers(workers)
                     self._check_open()
             for worker in workers:
                 worker.begin(data)
@@ -152,134 +157,151 @@ class Processes:
             if dead is None:
                 raise
             self._workers = workers
-            self._ended(dead)
+            self._raise_ended(dead)
         self._workers = workers
 
     def _pickled(self) -> bytes:
-        """The data sets, and the names of metadata."""
-        whole, by_value = (self._datasets, self._metadata), _cloudpickle()
+        """The data sets and the names of metadata, pickled. Uses cloudpickle if that is needed and installed."""
+        payload, by_value = (self._datasets, self._metadata), _cloudpickle()
         try:
             if by_value is None:
-                return pickle.dumps(whole)  # a process says whether it can load it
+                return pickle.dumps(payload)  # the process answers whether it can load them
             if not self._by_value:
                 with contextlib.suppress(Exception):
-                    data = pickle.dumps(whole)
+                    data = pickle.dumps(payload)
                     if _main_is_a_file() or b"__main__" not in data:
                         return data
             self._by_value = True
-            return by_value.dumps(whole)
+            return by_value.dumps(payload)
         except Exception as e:
-            advice = _IN_A_MODULE if by_value is None else ""
-            if isinstance(e, TypeError):  # Python's about locks, connections, generators and the like
+            advice = _MODULE_ADVICE if by_value is None else ""
+            if isinstance(e, TypeError):  # raised by Python for locks, connections, generators and the like
                 advice = "leave out in __getstate__ what can't be pickled, and make it in __setstate__, or when it is first used"
             self._fail(
-                f"num_workers={self._number} needs {self._what} to be pickled for its processes, and it can't be: "
+                f"num_workers={self._number} needs {self._name} to be pickled for its processes, and it can't be: "
                 f"{type(e).__name__}: {e}{'; ' if advice else ''}{advice}",
                 lasting=True,
             )
 
     def _load_by_value(self):
-        """Starts the processes again, with what cloudpickle makes of the data sets."""
+        """Starts the processes again, with data sets that cloudpickle has pickled, and repeats their requests."""
         requests = [request for w in self._workers for request in w.requests]
-        _end(self._workers)
+        _end_workers(self._workers)
         self._workers, self._by_value = [], True
         self._waiting.extendleft(reversed(requests))
-        self._hand_out()
+        self._send_requests()
 
     def _receive(self):
-        """Waits until a process answers or ends."""
+        """Waits until a process answers or ends, and stores the rows of the answers."""
         busy = [w for w in self._workers if w.requests or not w.ready]
         connections: dict[Any, _Worker] = {w.connection: w for w in busy}
-        ends = {w.process.sentinel: w for w in self._workers}
-        for x in multiprocessing.connection.wait([*connections, *ends]):
+        worker_of_sentinel = {w.process.sentinel: w for w in self._workers}
+        for ready in multiprocessing.connection.wait([*connections, *worker_of_sentinel]):
             self._check_open()
-            if isinstance(x, int):
-                self._ended(ends[x])
-            worker = connections[x]
+            if isinstance(ready, int):
+                self._raise_ended(worker_of_sentinel[ready])
+            worker = connections[ready]
             try:
                 kind, rows = worker.connection.recv()
                 if kind == "file":
                     rows = _mapped(worker.descriptor(), rows)
             except (EOFError, OSError):
-                self._ended(worker)
+                self._raise_ended(worker)
                 raise AssertionError from None
             if kind == "failed":
                 # "__main__", or "__mp_main__", which is the script's name in other processes.
-                of_main = "main__" in rows
-                if of_main and not self._by_value and _cloudpickle() is not None:
+                is_from_main = "main__" in rows
+                if is_from_main and not self._by_value and _cloudpickle() is not None:
                     self._load_by_value()
                     return
-                advice = f" ({_IN_A_MODULE})" if of_main and not self._by_value else ""
+                advice = f" ({_MODULE_ADVICE})" if is_from_main and not self._by_value else ""
                 self._fail(
-                    f"{self._what} can't be loaded in another process, for num_workers={self._number}{advice}:\n{rows}",
+                    f"{self._name} can't be loaded in another process, for num_workers={self._number}{advice}:\n{rows}",
                     lasting=True,
                 )
             elif kind == "ready":
                 worker.ready = True
             else:
                 items = worker.requests.popleft()
-                self._asked.difference_update(items)
+                self._requested.difference_update(items)
                 self._rows.update(
-                    zip(items, (Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in rows), strict=True)
+                    zip(
+                        items,
+                        (Row(None, (), (), ready) if isinstance(ready, str) else Row(*ready) for ready in rows),
+                        strict=True,
+                    )
                 )
 
-    def _ended(self, worker: _Worker):
-        """Raises for a process that ended by itself."""
+    def _raise_ended(self, worker: _Worker):
+        """Raises RuntimeError for a process that ended by itself, with the cause and the phase in which it ended."""
         worker.process.join(5)
         code = worker.process.exitcode
         self._check_open()
         if code is not None and code < 0:
-            name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-            how = f"by {name}" + (": it may have needed more memory than there is" if name == "SIGKILL" else "")
+            signal_name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+            cause = f"by {signal_name}" + (
+                ": it may have needed more memory than there is" if signal_name == "SIGKILL" else ""
+            )
         else:
-            how = f"with exit code {code}"
+            cause = f"with exit code {code}"
         if worker.ready:
             items = worker.requests[0] if worker.requests else []
-            doing = f"while it read item {items[0][1]}" if items else ""
+            phase = f"while it read item {items[0][1]}" if items else ""
             if len(items) > 1:
-                doing += f" or one of the {len(items) - 1} after it"
+                phase += f" or one of the {len(items) - 1} after it"
         else:
-            doing = "before it was ready; its error is above"
+            phase = "before it was ready; its error is above"
             if _main_is_a_file():
-                doing += '. A script that is run directly must do its work under `if __name__ == "__main__":`, as each process imports it'
-        text = f"a process that reads {self._what} (num_workers={self._number}) ended {how} {doing}".rstrip()
+                phase += '. A script that is run directly must do its work under `if __name__ == "__main__":`, as each process imports it'
+        text = f"a process that reads {self._name} (num_workers={self._number}) ended {cause} {phase}".rstrip()
         self._fail(text, lasting=not worker.ready)
 
     def _fail(self, text: str, *, lasting: bool = False) -> NoReturn:
-        """Ends the processes. `lasting`: the next ones would fail, too, so there are none."""
+        """Ends the processes, and raises RuntimeError.
+
+        Args:
+          lasting: whether new processes would fail, too. Then none are started.
+        """
         if lasting:
             self._failure = text
         self.close()
-        self._forget()
+        self._reset()
         raise RuntimeError(text)
 
     def _check_open(self):
         if self._closing.is_set():
             raise OSError(errno.ECANCELED, "the reader was closed")
 
-    def _forget(self):
+    def _reset(self):
         self._workers = []
         self._waiting.clear()
-        self._asked.clear()
+        self._requested.clear()
         self._rows.clear()
 
 
 class _Worker:
-    """One process. `requests` are those it has not answered; each is a list of items."""
+    """One process.
+
+    Attributes:
+      process: the process.
+      connection: the pipe to it.
+      requests: the requests that it has not answered; each is a list of items.
+      ready: whether it has loaded the data sets.
+    """
 
     def __init__(self):
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
+        self.connection, child_connection = context.Pipe()
         self.requests: collections.deque[list[Item]] = collections.deque()
         self.ready = False
         # Run by path, so that the process does not import this package and, with it, JAX.
-        run = {"init_globals": {"connection": theirs}, "run_name": "jaxdali source worker"}
+        run = {"init_globals": {"connection": child_connection}, "run_name": "jaxdali source worker"}
         self.process = context.Process(
             target=runpy.run_path, args=(source_worker.__file__,), kwargs=run, daemon=True, name="jaxdali-source-worker"
         )
-        with _as_no_file():
+        with _without_main_file():
             self.process.start()
-        theirs.close()  # so that the end of the process closes the connection
+        child_connection.close()  # otherwise the connection would stay open when the process ends
 
     def begin(self, data: bytes):
         self.connection.send_bytes(data)
@@ -291,12 +313,12 @@ class _Worker:
         self.connection.send_bytes(pickle.dumps(items))
 
     def descriptor(self) -> int:
-        """The descriptor that follows an answer. Raises OSError if there is none."""
+        """Receives the file descriptor that follows an answer. Raises OSError if there is none."""
         with socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
-            _, found, *_ = socket.recv_fds(connection, 1, 1)
-        if not found:
+            _, descriptors, *_ = socket.recv_fds(connection, 1, 1)
+        if not descriptors:
             raise OSError(errno.EPIPE, "the process ended before it sent its arrays")
-        return found[0]
+        return descriptors[0]
 
     def hang_up(self):
         """Closes the connection, so that the process sees the end of its requests. It also wakes a thread that waits
@@ -307,16 +329,18 @@ class _Worker:
 
 
 def _main_is_a_file() -> bool:
-    """Whether another process can import what runs here: a script or a module, and no notebook, interactive
-    interpreter, or input.
+    """Whether another process can import the main module: it is a script or a module, and not a notebook, an
+    interactive interpreter, or standard input.
     """
     main = sys.modules["__main__"]
     return getattr(main, "__spec__", None) is not None or os.path.exists(getattr(main, "__file__", None) or "")
 
 
 @contextlib.contextmanager
-def _as_no_file():
-    """Keeps processes that start from running a script that is no file: Python calls its standard input "<stdin>"."""
+def _without_main_file():
+    """Keeps new processes from running a main module that is no file. Python gives standard input the name
+    "<stdin>".
+    """
     main = sys.modules["__main__"].__dict__
     if "__file__" not in main or _main_is_a_file():
         yield
@@ -329,7 +353,7 @@ def _as_no_file():
 
 
 def _cloudpickle() -> Any:
-    """The module, which is optional; None: it is not installed."""
+    """The module cloudpickle; None if it is not installed."""
     try:
         return importlib.import_module("cloudpickle")
     except ImportError:
@@ -337,18 +361,18 @@ def _cloudpickle() -> Any:
 
 
 def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
-    """The answer of a process whose arrays are in a file."""
+    """The rows of an answer whose arrays are in a file, with arrays that are views of the mapped file."""
     with open(descriptor, "rb") as f:
-        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # exists as long as arrays use it
+        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # the mapping exists as long as an array uses it
 
     def arrays(places: Sequence[Any]) -> list[np.ndarray]:
-        return [np.frombuffer(data, d, math.prod(s), at).reshape(s) for d, s, at in places]
+        return [np.frombuffer(data, dtype, math.prod(shape), offset).reshape(shape) for dtype, shape, offset in places]
 
     return [row if isinstance(row, str) else (row[0], arrays(row[1]), row[2]) for row in rows]
 
 
-def _end(workers: list[_Worker]):
-    """Ends processes. Those that are ready get some time to end by themselves, so that their modules can release
+def _end_workers(workers: list[_Worker]):
+    """Ends processes. Those that are ready get `_GRACE` seconds to end by themselves, so that their modules can release
     resources.
     """
     for worker in workers:

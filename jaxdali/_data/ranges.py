@@ -14,7 +14,7 @@ from .._cpu import Status
 from .files import Files
 from .storage import ByteRange, Store
 
-_CHECKED = 1 << 20  # ranges that are checked at a time
+_CHECKED_AT_ONCE = 1 << 20  # ranges that are checked at a time
 
 
 class Ranges:
@@ -35,27 +35,29 @@ class Ranges:
         assert files.sizes is not None
         self.files = files
         self._file_sizes = np.array(files.sizes, np.int64)
-        for first in range(0, len(file), _CHECKED):
-            here = slice(first, first + _CHECKED)
-            a, n = self._inside(np.asarray(start[here], np.int64), np.asarray(size[here], np.int64))
-            wrong = (a < 0) | (n < 0) | (a > self._file_sizes[file[here]] - n)
-            if wrong.any():
-                i = int(wrong.argmax())
-                path, most = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
+        for first in range(0, len(file), _CHECKED_AT_ONCE):
+            block = slice(first, first + _CHECKED_AT_ONCE)
+            begins, lengths = self._file_extents(np.asarray(start[block], np.int64), np.asarray(size[block], np.int64))
+            is_outside = (begins < 0) | (lengths < 0) | (begins > self._file_sizes[file[block]] - lengths)
+            if is_outside.any():
+                i = int(is_outside.argmax())
+                path, file_size = files.path(int(file[first + i])), self._file_sizes[file[first + i]]
                 raise RuntimeError(
-                    f"{path}: {n[i]} bytes from {a[i]} on exceed its size of {most}; does the index belong to another file?"
+                    f"{path}: {lengths[i]} bytes from {begins[i]} on exceed its size of {file_size}; does the index belong to another file?"
                 )
-        # As few bytes as possible, since ten million records are common.
+        # In the smallest types that hold them, because ten million records are common.
         self.file, self.start, self.size = narrowed(file), narrowed(start), narrowed(size)
 
     @staticmethod
-    def _inside(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First byte and number of bytes in the file for each range, ``i64[n]``."""
+    def _file_extents(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(first byte in the file, number of bytes in the file) of each range, ``i64[n]`` each. Subclasses may use
+        other units.
+        """
         return start, size
 
-    def _place(self, i: int) -> tuple[int, int]:
-        """The same for range `i`."""
-        first, size = self._inside(self.start[i : i + 1].astype(np.int64), self.size[i : i + 1].astype(np.int64))
+    def _file_extent(self, i: int) -> tuple[int, int]:
+        """(first byte in the file, number of bytes in the file) of range `i`."""
+        first, size = self._file_extents(self.start[i : i + 1].astype(np.int64), self.size[i : i + 1].astype(np.int64))
         return int(first[0]), int(size[0])
 
     def __len__(self) -> int:
@@ -73,11 +75,11 @@ class Ranges:
 
     def name(self, i: int) -> str:
         """File and position, for messages."""
-        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._place(i)[0]} on"
+        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._file_extent(i)[0]} on"
 
     def oversized(self, index: np.ndarray) -> bool:
-        """Whether one of these is larger than a record may be. Then `read` refuses it, and `read_batch` must not be
-        called.
+        """Whether one of the ranges `index` is larger than a record may be. Then `read` refuses that range, and
+        `read_batch` must not be called.
         """
         return bool((self.size[index] > self.store.settings.max_record_bytes).any())
 
@@ -85,8 +87,8 @@ class Ranges:
         """One range. Raises OSError, whose `filename` is the file's path, and ValueError if the range is larger than a
         record may be.
         """
-        if why := self.store.settings.too_large(int(self.size[i])):
-            raise ValueError(f"{self.name(i)}: {why}")
+        if reason := self.store.settings.too_large(int(self.size[i])):
+            raise ValueError(f"{self.name(i)}: {reason}")
         return self.store.read(*self._range(i))
 
     def ahead(self, index: np.ndarray, now: int) -> None:
@@ -94,14 +96,14 @@ class Ranges:
         self.store.ahead(map(self._range, index.tolist()), now)
 
     def _range(self, i: int) -> ByteRange:
-        return ByteRange(self.files.path(int(self.file[i])), *self._place(i))
+        return ByteRange(self.files.path(int(self.file[i])), *self._file_extent(i))
 
     @staticmethod
     def read_batch(ctx: HostContext, parts: Sequence[tuple[Ranges, np.ndarray]]) -> Packed:
         """A batch of ranges as one packed value ``uint8``. Native threads read local ranges directly to their places.
 
         Args:
-          parts: (ranges, which of them), one list after another, as in `Records.read_batch`.
+          parts: (ranges, indices in them), one list after another, as in `Records.read_batch`.
         """
         sizes = [ranges.size[index] for ranges, index in parts]
         shapes = (np.concatenate(sizes) if len(parts) > 1 else sizes[0]).astype(np.int64)[:, None]
@@ -115,10 +117,10 @@ class Ranges:
         return packed
 
     def read_to(self, index: np.ndarray, packed: Packed, first: int, pool: int) -> dict[int, str]:
-        """Reads ranges to the places of samples from `first` on.
+        """Reads the ranges `index` into `packed`, as its samples from `first` on.
 
         Returns:
-          The ranges that could not be read, counted from 0, with the reason.
+          The reason for each range that could not be read, by its place in `index`.
         """
         if self.files.remote:
             failed = {}
@@ -128,9 +130,11 @@ class Ranges:
                 except OSError as e:
                     failed[k] = f"{self.name(i)}: {e.strerror}"
             return failed
-        where = self.file, self.start, self.size, index
-        lost = self._read_packed(self.files.table, *where, packed.data, packed.offsets, first, self._file_sizes, pool)
-        return {k: f"{self.name(int(index[k]))}: {error_text(error)}" for k, error in lost}
+        extents = self.file, self.start, self.size, index
+        errors = self._read_packed(
+            self.files.table, *extents, packed.data, packed.offsets, first, self._file_sizes, pool
+        )
+        return {k: f"{self.name(int(index[k]))}: {error_text(error)}" for k, error in errors}
 
 
 def narrowed(x: np.ndarray) -> np.ndarray:
@@ -140,5 +144,5 @@ def narrowed(x: np.ndarray) -> np.ndarray:
 
 
 def error_text(error: int) -> str:
-    """The text for an error of `_cpu.read_ranges`."""
+    """The text for an error number of native reading."""
     return "its size changed after it was opened" if error == _cpu.SIZE_CHANGED else os.strerror(error)

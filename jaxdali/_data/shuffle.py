@@ -14,48 +14,50 @@ from .._cpu import shuffle_epochs
 
 
 class Draw(enum.IntEnum):
-    """The purpose of a permutation. It is part of the counter, so that different purposes use different random bits."""
+    """The purpose of random numbers. It is part of Philox's counter, so that different purposes use different bits. The
+    values must not change: they determine the orders of epochs.
+    """
 
-    LIST = 0
-    BUFFER = 1
-    REST = 2
-    EPOCH = 3
-    RUNS = 4
-    SPREAD = 5
-    MOVES = 6
+    LIST = 0  # the order of the list, once for all epochs
+    BUFFER = 1  # places in the shuffle buffer
+    REST = 2  # the order of the entries that are left in the buffer at the end
+    EPOCH = 3  # the order of the list in one epoch
+    RUNS = 4  # the order of runs of similar lengths
+    SPREAD = 5  # the times of a group's entries while it is in the buffer
+    MOVES = 6  # moves of entries within the time of their group
 
 
 # The shuffled list must be the same for all shards, even in pipelines with different seeds (DALI's examples pass
 # ``seed=12 + device_id``). Otherwise shards would overlap, and samples would be lost. So its seed is a constant, as in
 # DALI.
-LIST_SEED = 0x6A61_7864_616C_69
+LIST_SEED = 0x6A61_7864_616C_69  # the letters "jaxdali"
 
 EPOCHS_SEED = 524287  # seed of `shuffle_after_epoch`, as in DALI
 
 
-def raw(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+def raw(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
     """n random 64-bit integers. NumPy guarantees that Philox's raw stream never changes."""
     key = np.array([seed % 2**64, 0], np.uint64)
-    counter = np.array([0, epoch, shard, int(what)], np.uint64)
+    counter = np.array([0, epoch, shard, int(purpose)], np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw(n)
 
 
-def permutation(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+def permutation(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
     """The numbers 0 .. n - 1 in random order."""
-    return np.argsort(raw(seed, what, epoch, shard, n), kind="stable")
+    return np.argsort(raw(seed, purpose, epoch, shard, n), kind="stable")
 
 
 @functools.lru_cache(maxsize=8)
-def list_order(n: int, seed: int, what: Draw, epoch: int) -> np.ndarray:
+def list_order(n: int, seed: int, purpose: Draw, epoch: int) -> np.ndarray:
     """The whole list in shuffled order, before it is split into shards."""
-    order = permutation(seed, what, epoch, 0, n)
+    order = permutation(seed, purpose, epoch, 0, n)
     order.flags.writeable = False
     return order
 
 
 class _Reshuffled:
-    """The orders of a list that is shuffled again before each epoch, starting from the order before, as DALI shuffles
-    file names.
+    """The orders of a list that is shuffled again before each epoch. Each order is a shuffle of the previous one, as
+    DALI shuffles file names.
     """
 
     def __init__(self, n: int, seed: int):
@@ -67,10 +69,11 @@ class _Reshuffled:
         self._epoch, self._order = -1, np.arange(self._n)
 
     def at(self, epoch: int) -> np.ndarray:
+        """The order of an epoch, a copy."""
         with self._lock:
             if epoch < self._epoch:
                 self._restart()
-            shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)  # DALI counts from 1
+            shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)  # DALI counts shuffles from 1
             self._epoch = epoch
             return self._order.copy()
 
@@ -89,9 +92,9 @@ def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ())
     if not containers:
         order = _reshuffled(n, seed).at(epoch)
     else:
-        which = np.arange(len(containers) - 1)
-        shuffle_epochs(which, seed % 2**64, epoch + 1, epoch + 1)
-        order = np.concatenate([np.arange(containers[k], containers[k + 1]) for k in which])
+        container_order = np.arange(len(containers) - 1)
+        shuffle_epochs(container_order, seed % 2**64, epoch + 1, epoch + 1)
+        order = np.concatenate([np.arange(containers[k], containers[k + 1]) for k in container_order])
     order.flags.writeable = False
     return order
 
@@ -105,16 +108,17 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     """
     fill = min(fill, n)
     steps = n - fill
-    place = (raw(seed, Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
-    # Step t puts entry t + fill at its place. So the entry that a step returns was put there by the last step with the
-    # same place. The initial entries count as put there by the steps -fill .. -1.
-    all_places = np.concatenate([np.arange(fill), place])
+    places = (raw(seed, Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
+    # Step t returns the entry at `places[t]`, and puts entry t + fill there. So the entry that it returns was put there
+    # by the last earlier step with the same place. The initial entries count as put there by the steps -fill .. -1.
+    all_places = np.concatenate([np.arange(fill), places])
     # Groups the entries of each place, in the order in which they were put there.
     by_place = np.argsort(all_places, kind="stable")
-    same = all_places[by_place[1:]] == all_places[by_place[:-1]]
+    has_same_place = all_places[by_place[1:]] == all_places[by_place[:-1]]
     order = np.empty(n, np.int64)
-    order[by_place[1:][same] - fill] = by_place[:-1][same]
-    last = np.append(~same, True)
+    # Of two neighbours in `by_place` with the same place, the second one's step returns the first one.
+    order[by_place[1:][has_same_place] - fill] = by_place[:-1][has_same_place]
+    last = np.append(~has_same_place, True)
     order[steps:] = by_place[last][permutation(seed, Draw.REST, epoch, shard, fill)]
     order.flags.writeable = False
     return order
@@ -141,8 +145,9 @@ class Groups:
     Compared by identity, so that it can be part of a cache's key at any size.
 
     Attributes:
-      sizes: ``i64[G]``, the number of entries of each; nbytes: ``i64[G]``, the memory that each takes.
-      buffer: bytes of the groups that a shard holds at a time. A larger group is alone there.
+      sizes: ``i64[G]``, the number of entries of each group.
+      nbytes: ``i64[G]``, the memory that each group takes, in bytes.
+      buffer: bytes of the groups that a shard holds at a time. A group that is larger is alone in the buffer.
       entries: ``i64[N]``, the entries of the list, one group after another; None: they are in order.
       containers: ``i64[G]``, the container of each group; random orders mix containers evenly. None: groups come in any
         order.
@@ -156,7 +161,7 @@ class Groups:
 
     @functools.cached_property
     def description(self) -> str:
-        """All that determines the random orders, for checkpoints and their errors; the arrays as a digest."""
+        """A text that determines the random orders, for checkpoints and their errors. It has a digest of the arrays."""
         digest = hashlib.sha256(str(self.buffer).encode())
         for x in (self.sizes, self.nbytes, self.entries, self.containers):
             digest.update(b"-" if x is None else np.ascontiguousarray(x, np.int64).data)
@@ -164,13 +169,13 @@ class Groups:
 
 
 @functools.lru_cache(maxsize=8)
-def grouped_order(groups: Groups, seed: int, what: Draw, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+def grouped_order(groups: Groups, seed: int, purpose: Draw, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """(groups ``i64[G]`` in random order, entries ``i64[N]`` of the list in the order of their groups), before it is
     split into shards.
     """
-    order = permutation(seed, what, epoch, 0, len(groups.sizes))
+    order = permutation(seed, purpose, epoch, 0, len(groups.sizes))
     if groups.containers is not None:
-        # The middle of a group is at some part of its container, and at the same part of the list.
+        # Mixes the containers: if the middle of a group is at 0.3 of its container, it is at 0.3 of the list.
         order = order[np.argsort(groups.containers[order], kind="stable")]
         sizes, containers = groups.sizes[order], groups.containers[order]
         total = np.bincount(containers, sizes)
@@ -185,9 +190,9 @@ def grouped_order(groups: Groups, seed: int, what: Draw, epoch: int) -> tuple[np
     return order, entries
 
 
-def fractions(seed: int, what: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+def fractions(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
     """n random numbers, ``f64[n]`` in [0, 1)."""
-    bits = raw(seed, what, epoch, shard, n)
+    bits = raw(seed, purpose, epoch, shard, n)
     bits >>= np.uint64(11)
     return bits * 2.0**-53
 
@@ -200,20 +205,22 @@ def spread(
     moves: np.ndarray | None = None,
     fill: int = 1,
 ) -> np.ndarray:
-    """An order of the entries of consecutive groups, in which a buffer holds all groups that are begun and not ended.
+    """An order of the entries of consecutive groups, in which a buffer holds all groups that have begun and not ended.
 
     Args:
-      sizes: ``i64[G]``, the number of entries of each group; nbytes: ``i64[G]``, the memory that each takes.
-      buffer: bytes of the groups that the buffer holds; a larger group is alone there.
-      times: ``f64[entries]`` in [0, 1), when each entry comes while its group is in the buffer.
-      moves: ``f64[entries]`` in [0, 1), if entries then move by up to ``(fill - 1) / 2`` places, but stay in the time
-        of their groups.
+      sizes: ``i64[G]``, the number of entries of each group.
+      nbytes: ``i64[G]``, the memory that each group takes, in bytes.
+      buffer: bytes of the groups that the buffer holds. A group that is larger is alone in the buffer.
+      times: ``f64[entries]`` in [0, 1), the time at which each entry comes: 0 when its group enters the buffer, 1 when
+        it leaves.
+      moves: ``f64[entries]`` in [0, 1), the moves of entries afterwards, by up to ``(fill - 1) / 2`` places, but within
+        the time of their groups; None: they don't move.
     """
     last = len(sizes) - 1
-    until = np.cumsum(nbytes)
+    ends = np.cumsum(nbytes)
     # The first group that can still be in the buffer when a group enters, and the last group that can enter while a
     # group is there.
-    earliest = np.minimum(np.searchsorted(until - nbytes, until - buffer), np.arange(len(sizes)))
+    earliest = np.minimum(np.searchsorted(ends - nbytes, ends - buffer), np.arange(len(sizes)))
     latest = np.searchsorted(earliest, np.arange(len(sizes)), "right") - 1
     # Time is the number of entries read. When a group has ended, half of the entries behind it in the buffer have been
     # read on average. Groups that are in the buffer at the end stay there.
@@ -231,7 +238,8 @@ def spread(
     return np.argsort(time, kind="stable")
 
 
-# Runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the previous order.
+# The number of runs that are sorted together: more make the lengths in a run more similar, fewer keep more of the
+# previous order.
 WINDOW = 50
 
 

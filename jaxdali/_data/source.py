@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SampleIds:
-    """The identity of a batch's samples: the key of their random numbers, and where they come from.
+    """The identity of a batch's samples: the keys of their random numbers, and their origins.
 
     Attributes:
       epoch: ``i64[N]``.
       position: ``i64[N]``; (epoch, position) depends neither on the number of shards nor on the batch size.
       names: N strings for source_info; ``""`` for a sample without a name.
-      paths: the same for messages, with files as paths that can be opened.
-      repeated: the samples were given before. If another source has fewer samples, the last ones of this source are
-        dropped.
-      of_output: ``of_output(k)``: the names for output `k`, if outputs come from different places.
+      paths: such strings for messages, in which files are paths that can be opened.
+      repeated: whether the source returned the samples before. If another source has fewer samples, the last ones of
+        this source are dropped.
+      of_output: ``of_output(k)``: the names for output `k`, if outputs have different origins.
       present: ``bool[N]``, False for the empty places of a smaller batch. None: all are present.
       unread: the samples that could not be read, with the reason. Others replace them, or they are not present.
     """
@@ -43,7 +43,9 @@ class SampleIds:
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What a checkpoint stores about one shard of a source: its cursor, and the fingerprint that gives it a meaning."""
+    """The state of one shard of a source in a checkpoint: its cursor, and the fingerprint that gives the cursor a
+    meaning.
+    """
 
     fingerprint: dict[str, Any]
     cursor: Any
@@ -63,9 +65,9 @@ class Source:
       workers: number of threads in which it may call a user's function at the same time, if the user allows that.
       movable: whether other processes can read the same data, so that `advance` works.
       walks: for readers, the walk of each local shard through the list.
-      dropped: samples at the end of the data that no batch contains, because they do not fill one, or because another
-        shard has ended.
-      drops_more: whether there may be more of these than were counted.
+      dropped: number of samples at the end of the data that no batch contains, because they do not fill one, or because
+        another shard has ended.
+      drops_more: whether there may be more such samples than `dropped` counts.
     """
 
     walks: Sequence[Walk] = ()
@@ -79,17 +81,18 @@ class Source:
     drops_more: bool = False
 
     def use(self, outputs: frozenset[int]) -> None:
-        """Says which outputs are used. Called before anything else."""
+        """Tells the source which outputs are used. It is called before all other methods."""
 
     def specs(self) -> tuple[Spec, ...]:
         """Specs of the outputs. It may read the first batch, which the next `read` then returns."""
         raise NotImplementedError(type(self).__name__)
 
     def compact(self) -> tuple[Spec, Any] | None:
-        """A form of the first output that has fewer bytes, and the `ProgramOperator` that makes the output of it; None:
-        there is none.
+        """(spec of a form of the first output that has fewer bytes, the `ProgramOperator` that makes the output from
+        it);
+        None: there is no such form.
 
-        It is for accelerators, see Note [The cut]. `read` gives the form that `HostContext.spec` has.
+        It is for accelerators, see Note [The cut]. `read` returns the form that `HostContext.spec` has.
         """
         return None
 
@@ -98,17 +101,19 @@ class Source:
         return None
 
     def seen_shape(self, output: int) -> tuple[int, ...] | None:
-        """The same, for a message: nothing is compiled for it."""
+        """Shape of an output's first sample for a message, for which nothing is compiled; None: it is not known."""
         return self.first_shape(output)
 
     def doubts(self) -> Sequence[str]:
-        """Texts about its data that most users who pass them do not expect. A pipeline warns once of each, after the
+        """Warnings about properties of the data that most users don't expect. A pipeline warns once of each, after the
         operator's name.
         """
         return ()
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """For each local shard, JSON-able values that determine the meaning of a cursor, by names that users know."""
+        """For each local shard, the JSON-able values that determine the meaning of a cursor, by names that users
+        know.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def reseed(self, seed: int) -> None:
@@ -130,7 +135,8 @@ class Source:
         raise NotImplementedError(type(self).__name__)
 
     def advance(self, batch_size: int, cursors: Sequence[Any]) -> tuple[list[Any], SampleIds]:
-        """What `read` returns about the next batch, but for the outputs; it reads nothing. Only for a movable source.
+        """Returns the cursors and the identity of the samples like `read`, but reads nothing. Only for a movable
+        source.
 
         Samples that can't be read are not known here.
         """
@@ -147,24 +153,27 @@ class Source:
         return list(cursors)
 
     def commit(self) -> None:
-        """Ends the first batch that was read and not committed: every source has given its part, or the batch is lost."""
+        """Ends the first batch that was read and not committed: every source has given its part, or the batch is
+        lost.
+        """
 
     def undo(self) -> None:
         """Cancels the last call of `read` that is not committed, even if it raised an exception."""
 
     def saved(self, cursors: Sequence[Any]) -> list[Saved]:
-        """What to write into a checkpoint, for each local shard."""
+        """The states of all local shards for a checkpoint."""
         return [Saved(f, c) for f, c in zip(self.fingerprint(), cursors, strict=True)]
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         """The cursors from which to continue. The source does not change; the next `read` with these cursors moves it.
 
         Args:
-          saved: one for each local shard with `same_shards`; otherwise at least one, from other shards.
-          same_shards: whether they come from the same shards as this source's.
+          saved: the states of the local shards if `same_shards`; otherwise the state of at least one other shard.
+          same_shards: whether the states are of the same shards as this source's.
 
         Raises:
-          ValueError: they come from another source, or it is unknown what remains for this number of shards.
+          ValueError: the states are of another source, or the samples that remain for this number of shards are not
+            known.
         """
         check_fingerprints(self.fingerprint(), saved)
         if not same_shards:
@@ -172,7 +181,7 @@ class Source:
         return [s.cursor for s in saved]
 
     def check_restart(self, saved: Sequence[Saved]) -> None:
-        """Checks that an epoch of which states were saved can begin anew here. Raises ValueError if not."""
+        """Checks that the epoch of saved states can begin anew in this source. Raises ValueError if it can't."""
         raise ValueError("only a reader can begin an epoch anew")
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
@@ -199,11 +208,13 @@ class Source:
 
     @property
     def why_empty(self) -> str:
-        """Why an epoch that has just ended had no data, and what to do about it; "" if the source is not the reason."""
+        """The reason why an epoch that has just ended had no data, with a remedy; "" if the source is not the
+        reason.
+        """
         return ""
 
     def counts(self) -> Mapping[str, int]:
-        """What the storage has done so far, for `Pipeline.statistics`: see `Store.counts`."""
+        """Counts of the requests to the storage, for `Pipeline.statistics`; see `Store.counts`."""
         return {}
 
     def close(self) -> None:
@@ -216,7 +227,7 @@ class Source:
 
 
 class PlaceholderSource(Source):
-    """A source that is never read, since a caller gives its values (`Executor.given`)."""
+    """A source with specs but without data. It is never read: a caller sets its values (`Executor.given`)."""
 
     def __init__(self, *specs: Spec):
         self._specs = specs
@@ -228,15 +239,24 @@ class PlaceholderSource(Source):
         return [None]
 
 
-def check_fingerprints(here: Sequence[dict[str, Any]], saved: Sequence[Saved], but: Sequence[str] = ()) -> None:
-    """Raises a ValueError that names the differences between the sources. `but` are names that may differ."""
-    for i, s in enumerate(saved):
-        mine = here[min(i, len(here) - 1)]
-        names = [n for n in (*mine, *(n for n in s.fingerprint if n not in mine)) if n not in but]
+def check_fingerprints(
+    fingerprints: Sequence[dict[str, Any]], saved: Sequence[Saved], ignored: Sequence[str] = ()
+) -> None:
+    """Raises a ValueError that names the differences between the source and the source of a checkpoint, if there are
+    any.
+
+    Args:
+      fingerprints: of the local shards of the source.
+      saved: the states in the checkpoint.
+      ignored: names of values that may differ.
+    """
+    for i, state in enumerate(saved):
+        fingerprint = fingerprints[min(i, len(fingerprints) - 1)]
+        names = [n for n in (*fingerprint, *(n for n in state.fingerprint if n not in fingerprint)) if n not in ignored]
         different = [
-            f"{n} is {mine.get(n)!r} here and {s.fingerprint.get(n)!r} in the checkpoint"
+            f"{n} is {fingerprint.get(n)!r} here and {state.fingerprint.get(n)!r} in the checkpoint"
             for n in names
-            if mine.get(n) != s.fingerprint.get(n)
+            if fingerprint.get(n) != state.fingerprint.get(n)
         ]
         if different:
             raise ValueError("; ".join(different))

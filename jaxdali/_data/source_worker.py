@@ -1,4 +1,4 @@
-"""The process that reads items of a user's data set, and the form in which it sends them.
+"""The worker process that reads items of a user's data set, and the form in which it sends them.
 
 This file imports nothing from the package: a process that runs it by path (see `processes.py`) needs only NumPy, not
 JAX.
@@ -22,8 +22,8 @@ ALIGNMENT = 64
 
 
 def leaves(item, metadata=()):
-    """An item as (keys, arrays, objects). The keys are those of a dictionary, the length of a tuple, or None for a
-    single value.
+    """The values of an item: (keys, arrays, objects). Keys are the names of the arrays in a dictionary, the length of a
+    tuple, or None for a single value.
 
     Args:
       item: the item.
@@ -38,102 +38,123 @@ def leaves(item, metadata=()):
             f"there is no metadata {metadata[0]!r}: an item is a dictionary if it has keys, got {type(item).__name__}"
         )
     if isinstance(item, collections.abc.Mapping):
-        rest = {k: x for k, x in item.items() if k not in metadata}
-        return tuple(rest), [_array(x, f"key {k!r}") for k, x in rest.items()], tuple(item[k] for k in metadata)
+        values = {k: x for k, x in item.items() if k not in metadata}
+        return tuple(values), [_array(x, f"key {k!r}") for k, x in values.items()], tuple(item[k] for k in metadata)
     if isinstance(item, tuple):
         return len(item), [_array(x, f"value {k}") for k, x in enumerate(item)], ()
     return None, [_array(item, "it")], ()
 
 
-def _array(x, what):
+def _array(x, subject):
+    """A value of an item as an array. Raises TypeError for values that are none.
+
+    Args:
+      subject: the value in the words of the message, such as "key 'image'".
+    """
     if isinstance(x, dict) and x.keys() == {"bytes", "path"}:  # an undecoded image or sound in Hugging Face's datasets
         if x["bytes"] is None:
-            raise TypeError(f"{what} has no bytes, but the path {x['path']!r}: the data set must read that file")
+            raise TypeError(f"{subject} has no bytes, but the path {x['path']!r}: the data set must read that file")
         x = x["bytes"]
     if isinstance(x, str):
         x = x.encode()
     if isinstance(x, (bytes, bytearray, memoryview)):
         return np.frombuffer(x, np.uint8)
     if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
-        return _of_tensor(x, torch, what)
+        return _tensor_array(x, torch, subject)
     if torch is not None and isinstance(x, (list, tuple)):
-        x = [_of_tensor(e, torch, what) if isinstance(e, torch.Tensor) else e for e in x]
+        x = [_tensor_array(e, torch, subject) if isinstance(e, torch.Tensor) else e for e in x]
     if x is None or isinstance(x, collections.abc.Mapping):
-        raise TypeError(_refusal(x, what))
+        raise TypeError(_refusal(x, subject))
     try:
         array = np.asarray(x)
     except ValueError:  # lists of different lengths
-        raise TypeError(_refusal(x, what)) from None
+        raise TypeError(_refusal(x, subject)) from None
     if array.dtype.kind in "SU" and array.ndim == 0:
-        return _array(array.item(), what)
+        return _array(array.item(), subject)
     if array.dtype.kind not in "biufV" or array.dtype.names is not None:
-        raise TypeError(_refusal(x, what, array.dtype))
+        raise TypeError(_refusal(x, subject, array.dtype))
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array
 
 
-def _of_tensor(x, torch, what):
+def _tensor_array(x, torch, subject):
     """A tensor of PyTorch as an array: without its gradient, and on the host."""
     if x.layout is not torch.strided:
-        raise TypeError(f"{what} is a sparse tensor: x.to_dense() makes a dense one of it")
+        raise TypeError(f"{subject} is a sparse tensor: x.to_dense() makes a dense one of it")
     x = x.detach().cpu().resolve_conj().resolve_neg()
     if x.dtype is torch.bfloat16:
         import ml_dtypes  # it comes with JAX
 
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return _array(x.numpy(), what)
+    return _array(x.numpy(), subject)
 
 
-def _refusal(x, what, dtype=None):
-    """Says why a value is no array, and what to do about it. `dtype`: that of NumPy's array of it; None: NumPy makes
-    none.
+def _refusal(x, subject, dtype=None):
+    """The message about a value that is no array, with a remedy.
+
+    Args:
+      dtype: the type that NumPy's array of the value has; None: NumPy makes no array of it.
     """
     if x is None:
-        form, remedy = "None", "leave it out, or give a number or an empty string"
+        description, remedy = "None", "leave it out, or give a number or an empty string"
     elif isinstance(x, collections.abc.Mapping):
-        form, remedy = f"a dictionary with the keys {[*x]}", "flatten it, so that each of its values is one of the item"
+        description, remedy = (
+            f"a dictionary with the keys {[*x]}",
+            "flatten it, so that each of its values is one of the item",
+        )
     elif isinstance(x, (list, tuple)) and any(isinstance(e, collections.abc.Mapping) for e in x):
-        form, remedy = f"a {type(x).__name__} of dictionaries", "flatten it, e.g. to an array for each of their keys"
-    elif isinstance(x, list) and what == "it":
-        form, remedy = "a list of different things", "return a tuple for several values"
+        description, remedy = (
+            f"a {type(x).__name__} of dictionaries",
+            "flatten it, e.g. to an array for each of their keys",
+        )
+    elif isinstance(x, list) and subject == "it":
+        description, remedy = "a list of different things", "return a tuple for several values"
     elif isinstance(x, (list, tuple)) and dtype is None:
-        form, remedy = (
+        description, remedy = (
             f"a {type(x).__name__} whose entries differ in length",
             "give all entries one length, or give several values",
         )
     elif dtype is not None and (dtype.kind in "Mm" or hasattr(x, "isoformat")):
-        form, remedy = f"a date or time ({type(x).__name__})", "convert it to a number or a string"
+        description, remedy = f"a date or time ({type(x).__name__})", "convert it to a number or a string"
     elif dtype is not None and dtype.kind in "SU":
-        form, remedy = f"several strings ({type(x).__name__} of dtype {dtype})", "join them, or give their numbers"
+        description, remedy = (
+            f"several strings ({type(x).__name__} of dtype {dtype})",
+            "join them, or give their numbers",
+        )
     else:
-        form, remedy = f"{type(x).__name__} of dtype {dtype}", "convert it in __getitem__"
-    key = what.removeprefix("key ")
-    unchanged = f"metadata=[{key}]" if key != what else "metadata=[...], for items that are dictionaries,"
-    return f"{what} must be an array, a number, a string or bytes, got {form}: {remedy}; {unchanged} gives it as it is"
+        description, remedy = f"{type(x).__name__} of dtype {dtype}", "convert it in __getitem__"
+    key = subject.removeprefix("key ")
+    unchanged = f"metadata=[{key}]" if key != subject else "metadata=[...], for items that are dictionaries,"
+    return f"{subject} must be an array, a number, a string or bytes, got {description}: {remedy}; {unchanged} gives it as it is"
 
 
 def read(datasets, item, metadata=()):
-    """What `leaves` returns of an item, which is (number of the data set, index in it). If reading it raises, the text
-    of the exception and of its traceback in user code.
+    """Reads an item, (number of the data set, index in it), and returns its `leaves`.
+
+    If that raises an exception, returns a string: the exception with its traceback in user code.
     """
     try:
-        which, i = item
-        return leaves(datasets[which][i], metadata)
+        dataset_index, i = item
+        return leaves(datasets[dataset_index][i], metadata)
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
-        while frames and frames[0].filename == __file__:
+        while frames and frames[0].filename == __file__:  # this file's own frames come first
             del frames[0]
-        where = "".join(traceback.format_list(frames)).rstrip()
-        return f"{type(e).__name__}: {e}" + (f"\nTraceback (most recent call last):\n{where}" if where else "")
+        stack = "".join(traceback.format_list(frames)).rstrip()
+        return f"{type(e).__name__}: {e}" + (f"\nTraceback (most recent call last):\n{stack}" if stack else "")
 
 
 def main(connection):
-    """Reads the requested lists of items until the connection ends. It answers with (how, what was read of each item).
+    """Runs the worker: reads the requested lists of items until the connection ends.
 
-    Large arrays are sent in an unnamed file, whose descriptor follows the answer. The file vanishes however the
-    processes end. (It is sent without multiprocessing's functions: from Python 3.14 on these wait for an
-    acknowledgement, where the next request may come.)
+    The first message has the pickled data sets. It is answered by ``("ready", None)``, or by ``("failed", traceback)``.
+    Each request is answered by ``("rows", rows)``, with the result of `read` for each item, or by ``("file", rows)``,
+    where the arrays are in an unnamed file, and rows have their (dtype, shape, position).
+
+    The descriptor of the file follows the answer. The file vanishes however the processes end. (The descriptor is sent
+    without multiprocessing's functions: from Python 3.14 on, these wait for an acknowledgement, in whose place the next
+    request may come.)
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     try:
@@ -145,23 +166,23 @@ def main(connection):
         connection.send(("ready", None))
         while True:
             rows = [read(datasets, item, metadata) for item in connection.recv()]
-            found = [a for row in rows if not isinstance(row, str) for a in row[1]]
-            written = _written(rows) if sum(a.nbytes for a in found) >= SHARED else None
-            if written is None:
+            arrays = [a for row in rows if not isinstance(row, str) for a in row[1]]
+            result = _write_file(rows) if sum(a.nbytes for a in arrays) >= SHARED else None
+            if result is None:
                 _send(connection, "rows", rows)
                 continue
-            file, described = written
+            file, rows_in_file = result
             with file:
-                if _send(connection, "file", described):
-                    with socket.socket(fileno=os.dup(connection.fileno())) as sending:
-                        socket.send_fds(sending, [b"f"], [file.fileno()])
+                if _send(connection, "file", rows_in_file):
+                    with socket.socket(fileno=os.dup(connection.fileno())) as channel:
+                        socket.send_fds(channel, [b"f"], [file.fileno()])
     except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or closed the connection
         pass
 
 
 def _send(connection, kind, rows):
-    """Answers with rows, or with what is wrong with objects among them that can't be pickled. Returns whether it was
-    the rows.
+    """Sends rows, or an error in place of each row if an object among them can't be pickled. Returns whether the rows
+    were sent.
     """
     try:
         try:
@@ -169,7 +190,8 @@ def _send(connection, kind, rows):
         except Exception:
             if "cloudpickle" not in sys.modules:
                 raise
-            answer = sys.modules["cloudpickle"].dumps((kind, rows))  # objects of the classes that came by value
+            # Objects of classes that came to this process by value.
+            answer = sys.modules["cloudpickle"].dumps((kind, rows))
     except Exception as e:
         connection.send(
             ("rows", [f"its metadata can't be sent by the process that read it: {type(e).__name__}: {e}"] * len(rows))
@@ -180,15 +202,19 @@ def _send(connection, kind, rows):
 
 
 def _memory_file():
-    """A file without a name: in memory, or among temporary files where the operating system has none in memory (macOS)."""
+    """A file without a name: in memory, or among temporary files where the operating system has none in memory
+    (macOS).
+    """
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("jaxdali"), "wb")
     return tempfile.TemporaryFile()
 
 
-def _written(rows):
-    """A file with the arrays, and rows with (dtype, shape, place) for each. None if there is not enough memory."""
-    described, place = [], 0
+def _write_file(rows):
+    """(a file with the arrays, rows with (dtype, shape, position) in place of arrays); None if memory does not
+    suffice.
+    """
+    rows_in_file, position = [], 0
     try:
         file = _memory_file()
     except OSError:
@@ -196,21 +222,21 @@ def _written(rows):
     try:
         for row in rows:
             if isinstance(row, str):
-                described.append(row)
+                rows_in_file.append(row)
                 continue
             keys, arrays, objects = row
-            places = []
+            extents = []
             for a in arrays:
-                place += file.write(b"\0" * (-place % ALIGNMENT))
-                places.append((a.dtype, a.shape, place))
-                place += file.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
-            described.append((keys, places, objects))
+                position += file.write(b"\0" * (-position % ALIGNMENT))
+                extents.append((a.dtype, a.shape, position))
+                position += file.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+            rows_in_file.append((keys, extents, objects))
         file.flush()
     except OSError:
         with contextlib.suppress(OSError):  # closing would write the rest
             file.close()
         return None
-    return file, described
+    return file, rows_in_file
 
 
 if __name__ == "jaxdali source worker":

@@ -44,8 +44,8 @@ from .patterns import expand
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")
-_HERE = re.compile(r"^(file|local)://", re.IGNORECASE)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")  # begins a URL, or chained ones
+_FILE_URL = re.compile(r"^(file|local)://", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
 _AHEAD_BYTES = 512 << 20  # limit of the memory for batches to come
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: at first, and at most
@@ -106,10 +106,10 @@ class Storage:
     max_record_bytes: int = 1 << 30
 
     def __post_init__(self):
-        for name, least in (("read_ahead", 0), ("cache_size", 1), ("retries", 0), ("max_record_bytes", 1)):
+        for name, minimum in (("read_ahead", 0), ("cache_size", 1), ("retries", 0), ("max_record_bytes", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ArgumentError(f"Storage: {name} must be a whole number, at least {least}, got {value!r}")
+            if not isinstance(value, int) or value < minimum:
+                raise ArgumentError(f"Storage: {name} must be a whole number, at least {minimum}, got {value!r}")
         for name in ("allow_outside", "allow_chained"):
             if not isinstance(getattr(self, name), bool):
                 raise ArgumentError(f"Storage: {name} must be True or False, got {getattr(self, name)!r}")
@@ -123,18 +123,18 @@ class Storage:
         return redacted(f"Storage({', '.join(f'{name}={value!r}' for name, value in shown.items())})")
 
     def too_large(self, size: int) -> str:
-        """Says why a record of `size` bytes is not read; empty where it is."""
+        """The reason why a record of `size` bytes is not read; "" if it is read."""
         if size <= self.max_record_bytes:
             return ""
         return f"it would take {size} bytes, Storage(max_record_bytes={self.max_record_bytes}) allows no more"
 
     def open(self) -> Store:
-        """The storage, to be read from."""
+        """A `Store` that reads from the storage."""
         return Store(self)
 
 
 class ByteRange(NamedTuple):
-    """Bytes of a file: `size` of them from `start` on. None: up to its end."""
+    """Bytes of a file: `size` bytes from `start` on. None: up to its end."""
 
     path: str
     start: int = 0
@@ -142,7 +142,7 @@ class ByteRange(NamedTuple):
 
 
 class DirectoryEntry(NamedTuple):
-    """An entry of a directory."""
+    """An entry of a directory. Its size is in bytes, -1 if it is unknown."""
 
     name: str
     is_dir: bool
@@ -151,40 +151,45 @@ class DirectoryEntry(NamedTuple):
 
 def is_url(path: str) -> bool:
     """Whether fsspec is needed to open a path. A ``file://`` URL is treated as a path."""
-    return _URL.match(path) is not None and not _HERE.match(path)
+    return _URL.match(path) is not None and not _FILE_URL.match(path)
 
 
 def plain(path: Path) -> str:
-    """A path without ``file://``, which native code can read, or a URL with its protocol in lower case, as in fsspec."""
-    path = _HERE.sub("", os.fsdecode(path))
+    """A path without ``file://``, so that native code can read it, or a URL with its protocol in lower case, as in
+    fsspec.
+    """
+    path = _FILE_URL.sub("", os.fsdecode(path))
     url = _URL.match(path)
     return path if url is None else url[1].lower() + path[url.end(1) :]
 
 
 def join(root: str, name: str) -> str:
-    """`name`, relative to `root` unless it is absolute or a URL."""
+    """The path of `name`, which is relative to `root` unless it is absolute or a URL."""
     if is_url(name) or not root:
         return name
     return f"{root.rstrip('/')}/{name}" if is_url(root) else os.path.join(root, name)
 
 
 def origin(url: str) -> tuple[str, str]:
-    """Protocol and host of a URL, for which credentials are meant. A URL whose host is uncertain is its own origin."""
-    protocol, _, rest = url.partition("://")
-    host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
+    """Protocol and host of a URL: credentials for one origin are not sent to another. A URL whose host is uncertain is
+    an origin of its own.
+    """
+    protocol, _, remainder = url.partition("://")
+    host = re.split(r"[/?#]", remainder, maxsplit=1)[0].rpartition("@")[2].lower()
     if "::" in url or not re.fullmatch(r"[\w.\[\]:-]*", host):
         return "", url
-    name, _, port = host.rpartition(":")
-    return protocol.lower(), name if port and port == _PORTS.get(protocol.lower()) else host
+    host_name, _, port = host.rpartition(":")
+    return protocol.lower(), host_name if port and port == _PORTS.get(protocol.lower()) else host
 
 
 class Store:
-    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them; it may be
+    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them. It may be
     used again afterwards.
 
     Attributes:
-      counts: what it has done with URLs so far: "requests", "bytes", "retries", "cached" (reads served from the cache
-        on disk), "damaged" (damaged entries of the cache, which were fetched again).
+      settings: the user's settings.
+      counts: counts for URLs so far: "requests", "bytes", "retries", "cached" (reads served from the cache on disk),
+        "damaged" (damaged entries of the cache, which were fetched again).
     """
 
     def __init__(self, settings: Storage | None = None):
@@ -192,36 +197,39 @@ class Store:
         self.counts: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()  # guards `counts` and `_threads`
         self._threads: _Threads | None = None
-        self._held: dict[ByteRange, Future[bytes]] = {}
+        self._futures: dict[ByteRange, Future[bytes]] = {}  # the ranges that were announced by `ahead`
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
         self._cache = None
         if self.settings.cache_dir is not None:
             self._cache = DiskCache(
                 plain(self.settings.cache_dir), self.settings.cache_size, lambda: self._count(damaged=1)
             )
-        self._own, self._strangers = set[tuple[str, str]](), set[tuple[str, str]]()
+        # Origins of URLs that the user named, and of those that only data name.
+        self._user_origins, self._data_origins = set[tuple[str, str]](), set[tuple[str, str]]()
 
-    # --- whose names they are -----------------------------------------------------------------------------------
+    # --- origins of names ---------------------------------------------------------------------------------------
 
     def named(self, path: Path) -> str:
         """A path or URL from the user, in the form of `plain`. `Storage.options` may be sent to its host."""
         path = plain(path)
         if is_url(path):
-            self._own.add(origin(path))
+            self._user_origins.add(origin(path))
         return path
 
     def named_by_data(self, names: Iterable[str]) -> None:
-        """Records URLs from data. `Storage.options` are not sent to their hosts, unless the user named these, too."""
-        self._strangers.update(origin(plain(name)) for name in names if is_url(name))
+        """Records the origins of URLs that data name. `Storage.options` are not sent to them, unless the user named a
+        URL of the same origin.
+        """
+        self._data_origins.update(origin(plain(name)) for name in names if is_url(name))
 
-    # --- what there is ------------------------------------------------------------------------------------------
+    # --- sizes and directories ----------------------------------------------------------------------------------
 
     def size(self, path: str) -> int:
         """Size of a file in bytes. Raises OSError if it is unknown, or the path is not a file."""
         if not is_url(path):
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
-                # A pipe has no size, and reading it may never end.
+                # A pipe, for example, has no size, and reading it may never end.
                 raise OSError(errno.EINVAL, "it is no regular file", path)
             return status.st_size
         return self.sizes([path])[0]
@@ -230,7 +238,7 @@ class Store:
         """The sizes of many files, which are requested at the same time."""
         if not any(map(is_url, paths)):
             return list(map(self.size, paths))
-        infos = self._ask(paths, lambda fs, name, **kw: fs.info(name, **kw))
+        infos = self._request_all(paths, lambda fs, name, **kw: fs.info(name, **kw))
         for path, info in zip(paths, infos):
             if info["size"] is None:
                 raise OSError(errno.EINVAL, "its size is unknown", redacted(path))
@@ -241,30 +249,33 @@ class Store:
 
         def ls(fs: Any, name: str, **kw: Any) -> list[DirectoryEntry]:
             fs.invalidate_cache(name)
-            found = [
+            listing = [
                 (i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)
             ]
-            inside = [x for x in found if x[0] != name.rstrip("/")]  # some stores list the directory itself
+            children = [x for x in listing if x[0] != name.rstrip("/")]  # some stores list the directory itself
             entries = [
-                DirectoryEntry(x.rpartition("/")[2], is_dir, -1 if size is None else size) for x, is_dir, size in inside
+                DirectoryEntry(path.rpartition("/")[2], is_dir, -1 if size is None else size)
+                for path, is_dir, size in children
             ]
             return sorted(entries, key=lambda e: os.fsencode(e.name))
 
-        return self._ask(directories, ls)
+        return self._request_all(directories, ls)
 
     def expand(self, paths: Paths) -> list[str]:
         """Expands one path or several: ``*``, ``?`` and ``[`` match files, in byte order, and ``{a,b}`` and
         ``{000..127}`` stand for names. A path that exists is literal.
 
         Raises:
-          RuntimeError: nothing matches.
-          OSError: a server can't be asked.
+          RuntimeError: no file matches.
+          OSError: a request to a server fails.
         """
-        every = list(map(self.named, (paths,) if isinstance(paths, (str, os.PathLike)) else paths))
-        # All at once, because signed URLs have "?". Servers are not asked for names with "*" alone, which files seldom
-        # have.
+        all_paths = list(map(self.named, (paths,) if isinstance(paths, (str, os.PathLike)) else paths))
+        # Requests for all of them run at once: there may be many, as signed URLs have a "?". Names with "*" only are
+        # not requested, because files seldom have them.
         urls = [
-            path for path in dict.fromkeys(every) if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])
+            path
+            for path in dict.fromkeys(all_paths)
+            if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])
         ]
         existing = dict(zip(urls, self._exist(urls)))
 
@@ -276,24 +287,27 @@ class Store:
         def matches(path: str) -> Sequence[str]:
             if not is_url(path):
                 return [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
-            return self._ask([path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)])[0]
+            return self._request_all(
+                [path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)]
+            )[0]
 
-        return [name for path in every for name in ([path] if existing.get(path) else expand(path, exists, matches))]
+        return [
+            name for path in all_paths for name in ([path] if existing.get(path) else expand(path, exists, matches))
+        ]
 
     def _exist(self, paths: Sequence[str]) -> list[bool]:
-        """Whether there are files or folders at URLs, which are requested at the same time."""
+        """Whether each URL is a file or folder. The requests run at the same time."""
 
         def exists(fs: Any, name: str, **kw: Any) -> bool:
             try:
                 return fs.exists(name, **kw)
-            except (
-                PermissionError
-            ):  # S3's answer about an object that is not there, if the user may not list the bucket
+            # S3 answers so about an object that does not exist, if the user may not list the bucket.
+            except PermissionError:
                 return False
 
-        return self._ask(paths, exists)
+        return self._request_all(paths, exists)
 
-    # --- what is in it ------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------
 
     def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file: `size` from `start` on. None: up to its end.
@@ -307,14 +321,14 @@ class Store:
                 f.seek(start)
                 data = f.read() if size is None else f.read(size)
             if size is not None and len(data) < size:
-                raise OSError(errno.EIO, _short(len(data), size, start), path)
+                raise OSError(errno.EIO, _short_read_message(len(data), size, start), path)
             return data
-        range = ByteRange(path, start, size)
-        return self._wait(path, self._held.get(range) or self._submit(range))
+        byte_range = ByteRange(path, start, size)
+        return self._wait(path, self._futures.get(byte_range) or self._submit(byte_range))
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
-        """What ``make()`` returns for a key, which takes long to compute from a file. The cache on disk keeps it, if
-        there is one.
+        """The result of ``make()``, which takes long to compute from a file. The cache on disk, if there is one, keeps
+        it under the key.
         """
         if self._cache is None:
             return make()
@@ -328,26 +342,27 @@ class Store:
         """Starts fetching ranges, in this order, and drops all others that were fetched.
 
         Args:
-          now: how many of them are needed immediately. Of the others only as many are fetched as the memory limit
-            allows.
+          now: the number of ranges at the beginning that are needed immediately. Of the others, only as many are
+            fetched as the memory limit allows.
         """
-        held: dict[ByteRange, Future[bytes]] = {}
-        guess = self.counts["bytes"] // max(self.counts["requests"], 1)
-        bytes = 0
-        for k, range in enumerate(ranges):
-            if range in held or not is_url(range.path):
+        futures: dict[ByteRange, Future[bytes]] = {}
+        # The size of a whole file is not known before it is fetched.
+        average_size = self.counts["bytes"] // max(self.counts["requests"], 1)
+        num_bytes = 0
+        for k, byte_range in enumerate(ranges):
+            if byte_range in futures or not is_url(byte_range.path):
                 continue
-            bytes += guess if range.size is None else range.size
-            if k >= now and bytes > _AHEAD_BYTES:
+            num_bytes += average_size if byte_range.size is None else byte_range.size
+            if k >= now and num_bytes > _AHEAD_BYTES:
                 break
-            held[range] = self._held.pop(range, None) or self._submit(range)
-        for future in self._held.values():
+            futures[byte_range] = self._futures.pop(byte_range, None) or self._submit(byte_range)
+        for future in self._futures.values():
             future.cancel()
-        self._held = held
+        self._futures = futures
 
     def close(self) -> None:
         """Drops fetched data, and ends the threads."""
-        self._held = {}
+        self._futures = {}
         with self._lock:
             threads, self._threads = self._threads, None
         if threads is not None:
@@ -355,24 +370,23 @@ class Store:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _submit(self, range: ByteRange) -> Future[bytes]:
+    def _submit(self, byte_range: ByteRange) -> Future[bytes]:
         with self._lock:
             threads = self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
-        return threads.submit(self._fetch, range)
+        return threads.submit(self._fetch, byte_range)
 
-    def _ask(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
+    def _request_all(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
         """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries. Its threads end with
         the call.
         """
         if not paths:
             return []
         with _Threads(min(32, len(paths))) as threads:
-            futures = [
-                (path, threads.submit(lambda path, ended: self._repeated(path, f, ended), path)) for path in paths
-            ]
+            futures = [(path, threads.submit(lambda path, ended: self._retry(path, f, ended), path)) for path in paths]
             return [self._wait(path, future) for path, future in futures]
 
     def _wait(self, path: str, future: Future[Any]) -> Any:
+        """The result of a request. Raises TimeoutError if it does not end."""
         settings = self.settings
         try:
             # Requests have their own timeout if the filesystem supports one. This is the limit for the others.
@@ -381,9 +395,9 @@ class Store:
             text = f"no answer within {settings.timeout:g} s, also after {settings.retries} more requests"
             raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
 
-    def _fetch(self, range: ByteRange, ended: threading.Event) -> bytes:
-        path, start, size = range
-        if self._cache is not None and (data := self._cache.get(range, size)) is not None:
+    def _fetch(self, byte_range: ByteRange, ended: threading.Event) -> bytes:
+        path, start, size = byte_range
+        if self._cache is not None and (data := self._cache.get(byte_range, size)) is not None:
             self._count(cached=1)
             return data
 
@@ -393,19 +407,22 @@ class Store:
             data = fs.cat_file(name, start=start or None, end=None if size is None else start + size, **kw)
             self._count(bytes=len(data))
             if size is not None and len(data) != size:
-                raise OSError(errno.EIO, _short(len(data), size, start), path)
+                raise OSError(errno.EIO, _short_read_message(len(data), size, start), path)
             return data
 
-        data = self._repeated(path, request, ended)
+        data = self._retry(path, request, ended)
         if self._cache is not None:
-            self._cache.put(range, data)
+            self._cache.put(byte_range, data)
         return data
 
-    def _repeated(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
+    def _retry(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
+        """Calls ``f(filesystem, name, **timeout)``, again after an error that may be temporary, until `ended` is
+        set.
+        """
         settings = self.settings
-        if not settings.allow_chained and (why := _chained(path, settings.options)):
+        if not settings.allow_chained and (reason := _chaining_reason(path, settings.options)):
             raise OSError(
-                errno.EINVAL, f"{why}; Storage(allow_chained=True) permits it if the URL is trusted", redacted(path)
+                errno.EINVAL, f"{reason}; Storage(allow_chained=True) permits it if the URL is trusted", redacted(path)
             )
         wait = _FIRST_WAIT
         for attempt in range(settings.retries + 1):
@@ -414,10 +431,10 @@ class Store:
                 fs, name = self._filesystem(path)
                 return f(fs, name, **({"timeout": settings.timeout} if fs.async_impl else {}))
             except _PERMANENT as e:
-                raise _named(e, path) from None  # the original traceback would show the URL in the text
+                raise _error_with_path(e, path) from None  # the original traceback would show the URL in the text
             except Exception as e:
                 if attempt == settings.retries:
-                    raise _named(e, path, f" (after {attempt + 1} attempts)") from None
+                    raise _error_with_path(e, path, f" (after {attempt + 1} attempts)") from None
             self._count(retries=1)
             # Random, so that requests that failed together are not repeated together.
             if ended.wait(wait * random.uniform(0.5, 1)):
@@ -425,9 +442,9 @@ class Store:
             wait = min(2 * wait, _LONGEST_WAIT)
         raise OSError(errno.ECANCELED, "the reader was closed", redacted(path))
 
-    def _count(self, **more: int):
+    def _count(self, **counts: int):
         with self._lock:
-            self.counts.update(more)
+            self.counts.update(counts)
 
     def _new_filesystem(self, url: str) -> tuple[Any, str]:
         """The filesystem of a URL, and the file's name in it."""
@@ -435,8 +452,12 @@ class Store:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
-        options = dict(self.settings.options) if origin(url) in self._own or origin(url) not in self._strangers else {}
-        if url.startswith(("s3://", "s3a://")):  # the default limit is 10 connections
+        options = (
+            dict(self.settings.options)
+            if origin(url) in self._user_origins or origin(url) not in self._data_origins
+            else {}
+        )
+        if url.startswith(("s3://", "s3a://")):  # botocore's default is 10 connections
             options["config_kwargs"] = {
                 "max_pool_connections": max(self.settings.read_ahead, 10),
                 **options.get("config_kwargs", {}),
@@ -450,25 +471,29 @@ _WRAPPING = frozenset(
 )
 
 
-def _chained(url: str, options: Mapping[str, Any]) -> str:
-    """Why a URL may access more than a file on one server; "": it can't."""
+def _chaining_reason(url: str, options: Mapping[str, Any]) -> str:
+    """The reason why a URL may access more than a file on one server; "" if it can't."""
     if "::" in url:
         return "the URL chains file systems"
     protocol = str(options.get("protocol") or url.partition("://")[0]).lower()
-    return f"{protocol}:// may open other URLs" if protocol in _WRAPPING or _opens_others(protocol) else ""
+    return f"{protocol}:// may open other URLs" if protocol in _WRAPPING or _wraps_filesystem(protocol) else ""
 
 
 @functools.cache
-def _opens_others(protocol: str) -> bool:
-    """Whether a file system is made from another one, which the constructors of its class and of the base classes tell."""
+def _wraps_filesystem(protocol: str) -> bool:
+    """Whether a file system is made from another one, by the parameters of the constructors of its class and base
+    classes.
+    """
     try:
         import fsspec
 
-        kinds = fsspec.get_filesystem_class(protocol).__mro__
+        classes = fsspec.get_filesystem_class(protocol).__mro__
     except (ImportError, ValueError):  # it can't be opened either
         return False
-    found = {name for kind in kinds if "__init__" in vars(kind) for name in inspect.signature(kind.__init__).parameters}
-    return not {"fo", "target_protocol", "target_options"}.isdisjoint(found)
+    parameters = {
+        name for cls in classes if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters
+    }
+    return not {"fo", "target_protocol", "target_options"}.isdisjoint(parameters)
 
 
 class StoreFile(io.RawIOBase):
@@ -478,11 +503,11 @@ class StoreFile(io.RawIOBase):
       size: of the file in bytes.
 
     Attributes:
-      fetched: bytes that are already there, by their position.
+      fetched: bytes that were already fetched, by their position in the file. Reads use them.
     """
 
     def __init__(self, store: Store, path: str, size: int):
-        self._store, self._path, self._size, self._at = store, path, size, 0
+        self._store, self._path, self._size, self._position = store, path, size, 0
         self.fetched: dict[int, bytes] = {}
 
     def readable(self) -> bool:
@@ -492,11 +517,11 @@ class StoreFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        return self._position
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def size(self) -> int:
         return self._size
@@ -507,67 +532,68 @@ class StoreFile(io.RawIOBase):
         return len(data)
 
     def read(self, size: int | None = -1) -> bytes:
-        left = max(self._size - self._at, 0)
-        size = left if size is None or size < 0 else min(size, left)
+        remaining = max(self._size - self._position, 0)
+        size = remaining if size is None or size < 0 else min(size, remaining)
         for begin, data in self.fetched.items():
-            if begin <= self._at and self._at + size <= begin + len(data):
-                found = data[self._at - begin : self._at - begin + size]
+            if begin <= self._position and self._position + size <= begin + len(data):
+                result = data[self._position - begin : self._position - begin + size]
                 break
         else:
-            found = self._store.read(self._path, self._at, size) if size > 0 else b""
-        self._at += len(found)
-        return found
+            result = self._store.read(self._path, self._position, size) if size > 0 else b""
+        self._position += len(result)
+        return result
 
 
-def _short(got: int, size: int, start: int) -> str:
-    return f"{got} bytes from {start} on where {size} were expected"
+def _short_read_message(length: int, size: int, start: int) -> str:
+    """The message about a file that ends before the end of a range."""
+    return f"{length} bytes from {start} on where {size} were expected"
 
 
-def _named(e: Exception, path: str, more: str = "") -> Exception:
-    """The error of a request, with the path. It does not contain the `repr`, which may show the request with all
-    headers.
+def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
+    """An error of a request as an OSError with the path.
+
+    It has the text of the exception and not its `repr`, which may show the request with all headers.
     """
     if isinstance(e, ImportError):
         return e
-    kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
-    kind, number = next(((k, n) for k, n in kinds.items() if isinstance(e, k)), (OSError, errno.EIO))
+    errno_of_class = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+    error_class, number = next(((k, n) for k, n in errno_of_class.items() if isinstance(e, k)), (OSError, errno.EIO))
     text = os.strerror(number)
-    if kind is OSError:
+    if error_class is OSError:
         text = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {e}".removesuffix(": ")
-    return kind(number, redacted_beside(f"{text}{more}", path), redacted(path))
+    return error_class(number, redacted_beside(f"{text}{suffix}", path), redacted(path))
 
 
 class _Threads:
-    """At most `most` threads for requests, started when they are needed.
+    """A pool of at most `max_threads` threads for requests. They are started when they are needed.
 
-    They are daemon threads, so a request that hangs does not keep the process alive. Idle threads end after a while.
+    They are daemon threads, so a request that hangs does not keep the process alive. Idle threads end after `_IDLE`
+    seconds.
     """
 
-    def __init__(self, most: int):
-        self._most = most
-        self._todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def __init__(self, max_threads: int):
+        self._max_threads = max_threads
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
         self._lock = threading.Lock()  # guards `_threads` and `_open`
-        self._open = 0  # requests that are not answered yet
+        self._unanswered = 0  # requests that are not answered yet
 
     def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:
         """Calls ``f(x, ended)`` in one of the threads. `ended` is set when the result is no longer needed."""
         future: Future[Any] = Future()
         with self._lock:
-            if len(self._threads) < min(self._open + 1, self._most):
+            if len(self._threads) < min(self._unanswered + 1, self._max_threads):
                 thread = Thread(target=self._work, name="jaxdali-storage", daemon=True)
                 try:
                     thread.start()
                     self._threads.append(thread)
-                except (
-                    RuntimeError,
-                    MemoryError,
-                ):  # not enough memory for another thread: the existing ones do the work
+                # Memory does not suffice for another thread: the existing ones do the work.
+                except (RuntimeError, MemoryError):
                     if not self._threads:
                         raise
-            self._open += 1
-            self._todo.put((future, f, x))
+            self._unanswered += 1
+            self._queue.put((future, f, x))
         return future
 
     def _work(self):
@@ -581,16 +607,17 @@ class _Threads:
                 except BaseException as e:
                     future.set_exception(e)
             with self._lock:
-                self._open -= 1
+                self._unanswered -= 1
             del item, future, f, x  # so that an idle thread keeps nothing alive
 
     def _next(self) -> Any:
+        """The next request; None if this thread must end."""
         try:
-            return self._todo.get(timeout=_IDLE)
+            return self._queue.get(timeout=_IDLE)
         except queue.Empty:
             with self._lock:  # the same lock as in `submit`: either a request is there, or the next one starts a thread
                 try:
-                    return self._todo.get_nowait()
+                    return self._queue.get_nowait()
                 except queue.Empty:
                     self._threads.remove(threading.current_thread())
                     return None
@@ -603,10 +630,10 @@ class _Threads:
         with self._lock:
             threads = list(self._threads)
         for _ in threads:
-            self._todo.put(None)
-        until = time.monotonic() + _END_WAIT
+            self._queue.put(None)
+        deadline = time.monotonic() + _END_WAIT
         for thread in threads:
-            thread.join(max(until - time.monotonic(), 0))
+            thread.join(max(deadline - time.monotonic(), 0))
 
     def __enter__(self) -> _Threads:
         return self

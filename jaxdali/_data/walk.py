@@ -29,7 +29,9 @@ from .shuffle import (
 # Every batch needs the round of each shard, and computing a round takes time proportional to the list.
 @functools.lru_cache(maxsize=32)
 def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """(index in the list as given, position in the list as shuffled) for a round that one walk reads from its start."""
+    """(index in the original list, position in the shuffled list) of the samples of a round that a shard reads as a
+    whole.
+    """
     index, position = _ungrouped(walk, number)
     if walk.lengths is None:
         return index, position
@@ -39,24 +41,25 @@ def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """(index, position) as `_whole_round`, before samples of similar lengths are brought together."""
     shard = walk._shard(number)
-    first, behind = shard_bounds(walk.size, walk.num_shards, shard)
+    first, end = shard_bounds(walk.size, walk.num_shards, shard)
     if walk.groups is not None:
         return _in_groups(walk, walk.groups, number)
-    position = np.arange(first, behind)
+    position = np.arange(first, end)
     if walk.random_shuffle:
         # Keyed by the shard, not by the reader, so that an epoch is the same for any number of readers.
-        position = first + buffer_order(behind - first, walk.initial_fill, walk.seed, number, shard)
+        position = first + buffer_order(end - first, walk.initial_fill, walk.seed, number, shard)
         return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
     if walk.shuffle == "global":
-        return list_order(walk.size, walk.seed, Draw.EPOCH, number)[first:behind], position
+        return list_order(walk.size, walk.seed, Draw.EPOCH, number)[first:end], position
     if walk.shuffle_after_epoch:
-        return epoch_order(walk.size, walk.shuffle_after_epoch_seed, number, walk.containers)[first:behind], position
+        return epoch_order(walk.size, walk.shuffle_after_epoch_seed, number, walk.containers)[first:end], position
     return position, position
 
 
 def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same for a shuffled list of groups: see Note [Shuffled groups]."""
+    """(index, position) as `_ungrouped`, for a shuffled list of `Groups`: see Note [Shuffled groups]."""
     shard = walk._shard(number)
     first, end = shard_bounds(walk.size, walk.num_shards, shard)
     seed, purpose, epoch = walk.seed, Draw.EPOCH, number
@@ -65,7 +68,7 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     elif walk.shuffle_after_epoch:
         seed = walk.shuffle_after_epoch_seed
     order, entries = grouped_order(groups, seed, purpose, epoch)
-    # Of the parts of the groups that the shard reads.
+    # The number of entries of each group that the shard reads: less than the group has at the ends of the shard.
     sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))
     order, sizes = order[sizes > 0], sizes[sizes > 0]
     times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
@@ -77,23 +80,33 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
 
 @functools.lru_cache(maxsize=8)
 def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """(index, position) of the samples of a round that no shard has read when the first one is at `cursor` (JSON).
-    None: all of them.
+    """(index, position) of the samples of a round that no shard has read when shard 0 is at a cursor. None: all
+    samples.
+
+    Args:
+      walk: the walk of shard 0.
+      cursor: the cursor as JSON, which can be a key of the cache.
     """
     index, position = [], []
     for shard in range(walk.num_shards):
-        other = dataclasses.replace(walk, shard_id=shard)
-        at = walk.beside(json.loads(cursor), shard)
-        entries, places = other._round(number, at.get("rest"))
-        read = len(entries) if at["round"] > number else at["offset"] if at["round"] == number else 0
-        index.append(entries[read:])
-        position.append(places[read:])
-    left = np.concatenate(index), np.concatenate(position)
-    return None if len(left[0]) == walk.size else left
+        other_walk = dataclasses.replace(walk, shard_id=shard)
+        other_cursor = walk.cursor_of_shard(json.loads(cursor), shard)
+        entries, places = other_walk._round(number, other_cursor.get("rest"))
+        num_read = (
+            len(entries)
+            if other_cursor["round"] > number
+            else other_cursor["offset"]
+            if other_cursor["round"] == number
+            else 0
+        )
+        index.append(entries[num_read:])
+        position.append(places[num_read:])
+    unread = np.concatenate(index), np.concatenate(position)
+    return None if len(unread[0]) == walk.size else unread
 
 
 def shard_bounds(size: int, num_shards: int, shard: int) -> tuple[int, int]:
-    """The first entry of a shard, and the end of its entries."""
+    """(first entry of a shard, end of its entries)."""
     return size * shard // num_shards, size * (shard + 1) // num_shards
 
 
@@ -111,10 +124,10 @@ class Order:
           shard by a shuffle buffer with `initial_fill` places.
       initial_fill: places of the shuffle buffer. With 1 every epoch has the order of the shuffled list.
       shuffle_after_epoch: instead of moving on to the next shard, every round takes the same part of a newly shuffled
-        list. Of containers only the order is shuffled. The orders are DALI's.
-      shuffle_after_epoch_seed: the seed for that, the same for all shards; None: DALI's.
+        list. If the list has containers, only their order is shuffled. The orders are DALI's.
+      shuffle_after_epoch_seed: the seed for `shuffle_after_epoch`, the same for all shards; None: DALI's.
       shuffle: "global": shuffles the whole list, by `seed`. Not in DALI.
-      seed: for the shuffle buffer or "global"; negative: the pipeline's.
+      seed: the seed of the shuffle buffer or of "global"; negative: the pipeline's.
       group_by_length: this many consecutive samples have similar lengths, if the list knows lengths; 0: they are not
         grouped.
     """
@@ -139,11 +152,11 @@ class Order:
         if self.initial_fill < 1:
             raise ArgumentError(f"initial_fill must be at least 1, got {self.initial_fill}")
         if self.shuffle_after_epoch and (self.random_shuffle or self.stick_to_shard):
-            other = "random_shuffle" if self.random_shuffle else "stick_to_shard"
-            raise ArgumentError(f"shuffle_after_epoch can't be used together with {other}: pass one of them")
-        for other in ("random_shuffle", "shuffle_after_epoch", "stick_to_shard"):
-            if self.shuffle is not None and getattr(self, other):
-                raise ArgumentError(f'shuffle="{self.shuffle}" can\'t be used together with {other}: pass one of them')
+            option = "random_shuffle" if self.random_shuffle else "stick_to_shard"
+            raise ArgumentError(f"shuffle_after_epoch can't be used together with {option}: pass one of them")
+        for option in ("random_shuffle", "shuffle_after_epoch", "stick_to_shard"):
+            if self.shuffle is not None and getattr(self, option):
+                raise ArgumentError(f'shuffle="{self.shuffle}" can\'t be used together with {option}: pass one of them')
 
     @property
     def anew(self) -> bool:
@@ -162,23 +175,26 @@ class Order:
         lengths: np.ndarray | None = None,
         groups: Groups | None = None,
     ) -> Walk:
-        """The walk through a list of `size` records, in a pipeline with that seed.
+        """The walk of a shard through a list of `size` records.
 
         Args:
+          seed: the pipeline's seed.
           bounds: as `Walk.containers`.
           lengths: of the records, for `group_by_length`.
           groups: of the records, for random orders.
         """
         fields: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Order)}
         fields["seed"] = self.seed if self.seed >= 0 else seed
-        own = self.shuffle_after_epoch_seed
-        fields["shuffle_after_epoch_seed"] = (EPOCHS_SEED if own is None else own) if self.shuffle_after_epoch else 0
-        of = Lengths(lengths) if self.group_by_length and lengths is not None else None
+        epoch_seed = self.shuffle_after_epoch_seed
+        fields["shuffle_after_epoch_seed"] = (
+            (EPOCHS_SEED if epoch_seed is None else epoch_seed) if self.shuffle_after_epoch else 0
+        )
+        length_table = Lengths(lengths) if self.group_by_length and lengths is not None else None
         containers = tuple(bounds) if self.shuffle_after_epoch else ()
         return Walk(
             size=size,
             containers=containers,
-            lengths=of,
+            lengths=length_table,
             groups=groups if self.shuffles(bool(containers)) else None,
             **fields,
         )
@@ -199,15 +215,16 @@ class Lengths:
 # start.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walk(Order):
-    """How one reader goes through a list of samples, in its `Order`.
+    """The way of one shard of a reader through a list of samples, in an `Order`.
 
     Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard. Unless
     the reader sticks to its shard, the next round is that of the next shard. A *cursor* ``{"round": r, "offset": o}``
     is the position of the next sample to read. Everything else is a function of it.
 
-    All shards advance in lockstep, so one cursor determines those of all shards (`beside`). After a change of the
-    number of shards (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S, "cursor":
-    c}``. Then rounds r and r + 1 consist of what the S shards had not read of them when their first one was at c.
+    All shards advance in lockstep, so one cursor determines those of all shards (`cursor_of_shard`). After a change of
+    the number of shards (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S,
+    "cursor": c}``, called `division` in this class. Then rounds r and r + 1 consist of the samples that the S shards
+    had not read of them when shard 0 was at c.
 
     Attributes:
       size: N, entries of the list.
@@ -215,7 +232,7 @@ class Walk(Order):
         entries.
       lengths: of the entries; None: they are not grouped by length.
       groups: of the entries, for random orders; None: entries are read one by one, or in order.
-      seed: for the shuffle buffer, or for ``shuffle="global"``.
+      seed: the seed of the shuffle buffer, or of ``shuffle="global"``.
     """
 
     size: int
@@ -233,7 +250,7 @@ class Walk(Order):
             )
 
     def initial(self, number: int = 0) -> dict[str, int]:
-        """The cursor of the start of a round."""
+        """The cursor at the start of a round."""
         return {"round": number, "offset": 0}
 
     def meta(self) -> dict[str, int]:
@@ -250,44 +267,47 @@ class Walk(Order):
         }
 
     def _shard(self, number: int) -> int:
+        """The shard that this walk reads in a round."""
         stays = self.stick_to_shard or self.anew
         return self.shard_id if stays else (self.shard_id + number) % self.num_shards
 
-    def _left(self, number: int, rest: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
-        """(index, position) of what all shards together read in a round that other shards began. None: it is a whole
-        round.
+    def _remainder(self, number: int, division: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """(index, position) of the samples that all shards together read in a round that other shards began. None: the
+        round is a whole one.
         """
-        if rest is None or not rest["start"] <= number <= rest["start"] + 1:
+        if division is None or not division["start"] <= number <= division["start"] + 1:
             return None
-        before = dataclasses.replace(self, num_shards=rest["num_shards"], shard_id=0)
-        return _unread(before, json.dumps(rest["cursor"]), number)
+        old_walk = dataclasses.replace(self, num_shards=division["num_shards"], shard_id=0)
+        return _unread(old_walk, json.dumps(division["cursor"]), number)
 
     def parts(self, number: int, cursor: dict[str, Any]) -> list[int] | None:
-        """Number of samples that each shard, by `shard_id`, reads in a round that other shards began. None: it is a
-        whole round.
+        """Number of samples that each shard, by `shard_id`, reads in a round that other shards began. None: the round
+        is a whole one.
         """
-        left = self._left(number, cursor.get("rest"))
-        if left is None:
+        remainder = self._remainder(number, cursor.get("rest"))
+        if remainder is None:
             return None
         walks = [dataclasses.replace(self, shard_id=i) for i in range(self.num_shards)]
         return [
-            behind - first
-            for first, behind in (shard_bounds(len(left[0]), w.num_shards, w._shard(number)) for w in walks)
+            end - first
+            for first, end in (shard_bounds(len(remainder[0]), w.num_shards, w._shard(number)) for w in walks)
         ]
 
     def round_size(self, cursor: dict[str, Any]) -> int:
         """Number of samples that this shard reads in the whole round of a cursor, including padding."""
-        left = self._left(cursor["round"], cursor.get("rest"))
+        remainder = self._remainder(cursor["round"], cursor.get("rest"))
         if self.pad_last_batch:
-            return -(-(self.size if left is None else len(left[0])) // self.num_shards)
+            return -(-(self.size if remainder is None else len(remainder[0])) // self.num_shards)
         return self._count(cursor["round"], cursor.get("rest"))
 
-    def _round(self, number: int, rest: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """One round: (index in the list as given, position in the list as shuffled)."""
-        left = self._left(number, rest)
-        if left is not None:
-            first, behind = shard_bounds(len(left[0]), self.num_shards, self._shard(number))
-            return left[0][first:behind], left[1][first:behind]
+    def _round(self, number: int, division: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(index in the original list, position in the shuffled list) of the samples that this shard reads in a
+        round.
+        """
+        remainder = self._remainder(number, division)
+        if remainder is not None:
+            first, end = shard_bounds(len(remainder[0]), self.num_shards, self._shard(number))
+            return remainder[0][first:end], remainder[1][first:end]
         return _whole_round(self, number)
 
     def take(
@@ -296,83 +316,91 @@ class Walk(Order):
         """The next n samples, in batches of `batch_size`.
 
         Returns:
-          (index ``i64[n]`` in the list as given, epoch ``i64[n]``: number of the round, position ``i64[n]``: place in
-          the list as shuffled before the split, the new cursor). Samples that pad a shard repeat its last one, with its
-          epoch and position.
+          (index ``i64[n]`` in the original list; epoch ``i64[n]``, the number of the round; position ``i64[n]``, the
+          place in the shuffled list before the split; the new cursor). Samples that pad a shard repeat its last one,
+          with its epoch and position.
         """
-        number, offset, rest = cursor["round"], cursor["offset"], cursor.get("rest")
-        entries, places = self._round(number, rest)
+        number, offset, division = cursor["round"], cursor["offset"], cursor.get("rest")
+        entries, places = self._round(number, division)
         if offset + n < len(entries):  # the usual case: inside one round
-            here = slice(offset, offset + n)
+            block = slice(offset, offset + n)
             epoch = np.empty(n, np.int64)
             epoch.fill(number)
-            return entries[here], epoch, places[here], self._cursor(number, offset + n, rest)
+            return entries[block], epoch, places[block], self._cursor(number, offset + n, division)
         index, epoch, position = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
         done = 0
         while done < n:
-            entries, places = self._round(number, rest)
+            entries, places = self._round(number, division)
             count = len(entries)
             if self.pad_last_batch:
-                left = self._left(number, rest)
-                # This shard has nothing left: another shard's last sample fills its batches.
-                if left is not None and not count:
-                    entries, places, count = left[0][-1:], left[1][-1:], 1
-                padded = -(-(self.size if left is None else len(left[0])) // self.num_shards)
+                remainder = self._remainder(number, division)
+                # No sample remains for this shard: the last sample of another shard fills its batches.
+                if remainder is not None and not count:
+                    entries, places, count = remainder[0][-1:], remainder[1][-1:], 1
+                padded = -(-(self.size if remainder is None else len(remainder[0])) // self.num_shards)
                 # The last sample fills up a batch that reaches the end of the padded shard.
-                room = min(n - done, batch_size - done % batch_size)
-                until = done + room
-                which = np.minimum(np.arange(offset, offset + room), count - 1)
-                index[done:until], position[done:until] = entries[which], places[which]
-                offset += room
+                count_in_batch = min(n - done, batch_size - done % batch_size)
+                stop = done + count_in_batch
+                indices = np.minimum(np.arange(offset, offset + count_in_batch), count - 1)
+                index[done:stop], position[done:stop] = entries[indices], places[indices]
+                offset += count_in_batch
                 ended = offset >= padded
             else:
-                until = min(n, done + count - offset)
-                behind = offset + until - done
-                index[done:until], position[done:until] = entries[offset:behind], places[offset:behind]
-                offset = behind
+                stop = min(n, done + count - offset)
+                new_offset = offset + stop - done
+                index[done:stop], position[done:stop] = entries[offset:new_offset], places[offset:new_offset]
+                offset = new_offset
                 ended = offset >= count
             # The epoch is the number of the round, not the number of passes of this walk. Otherwise a sample that one
             # shard read in its first round would get the same random numbers again when the previous shard reads it in
             # its second round.
-            epoch[done:until] = number
-            done = until
+            epoch[done:stop] = number
+            done = stop
             if ended:
                 number, offset = number + 1, 0
-        return index, epoch, position, self._cursor(number, offset, rest)
+        return index, epoch, position, self._cursor(number, offset, division)
 
     @staticmethod
-    def _cursor(number: int, offset: int, rest: dict[str, Any] | None) -> dict[str, Any]:
-        return {"round": number, "offset": offset} | ({"rest": rest} if rest is not None else {})
+    def _cursor(number: int, offset: int, division: dict[str, Any] | None) -> dict[str, Any]:
+        return {"round": number, "offset": offset} | ({"rest": division} if division is not None else {})
 
     # --- other shards -------------------------------------------------------------------------------------------
 
-    def beside(self, cursor: dict[str, Any], shard_id: int) -> dict[str, Any]:
-        """The cursor of shard `shard_id` when this one is at `cursor`."""
+    def cursor_of_shard(self, cursor: dict[str, Any], shard_id: int) -> dict[str, Any]:
+        """The cursor of shard `shard_id` when this one is at `cursor`.
+
+        All shards have read equally many samples. So this method counts the samples that this shard has read since a
+        round in which all shards began together, and then counts as many in the rounds of the other shard.
+        """
         if self.pad_last_batch:  # rounds are equally long
             return cursor
-        other, rest = dataclasses.replace(self, shard_id=shard_id), cursor.get("rest")
-        number = begin = 0 if rest is None else rest["start"]
-        taken = cursor["offset"]
-        whole = number if rest is None else number + 2  # the first round that is certainly whole
-        taken += sum(self._count(k, rest) for k in range(begin, min(whole, cursor["round"])))
-        if cursor["round"] > whole:
-            rounds, period = self._period(whole)
-            cycles, more = divmod(cursor["round"] - whole, rounds)
-            taken += cycles * period + sum(self._count(whole + k, None) for k in range(more))
-        while taken >= (count := other._count(number, rest)):
-            if number >= whole and taken >= (cycle := other._period(number))[1]:
-                number, taken = number + cycle[0] * (taken // cycle[1]), taken % cycle[1]
+        other_walk, division = dataclasses.replace(self, shard_id=shard_id), cursor.get("rest")
+        number = begin = 0 if division is None else division["start"]
+        num_taken = cursor["offset"]
+        first_whole = number if division is None else number + 2  # the first round that no other shards began
+        num_taken += sum(self._count(k, division) for k in range(begin, min(first_whole, cursor["round"])))
+        if cursor["round"] > first_whole:
+            # The sizes of rounds repeat, so whole periods are skipped at once.
+            rounds, period = self._period(first_whole)
+            cycles, extra_rounds = divmod(cursor["round"] - first_whole, rounds)
+            num_taken += cycles * period + sum(self._count(first_whole + k, None) for k in range(extra_rounds))
+        while num_taken >= (count := other_walk._count(number, division)):
+            if number >= first_whole and num_taken >= (cycle := other_walk._period(number))[1]:
+                number, num_taken = number + cycle[0] * (num_taken // cycle[1]), num_taken % cycle[1]
             else:
-                number, taken = number + 1, taken - count
-        return self._cursor(number, taken, rest)
+                number, num_taken = number + 1, num_taken - count
+        return self._cursor(number, num_taken, division)
 
-    def _count(self, number: int, rest: dict[str, Any] | None) -> int:
-        left = self._left(number, rest)
-        first, behind = shard_bounds(self.size if left is None else len(left[0]), self.num_shards, self._shard(number))
-        return behind - first
+    def _count(self, number: int, division: dict[str, Any] | None) -> int:
+        """Number of samples that this shard reads in a round, without padding."""
+        remainder = self._remainder(number, division)
+        first, end = shard_bounds(
+            self.size if remainder is None else len(remainder[0]), self.num_shards, self._shard(number)
+        )
+        return end - first
 
     def _period(self, number: int) -> tuple[int, int]:
-        """After how many rounds, and samples, a shard is read again."""
+        """(number of rounds, number of samples) after which this walk reads the same shard again."""
         if self.stick_to_shard or self.anew:
             return 1, self._count(number, None)
         return self.num_shards, self.size
@@ -380,22 +408,22 @@ class Walk(Order):
     def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
         """The cursor from which to continue when shard `shard_id` of another number of shards was at `cursor`.
 
-        What those shards together had not read of their round, and of the next one, is split again, so that each sample
-        is still read once. Samples keep their epoch and position.
+        The samples that those shards together had not read of their round, and of the next one, are split again, so
+        that each sample is still read once. Samples keep their epoch and position.
 
         Raises:
           ValueError: the shards are more than one round apart.
         """
-        old = dataclasses.replace(self, num_shards=num_shards, shard_id=shard_id)
-        rounds = [old.beside(cursor, i)["round"] for i in range(num_shards)]
+        old_walk = dataclasses.replace(self, num_shards=num_shards, shard_id=shard_id)
+        rounds = [old_walk.cursor_of_shard(cursor, i)["round"] for i in range(num_shards)]
         if max(rounds) - min(rounds) > 1:
             raise ValueError(
                 f"the {num_shards} shards, which differ in size and are read again and again without padding, have drifted "
                 f"apart: they are in rounds {min(rounds)} to {max(rounds)}, so there is no common epoch to divide; "
                 "pad_last_batch=True, or leaving out stick_to_shard, keeps shards together"
             )
-        rest = {"start": min(rounds), "num_shards": num_shards, "cursor": old.beside(cursor, 0)}
-        return {"round": min(rounds), "offset": 0, "rest": rest}
+        division = {"start": min(rounds), "num_shards": num_shards, "cursor": old_walk.cursor_of_shard(cursor, 0)}
+        return {"round": min(rounds), "offset": 0, "rest": division}
 
     def fingerprint(self) -> dict[str, Any]:
         """The fields that determine the meaning of a cursor."""

@@ -120,7 +120,7 @@ def test_one_shard_tells_where_the_others_are(walk, stick, S, B, batches, of):
         for i, w in enumerate(shards.walks):
             shards.cursors[i] = w.take(shards.cursors[i], B, B)[3]
     of %= S
-    assert [shards.walks[of].beside(shards.cursors[of], i) for i in range(S)] == shards.cursors
+    assert [shards.walks[of].cursor_of_shard(shards.cursors[of], i) for i in range(S)] == shards.cursors
 
 
 @pytest.mark.parametrize("pad", [False, True])

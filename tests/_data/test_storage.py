@@ -121,9 +121,9 @@ def test_read_ahead_is_bounded(monkeypatch):
     Faulty.start({"big": bytes(1000)})
     store = Store()
     store.ahead((ByteRange("faulty://big", 100 * i, 100) for i in range(10)), now=1)
-    assert len(store._held) == 3
+    assert len(store._futures) == 3
     store.ahead((ByteRange("faulty://big", 100 * i, 100) for i in range(10)), now=5)
-    assert len(store._held) == 5  # what is needed is fetched whatever it takes
+    assert len(store._futures) == 5  # what is needed is fetched whatever it takes
     store.close()
 
 

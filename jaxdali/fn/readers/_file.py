@@ -17,7 +17,7 @@ from ..._core.operator_function import operator_function
 from ..._core.redaction import redacted
 from ..._core.values import Spec
 from ..._data.directories import Listing, counted, in_directories, is_apple_double
-from ..._data.files import Files, Path, as_list, check_which, matcher, names_in_list, read_lines, root_of
+from ..._data.files import Files, Path, as_list, check_file_arguments, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.storage import Store
 from .._decode.formats import EXTENSIONS, extensions_here
@@ -158,7 +158,7 @@ class ReadFile(Reader):
 
     def __post_init__(self):
         super().__post_init__()
-        check_which(self.file_root, self.file_list, self.files)
+        check_file_arguments(self.file_root, self.file_list, self.files)
         if self.labels is not None:
             if self.files is None:
                 raise ArgumentError("labels can only be given together with files")
@@ -260,8 +260,9 @@ class ReadFile(Reader):
         """The end of an error: files that are there and do not match."""
         if listing.left_out:
             return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"
-        return f"; there are {listing.more} in deeper folders, such as {listing.example}, which are not entered" * bool(
-            listing.deeper
+        return (
+            f"; there are {listing.deeper_text} in deeper folders, such as {listing.example}, which are not entered"
+            * bool(listing.deeper)
         )
 
     def _remedy(self, left_out: Counter[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import _cpu
 from ..._cpu import RecordFormat
-from ..._data.containers import ContainerRecords, RecordField, described
+from ..._data.containers import ContainerRecords, RecordField, describe_records
 from ..._data.files import Path
 from ..._data.lmdb_files import open_lmdb
 from ..._data.storage import Storage
@@ -50,7 +50,7 @@ class LmdbRecords(ContainerRecords):
         try:
             with contextlib.ExitStack() as stack:
                 self.scan(batch, np.zeros(1, np.int64), pool, stack)
-                types, _, dims = described(batch, 1, num_fields)
+                types, _, dims = describe_records(batch, 1, num_fields)
         finally:
             _cpu.pool_destroy(pool)
         for _, why in batch.errors():

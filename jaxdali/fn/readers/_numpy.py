@@ -21,7 +21,17 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.directories import in_directories
-from ..._data.files import Files, Path, Paths, as_list, check_which, matcher, names_in_list, read_lines, root_of
+from ..._data.files import (
+    Files,
+    Path,
+    Paths,
+    as_list,
+    check_file_arguments,
+    matcher,
+    names_in_list,
+    read_lines,
+    root_of,
+)
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.npy import header_size, parse_header
 from ..._data.ranges import error_text
@@ -230,7 +240,7 @@ class ReadNumpy(Reader):
 
     def __post_init__(self):
         super().__post_init__()
-        check_which(self.file_root, self.file_list, self.files)
+        check_file_arguments(self.file_root, self.file_list, self.files)
 
     def open(self) -> _Arrays:
         store = Store(self.storage)
@@ -243,7 +253,7 @@ class ReadNumpy(Reader):
         assert self.file_root is not None
         keep, any_case = matcher([self.file_filter], True), matcher([self.file_filter], False)
         listing = in_directories(
-            self.file_root, store, keep, own=True, is_sample=any_case if self.file_filter == "*.npy" else None
+            self.file_root, store, keep, include_root=True, is_sample=any_case if self.file_filter == "*.npy" else None
         )
         remedy = "files= or file_list= names any files"
         remedies = dict.fromkeys(("folders", "system_files", "deeper"), remedy)

@@ -15,7 +15,7 @@ import pytest
 import riegeli
 
 from jaxdali import SampleError, Storage, _cpu, fn, pipeline_def
-from jaxdali._data.array_record import _plain, chunk_table, joined, logical, physical, records_of
+from jaxdali._data.array_record import _decompress, chunk_table, joined, logical, physical, records_of
 from jaxdali._data.files import Files
 
 FILES = {
@@ -99,7 +99,7 @@ def test_chunks_that_lie_about_their_size(compression):
 
 
 def _unpacked_or_refused(compression, packed, size):
-    return bytes(_plain(ord(compression[0]), memoryview(riegeli.varint(size) + packed), Storage()))
+    return bytes(_decompress(ord(compression[0]), memoryview(riegeli.varint(size) + packed), Storage()))
 
 
 @pytest.mark.parametrize("compression", ["", "zstd", "brotli", "snappy"])
