@@ -9,18 +9,20 @@ import pytest
 from jaxdali import Pipeline, fn, pipeline_def
 
 
-def test_warnings_are_those_of_the_users_module_and_come_once_from_a_line():
+def test_warnings_of_users_module_once_per_line():
     """Python shows deprecations only if they are attributed to ``__main__``, so the module must be the user's."""
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("default", category=DeprecationWarning, module=re.escape(__name__) + "$")
         for _ in range(2):
             Pipeline(batch_size=1, experimental_exec_dynamic=True)
-    assert [(w.filename, w.category) for w in seen] == [(__file__, DeprecationWarning)]
+    assert [(w.filename, w.category) for w in caught] == [(__file__, DeprecationWarning)]
 
 
 def test_a_node_can_not_be_iterated():
-    """A node is not an `Iterable`, as in DALI: code tells one output from several by it. Python's message says why."""
+    """A node is not an `Iterable`, as in DALI, whose users tell one output from several by that. The error explains
+    it.
+    """
 
     def unpacked(x):
         a, b = x

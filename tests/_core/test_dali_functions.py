@@ -10,22 +10,24 @@ from jaxdali import fn
 from jaxdali._core.names import hint
 
 
-def test_each_function_of_dali_is_here_or_has_a_replacement():
+def test_dali_functions_exist_or_have_replacements():
     """The file has all public names in DALI's module `fn`."""
     names = (places.DATA / "dali_fn_names.txt").read_text().split()
-    assert len(names) > 150
-    lacking = []
+    assert len(names) > 150, "the file has all functions of DALI"
+    missing = []
     for name in names:
         try:
             functools.reduce(getattr, name.split("."), fn)
         except AttributeError:
-            lacking.append(name)
+            missing.append(name)
             assert hint(f"fn.{name}"), name
-    assert lacking == ["experimental.readers.fits", "optical_flow", "video_reader_resize"]
+    assert missing == ["experimental.readers.fits", "optical_flow", "video_reader_resize"]
 
 
-def found(name: str) -> bool:
-    """Whether a public name of DALI is here. PyTorch's are looked for in the files, as PyTorch may not be installed."""
+def exists(name: str) -> bool:
+    """Whether jaxdali has a public name of DALI. Those of its PyTorch plugin are searched in the files, because PyTorch
+    may not be installed.
+    """
     module, _, last = name.rpartition(".")
     if module.startswith("plugin.pytorch"):
         folder = places.ROOT / "jaxdali" / module.replace(".", "/")
@@ -40,7 +42,7 @@ def found(name: str) -> bool:
 @pytest.mark.parametrize(
     "module", sorted({name.rpartition(".")[0] for name in (places.DATA / "dali_public_names.txt").read_text().split()})
 )
-def test_each_public_name_is_here_or_has_a_replacement(module):
+def test_dali_public_names_exist_or_have_replacements(module):
     """All classes, functions and values in DALI's public modules; those of `fn` are above."""
     names = [n for n in (places.DATA / "dali_public_names.txt").read_text().split() if n.rpartition(".")[0] == module]
-    assert [n for n in names if not found(n) and not hint(n)] == []
+    assert [n for n in names if not exists(n) and not hint(n)] == []

@@ -16,14 +16,14 @@ TPU: Any = "tpu"  # annotations have DALI's names
 
 
 def test_every_operator():
-    known = {name: arguments()["device"] for name, arguments in declared.items() if "device" in arguments()}
-    accept = {name: a for name, a in known.items() if "'gpu'" in a.expected}
-    assert len(accept) > 80
-    for name, a in accept.items():
+    devices = {name: arguments()["device"] for name, arguments in declared.items() if "device" in arguments()}
+    accepting = {name: a for name, a in devices.items() if "'gpu'" in a.expected}
+    assert len(accepting) > 80, "most operators run on the accelerator"
+    for name, a in accepting.items():
         assert a.check(name, "tpu") == "gpu"
-    for name in known.keys() - accept.keys():
+    for name in devices.keys() - accepting.keys():
         with pytest.raises(ValueError, match="got 'tpu'"):
-            known[name].check(name, "tpu")
+            devices[name].check(name, "tpu")
 
 
 def image():
@@ -52,16 +52,16 @@ def moved(image, magnitude):
     ],
 )
 def test_nodes(make):
-    found = []
+    nodes = []
 
     @pipeline_def(batch_size=1, num_threads=1)
     def define():
-        found.append(make())
-        return found[0]
+        nodes.append(make())
+        return nodes[0]
 
     pipeline = define()
     pipeline.run()
-    assert found[0].device == "gpu"
+    assert nodes[0].device == "gpu"
 
 
 def test_a_serialized_pipeline():

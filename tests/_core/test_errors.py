@@ -68,14 +68,14 @@ def test_the_reason_stands_alone(operator):
     assert not re.search(r"\w+Error", text)
 
 
-def test_a_function_of_the_user_keeps_the_name_of_its_exception():
+def test_user_functions_exception_is_named():
     def fail(x):
         raise ValueError("not today")
 
     assert "ValueError: not today" in message(lambda: fn.python_function(vectors(3, 3), function=fail))
 
 
-def test_shards_that_differ_are_told_by_arguments():
+def test_different_shards_are_reported_by_arguments():
     from jaxdali.plugin.jax import data_iterator
 
     sharding = jax.sharding.NamedSharding(
@@ -91,23 +91,23 @@ def test_shards_that_differ_are_told_by_arguments():
 
 
 def test_errors_of_docstrings_are_at_the_top():
-    named = set()
+    names = set()
     for _, function in inspect.getmembers(fn, inspect.isfunction):
-        named |= set(re.findall(r"^\s+(\w+Error|DifferentShapes):", inspect.getdoc(function) or "", re.M))
-    named |= {"ArgumentError", "ArgumentTypeError", "InputTypeError", "DifferentShapes", "OperatorError", "SampleError"}
+        names |= set(re.findall(r"^\s+(\w+Error|DifferentShapes):", inspect.getdoc(function) or "", re.M))
+    names |= {"ArgumentError", "ArgumentTypeError", "InputTypeError", "DifferentShapes", "OperatorError", "SampleError"}
     import builtins
 
-    for name in named - set(vars(builtins)):
-        found = getattr(jaxdali, name)
-        assert (found.__module__, name in dir(jaxdali)) == ("jaxdali", True)
+    for name in names - set(vars(builtins)):
+        error = getattr(jaxdali, name)
+        assert (error.__module__, name in dir(jaxdali)) == ("jaxdali", True)
     with pytest.raises(jaxdali.ArgumentError):
         pipeline_def(lambda: fn.random.coin_flip(probability=2.0))(batch_size=1).build()
 
 
 def lengths_iterator(lengths, define, **arguments):
-    each = iter(lengths)
+    batches = iter(lengths)
     pipe = pipeline_def(
-        lambda: [fn.constant(idata=[1]), define(fn.external_source(lambda: [np.arange(n) for n in next(each)]))]
+        lambda: [fn.constant(idata=[1]), define(fn.external_source(lambda: [np.arange(n) for n in next(batches)]))]
     )
     return DALIGenericIterator(pipe(batch_size=2, device_id=None), ["one", "tokens"], **arguments)
 
@@ -121,15 +121,15 @@ def test_different_shapes_names_the_output():
     assert (e.value.output, e.value.key) == (1, "tokens")
 
 
-def test_the_third_shape_of_an_output_is_warned_of_once():
+def test_third_shape_of_an_output_warns_once():
     def shapes_of(define):
         it = lengths_iterator([(3, 4), (3, 4), (1, 9), (5, 5), (6, 5), (7, 1)], define)
         return [next(it)["tokens"].shape for _ in range(6)]
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = shapes_of(fn.pad)
-    assert found == [(2, n) for n in (4, 4, 9, 5, 6, 7)]
+        shapes = shapes_of(fn.pad)
+    assert shapes == [(2, n) for n in (4, 4, 9, 5, 6, 7)]
     (warning,) = caught
     assert warning.filename == __file__
     assert re.search(

@@ -1,4 +1,4 @@
-"""The table of names of other libraries: its answers name what exists, and users get them where they look."""
+"""The table of names of other libraries: its answers name existing functions, and users get them where they look."""
 
 import collections
 import importlib
@@ -30,7 +30,7 @@ FUNCTIONS = {
 
 
 def resolved(path):
-    """What a dotted name stands for."""
+    """The object of a dotted name."""
     root, *parts = path.split(".")
     x = ROOTS[root]
     for part in parts:
@@ -65,11 +65,11 @@ def test_names_in_answers_exist():
         for path in (*paths, *re.findall(r"(?<![\w.])jd(?:\.\w+)+", of_values(text))):
             assert resolved(path) is not None, text
         for path, arguments in calls(text):
-            taken = inspect.signature(resolved(path)).parameters
-            assert set(arguments) <= taken.keys(), text
-        for name, whose in re.findall(r"(\w+)=\S* of the (pipeline|iterator|reader)\b", text):
-            assert name in inspect.signature(OWNERS[whose]).parameters, text
-    assert len(mentioned) > 60
+            parameters = inspect.signature(resolved(path)).parameters
+            assert set(arguments) <= parameters.keys(), text
+        for name, owner in re.findall(r"(\w+)=\S* of the (pipeline|iterator|reader)\b", text):
+            assert name in inspect.signature(OWNERS[owner]).parameters, text
+    assert len(mentioned) > 60, "the patterns find the names in answers"
 
 
 def test_size_of_the_table():
@@ -115,8 +115,10 @@ def test_names_of_types(module):
 
 
 def takes(function, name):
-    found = inspect.signature(function).parameters.get(name)
-    return not name or (found is not None and found.kind in (found.KEYWORD_ONLY, found.POSITIONAL_OR_KEYWORD))
+    parameter = inspect.signature(function).parameters.get(name)
+    return not name or (
+        parameter is not None and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    )
 
 
 ARGUMENTS = [row for row in FOREIGN if row.use == "argument"]
@@ -134,11 +136,11 @@ def test_names_of_arguments(row: Foreign):
         with pytest.raises(TypeError) as e:
             function(*inputs, **{row.name: 1})
         messages.append((str(e.value), function))
-    found = [f for text, f in messages if f"instead: {row.answer}" in text]
-    assert found, messages[:3]
-    written = re.match(r"(\w+)(?==(?!\S* of the)|,|$)", row.answer)  # of another object see above
-    if written is not None and row.takes:
-        assert any(written[1] in inspect.signature(f).parameters for f in found)
+    answering = [f for text, f in messages if f"instead: {row.answer}" in text]
+    assert answering, messages[:3]
+    argument = re.match(r"(\w+)(?==(?!\S* of the)|,|$)", row.answer)  # of another object see above
+    if argument is not None and row.takes:
+        assert any(argument[1] in inspect.signature(f).parameters for f in answering)
 
 
 @pytest.mark.parametrize(

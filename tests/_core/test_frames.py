@@ -1,4 +1,4 @@
-"""Arguments per frame: each frame is what the operator makes of it as an image that has arguments of its own.
+"""Arguments per frame: each frame is processed like an image with its own arguments.
 
 DALI's numbers are the cases `frames` of tests/data/golden.
 """
@@ -18,7 +18,7 @@ DENSE = [rng.integers(0, 255, (3, 6, 9, 3)).astype(np.uint8) for _ in range(3)]
 
 
 def numbers(videos, low, high, *shape):
-    """For each frame."""
+    """Random numbers for each frame."""
     return [rng.uniform(low, high, (len(v), *shape)).astype(np.float32) for v in videos]
 
 
@@ -40,7 +40,7 @@ def test_each_frame_is_an_image(videos, kernels, monkeypatch):
         monkeypatch.setattr(_ffi, "call", lambda kernel, *args, **options: call(targets[kernel], *args, **options))
 
     def sequences(x, *arguments):
-        # Of one shape, for the program, too.
+        # The reshape tells the program that all samples have one shape.
         x = fn.reshape(x, shape=DENSE[0].shape, layout="FHWC") if videos is DENSE else x
         return turned(x, *map(fn.per_frame, arguments))
 
@@ -64,27 +64,27 @@ def test_points(on_device):
         layouts=("FPX", ""),
     )
     assert out.layout() == "FPX"
-    for got, x, m in zip(out, points, matrices, strict=True):
+    for actual, x, m in zip(out, points, matrices, strict=True):
         np.testing.assert_allclose(
-            got, np.einsum("fij,fpj->fpi", m[:, :, :2], x) + m[:, None, :, 2], rtol=1e-4, atol=1e-5
+            actual, np.einsum("fij,fpj->fpi", m[:, :, :2], x) + m[:, None, :, 2], rtol=1e-4, atol=1e-5
         )
 
 
 def test_regions_of_the_same_frame():
-    """Those of a sample's third frame are taken of the other's third frame."""
+    """The regions of a sample's third frame are from the third frame of the other sample."""
     videos = [
         np.full((3, 4, 4, 1), 10 * k, np.uint8) + np.arange(3, dtype=np.uint8)[:, None, None, None] for k in range(2)
     ]
-    at = [np.array([[[f, f]] for f in range(3)], np.int32)] * 2
+    anchors = [np.array([[[f, f]] for f in range(3)], np.int32)] * 2
     (out,) = run(
         lambda x, y: fn.multi_paste(x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y)),
         videos,
-        at,
+        anchors,
         layouts=("FHWC", ""),
     )
-    for got in map(np.asarray, out):
+    for video in map(np.asarray, out):
         np.testing.assert_array_equal(
-            got[..., 0], [np.diag([10 + f if k == f else 0 for k in range(4)]) for f in range(3)]
+            video[..., 0], [np.diag([10 + f if k == f else 0 for k in range(4)]) for f in range(3)]
         )
     with pytest.raises(
         OperatorError, match=r"multi_paste .*sample 0: .*frame 2: pasted images must have the same frames"
@@ -94,7 +94,7 @@ def test_regions_of_the_same_frame():
                 x, in_ids=[1], shapes=[[1, 1]], out_anchors=fn.per_frame(y), output_size=[4, 4]
             ),
             [videos[0], videos[1][:2]],
-            [at[0], at[1][:2]],
+            [anchors[0], anchors[1][:2]],
             layouts=("FHWC", ""),
         )
 
@@ -109,8 +109,8 @@ def test_in_branches():
             x = fn.brightness(x, brightness=factors, brightness_shift=40 / 255)
         return x
 
-    (got,) = outputs(define)
-    assert [np.ravel(x).tolist() for x in got] == [[0], [40, 41], [0, 2, 4], [40], [0, 4], [0, 5, 10]]
+    (videos,) = outputs(define)
+    assert [np.ravel(x).tolist() for x in videos] == [[0], [40, 41], [0, 2, 4], [40], [0, 4], [0, 5, 10]]
 
 
 def test_refused():

@@ -1,4 +1,4 @@
-"""Messages about what is missing or does not work say what to do instead."""
+"""Messages about missing names and unsupported uses name an alternative."""
 
 import contextlib
 import copy
@@ -57,7 +57,7 @@ FUNCTIONS = {
     "jnp.zeros_like": jnp.zeros_like,
     "jnp.einsum": lambda x: jnp.einsum("ij->ji", x),
     "jit": lambda x: jax.jit(lambda y: y)(x),
-    # Before, JAX refused it by itself.
+    # Older versions of JAX raise an error of their own.
     **({"an index of JAX": lambda x: jnp.ones(3)[x]} if jax.__version_info__ >= (0, 10) else {}),
     "np.add": lambda x: np.add(x, 1),
     "np.sqrt": np.sqrt,
@@ -76,7 +76,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_functions_of_arrays_are_refused_in_and_outside_of_definitions(function, inside):
+def test_functions_of_arrays_refuse_nodes(function, inside):
     call = lambda: FUNCTIONS[function](fn.random.uniform())
     with pytest.raises(
         (TypeError, ValueError), match=r"takes? arrays, but a DataNode .*fn\.reductions\.mean.*jax_function"
@@ -141,9 +141,9 @@ def test_a_node_as_an_object():
 
 
 def test_functions_of_values_named_in_messages():
-    """`jaxdali.dynamic` has them all, and is only spoken of for others."""
+    """`jaxdali.dynamic` has all functions that messages name. For other functions, messages name only the module."""
     of_values = [functools.reduce(getattr, name.split("."), dynamic) for name in functions if has_values(name)]
-    assert len(of_values) > 120
+    assert len(of_values) > 120, "most operators are functions of values, too"
     assert all(map(callable, of_values))
     with pytest.raises(TypeError, match=r"\. Functions of jaxdali\.dynamic evaluate immediately"):
         float(fn.external_source(lambda: [np.zeros(2)]))
@@ -155,7 +155,7 @@ OPERATORS = "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift eq 
 @pytest.mark.parametrize("where", ["numpy", "scalar", "jax"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_arrays_are_left_operands(name, where):
-    """Python's operators, as NumPy has them of two arrays, where DALI has the operator."""
+    """Python's operators on an array and a node: as NumPy's on two arrays, if DALI has the operator."""
     op = getattr(operator, name)
     left = {"numpy": np.array([7, 2, 5], np.int32), "scalar": np.int32(7), "jax": jnp.array([7, 2, 5], jnp.int32)}[
         where
@@ -170,7 +170,7 @@ def test_arrays_are_left_operands(name, where):
         return np.asarray(out[0])
 
     of_nodes = None
-    with contextlib.suppress(TypeError):  # what nodes have not, arrays have not beside them
+    with contextlib.suppress(TypeError):  # an operator that nodes lack does not work with an array, either
         of_nodes = result(lambda: node(np.broadcast_to(np.asarray(left), 3)))
     if of_nodes is None:
         with pytest.raises(TypeError):
@@ -214,7 +214,7 @@ def run(last):
     return subprocess.run([sys.executable, "-c", SUBMODULES.format(last)], capture_output=True, text=True)
 
 
-def test_submodules_are_imported_when_asked_for_and_suggestions_come_once():
+def test_submodules_are_imported_lazily_with_one_suggestion():
     """In a process of its own: the traceback that Python prints has Python's suggestions, too."""
     done = run("types.FLAOT16")
     assert done.stderr.splitlines()[-1] == (
@@ -234,15 +234,15 @@ def test_submodules_are_imported_when_asked_for_and_suggestions_come_once():
           if isinstance(vars(augmentations)[name], core.Augmentation) and not hasattr(fn, name)),
     ],
 )  # fmt: skip
-def test_what_is_in_another_module(module, name, line):
+def test_names_in_another_module(module, name, line):
     with pytest.raises(AttributeError) as e:
         exec(f"import jaxdali; jaxdali{module}.{name}")
     assert str(e.value).endswith(f": {line}")
-    exec(line)  # it is what one writes
+    exec(line)  # the advice is a statement that works
 
 
 @pytest.mark.parametrize("module", [augmentations, auto_augment, rand_augment, trivial_augment, core])
-def test_modules_of_auto_aug_show_users_names_alone(module):
+def test_auto_aug_modules_show_public_names(module):
     of_package = {
         n for n, x in vars(module).items() if getattr(x, "__module__", "").startswith(module.__name__) and n[0] != "_"
     }
@@ -277,7 +277,7 @@ def test_a_volume_without_channels(operator):
     assert out.layout() == "DHWC"
 
 
-def test_a_layout_that_is_assumed():
+def test_an_assumed_layout():
     says = r"1 or 2 numbers per sample, got 3"
     with pytest.raises(
         ValueError, match=says + r"; the input has no layout, so HWC is assumed: fn\.reshape\(x, layout="
@@ -287,7 +287,7 @@ def test_a_layout_that_is_assumed():
         built(lambda: fn.resize(image(4, 4, 4, layout="HWC"), size=(3, 3, 3))).run()
 
 
-def test_other_layouts_than_those_without_channels():
+def test_a_wrong_layout_with_channels():
     with pytest.raises(ValueError, match="got layout 'WHC'; external_source takes a layout"):
         built(lambda: fn.resize(image(4, 4, 3, layout="WHC"), size=(3, 3))).run()
 

@@ -1,5 +1,5 @@
-"""Declarations of operators: what a signature says is what is checked, split, documented and read. An operator of a
-user's serves.
+"""Declarations of operators: a signature determines checks, the division into fields and inputs, and the documentation.
+The tests declare an operator as users do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines import run
 
 from jaxdali import Pipeline, fn, ops, pipeline_def, tfrecord, types
 from jaxdali._core.context import HostContext
-from jaxdali._core.declaration import DType, Len, Range
+from jaxdali._core.declaration import DType, Len, Range, checked
 from jaxdali._core.errors import ArgumentError, ArgumentTypeError
 from jaxdali._core.graph import DataNode
 from jaxdali._core.operator import HostOperator
@@ -24,7 +24,7 @@ from jaxdali._core.values import Spec, Value
 
 
 class Report(HostOperator):
-    """Gives what it was called with, as one vector."""
+    """Returns the arguments of its call as one vector."""
 
     name = "report"
     mode: str
@@ -114,8 +114,8 @@ def shared(**loudness: Unpack[Loudness]) -> list[DataNode]:
     return [fn.constant(idata=loudness.get("times")), fn.constant(idata=ord(loudness.get("mode", "?")))]
 
 
-def test_shared_arguments_have_their_types_defaults_and_help():
-    """One declaration shows in signature and help, and checks; what a function says itself comes first."""
+def test_shared_arguments_have_types_defaults_and_help():
+    """A shared declaration appears in signature and help, and is checked. A function's own help comes first."""
     parameters = inspect.signature(repeated).parameters
     assert [parameters[n].default for n in ("mode", "times")] == ["b", 3]
     assert [str(parameters[n].annotation) for n in ("mode", "times")] == [
@@ -127,18 +127,18 @@ def test_shared_arguments_have_their_types_defaults_and_help():
     assert {"  mode: one of two.", "  name: of a node that is loud.", '  device: "cpu" or None.'} <= set(lines)
     assert "  times: how often. It is\n    at least 1." in (shared.__doc__ or "")
 
-    def values(**given):
-        return pipeline_def(lambda: tuple(shared(**given)))(batch_size=1)
+    def values(**arguments):
+        return pipeline_def(lambda: tuple(shared(**arguments)))(batch_size=1)
 
     assert [np.asarray(x[0]).item() for x in values().run()] == [3, ord("b")]
     assert [np.asarray(x[0]).item() for x in values(times=5, mode="a").run()] == [5, ord("a")]
-    for given, message in [
+    for arguments, message in [
         ({"times": 0}, "times must be"),
         ({"mode": "c"}, "mode must be"),
         ({"tims": 1}, "'times'"),
     ]:
         with pytest.raises((ValueError, TypeError), match=message):
-            values(**given).build()
+            values(**arguments).build()
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,29 @@ def test_wrong_arguments(arguments, error, text):
 
 
 @pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        (Range(0, 100), "in 0 ... 100"),
+        (Range(0, 100, above=True), "above 0, at most 100"),
+        (Range(0, above=True), "above 0"),
+        (Range(0), "at least 0"),
+        (Range(high=100), "at most 100"),
+        (Range(), ""),
+    ],
+)
+def test_limits_in_words(limits, text):
+    assert str(limits) == text
+
+
+def test_limits_above_a_number():
+    annotation = Annotated[float, Range(0, 100, above=True)]
+    assert [checked("gain", "factor", annotation, x) for x in (0.5, 100)] == [0.5, 100]
+    for x in (0, 101):
+        with pytest.raises(ArgumentError, match=rf"factor must be a number above 0, at most 100, got {x}$"):
+            checked("gain", "factor", annotation, x)
+
+
+@pytest.mark.parametrize(
     ("axis", "text"), [([[1, 2], [3, 4]], "argument axis must have 3 numbers"), ([1, 2], "axis must have 3 numbers")]
 )
 def test_wrong_length_per_sample(axis, text):
@@ -278,8 +301,8 @@ def test_signature_and_document():
     assert text.count("device:") == 1
 
 
-# As DALI 2.4 answers: a list for a list, one node for a list of one, per output a list.
 def test_lists_of_inputs():
+    """As in DALI 2.4: a list for a list, a node for a list of one, a list for each output."""
     pipe = Pipeline(batch_size=1, num_threads=1)
     with pipe:
         a, b = (always([np.full((2, 2, 1), v, np.uint8)], layout="HWC") for v in (1, 2))
@@ -299,7 +322,7 @@ def test_lists_of_inputs():
     assert [np.asarray(x[0]).max() for x in pipe.run()] == [1, 2, 1]
 
 
-def test_the_operator_has_what_the_function_says():
+def test_fields_match_the_functions_arguments():
     @operator_function(Report)
     def unfinished(input: Input, /, *, mode: str = "a", extra: Sequence[int] = ()) -> DataNode:
         """Lacks an argument, and has one too many."""
@@ -313,7 +336,7 @@ def test_the_operator_has_what_the_function_says():
 
 
 def test_lists_of_inputs_meet():
-    """A single input goes with each of a list; lists must be equally long."""
+    """A single input is used with each element of a list. Lists must be equally long."""
     with Pipeline(batch_size=1, num_threads=1):
         a, b, anchor = (always([np.zeros(2, np.float32)]) for _ in range(3))
         assert len(fn.decoders.image_slice([a, b], anchor, [anchor, anchor])) == 2  # pyright: ignore[reportArgumentType]
@@ -324,8 +347,8 @@ def test_lists_of_inputs_meet():
 
 
 def test_deprecated_names_of_arguments():
-    """`output_dtype` is `dtype`, and `image_type` and the seed of what draws nothing are nothing, with warnings at the
-    user's line.
+    """`output_dtype` is `dtype`; `image_type`, and the seed of an operator that draws nothing, have no effect. The
+    warnings are at the user's line.
     """
     x = [np.float32([[[1.4], [2.6]]])]
     with pytest.warns(DeprecationWarning) as caught:
@@ -350,9 +373,9 @@ def test_deprecated_names_of_arguments():
         run(lambda x: fn.noise.gaussian(x, seed=-1), rgb, layouts=("HWC",))
 
 
-def test_several_outputs_are_a_list_and_an_input_set():
-    """As of DALI 2.4: operators, classes, sources of one and of several; what takes a list goes over its elements,
-    arguments are shared.
+def test_several_outputs_are_an_input_set():
+    """As in DALI 2.4: several outputs are a list, of operators, classes and sources. An operator that gets a list is
+    called for each element, with the same arguments.
     """
 
     def source():
@@ -363,10 +386,10 @@ def test_several_outputs_are_a_list_and_an_input_set():
         images = fn.external_source(source, num_outputs=2, layout="HWC")
         assert isinstance(images, list)
         assert isinstance(ops.ExternalSource(source, num_outputs=2)(), list)
-        alone = fn.external_source(lambda: source()[:1], num_outputs=1, layout="HWC")
-        assert isinstance(alone, list)
-        assert isinstance(fn.flip(alone), DataNode)
-        assert isinstance(fn.python_function(alone[0], function=lambda x: (x, x), num_outputs=2), list)
+        single = fn.external_source(lambda: source()[:1], num_outputs=1, layout="HWC")
+        assert isinstance(single, list)
+        assert isinstance(fn.flip(single), DataNode)
+        assert isinstance(fn.python_function(single[0], function=lambda x: (x, x), num_outputs=2), list)
         flag = fn.random.coin_flip(probability=1.0)
         flipped = fn.flip(images, horizontal=flag)
         assert isinstance(flipped, list)
@@ -375,7 +398,7 @@ def test_several_outputs_are_a_list_and_an_input_set():
         else:
             both = images
         assert isinstance(both, list)
-        return (*both, *fn.cat(images, alone[0], axis=1))
+        return (*both, *fn.cat(images, single[0], axis=1))
 
     a, b, c, d = (np.asarray(x[0]) for x in define().run())
     first, second = (x[0] for x in source())

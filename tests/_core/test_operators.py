@@ -1,4 +1,4 @@
-"""What the kinds of operators promise those who write one."""
+"""The guarantees that the kinds of operators give to their authors."""
 
 import dataclasses
 from typing import Any
@@ -32,7 +32,7 @@ class Numbered(ProgramOperator):
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_setup_is_called_for_outputs_of_any_kind(dense):
+def test_setup_runs_for_dense_and_ragged_outputs(dense):
     samples = [np.zeros(4, np.float32) for _ in range(3)]
 
     @pipeline_def(batch_size=3)
@@ -43,32 +43,32 @@ def test_setup_is_called_for_outputs_of_any_kind(dense):
         return add(Numbered(), x)
 
     pipe = pipeline()
-    (got,) = pipe.run()
+    (batch,) = pipe.run()
     pipe.close()
     expected = [[n] * 4 for n in range(3)] if dense else [[3] * 4] * 3
-    np.testing.assert_allclose([got.at(i) for i in range(3)], expected, atol=1e-6)
+    np.testing.assert_allclose([batch.at(i) for i in range(3)], expected, atol=1e-6)
 
 
-def test_a_kind_of_operator_becomes_a_dataclass_when_it_is_first_used():
+def test_operator_becomes_a_dataclass_on_first_use():
     class Family(ProgramOperator):
         name = "family"
         level: int
 
-    class Kind(Family):
+    class Member(Family):
         size: int = 2
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Said(Family):
+    class Decorated(Family):
         size: int = 2
 
-    assert "__dataclass_fields__" not in vars(Kind)
-    assert Kind(level=1) == Kind(level=1, size=2) != Kind(level=1, size=3)
-    assert hash(Kind(level=1)) == hash(Kind(level=1))
-    assert [f.name for f in Kind.fields()] == ["args", "level", "size"]
-    assert dataclasses.replace(Kind(level=1), level=4).level == 4
+    assert "__dataclass_fields__" not in vars(Member)
+    assert Member(level=1) == Member(level=1, size=2) != Member(level=1, size=3)
+    assert hash(Member(level=1)) == hash(Member(level=1))
+    assert [f.name for f in Member.fields()] == ["args", "level", "size"]
+    assert dataclasses.replace(Member(level=1), level=4).level == 4
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Kind(level=1).size = 3  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(TypeError, match="Said must not be decorated as a dataclass"):
-        Said(level=1)
+        Member(level=1).size = 3  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(TypeError, match="Decorated must not be decorated as a dataclass"):
+        Decorated(level=1)
     with pytest.raises(TypeError, match="level"):
-        Kind(size=1)  # pyright: ignore[reportCallIssue]
+        Member(size=1)  # pyright: ignore[reportCallIssue]

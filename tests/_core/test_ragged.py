@@ -14,7 +14,7 @@ TYPES = [np.uint8, np.bool_, np.int64, np.float16, ml_dtypes.bfloat16, np.float3
 
 @pytest.fixture
 def dlpack_of_cuda(monkeypatch):
-    """JAX's plugin for CUDA can't copy what it takes through DLPack."""
+    """Imitates JAX's plugin for CUDA, which can't copy an array that it takes through DLPack."""
     take = jax.dlpack.from_dlpack
 
     def from_dlpack(x, device=None, copy=None):
@@ -33,28 +33,30 @@ def test_samples_of_many_shapes_compile_nothing(dtype, dlpack_of_cuda):
     shapes = np.concatenate([rng.integers(1, 40, (60, 3)), [[0, 3, 4], [1, 1, 1]]])
     offsets, elements = plan_offsets(shapes, 1)
     flat = rng.integers(0, 2 if dtype is np.bool_ else 100, elements + ALIGNMENT).astype(dtype)
-    want = [flat[o * ALIGNMENT :][: s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)]
+    samples = [flat[o * ALIGNMENT :][: s.prod()].reshape(s) for o, s in zip(offsets, shapes, strict=True)]
     with jax.enable_x64(True):
         data = jax.device_put(flat, jax.devices()[1])
     batch = TensorListGPU(DeviceSamples(data, offsets, shapes))
     with counts.compilations() as compiled:
-        made = [batch.at(i) for i in range(len(shapes))]
+        single = [batch.at(i) for i in range(len(shapes))]
         copied = batch.as_cpu()
         iterated = [np.asarray(x.as_cpu()) for x in batch]
     assert not compiled
     address, size = data.unsafe_buffer_pointer(), data.nbytes
     del data
-    for i, x in enumerate(want):
-        array = jax.numpy.asarray(made[i])
+    for i, x in enumerate(samples):
+        array = jax.numpy.asarray(single[i])
         assert array.devices() == {jax.devices()[1]}
         assert not address <= array.unsafe_buffer_pointer() < address + size  # memory of its own, which may be donated
-        for got in (array, copied.at(i), iterated[i]):
-            assert got.dtype == dtype
-            np.testing.assert_array_equal(got, x)
+        for actual in (array, copied.at(i), iterated[i]):
+            assert actual.dtype == dtype
+            np.testing.assert_array_equal(actual, x)
 
 
 def test_large_buffers_are_page_locked():
-    """Large ones come from the allocator, and from ordinary memory when it has no more; their memory is used again."""
+    """Large buffers come from the allocator, or from ordinary memory when it has no more. Their memory is used
+    again.
+    """
     sizes = []
 
     def pinned(size):
@@ -74,4 +76,4 @@ def test_large_buffers_are_page_locked():
     del buffers[0], x
     assert pool.empty((2, LEAST_PINNED), np.uint8).ctypes.data == first
     pool.empty((3, LEAST_PINNED), np.uint8)
-    assert len(sizes) == 3  # it had no more
+    assert len(sizes) == 3  # the allocator had no more

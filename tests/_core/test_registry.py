@@ -23,14 +23,14 @@ from jaxdali._core.names import members
 
 def functions(module: types.ModuleType, prefix: str = "") -> dict:
     """The operators of a module and its public submodules, by dotted name."""
-    found = {}
+    operators = {}
     for name, x in members(module).items():
         if inspect.ismodule(x) and x.__name__.startswith(f"{module.__name__}."):
-            found |= functions(x, f"{prefix}{name}.")
+            operators |= functions(x, f"{prefix}{name}.")
         # A package is an index of operators; a module also holds helpers, which don't take the name of a node.
         elif inspect.isfunction(x) and (hasattr(module, "__path__") or "name" in inspect.signature(x).parameters):
-            found[prefix + name] = x
-    return found
+            operators[prefix + name] = x
+    return operators
 
 
 FN = functions(fn)
@@ -63,13 +63,13 @@ def test_docstring(name):
 
 
 def test_files_can_call_every_function():
-    """And nothing else than these and what Python's operators on DataNodes do."""
+    """Files can call these functions and Python's operators on DataNodes, and nothing else."""
     renamed = {name for name, f in FN.items() if (f.__doc__ or "").startswith(OTHER_NAMES)}
     assert {name: f for name, f in CALLS.items() if name in FN} == {
         name: f for name, f in FN.items() if name not in renamed
     }
     # Other tests declare operators too.
-    own = {name for name, f in CALLS.items() if f.__module__.startswith("jaxdali.")}
+    recorded = {name for name, f in CALLS.items() if f.__module__.startswith("jaxdali.")}
     language = {
         "arithmetic",
         "subscript",
@@ -80,7 +80,7 @@ def test_files_can_call_every_function():
         "_conditional.logical",
     }
     language |= {"_conditional.split", "_conditional.of_both"}
-    beyond = own - FN.keys() - {"torch_python_function"}  # where a test of the plugin was before
+    beyond = recorded - FN.keys() - {"torch_python_function"}  # where a test of the plugin was before
     assert {name for name in beyond if not name.startswith("auto_aug.")} == language
 
 
@@ -113,15 +113,15 @@ def example(a: Argument):
 
 
 def inputs_of(name: str) -> list:
-    """Something that the operator takes, at definition."""
+    """Nodes for the required inputs of an operator. They suffice for a definition."""
     arguments = declared[name]()
     count = sum(a.is_input and a.required for a in arguments.values())
     return [fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)], layout="HWC") for _ in range(count)]
 
 
 def needed(name: str) -> dict:
-    """The least that the operator must be given besides its inputs."""
-    least = {
+    """The arguments that the operator requires besides its inputs."""
+    required = {
         "audio_resample": {"scale": 2.0},
         "bbox_paste": {"ratio": 2.0},
         "box_encoder": {"anchors": [0, 0, 1, 1]},
@@ -145,10 +145,10 @@ def needed(name: str) -> dict:
         "roi_random_crop": {"crop_shape": 1, "roi_start": 0, "roi_end": 1},
         "tensor_resize": {"sizes": 4},
     }
-    given = least.get(name, {})
+    arguments = required.get(name, {})
     return {
-        n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input and n not in given
-    } | given
+        n: example(a) for n, a in declared[name]().items() if a.required and not a.is_input and n not in arguments
+    } | arguments
 
 
 def test_every_operator_is_declared():
@@ -163,7 +163,7 @@ def test_none_is_not_given(name):
     with Pipeline(batch_size=1, num_threads=1):
         FN[name](*inputs_of(name), **{**optional, **needed(name)})
         FN[name](*inputs_of(name), **{**needed(name), "bytes_per_sample_hint": [8], "preserve": True, "name": "mine"})
-        # Else a seed is a hint, and DALI warns.
+        # If an operator draws no random numbers, its seed is only a hint, about which DALI warns.
         draws = inspect.signature(FN[name]).parameters["seed"].default is not None
         with (
             contextlib.nullcontext() if draws else pytest.warns(DeprecationWarning, match=f"{name}: the argument seed")
@@ -217,7 +217,7 @@ def test_kernels_are_registered():
 
 
 def test_cuda_module():
-    """Where it was built it imports, with or without a GPU, and has its kernels."""
+    """If it was built, it can be imported with or without a GPU, and has all kernels."""
     kernels = set(re.findall(r"^JAXDALI_KERNEL_CUDA\((\w+)\)", (places.ROOT / "ffi" / "ops.def").read_text(), re.M))
     assert _ffi.CUDA.split(":")[0] in ("loaded", "not built", "not used")
     assert _ffi.CUDA_KERNELS in (kernels, set())
@@ -251,14 +251,14 @@ class CudaModule(types.ModuleType):
 
 @pytest.fixture
 def no_cuda_module(monkeypatch):
-    """Until a test provides one; and no GPU."""
+    """There is no GPU, and no CUDA module until a test provides one."""
     monkeypatch.setattr(_ffi, "has_nvidia_gpu", lambda: False)
     for name in ("jaxdali._cuda", "jaxdali_cuda13", "jaxdali_cuda13._cuda"):
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def test_the_cuda_module_is_looked_for_where_it_is_built(no_cuda_module, monkeypatch):
-    """Beside `_cpu` first, then in the package of its own; one that can't be used says why."""
+def test_cuda_module_is_searched_in_both_places(no_cuda_module, monkeypatch):
+    """First beside `_cpu`, then in its own package. The description of an unusable module has the reason."""
     assert _ffi._load_cuda()[1] == frozenset()
     monkeypatch.setitem(sys.modules, "jaxdali_cuda13", types.ModuleType("jaxdali_cuda13"))
     monkeypatch.setitem(sys.modules, "jaxdali_cuda13._cuda", CudaModule("package"))
@@ -268,11 +268,11 @@ def test_the_cuda_module_is_looked_for_where_it_is_built(no_cuda_module, monkeyp
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("why", ["nvcc not found", ""])
-def test_import_on_a_machine_with_a_gpu_names_the_command_that_builds_kernels(why, no_cuda_module, monkeypatch):
-    monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": why})
+@pytest.mark.parametrize("reason", ["nvcc not found", ""])
+def test_missing_cuda_module_names_the_build_command(reason, no_cuda_module, monkeypatch):
+    monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": reason})
     text, kernels = _ffi._load_cuda()  # without a GPU there is no warning, which would be an error
-    assert text.startswith(f"not built: {why or 'its file is missing'}. ")
+    assert text.startswith(f"not built: {reason or 'its file is missing'}. ")
     assert not kernels
     monkeypatch.setattr(_ffi, "has_nvidia_gpu", lambda: True)
     monkeypatch.setattr(_ffi, "_may_use_gpus", lambda platforms: True)
@@ -285,14 +285,14 @@ def test_import_on_a_machine_with_a_gpu_names_the_command_that_builds_kernels(wh
 
 
 def test_remedy_for_old_gpu(no_cuda_module, monkeypatch):
-    """There is none: no kernel runs on it."""
+    """There is no remedy: no kernel runs on such a GPU."""
     reason = "the GPU is older than compute capability 8.0"
     assert f'"{reason}"' in (places.ROOT / "ffi" / "gpus.cmake").read_text()
     monkeypatch.setattr(_cpu, "build_info", lambda: {"cuda_left_out": reason})
     assert _ffi._load_cuda()[0] == f"not built: {reason}"
 
 
-def test_jax_platforms_that_include_gpus():
+def test_jax_platforms_with_gpus():
     assert [_ffi._may_use_gpus(platforms) for platforms in (None, "", "cuda", "cuda,cpu", "gpu")] == [True] * 5
     assert not _ffi._may_use_gpus("cpu")
 
@@ -301,18 +301,18 @@ def test_jax_platforms_that_include_gpus():
     ("name", "remedy"),
     [("jaxdali._cuda", "install jaxdali again"), ("jaxdali_cuda13._cuda", f"jaxdali-cuda13=={jaxdali.__version__}")],
 )
-def test_a_cuda_module_of_another_version_is_not_used(name, remedy, no_cuda_module, monkeypatch):
+def test_cuda_module_of_another_version_is_refused(name, remedy, no_cuda_module, monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxdali_cuda13", types.ModuleType("jaxdali_cuda13"))
     monkeypatch.setitem(sys.modules, name, CudaModule(name, "0.0.9"))
     with pytest.warns(
         RuntimeWarning, match=f"{name} is of version 0.0.9, and jaxdali of {jaxdali.__version__}: .*{remedy}"
     ):
-        why, kernels = _ffi._load_cuda()
-    assert why.startswith("not used: ")
+        description, kernels = _ffi._load_cuda()
+    assert description.startswith("not used: ")
     assert not kernels
 
 
-def test_the_stub_of_the_compiled_module_is_what_it_says():
+def test_stub_of_the_compiled_module_is_current():
     stubgen = pytest.importorskip("nanobind.stubgen")
     generator = stubgen.StubGen(_cpu)
     generator.put(_cpu)

@@ -30,10 +30,10 @@ def test_names_of_threads():
 @pytest.mark.parametrize(
     ("memberships", "files", "quota"),
     [
-        # Version 2: the least.
+        # Version 2: the lowest limit counts.
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000", "cpu.max": "max 100000"}, 1.5),
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000"}, math.inf),
-        # Inside of a container, which sees its own group alone.
+        # Inside of a container, which sees only its own group.
         ("0::/kubepods/pod1/c\n", {"cpu.max": "300000 100000"}, 3),
         (
             "4:cpu,cpuacct:/a\n3:memory:/a\n",

@@ -1,4 +1,4 @@
-"""Tracebacks of errors: the user's frames without the package's, unless they are asked for."""
+"""Tracebacks of errors have the user's frames only. JAXDALI_TRACEBACK=full adds those of the package."""
 
 import os
 import pathlib
@@ -75,7 +75,8 @@ def wrong_argument():
     return fn.resize(fn.external_source(lambda: np.zeros((2, 4, 4, 3), np.uint8)), sise=3)
 
 
-ERRORS = {  # what raises, and functions of this file that must be in the traceback, innermost last
+# Functions that raise an error, and the functions of this file that must be in its traceback, innermost last.
+ERRORS = {
     "operator in a definition": (lambda: define(wrong_argument)().run(), ["wrong_argument"]),
     "operator in an if": (lambda: define(conditional, enable_conditionals=True)().run(), ["conditional"]),
     "operator by itself": (lambda: fn.resize(np.zeros((2, 2, 3), np.uint8), sise=3), ["<lambda>"]),
@@ -158,8 +159,8 @@ def test_the_cause_stays():
     assert traceback.extract_tb(cause.__traceback__)[-1].line == 'return {}["mine"]'
 
 
-def test_what_an_error_suppresses_is_dropped():
-    """Nobody is shown it, and its text may hold what errors may not show."""
+def test_suppressed_context_is_dropped():
+    """A suppressed context is never shown, and its text may have credentials."""
 
     def source():
         try:
@@ -172,16 +173,16 @@ def test_what_an_error_suppresses_is_dropped():
     assert (e.value.__cause__, e.value.__context__) == (None, None)
 
 
-def test_errors_that_this_package_reads_itself_keep_its_frames():
-    """A message names the operator and the line by them: of an operator that is called in a function that the package
-    calls, too.
+def test_errors_read_by_the_package_keep_frames():
+    """The package finds the operator and the user's line for a message in the frames, also if it has called the user's
+    function itself.
     """
     error = raised(ERRORS["operator in a definition"][0])
     assert "resize: got an unexpected argument 'sise'; did you mean 'size'?" in str(error)
     assert f"{__file__}:" in str(error)
 
 
-def test_what_a_traceback_looks_like(tmp_path):
+def test_printed_traceback(tmp_path):
     program = """
         from jaxdali import fn, pipeline_def
 
@@ -196,10 +197,10 @@ def test_what_a_traceback_looks_like(tmp_path):
     env = {k: v for k, v in os.environ.items() if k != "JAXDALI_TRACEBACK"}
 
     def lines(**more):
-        found = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, tmp_path / "p.py"], env={**env, **more}, capture_output=True, text=True
         ).stderr.splitlines()
-        return [line.split('"')[1] for line in found if line.startswith("  File ")]
+        return [line.split('"')[1] for line in printed if line.startswith("  File ")]
 
     assert lines() == [str(tmp_path / "p.py")] * 2
     full = lines(JAXDALI_TRACEBACK="full")

@@ -12,7 +12,7 @@ from jaxdali import types
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU, TensorListGPU
 
 
-def test_enum_values_are_those_of_dali():
+def test_enum_values_equal_dalis():
     names = "UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FLOAT16 FLOAT FLOAT64 BOOL STRING".split()
     assert [int(getattr(types, n)) for n in names] == list(range(13))
     assert [int(getattr(types, f"INTERP_{n}")) for n in "NN LINEAR CUBIC LANCZOS3 TRIANGULAR GAUSSIAN".split()] == list(
@@ -85,8 +85,8 @@ def test_constant_tensors():
         (types.FLOAT, ""),
         (types.INT64, ""),
     ]
-    for got, want in zip(out, [[1, 2, 3], [[7], [7]], [[0, 1], [2, 3]], [0.5], [2**40]], strict=True):
-        assert got.at(0).tolist() == got.at(1).tolist() == want
+    for tensors, expected in zip(out, [[1, 2, 3], [[7], [7]], [[0, 1], [2, 3]], [0.5], [2**40]], strict=True):
+        assert tensors.at(0).tolist() == tensors.at(1).tolist() == expected
 
 
 def test_dense_list():
@@ -156,7 +156,7 @@ def test_other_libraries_take_tensors():
 
 
 def test_accelerator_list():
-    """Around a jax.Array; here the accelerator is the CPU."""
+    """A list of a jax.Array. In this test the accelerator is the CPU."""
     array = jnp.arange(6, dtype=jnp.int32).reshape(2, 3)
     batch = TensorListGPU(array, "W", source_info=["a", "b"])
     assert isinstance(batch[0], TensorGPU)

@@ -20,7 +20,7 @@ from jaxdali._data.walk import Walk
 
 
 class Iterator:
-    """Pipelines with a reader each, and the counter, as an iterator uses them. Data are 1..N."""
+    """An iterator over pipelines with one reader each, and its counter. The data are the numbers 1..N."""
 
     def __init__(self, N, B, *, S=1, shards=None, pad=False, stick=False, policy="FILL", size=None, padded=False):
         self.B = B
@@ -61,7 +61,7 @@ class Iterator:
 
 
 def test_sizes_and_lengths():
-    for kwargs, want in [
+    for kwargs, expected in [
         ({"pad": True}, [(7, 4), (7, 4), (7, 4)]),
         ({}, [(8, 4), (6, 3), (8, 4)]),
         ({"policy": "DROP"}, [(7, 3), (7, 3), (7, 3)]),
@@ -70,14 +70,14 @@ def test_sizes_and_lengths():
     ]:
         it = Iterator(7, 2, **kwargs)
         it.texts(3)
-        assert it.lengths == want, kwargs
+        assert it.lengths == expected, kwargs
     assert EpochCounter(EpochPlan.of_size(100, 8, 4, False, "FILL")).length == 4
     assert EpochCounter(EpochPlan.of_size(100, 8, 4, False, "DROP")).length == 3
 
 
 @pytest.mark.parametrize("by_size", [False, True])
 @pytest.mark.parametrize(
-    ("policy", "pad", "want"),
+    ("policy", "pad", "expected"),
     [
         ("FILL", True, ["12 34 56 77"] * 4),
         ("FILL", False, ["12 34 56 71", "23 45 67", "12 34 56 71", "23 45 67"]),
@@ -87,9 +87,9 @@ def test_sizes_and_lengths():
         ("PARTIAL", False, ["12 34 56 7", "23 45 67 1", "34 56 71 2"]),
     ],
 )
-def test_policy_and_padding(by_size, policy, pad, want):
+def test_policy_and_padding(by_size, policy, pad, expected):
     options = {"size": 7, "padded": pad} if by_size else {}
-    assert Iterator(7, 2, pad=pad, policy=policy, **options).texts(len(want)) == want
+    assert Iterator(7, 2, pad=pad, policy=policy, **options).texts(len(expected)) == expected
 
 
 def test_size_smaller_than_data_or_batch():
@@ -100,10 +100,12 @@ def test_size_smaller_than_data_or_batch():
     assert Iterator(3, 5, policy="DROP").counter.is_over
 
 
-@pytest.mark.parametrize(("policy", "pad", "stick", "want"), EPOCHS_OF_THREE_SHARDS)
-def test_one_shard_of_three(policy, pad, stick, want):
+@pytest.mark.parametrize(("policy", "pad", "stick", "expected"), EPOCHS_OF_THREE_SHARDS)
+def test_one_shard_of_three(policy, pad, stick, expected):
     for shard in range(3):
-        assert Iterator(10, 2, S=3, shards=[shard], policy=policy, pad=pad, stick=stick).texts(3) == want[shard], shard
+        assert Iterator(10, 2, S=3, shards=[shard], policy=policy, pad=pad, stick=stick).texts(3) == expected[shard], (
+            shard
+        )
 
 
 def test_several_pipelines():
@@ -124,25 +126,25 @@ def test_partial_cuts_each_pipeline_to_its_shard():
 @settings(max_examples=150, deadline=None)
 @given(N=st.integers(1, 40), S=st.integers(1, 5), B=st.integers(1, 9), stick=st.booleans(), epochs=st.integers(1, 12))
 def test_wrapping_epochs_against_brute_force(N, S, B, stick, epochs):
-    """FILL without padding: by the k-th end, every reader has read its first k shards, and the slowest less than a
-    batch more.
+    """FILL without padding: at the end of epoch k, every reader has read its first k shards, and the slowest reader has
+    read less than a batch more.
     """
     if N < S:
         return
     bounds = [N * i // S for i in range(S + 1)]
     it = Iterator(N, B, S=S, stick=stick)
-    read, need, done = 0, [0] * S, 0
+    num_read, needs, num_epochs = 0, [0] * S, 0
     for _ in range(epochs):
-        before = read
-        while all(n <= read for n in need):  # skips the epochs that were read ahead entirely
+        previous = num_read
+        while all(n <= num_read for n in needs):  # skips the epochs that were read ahead entirely
             for s in range(S):
-                shard = s if stick else (s + done) % S
-                need[s] += bounds[shard + 1] - bounds[shard]
-            done += 1
+                shard = s if stick else (s + num_epochs) % S
+                needs[s] += bounds[shard + 1] - bounds[shard]
+            num_epochs += 1
         batches = it.epoch()
-        read += len(batches) * B
-        assert max(need) <= read < max(need) + B
-        assert len(batches) == it.lengths[-1][1] == (read - before) // B
+        num_read += len(batches) * B
+        assert max(needs) <= num_read < max(needs) + B
+        assert len(batches) == it.lengths[-1][1] == (num_read - previous) // B
         assert it.lengths[-1][0] == len(batches) * B
 
 
@@ -163,25 +165,25 @@ def test_walk_against_brute_force(N, S, B, stick, pad, shuffle, fill, seed):
     }
     for shard in range(S):
         walk = Walk(size=N, num_shards=S, shard_id=shard, initial_fill=fill, seed=seed, **options)
-        got, cursor = [], walk.initial()
+        samples, cursor = [], walk.initial()
         for _ in range(3 * (N + B) // B + 1):
             index, epoch, position, cursor = walk.take(cursor, B, B)
-            got += list(zip(index.tolist(), epoch.tolist(), position.tolist()))
-        at = 0
+            samples += list(zip(index.tolist(), epoch.tolist(), position.tolist()))
+        start = 0
         for r in range(3):
-            here = shard if stick or shuffle == "after" else (shard + r) % S
-            first, behind = N * here // S, N * (here + 1) // S
-            part = got[at : at + behind - first]
-            assert sorted(p for _, _, p in part) == list(range(first, behind))
+            current_shard = shard if stick or shuffle == "after" else (shard + r) % S
+            first, end = N * current_shard // S, N * (current_shard + 1) // S
+            part = samples[start : start + end - first]
+            assert sorted(p for _, _, p in part) == list(range(first, end))
             assert {e for _, e, _ in part} == {r}
             if shuffle == "no":
-                assert [i for i, _, _ in part] == list(range(first, behind))
-            at += len(part)
+                assert [i for i, _, _ in part] == list(range(first, end))
+            start += len(part)
             if pad:
-                until = at + -(-N // S) - len(part)
-                until += -until % B
-                assert set(got[at:until]) <= {part[-1]}
-                at = until
+                stop = start + -(-N // S) - len(part)
+                stop += -stop % B
+                assert set(samples[start:stop]) <= {part[-1]}
+                start = stop
 
 
 def _round(walk, number=0):
@@ -189,7 +191,7 @@ def _round(walk, number=0):
     return index.tolist(), position.tolist()
 
 
-def test_shuffled_shards_are_disjoint_even_with_different_seeds():
+def test_shuffled_shards_are_disjoint_for_all_seeds():
     walks = [Walk(size=30, num_shards=4, shard_id=i, random_shuffle=True, seed=i) for i in range(4)]
     for r in range(3):
         assert sorted(i for w in walks for i in _round(w, r)[0]) == list(range(30))
@@ -198,7 +200,7 @@ def test_shuffled_shards_are_disjoint_even_with_different_seeds():
     assert _round(walks[0], 4) != _round(walks[0], 0)  # the same shard an epoch later
 
 
-def test_initial_fill_is_the_size_of_a_shuffle_buffer():
+def test_initial_fill_sizes_the_shuffle_buffer():
     n = 1000
     order = {
         fill: np.array(_round(Walk(size=n, random_shuffle=True, initial_fill=fill, seed=3))[1]) for fill in (1, 10, n)
@@ -225,23 +227,26 @@ def test_memory_of_shuffled_groups(kwargs, S, entries):
         group = group[np.argsort(entries)]
     rounds = []
     for number in range(2):
-        everything, read = [], 0
+        samples, num_groups_read = [], 0
         for shard in range(S):
             index, position = _round(
                 Walk(size=int(SIZES.sum()), groups=groups, num_shards=S, shard_id=shard, **kwargs), number
             )
             assert sorted(position) != position
-            of = group[index]
-            first, last = {g: k for k, g in reversed([*enumerate(of)])}, {g: k for k, g in enumerate(of)}
-            for k in range(len(of)):
+            group_of_sample = group[index]
+            first, last = (
+                {g: k for k, g in reversed([*enumerate(group_of_sample)])},
+                {g: k for k, g in enumerate(group_of_sample)},
+            )
+            for k in range(len(group_of_sample)):
                 assert sum(10 * SIZES[g] for g in last if first[g] <= k <= last[g]) <= 1000
-            read += len(last)
-            everything += zip(index, position)
-        mixed = np.mean([len({*group[[i for i, _ in everything[k : k + 20]]]}) for k in range(len(everything) - 20)])
+            num_groups_read += len(last)
+            samples += zip(index, position)
+        mixed = np.mean([len({*group[[i for i, _ in samples[k : k + 20]]]}) for k in range(len(samples) - 20)])
         assert mixed > 3  # 1.9 in order
-        assert sorted(i for i, _ in everything) == sorted(p for _, p in everything) == list(range(SIZES.sum()))
-        assert read <= np.count_nonzero(SIZES) + S - 1
-        rounds.append([i for i, _ in everything])
+        assert sorted(i for i, _ in samples) == sorted(p for _, p in samples) == list(range(SIZES.sum()))
+        assert num_groups_read <= np.count_nonzero(SIZES) + S - 1
+        rounds.append([i for i, _ in samples])
     assert rounds[0] != rounds[1]
 
 
@@ -255,7 +260,7 @@ def test_moves_of_shuffled_groups():
 
 
 def test_groups_too_large_for_the_buffer():
-    """They come one after another, each in random order."""
+    """Such groups come one after another, each in random order."""
     groups = Groups(np.full(4, 50), np.full(4, 2000), 1000)
     index, _ = _round(Walk(size=200, groups=groups, shuffle="global"))
     parts = np.reshape(index, (4, 50))
@@ -274,7 +279,7 @@ def test_shuffle_buffer_against_a_loop():
     assert buffer_order(n, fill, seed, 2, 1).tolist() == order
 
 
-def test_global_shuffle_is_a_permutation_by_epoch_and_seed():
+def test_global_shuffle_permutes_by_epoch_and_seed():
     walk = Walk(size=1000, shuffle="global", seed=5)
     orders = [_round(walk, r)[0] for r in range(3)]
     for order in orders:
@@ -301,7 +306,7 @@ def test_shuffle_after_epoch():
     assert _round(Walk(size=12, shuffle_after_epoch=True, shuffle_after_epoch_seed=1))[0] != orders[0]
 
 
-def test_cursor_is_json_and_batch_size_does_not_matter():
+def test_cursor_is_json_for_any_batch_size():
     walk = Walk(size=23, num_shards=2, shard_id=1, random_shuffle=True, seed=8)
     whole = walk.take(walk.initial(), 60, 60)
     cursor, parts = walk.initial(), []

@@ -31,27 +31,27 @@ def test_features(packed):
 
 
 def test_damaged_examples():
-    """Mutated messages are read, or are a ValueError."""
-    draw = random.Random(0)
+    """Mutated messages are read, or raise ValueError."""
+    rng = random.Random(0)
     files = [containers.example(FEATURES, packed) for packed in (True, False)]
     damaged = 0
     for _ in range(8000):
-        data = bytearray(draw.choice(files))
-        for _ in range(draw.choice((1, 1, 2, 8))):
-            kind, at = draw.randrange(4), draw.randrange(len(data) or 1)
+        data = bytearray(rng.choice(files))
+        for _ in range(rng.choice((1, 1, 2, 8))):
+            kind, offset = rng.randrange(4), rng.randrange(len(data) or 1)
             data = data or bytearray(1)
             if kind == 0:
-                data[at] = draw.randrange(256)
+                data[offset] = rng.randrange(256)
             elif kind == 1:
-                del data[at : at + draw.randrange(1, 9)]
+                del data[offset : offset + rng.randrange(1, 9)]
             elif kind == 2:
-                data[at:at] = draw.randbytes(draw.randrange(1, 9))
+                data[offset:offset] = rng.randbytes(rng.randrange(1, 9))
             else:
-                data = data[: at + 1]
+                data = data[: offset + 1]
         try:
-            found = features_of(bytes(data), FEATURES)
+            features = features_of(bytes(data), FEATURES)
         except ValueError:
             damaged += 1
         else:
-            assert found.keys() <= FEATURES.keys()
-    assert 1000 < damaged < 7900
+            assert features.keys() <= FEATURES.keys()
+    assert 1000 < damaged < 7900, "some mutations are harmless, and some are not"

@@ -1,4 +1,4 @@
-"""Files that are named by integers."""
+"""Native reading of files, which are indices into a table."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_files_that_a_table_has_not(tmp_path, name):
+def test_missing_files_of_a_table(tmp_path, name):
     (tmp_path / "x").write_bytes(b"a" if name == "read_files" else b"ab")
     table = _cpu.FileTable(bytes(tmp_path), b"x", np.array([1]))
     data, start, size, error = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int32)

@@ -1,4 +1,4 @@
-"""Names of files that stand in data stay in their folder, and URLs that open other URLs are refused."""
+"""Names of files in data can't lead out of their folder, and URLs that open other URLs are refused."""
 
 import json
 
@@ -37,7 +37,7 @@ def first_batch(make, **kw):
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_names_that_lead_elsewhere(secret, name):
+def test_names_leading_elsewhere(secret, name):
     for absolute in (True, False):
         with pytest.raises(ValueError, match=r"allow_outside=True"):
             check_name(name, str(secret), Storage(), absolute=absolute)
@@ -45,13 +45,13 @@ def test_names_that_lead_elsewhere(secret, name):
 
 
 @pytest.mark.parametrize("name", ["%2e%2e/x", "%252e%252e/x", "a/..%2f../x", "..\\x", "/x", "a/%2E./.%2e/x"])
-def test_names_that_lead_out_of_a_server(name):
+def test_names_leading_out_of_a_server(name):
     with pytest.raises(ValueError, match=r"allow_outside=True"):
         check_name(name, "http://host/data", Storage(), absolute=True)
 
 
 @pytest.mark.parametrize("name", ["a", "./a", "b/../a", "a..b", "..a", "b/c:d", "50%.jpg", "b/..c/d", "x:y"])
-def test_names_that_stay(name):
+def test_names_inside_the_root(name):
     for root in ("", "/data", "s3://bucket/data"):
         check_name(name, root, Storage(), absolute=False)
 
@@ -105,7 +105,7 @@ def test_manifests(secret, name):
 @pytest.mark.parametrize(
     "url", ["reference://a", "simplecache::memory://x", "zip://x::memory://y.zip", "FILECACHE://x", "dir://x"]
 )
-def test_urls_that_open_others(url):
+def test_urls_opening_other_urls(url):
     for make in (
         lambda: fn.readers.file(files=[url])[0],
         lambda: fn.readers.numpy(files=[url]),
@@ -125,10 +125,10 @@ def test_chained_urls_where_they_are_allowed():
 def test_a_file_can_not_allow_chained_urls(secret):
     def definition(**storage):
         @pipeline_def(batch_size=1, num_threads=1, device_id=None)
-        def made():
+        def pipeline():
             return fn.readers.file(file_root="", files=[str(secret / "a")], storage=Storage(**storage))[0]
 
-        return made()
+        return pipeline()
 
     with pytest.raises(ValueError, match="allow_chained"):
         definition(allow_chained=True).serialize()

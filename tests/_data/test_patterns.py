@@ -34,7 +34,7 @@ def test_too_many_braces(text):
 
 @pytest.fixture(params=["local", "remote"])
 def fill(request, tmp_path):
-    """A function that writes files into a folder and returns where they are."""
+    """A function that writes files into a folder and returns the folder's path or URL."""
     fs = pytest.importorskip("fsspec").filesystem("file" if request.param == "local" else "memory")
 
     def write(*names):
@@ -55,7 +55,7 @@ def fill(request, tmp_path):
         ("photos [2024]/{x,y}.tar", ["photos [2024]/x.tar", "photos [2024]/y.tar"]),
         ("photos [2024]/*.tar", ["photos [2024]/x.tar", "photos [2024]/y.tar"]),
         ("photos [2024]/[y].tar", ["photos [2024]/y.tar"]),
-        ("s-{00..01}.tar", ["s-{00..01}.tar"]),  # which exists
+        ("s-{00..01}.tar", ["s-{00..01}.tar"]),  # a file of this name exists
         ("s-{00..02}.tar", ["s-00.tar", "s-01.tar", "s-02.tar"]),
         ("s-{02,0[01]}.tar", ["s-02.tar", "s-00.tar", "s-01.tar"]),
         ("{s,photos [2024]/x}{-00,}.tar", ["s-00.tar", "s.tar", "photos [2024]/x-00.tar", "photos [2024]/x.tar"]),
@@ -84,23 +84,24 @@ def test_names_of_files(fill, pattern, names):
 
 def test_names_of_missing_files(fill):
     root = fill("s-00.tar")
-    for pattern, why in (
+    for pattern, message in (
         ("s-{00..01}.tar", r"can't open paths .*/s-01\.tar: No such file"),
         ("s-{00.tar", r"can't open paths .*/s-\{00\.tar: No such file"),
         ("{s,t}-*.tar", r"no file matches .*/t-\*\.tar"),
         ("s-{0..9999999}.tar", r"stand for 10000000 paths"),
     ):
-        with pytest.raises(RuntimeError, match=why):
+        with pytest.raises(RuntimeError, match=message):
             Files.of([f"{root}/{pattern}"], None, "paths")
 
 
-def test_names_in_a_bucket_that_can_not_be_listed(monkeypatch):
+def test_names_in_an_unlistable_bucket(monkeypatch):
     pytest.importorskip("fsspec")
     faulty = __import__("faulty").Faulty
-    together = threading.Barrier(3, timeout=10)
+    # Reached only if the three requests run at the same time.
+    barrier = threading.Barrier(3, timeout=10)
 
     def exists(self, path, **_):
-        together.wait()
+        barrier.wait()
         if path not in self.files:
             raise PermissionError(path)
         return True

@@ -1,4 +1,4 @@
-"""Going on with another number of shards: each sample is still read once in an epoch."""
+"""Continuing with another number of shards: each sample is still read once in an epoch."""
 
 import collections
 import dataclasses
@@ -38,16 +38,16 @@ class Shards:
             for i, w in enumerate(self.walks):
                 self.cursors[i] = w.take(self.cursors[i], self.B, self.B)[3]
 
-    def resharded(self, S, B, of):
-        """The same on S shards, told by shard `of` alone."""
+    def resharded(self, S, B, shard):
+        """Continues on S shards, from the state of one shard."""
         new = Shards(self.walks[0], S, B, self.policy)
         old = EpochCounter(self.counter.plan)
         old.set_state(json.loads(json.dumps(self.counter.get_state())))
-        ended, cursor = old.is_over, json.loads(json.dumps(self.cursors[of]))
+        ended, cursor = old.is_over, json.loads(json.dumps(self.cursors[shard]))
         for _ in range(old.settle()):
-            cursor = self.walks[of].take(cursor, self.B, self.B)[3]
-        new.cursors = [w.redistributed(cursor, len(self.walks), of) for w in new.walks]
-        new.counter.redistribute(old, new.walks[0], new.cursors[0], (self.walks[of], cursor), ended)
+            cursor = self.walks[shard].take(cursor, self.B, self.B)[3]
+        new.cursors = [w.redistributed(cursor, len(self.walks), shard) for w in new.walks]
+        new.counter.redistribute(old, new.walks[0], new.cursors[0], (self.walks[shard], cursor), ended)
         return new
 
 
@@ -63,45 +63,46 @@ walks = st.builds(
 
 
 @settings(max_examples=200, deadline=None)
-@example(walk=Walk(size=6), S=1, B=1, batches=44, changes=[(5, 1, 2), (1, 1, 0)], of=0)
+@example(walk=Walk(size=6), S=1, B=1, batches=44, changes=[(5, 1, 2), (1, 1, 0)], shard=0)
 @given(
     walk=walks, S=st.integers(1, 6), B=st.integers(1, 5), batches=st.integers(0, 60),
-    changes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(0, 20)), min_size=1, max_size=3), of=st.integers(0, 5),
+    changes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(0, 20)), min_size=1, max_size=3), shard=st.integers(0, 5),
 )  # fmt: skip
-def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of):
+def test_each_sample_is_read_once_per_epoch(walk, S, B, batches, changes, shard):
     shards = Shards(walk, S, B, "FILL")
-    seen = collections.Counter()
+    counts = collections.Counter()
 
-    def go(n):
+    def advance(n):
         for _ in range(n):
             if shards.counter.is_over:
                 shards.reset()
             valid, everything = shards.read()
-            # What wraps around belongs to the next epoch and counts there; what pads counts nowhere.
-            seen.update(valid if walk.pad_last_batch else everything)
+            # Samples of the next epoch that fill up a batch count for that epoch. Padding does not count.
+            counts.update(valid if walk.pad_last_batch else everything)
 
-    go(batches)
-    for S, B, more in changes:
+    advance(batches)
+    for S, B, num_batches in changes:
         try:
-            shards = shards.resharded(S, B, of % len(shards.walks))
+            shards = shards.resharded(S, B, shard % len(shards.walks))
             reason = ""
         except ValueError as e:
             reason = str(e)
-        # Shards of unequal size that keep their place, and wrap around; or so small that a sample or two are a round.
+        # Only shards of unequal sizes without padding drift apart: if they stick, or are so small that a round has one
+        # or two samples.
         if reason:
             assert "drifted" in reason
             assert walk.anew or walk.size < 3 * len(shards.walks)
             assert not walk.pad_last_batch
             return
-        go(more)
+        advance(num_batches)
     while not shards.counter.is_over:
-        go(1)
+        advance(1)
     # Shards of unequal size were up to a round ahead of the others before they were redistributed.
     last = max(max(c["round"], c.get("rest", {"start": -1})["start"] + 1) for c in shards.cursors)
     for epoch in range(min(c["round"] for c in shards.cursors)):
-        assert [seen[epoch, p] for p in range(walk.size)] == [1] * walk.size
-    assert all(n == 1 for n in seen.values())
-    assert all(e <= last for e, _ in seen)
+        assert [counts[epoch, p] for p in range(walk.size)] == [1] * walk.size
+    assert all(n == 1 for n in counts.values())
+    assert all(e <= last for e, _ in counts)
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,20 +112,20 @@ def test_each_sample_is_read_once_in_each_epoch(walk, S, B, batches, changes, of
     S=st.integers(1, 6),
     B=st.integers(1, 5),
     batches=st.integers(0, 90),
-    of=st.integers(0, 5),
+    shard=st.integers(0, 5),
 )
-def test_one_shard_tells_where_the_others_are(walk, stick, S, B, batches, of):
+def test_one_cursor_determines_all_shards(walk, stick, S, B, batches, shard):
     walk = dataclasses.replace(walk, stick_to_shard=stick and not walk.anew)
     shards = Shards(walk, S, B, "FILL")
     for _ in range(batches):
         for i, w in enumerate(shards.walks):
             shards.cursors[i] = w.take(shards.cursors[i], B, B)[3]
-    of %= S
-    assert [shards.walks[of].cursor_of_shard(shards.cursors[of], i) for i in range(S)] == shards.cursors
+    shard %= S
+    assert [shards.walks[shard].cursor_of_shard(shards.cursors[shard], i) for i in range(S)] == shards.cursors
 
 
 @pytest.mark.parametrize("pad", [False, True])
-def test_an_epoch_that_was_over_is_reset_first(pad):
+def test_a_finished_epoch_is_reset_first(pad):
     shards = Shards(Walk(size=11, pad_last_batch=pad), 2, 2, "FILL")
     while not shards.counter.is_over:
         shards.read()
@@ -151,13 +152,13 @@ def test_drop_with_padding():
         shards.read()
     new = shards.resharded(1, 2, 1)
     new.reset()
-    seen = []
+    samples = []
     while not new.counter.is_over:
-        seen += new.read()[0]
-    assert seen == [(1, p) for p in range(10)]
+        samples += new.read()[0]
+    assert samples == [(1, p) for p in range(10)]
 
 
-def test_sticking_shards_that_have_drifted_apart():
+def test_sticking_shards_drift_apart():
     shards = Shards(Walk(size=7, stick_to_shard=True), 2, 3, "FILL")  # 3 and 4 samples
     for _ in range(20):
         if shards.counter.is_over:
@@ -172,10 +173,10 @@ def test_sticking_shards_that_have_drifted_apart():
     assert new.counter.is_over
 
 
-def test_another_batch_size_goes_on_from_the_same_sample():
+def test_another_batch_size_continues_at_same_sample():
     whole = Shards(Walk(size=23, random_shuffle=True), 2, 1, "FILL")
-    wanted = [sorted(whole.read()[1]) for _ in range(42)]
-    got, B, given_before, epoch = [], 3, 0, 0
+    expected = [sorted(whole.read()[1]) for _ in range(42)]
+    samples, B, num_steps, epoch = [], 3, 0, 0
     shards = Shards(Walk(size=23, random_shuffle=True), 2, B, "FILL")
     for B, n in [(3, 2), (4, 1), (5, 2), (1, 2), (4, 2), (3, 4)]:
         new = Shards(shards.walks[0], 2, B, "FILL")
@@ -184,10 +185,10 @@ def test_another_batch_size_goes_on_from_the_same_sample():
         shards = new
         for _ in range(n):
             if shards.counter.is_over:
-                assert sum(e == epoch for e, _ in got) == 23
-                assert sum(e > epoch for e, _ in got) < 2 * B
+                assert sum(e == epoch for e, _ in samples) == 23
+                assert sum(e > epoch for e, _ in samples) < 2 * B
                 epoch += 1
                 shards.reset()
-            got += shards.read()[1]
-            given_before += B
-    assert sorted(got) == sorted(s for step in wanted[:given_before] for s in step)
+            samples += shards.read()[1]
+            num_steps += B
+    assert sorted(samples) == sorted(s for step in expected[:num_steps] for s in step)

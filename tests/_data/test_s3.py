@@ -10,7 +10,7 @@ from jaxdali import SampleError, fn, pipeline_def
 
 pytest.importorskip("s3fs")
 server = pytest.importorskip("moto.server")
-# Of the server and its client.
+# Warnings of the server and its client.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 FILES = {f"train/{c}/{i}.bin": hashlib.sha256(f"{c}{i}".encode()).digest() * (i + 1) for c in "ab" for i in range(6)}
@@ -49,12 +49,12 @@ def reader(storage, batch_size=6, **kwargs):
 
 def test_a_bucket_is_read(storage):
     pipe = reader(storage)
-    found = []
+    samples = []
     for _ in range(2):
         data, labels = pipe.run()
-        found += [(x.source_info(), np.asarray(x).tobytes(), int(np.asarray(y)[0])) for x, y in zip(data, labels)]
+        samples += [(x.source_info(), np.asarray(x).tobytes(), int(np.asarray(y)[0])) for x, y in zip(data, labels)]
     pipe.close()
-    assert found == [(n.removeprefix("train/"), data, int("/b/" in n)) for n, data in sorted(FILES.items())]
+    assert samples == [(n.removeprefix("train/"), data, int("/b/" in n)) for n, data in sorted(FILES.items())]
     rows = {m.stage: m for m in pipe.statistics() if m.step == "reader"}
     assert rows["fetch"].calls >= 12
     assert rows["retry"].calls == 0
@@ -68,6 +68,6 @@ def test_a_missing_object_is_named(storage):
     pipe.close()
 
 
-def test_a_bucket_that_is_not_there(storage):
+def test_a_missing_bucket(storage):
     with pytest.raises(RuntimeError, match=r"can't list file_root s3://nobody/train: .*No such file"):
         reader(storage, file_root="s3://nobody/train").build()

@@ -1,4 +1,4 @@
-"""No text that leaves the library holds a credential."""
+"""No text that leaves the library has a credential."""
 
 import http.server
 import logging
@@ -41,7 +41,7 @@ QUERY = "X-Amz-Signature=SIGNATUREabc&id=17"
         ("s3://bucket/user@home/x.jpg", "s3://bucket/user@home/x.jpg"),
     ],
 )
-def test_what_is_taken_out(text, shown):
+def test_credentials_are_removed(text, shown):
     assert redacted(text) == shown
     assert not any(s in redacted(text) for s in SECRETS)
     assert redacted(redacted(text)) == redacted(text)
@@ -49,15 +49,15 @@ def test_what_is_taken_out(text, shown):
 
 @pytest.fixture
 def server(monkeypatch):
-    """Answers with an error for paths that begin with its number, with what was asked in the error's text."""
+    """A server whose answers are errors: the path begins with the status, and the error's text has the path."""
 
     monkeypatch.setattr("jaxdali._data.storage._IDLE", 0.01)  # threads of builds that fail end by themselves
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        asked: ClassVar[list] = []
+        requests: ClassVar[list] = []
 
         def do_GET(self):
-            self.asked.append((self.path, dict(self.headers)))
+            self.requests.append((self.path, dict(self.headers)))
             status = int(self.path.split("/")[1][:3])
             self.send_response(status, f"no {self.path}")
             self.send_header("Content-Length", "0")
@@ -68,12 +68,12 @@ def server(monkeypatch):
         def log_message(self, *_):
             pass
 
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=made.serve_forever)
+    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http_server.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    yield http_server
+    http_server.shutdown()
+    http_server.server_close()
     thread.join()
 
 
@@ -93,7 +93,7 @@ def texts_of(e):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("status", [401, 404, 503])
 @pytest.mark.filterwarnings("ignore")
-def test_no_text_of_a_failed_request_holds_credentials(server, caplog, recwarn, way, status):
+def test_failed_requests_show_no_credentials(server, caplog, recwarn, way, status):
     pytest.importorskip("aiohttp")
     caplog.set_level(logging.DEBUG, "jaxdali")
     storage = jaxdali.Storage(retries=0, options=WAYS[way])
@@ -109,7 +109,7 @@ def test_no_text_of_a_failed_request_holds_credentials(server, caplog, recwarn, 
     with pytest.raises(jaxdali.SampleError) as e:
         pipe.run()
     assert f"/{status}/a.jpg" in str(e.value)  # what was read is still told
-    assert f"/{status}/a.jpg" in server.RequestHandlerClass.asked[-1][0]
+    assert f"/{status}/a.jpg" in server.RequestHandlerClass.requests[-1][0]
     texts += [*texts_of(e.value), repr(pipe), str(pipe.statistics()), str(pipe.checkpoint()), repr(pipe.bad_samples())]
     with pytest.raises(ValueError, match="credentials") as refused:
         pipe.serialize()
@@ -141,47 +141,47 @@ def test_no_text_of_a_failed_request_holds_credentials(server, caplog, recwarn, 
     assert [(s, t) for t in texts for s in SECRETS if s in t] == []
 
 
-def test_options_go_to_no_host_that_only_data_name(server, tmp_path):
+def test_options_are_withheld_from_data_hosts(server, tmp_path):
     pytest.importorskip("aiohttp")
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     url = f"http://127.0.0.1:{server.server_port}/404/x.jpg"
-    asked = server.RequestHandlerClass.asked
+    requests = server.RequestHandlerClass.requests
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     pq.write_table(pa.table({"image": pa.array([{"bytes": None, "path": url}], kind)}), tmp_path / "t.parquet")
     (tmp_path / "list").write_text(f"{url} 0\n")
     storage = jaxdali.Storage(retries=0, options=WAYS["headers"], allow_outside=True)
 
     def tokens(make):
-        del asked[:]
+        del requests[:]
         pipe = pipeline_def(lambda: make(), batch_size=1, num_threads=1, device_id=None)()
         with pytest.raises(jaxdali.SampleError):
             pipe.run()
         pipe.close()
-        assert asked
-        return {headers.get("Authorization") for _, headers in asked}
+        assert requests
+        return {headers.get("Authorization") for _, headers in requests}
 
     assert tokens(lambda: fn.readers.parquet(path=str(tmp_path / "t.parquet"), columns="image", storage=storage)) == {
         None
     }
     assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), storage=storage)[0]) == {None}
-    own = url.rpartition("/")[0]  # named by the user, so that the options are for it
-    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=own, storage=storage)[0]) == {
+    root = url.rpartition("/")[0]  # a URL that the user names, so that its host gets the options
+    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=root, storage=storage)[0]) == {
         "Bearer TOKENxyz123"
     }
-    other = own.replace("127.0.0.1", "localhost")
-    assert tokens(lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=other, storage=storage)[0]) == {
-        None
-    }
+    other_host = root.replace("127.0.0.1", "localhost")
+    assert tokens(
+        lambda: fn.readers.file(file_list=str(tmp_path / "list"), file_root=other_host, storage=storage)[0]
+    ) == {None}
 
 
 def test_options_in_a_serialized_pipeline_are_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"a")
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)
-    def made():
+    def pipeline():
         return fn.readers.file(files=[str(tmp_path / "a")], storage=jaxdali.Storage(retries=7))[0]
 
-    text = made().serialize().decode()
+    text = pipeline().serialize().decode()
     assert np.asarray(Pipeline.deserialize(text).run()[0][0]).tobytes() == b"a"
     with pytest.raises(RuntimeError, match="can't hold options"):
         Pipeline.deserialize(text.replace('"retries": 7', '"retries": 7, "options": {"protocol": "reference"}'))
@@ -196,7 +196,7 @@ def test_options_in_a_serialized_pipeline_are_refused(tmp_path):
         ("https://h/x?sig=SIGNATUREabc%3D", TimeoutError("SIGNATUREabc= is too old")),
     ],
 )
-def test_texts_of_libraries_hold_parts_of_a_url(monkeypatch, url, error):
+def test_library_texts_with_parts_of_urls(monkeypatch, url, error):
     def fails(self, path):
         raise error
 

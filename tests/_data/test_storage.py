@@ -1,4 +1,4 @@
-"""Storage: listing, reading, retries, read-ahead, the cache on disk; what readers make of it."""
+"""Storage: listing, reading, retries, read-ahead, the cache on disk; and readers that use it."""
 
 import inspect
 import os
@@ -25,7 +25,7 @@ CONTENT = {f"data/{n}": f"content of {n}".encode() * (1 + i % 3) for i, n in enu
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left(own_threads):
+def no_thread_remains(own_threads):
     yield
     assert not own_threads("jaxdali-storage")
 
@@ -38,17 +38,17 @@ def reader(batch_size=4, seed=7, **kwargs):
     return pipeline()
 
 
-def taken(pipe, batches):
-    found = []
+def take(pipe, batches):
+    samples = []
     for _ in range(batches):
         data, labels = pipe.run()
-        found += [(x.source_info(), np.asarray(x).tobytes(), int(np.asarray(y)[0])) for x, y in zip(data, labels)]
-    return found
+        samples += [(x.source_info(), np.asarray(x).tobytes(), int(np.asarray(y)[0])) for x, y in zip(data, labels)]
+    return samples
 
 
-def closed(pipe, batches):
+def take_and_close(pipe, batches):
     try:
-        return taken(pipe, batches)
+        return take(pipe, batches)
     finally:
         pipe.close()
 
@@ -62,12 +62,14 @@ def test_a_folder_reads_alike_wherever_it_is(tmp_path, url):
         fs.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
         fs.pipe_file(f"{folder}/{name}", data)
     fs.pipe_file(f"{folder}/data/list.txt", b"b/03.jpg 5\na/01.jpg 6\n")
-    assert closed(reader(file_root=f"{root}/data"), 10) == [(n, CONTENT[f"data/{n}"], int(n[0] == "b")) for n in NAMES]
-    listed = closed(reader(file_root=None, file_list=f"{root}/data/list.txt", batch_size=2), 1)
+    assert take_and_close(reader(file_root=f"{root}/data"), 10) == [
+        (n, CONTENT[f"data/{n}"], int(n[0] == "b")) for n in NAMES
+    ]
+    listed = take_and_close(reader(file_root=None, file_list=f"{root}/data/list.txt", batch_size=2), 1)
     assert listed == [(n, CONTENT[f"data/{n}"], k) for n, k in (("b/03.jpg", 5), ("a/01.jpg", 6))]
     name = f"{root}/data/b/03.jpg"
-    found = closed(reader(file_root=None, files=[name], batch_size=1), 1)
-    assert found == [(name.removeprefix("file://"), CONTENT["data/b/03.jpg"], 0)]
+    samples = take_and_close(reader(file_root=None, files=[name], batch_size=1), 1)
+    assert samples == [(name.removeprefix("file://"), CONTENT["data/b/03.jpg"], 0)]
 
 
 def test_arrays_are_read_from_urls():
@@ -93,17 +95,17 @@ def test_arrays_are_read_from_urls():
 @pytest.mark.parametrize(
     "order", [{}, {"random_shuffle": True, "initial_fill": 9}, {"shuffle_after_epoch": True}, {"pad_last_batch": True}]
 )
-def test_the_order_is_that_without_latency(order):
+def test_latency_does_not_change_the_order(order):
     def fault(name, number):
         return ConnectionResetError("reset") if number == 0 and name.endswith("1.jpg") else None
 
     Faulty.start(CONTENT)
-    expected = closed(reader(batch_size=3, storage=jaxdali.Storage(read_ahead=0), **order), 30)
+    expected = take_and_close(reader(batch_size=3, storage=jaxdali.Storage(read_ahead=0), **order), 30)
     Faulty.start(CONTENT, latency=0.002, fault=fault)
-    assert closed(reader(batch_size=3, storage=jaxdali.Storage(read_ahead=11), **order), 30) == expected
+    assert take_and_close(reader(batch_size=3, storage=jaxdali.Storage(read_ahead=11), **order), 30) == expected
 
 
-def test_what_is_next_is_fetched_together():
+def test_next_files_are_fetched_together():
     Faulty.start(CONTENT, latency=0.05)
     store = Store(jaxdali.Storage(read_ahead=16))
     files = Files("faulty://data", [n.encode() for n in NAMES], store)
@@ -112,7 +114,7 @@ def test_what_is_next_is_fetched_together():
     assert Faulty.most > 8  # requests under way at a time
     files.ahead(np.arange(8, 24), 4)
     files.read(20)
-    assert len(Faulty.requests) == 24  # 8 .. 15 were held
+    assert len(Faulty.requests) == 24  # the files 8 .. 15 were fetched already
     store.close()
 
 
@@ -123,7 +125,7 @@ def test_read_ahead_is_bounded(monkeypatch):
     store.ahead((ByteRange("faulty://big", 100 * i, 100) for i in range(10)), now=1)
     assert len(store._futures) == 3
     store.ahead((ByteRange("faulty://big", 100 * i, 100) for i in range(10)), now=5)
-    assert len(store._futures) == 5  # what is needed is fetched whatever it takes
+    assert len(store._futures) == 5  # those that are needed now are fetched in spite of the limit
     store.close()
 
 
@@ -134,11 +136,11 @@ def quick(monkeypatch):
 @pytest.mark.parametrize(
     "fault", [ConnectionResetError("reset by peer"), TimeoutError(), Exception("503 Slow Down"), 3]
 )
-def test_what_may_pass_is_tried_again_and_counted(monkeypatch, fault):
+def test_temporary_errors_are_retried_and_counted(monkeypatch, fault):
     quick(monkeypatch)
     Faulty.start(CONTENT, fault=lambda name, number: fault if number < 2 and name == "data/a/01.jpg" else None)
     pipe = reader()
-    assert closed(pipe, 1)[1][1] == CONTENT["data/a/01.jpg"]
+    assert take_and_close(pipe, 1)[1][1] == CONTENT["data/a/01.jpg"]
     rows = {m.stage: m for m in pipe.statistics() if m.step == "reader"}
     assert rows["retry"].calls == 2
     assert rows["fetch"].calls >= 4
@@ -154,19 +156,19 @@ def test_what_may_pass_is_tried_again_and_counted(monkeypatch, fault):
         (3, r"3 bytes from 0 on where \d+ were expected \(after 3 attempts\)", 3),
     ],
 )
-def test_what_stays_names_url_and_record(monkeypatch, fault, text, requests):
+def test_permanent_errors_name_url_and_record(monkeypatch, fault, text, requests):
     quick(monkeypatch)
     Faulty.start(CONTENT, fault=lambda name, number: fault if name == "data/a/01.jpg" else None)
     pipe = reader(storage=jaxdali.Storage(retries=2))
     with pytest.raises(SampleError, match=rf"(?s)faulty://data/a/01\.jpg: {text}") as e:
         pipe.run()
     assert "a/01.jpg" in str(e.value)
-    assert [x[0] for x in taken(pipe, 1)] == NAMES[4:8]  # it goes on with the next batch
+    assert [x[0] for x in take(pipe, 1)] == NAMES[4:8]  # the pipeline continues with the next batch
     pipe.close()
     assert [r[0] for r in Faulty.requests].count("data/a/01.jpg") == requests
 
 
-def test_what_never_answers_is_given_up(own_threads):
+def test_hanging_requests_time_out(own_threads):
     hanging = threading.Event()
     Faulty.start(CONTENT, fault=lambda name, number: hanging.wait(20) and None)
     pipe = reader(storage=jaxdali.Storage(timeout=0.01, retries=0))
@@ -192,7 +194,7 @@ def test_closing_interrupts_retries():
     assert time.monotonic() - begin < 20
 
 
-def test_going_on_from_a_checkpoint_does_not_depend_on_read_ahead():
+def test_resuming_does_not_depend_on_read_ahead():
     @pipeline_def(batch_size=3, num_threads=2, seed=3, enable_checkpointing=True)
     def pipeline(read_ahead):
         return fn.readers.file(
@@ -201,11 +203,11 @@ def test_going_on_from_a_checkpoint_does_not_depend_on_read_ahead():
 
     Faulty.start(CONTENT, latency=0.001)
     first = pipeline(20)
-    taken(first, 5)
+    take(first, 5)
     saved = first.checkpoint()
-    then = closed(first, 20)
-    assert closed(pipeline(0, checkpoint=saved), 20) == then
-    assert closed(pipeline(7, checkpoint=saved), 20) == then
+    expected = take_and_close(first, 20)
+    assert take_and_close(pipeline(0, checkpoint=saved), 20) == expected
+    assert take_and_close(pipeline(7, checkpoint=saved), 20) == expected
 
 
 # --- ranges ---------------------------------------------------------------------------------------------------------
@@ -241,9 +243,9 @@ def test_patterns_name_files(tmp_path):
 def test_the_second_epoch_comes_from_the_cache(tmp_path):
     Faulty.start(CONTENT)
     storage = jaxdali.Storage(cache_dir=tmp_path / "cache")
-    first = closed(reader(storage=storage), 10)
+    first = take_and_close(reader(storage=storage), 10)
     Faulty.start(CONTENT, fault=lambda name, number: ConnectionResetError())
-    assert closed(reader(storage=storage), 20) == first * 2
+    assert take_and_close(reader(storage=storage), 20) == first * 2
     assert not Faulty.requests
 
 
@@ -251,12 +253,12 @@ def size_of(folder):
     return sum(p.stat().st_size for p in folder.rglob("*") if p.suffix == ".record")
 
 
-def test_the_cache_keeps_its_limit_and_what_was_used_last(tmp_path):
+def test_cache_keeps_its_limit_and_recent_entries(tmp_path):
     cache = DiskCache(str(tmp_path), 1520)  # each has a header of 52 bytes
     for i in range(9):
         cache.put((i,), bytes([i]) * 100)
         os.utime(cache._path((i,)), (i, i))
-    assert cache.get((0,)) == bytes(100)  # used: 1 is the oldest now
+    assert cache.get((0,)) == bytes(100)  # this use makes entry 1 the oldest
     cache.put((9,), bytes(100))
     cache.put((10,), bytes(100))
     assert size_of(tmp_path) <= 1520
@@ -298,10 +300,10 @@ def damage(kind, path):
 
 
 @pytest.mark.parametrize("kind", ["flipped", "cut", "empty", "longer", "zeros", "of another"])
-def test_damaged_entries_of_the_cache_are_fetched_again(tmp_path, kind):
+def test_damaged_cache_entries_are_fetched_again(tmp_path, kind):
     Faulty.start(CONTENT)
     storage = jaxdali.Storage(cache_dir=tmp_path / "cache")
-    first = closed(reader(storage=storage), 10)
+    first = take_and_close(reader(storage=storage), 10)
     records = sorted((tmp_path / "cache").rglob("*.record"))
     assert len(records) == len(CONTENT)
     for path in records[:5]:
@@ -310,15 +312,15 @@ def test_damaged_entries_of_the_cache_are_fetched_again(tmp_path, kind):
         else:
             damage(kind, path)
     pipe = reader(storage=storage)
-    assert taken(pipe, 10) == first
+    assert take(pipe, 10) == first
     rows = {m.stage: m.calls for m in pipe.statistics() if m.step == "reader"}
     pipe.close()
     assert (rows["damaged"], rows["cache"], len(Faulty.requests)) == (5, len(CONTENT) - 5, len(CONTENT) + 5), rows
     Faulty.start(CONTENT, fault=lambda name, number: ConnectionResetError())
-    assert closed(reader(storage=storage), 10) == first  # they are there again
+    assert take_and_close(reader(storage=storage), 10) == first  # the cache has them again
 
 
-def test_a_range_of_another_length_is_not_believed(tmp_path):
+def test_cached_ranges_of_wrong_length_are_dropped(tmp_path):
     cache = DiskCache(str(tmp_path), 10_000)
     cache.put(ByteRange("memory://x", 0, 5), b"four")
     assert cache.get(ByteRange("memory://x", 0, 5), 5) is None
@@ -348,7 +350,7 @@ def test_the_cache_deletes_nothing_of_others(tmp_path):
     assert cache.get((0,)) is None
 
 
-def test_a_folder_that_the_cache_did_not_make_is_refused(tmp_path):
+def test_a_foreign_cache_folder_is_refused(tmp_path):
     (tmp_path / "jaxdali-cache").mkdir()
     (tmp_path / "jaxdali-cache" / "thesis.doc").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"jaxdali-cache.*CACHEDIR.TAG"):
