@@ -96,6 +96,7 @@ class Arguments:
         Args:
           names: the arguments to measure.
         """
+        # The arguments whose width is not known, by their index among the inputs, counted from the end.
         unknown = {
             n: self.inputs.index(n) - len(self.inputs)
             for n in names

@@ -301,6 +301,7 @@ class _InProgram(Frames, NativeOperator):
         specs = self.frames(ctx.inputs)
         status = jnp.zeros((ctx.B,), jnp.int32)
         images: list[Any] = []
+        # Sequences become batches of frames: ragged ones are copied to aligned places, dense ones are reshaped.
         for i, x in enumerate(arrays):
             if isinstance(x, Ragged):
                 layout = Out(
@@ -317,6 +318,7 @@ class _InProgram(Frames, NativeOperator):
         if ctx.out[0] is not None:
             offsets, shapes = frame_params["frames.out.offsets"], frame_params["frames.out.shapes"]
             out = Out(ctx.out[0].capacity + ALIGNMENT * B, offsets.reshape(-1), shapes.reshape(B, -1))
+        # In `control`, a frame is present if its sample is, and has that frame.
         inner_ctx = dataclasses.replace(
             ctx,
             B=B,

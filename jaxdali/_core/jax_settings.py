@@ -85,9 +85,7 @@ _OWN_SETTINGS: dict[str, tuple[Any, Any]] = {
 
 
 def own_settings() -> contextlib.ExitStack:
-    """Enters the settings under which batches are made. Where results depend on a setting, it does not depend on the
-    user's.
-    """
+    """Enters the settings under which batches are made, so that results do not depend on the user's settings."""
     stack = contextlib.ExitStack()
     for name, (context, value) in _OWN_SETTINGS.items():
         if getattr(jax.config, name) != value:

@@ -133,13 +133,17 @@ class ValueKind:
 
 
 def _number(x: Any) -> bool | int | float:
+    """The number that `x` stands for: of Python, NumPy or JAX, a `Constant`, or an array with one element.
+
+    Raises TypeError for anything else, also for strings of digits and keys of `jax.random`.
+    """
     if isinstance(x, (bool, int, float)):
         return x
     if isinstance(x, ScalarConstant):
         return x.value
     if isinstance(x, (str, bytes, list, tuple, dict)) or not hasattr(x, "__array__"):
         raise TypeError
-    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):  # a key
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):  # a key of jax.random
         raise TypeError
     a = np.asarray(x)
     if a.size != 1 or not (a.dtype == np.bool_ or is_number(a.dtype)):
@@ -148,6 +152,7 @@ def _number(x: Any) -> bool | int | float:
 
 
 def _bool(x: Any) -> bool:
+    """True or False, also from the numbers 0 and 1."""
     number = _number(x)
     if number not in (0, 1):
         raise TypeError
@@ -162,6 +167,7 @@ def _int(x: Any) -> int:
 
 
 def _whole(x: Any) -> int:
+    """A number of a whole type: unlike `_int`, this refuses the float 2.0, and True."""
     if isinstance(x, bool) or not hasattr(x, "__index__"):
         raise TypeError
     return x.__index__()
@@ -220,6 +226,8 @@ def _dtype(x: Any) -> np.dtype | None:
 
 
 def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> ValueKind:
+    """Members of an enum, or their numbers."""
+
     def convert(x: Any) -> enum.IntEnum:
         if is_foreign(x, kind):
             raise TypeError
@@ -271,6 +279,8 @@ def device_named(name: Any) -> Any:
 
 
 def choice_kind(values: tuple[Any, ...]) -> ValueKind:
+    """The values of a `Literal`. Strings match in any case, except devices, which have other names, too."""
+
     def convert(x: Any) -> Any:
         if "gpu" in values:
             x = device_named(x)
@@ -287,6 +297,8 @@ def choice_kind(values: tuple[Any, ...]) -> ValueKind:
 
 
 def class_kind(kind: type) -> ValueKind:
+    """Instances of a class."""
+
     def convert(x: Any) -> Any:
         if not isinstance(x, kind):
             raise TypeError
@@ -296,6 +308,8 @@ def class_kind(kind: type) -> ValueKind:
 
 
 def mapping_kind(kind: type) -> ValueKind:
+    """Dicts from names to instances of a class."""
+
     def convert(x: Any) -> Any:
         if not isinstance(x, Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
             raise TypeError
@@ -339,6 +353,8 @@ KINDS |= {collections.abc.Callable: ValueKind("a function", "functions", _functi
 
 
 def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> ValueKind:
+    """Numeric types, in any form that `types.numpy_dtype` takes. `allowed`: the only ones; None: all."""
+
     def convert(x: Any) -> np.dtype | None:
         dtype = _dtype(x)
         if dtype is not None and allowed is not None and dtype not in allowed:

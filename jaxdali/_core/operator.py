@@ -71,7 +71,8 @@ class Operator:
 
     args: Arguments = NO_ARGUMENTS  # the arguments that may come per sample
 
-    _is_made: ClassVar[bool] = True  # in the namespace of a class that is already a dataclass
+    # Set in the namespace of each class that is already a dataclass, see `fields`.
+    _is_dataclass: ClassVar[bool] = True
 
     def __new__(cls, **_: Any):
         cls.fields()
@@ -81,7 +82,7 @@ class Operator:
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """The fields, including `args`."""
         with _lock:
-            if "_is_made" not in vars(cls):
+            if "_is_dataclass" not in vars(cls):
                 if "__dataclass_fields__" in vars(cls):
                     raise TypeError(
                         f"{cls.__name__} must not be decorated as a dataclass: an operator becomes one when it is first used"
@@ -90,7 +91,7 @@ class Operator:
                     if issubclass(base, Operator):
                         base.fields()  # first: `cls` inherits them
                 dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-                cls._is_made = True
+                cls._is_dataclass = True
         return dataclasses.fields(cls)
 
     @property

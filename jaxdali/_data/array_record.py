@@ -375,6 +375,8 @@ def _varints(data: Any) -> np.ndarray:
         raise ValueError("a number is damaged")
     begin = 0
     while begin < len(raw):
+        # Decodes all numbers that end in this part. The last byte of a number is below 128. Each byte has 7 bits of it,
+        # the lowest first.
         ends = np.flatnonzero(raw[begin : begin + 16 * _AT_ONCE] < 128)
         if not len(ends):
             raise ValueError("a number is damaged")

@@ -55,20 +55,22 @@ class RecordField:
 
     def add_to(self, layout: _cpu.RecordLayout):
         """Adds this output to the layout."""
-        spec, shape, dims = self.spec, RecordShape.COUNT, ()
+        # The number of values: any (COUNT), of a static shape, a multiple of the product of `dims` (ROWS), or as the
+        # record states.
+        spec, shape_kind, dims = self.spec, RecordShape.COUNT, ()
         if spec.shape is not None:
-            shape, dims = RecordShape.FIXED, spec.shape
+            shape_kind, dims = RecordShape.FIXED, spec.shape
         elif spec.dims is not None:
-            shape, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
+            shape_kind, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
         elif spec.ndim == 3:
-            shape = RecordShape.STATED
+            shape_kind = RecordShape.STATED
         default = (
             self.default or b""
             if not isinstance(self.default, (int, float))
             else np.array(self.default, spec.dtype).tobytes()
         )
         kind = ValueType.BYTES if self.raw else _TYPES[spec.dtype]
-        layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape, dims, default)
+        layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape_kind, dims, default)
 
 
 class ContainerRecords(Records):
@@ -397,6 +399,7 @@ def chunks(path: Path, store: Store) -> Iterator[bytes]:
 
 
 def _chunks(path: Path, store: Store) -> Iterator[bytes]:
+    """The parts of `chunks`, without the check of the encoding. A remote file is one part."""
     try:
         if is_url(plain(path)):
             yield store.read(plain(path))

@@ -254,7 +254,12 @@ class EpochCounter:
         return self.reset() if self.is_over else 0
 
     def redistribute(
-        self, old: EpochCounter, walk: Walk, cursor: dict[str, Any], before: tuple[Walk, dict[str, Any]], ended: bool
+        self,
+        old: EpochCounter,
+        walk: Walk,
+        cursor: dict[str, Any],
+        old_position: tuple[Walk, dict[str, Any]],
+        ended: bool,
     ) -> None:
         """Continues an epoch that was begun with another number of shards. See Note [Redistribution].
 
@@ -262,29 +267,29 @@ class EpochCounter:
           old: the counter of the old shards, after `settle`.
           walk: the walk of any shard of this iterator.
           cursor: its cursor, as `Walk.redistributed` returned it.
-          before: (the walk of one of the old shards, its cursor).
+          old_position: (the walk of one of the old shards, its cursor).
           ended: whether `settle` ended an epoch that was not reset.
 
         Raises:
           ValueError: the iterator's epoch is not the readers' round, so its remaining samples are not known.
         """
-        old_walk, old_cursor = before
+        old_walk, old_cursor = old_position
         for shard, remaining in enumerate(old._remaining):
-            cursor_of_shard = old_walk.cursor_of_shard(old_cursor, shard)
+            shard_cursor = old_walk.cursor_of_shard(old_cursor, shard)
             # If the iterator's epoch is the reader's round, the reader is `remaining` samples before the end of the
             # round, or as far in the next one.
-            shard_size = dataclasses.replace(old_walk, shard_id=shard)._count(old._round, cursor_of_shard.get("rest"))
+            shard_size = dataclasses.replace(old_walk, shard_id=shard)._count(old._round, shard_cursor.get("rest"))
             remaining -= old._num_batches * old.plan.unit
             expected = (
                 (old._round, shard_size - remaining)
                 if remaining > 0 or old_walk.pad_last_batch
                 else (old._round + 1, -remaining)
             )
-            if (cursor_of_shard["round"], cursor_of_shard["offset"]) != expected:
+            if (shard_cursor["round"], shard_cursor["offset"]) != expected:
                 raise ValueError(
                     f"with last_batch_policy={old.plan.policy} and without padding the epochs of the iterator have moved away from "
-                    f"those of the reader (shard {shard} is at sample {cursor_of_shard['offset']} of the reader's epoch "
-                    f"{cursor_of_shard['round']}), so what is left of the epoch is not a part of the data set; "
+                    f"those of the reader (shard {shard} is at sample {shard_cursor['offset']} of the reader's epoch "
+                    f"{shard_cursor['round']}), so what is left of the epoch is not a part of the data set; "
                     "pad_last_batch=True keeps them together"
                 )
         self._round, self._num_batches, self._taken_before, self._ended = old._round, 0, 0, ended

@@ -96,24 +96,25 @@ class Files:
           parts: (files, indices in them), one list after another, as in `Records.read_batch`.
         """
         sizes, error = np.empty(ctx.N, np.int64), np.empty(ctx.N, np.int32)
-        places, opened, end = [], [], 0
+        slices, open_files, end = [], [], 0
+        # Opens all files to get their sizes, which determine the layout of the batch, and then reads them.
         for files, index in parts:
-            places.append(slice(end, end := end + len(index)))
-            opened.append(_cpu.OpenFiles())
-            _cpu.file_sizes(files.table, index, sizes[places[-1]], error[places[-1]], opened[-1], ctx.pool)
+            slices.append(slice(end, end := end + len(index)))
+            open_files.append(_cpu.OpenFiles())
+            _cpu.file_sizes(files.table, index, sizes[slices[-1]], error[slices[-1]], open_files[-1], ctx.pool)
         shapes = sizes[:, None]
         offsets, need = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(need, np.uint8, 0), offsets, shapes)
         data = packed.data.reshape(-1)
         starts = packed.starts
-        for place, still_open, (files, index) in zip(places, opened, parts):
-            _cpu.read_files(files.table, index, data, starts[place], sizes[place], error[place], still_open, ctx.pool)
+        for block, handles, (files, index) in zip(slices, open_files, parts):
+            _cpu.read_files(files.table, index, data, starts[block], sizes[block], error[block], handles, ctx.pool)
         if not error.any():
             return packed
         for i in np.flatnonzero((error != 0) & ctx.present).tolist():
-            part = next(k for k, place in enumerate(places) if i < place.stop)
+            part = next(k for k, block in enumerate(slices) if i < block.stop)
             files, index = parts[part]
-            path = files.path(int(index[i - places[part].start]))
+            path = files.path(int(index[i - slices[part].start]))
             reason = (
                 "its size changed while it was read" if error[i] == _cpu.SIZE_CHANGED else os.strerror(int(error[i]))
             )

@@ -244,20 +244,20 @@ WINDOW = 50
 
 
 def by_length(lengths: np.ndarray, run: int, seed: int | None, epoch: int, shard: int) -> np.ndarray:
-    """An order in which each `run` consecutive samples have similar lengths.
+    """An order in which each run of `run` consecutive samples has similar lengths.
 
     Each `WINDOW` runs of the previous order are sorted by length and cut into runs. These come in random order, or
     without `seed` in the order of their first samples. A run that is not full comes last.
     """
     order = []
-    for number, begin in enumerate(range(0, len(lengths), WINDOW * run)):
+    for window_number, begin in enumerate(range(0, len(lengths), WINDOW * run)):
         window = begin + np.argsort(lengths[begin : begin + WINDOW * run], kind="stable")
-        full = len(window) // run
-        runs = window[: full * run].reshape(full, run)
-        places = (
+        num_full = len(window) // run
+        runs = window[: num_full * run].reshape(num_full, run)
+        sort_keys = (
             runs.min(axis=1, initial=len(lengths))
             if seed is None
-            else raw(seed + number, Draw.RUNS, epoch, shard, full)
+            else raw(seed + window_number, Draw.RUNS, epoch, shard, num_full)
         )
-        order += [runs[np.argsort(places, kind="stable")].reshape(-1), window[full * run :]]
+        order += [runs[np.argsort(sort_keys, kind="stable")].reshape(-1), window[num_full * run :]]
     return np.concatenate(order) if order else np.zeros(0, np.int64)
