@@ -127,9 +127,9 @@ class Operator:
         """The arguments by the number of samples, if none comes per sample: they are the same in every batch."""
         return {}
 
-    def as_kind(self, operator_class: type[K]) -> K:
+    def as_kind(self, kind: type[K]) -> K:
         """An operator of another kind with the same fields."""
-        return operator_class(**{f.name: getattr(self, f.name) for f in self.fields()})
+        return kind(**{f.name: getattr(self, f.name) for f in self.fields()})
 
     def takes_image(self, image: Spec) -> bool:
         """Whether the first input is read as an image, whose axes are those of its layout."""

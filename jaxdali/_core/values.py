@@ -91,11 +91,11 @@ class Value:
         assert self.data is not None
         return self.data[i]
 
-    def dense(self, name: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
+    def dense(self, what: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
         """A host value as one array ``[N, ...]``. Raises ValueError if the samples differ in shape.
 
         Args:
-          name: the value in the words of the message.
+          what: the value in the words of the message.
           present: ``bool[N]``, the samples that matter. Other samples that the value lacks, or that have another shape,
             get the value of the first present one.
         """
@@ -116,7 +116,7 @@ class Value:
         shapes = self.shapes[indices]
         if len(shapes) and (shapes != shapes[0]).any():
             raise ValueError(
-                f"{name} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}"
+                f"{what} must have one shape for all samples of a batch, got {sorted(set(map(tuple, shapes.tolist())))}"
             )
         return (
             self.data[indices]

@@ -198,6 +198,7 @@ def _sizes_and_values(chunk: bytes, settings: Storage) -> tuple[np.ndarray, memo
     num_records = kind >> 8
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
+    # The data are the kind of compression, the size of the compressed sizes, the sizes, and the values.
     length, offset = _varint(data, 1)
     if length > len(data) - offset:
         raise ValueError(f"the sizes of a chunk's records would take {length} of its {len(data)} bytes")
@@ -258,6 +259,7 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     buffer, options_size = b"", int(sizes[0])
     while len(buffer) < options_size:
         buffer += _damaged() if (part := next(values, None)) is None else part
+    # Field 1 of the first record is the metadata of the file, whose field 4 is the text of the options.
     options = dict(_fields(dict(_fields(memoryview(buffer)[:options_size]))[1]))[4].tobytes().decode("utf-8", "replace")
     if "transpose:true" in options:
         raise ValueError("it was written with transpose:true, which is not supported")
@@ -267,6 +269,7 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     while True:
         part = next(values, None)
         data, offset = np.frombuffer(remainder + (part or b""), np.uint8), 0
+        # Parses the complete rows (position, size, number of records). The rest stays for the next part.
         while True:
             count, used = _cpu.parse_chunk_table(data[offset:], part is None, rows)
             offset += used

@@ -199,6 +199,7 @@ class Mixed(Records):
             raise ArgumentError(
                 f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}"
             )
+        # The smallest numbers of records in these proportions with which each record comes at least once.
         share = np.array(weights) / sum(weights)
         counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
         # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
@@ -223,7 +224,8 @@ class Mixed(Records):
         groups = self._records.groups()
         if groups is None:
             return None
-        first = np.cumsum(groups.sizes) - groups.sizes
+        first = np.cumsum(groups.sizes) - groups.sizes  # the first record of each group
+        # The entries of this list in the order of their records, and the number of earlier entries of the same record.
         by_record = np.argsort(self._index, kind="stable")
         records = self._index[by_record]
         repeat = np.arange(len(records)) - np.searchsorted(records, records)

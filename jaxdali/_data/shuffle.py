@@ -181,6 +181,7 @@ def grouped_order(groups: Groups, seed: int, purpose: Draw, epoch: int) -> tuple
         total = np.bincount(containers, sizes)
         middle = np.cumsum(sizes) - (np.cumsum(total) - total)[containers] - sizes / 2
         order = order[np.argsort(middle / np.maximum(total[containers], 1), kind="stable")]
+    # The entries from the first one of each group on, one group after another.
     sizes = groups.sizes[order]
     first = (np.cumsum(groups.sizes) - groups.sizes)[order]
     entries = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
