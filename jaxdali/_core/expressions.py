@@ -197,5 +197,5 @@ class Expression(Arithmetic):
         return language().get_property(self, key=key, device=device)
 
     def source_info(self, *, device: str = "cpu") -> Self:
-        """Where each sample came from, e.g. a path, as bytes."""
+        """The origin of each sample, e.g. a path, as bytes."""
         return self.property("source_info", device=device)

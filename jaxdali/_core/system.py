@@ -80,8 +80,8 @@ def names_of_threads() -> list[str]:
 
 
 # Note [Shared by threads]
-# A free-threaded Python runs the threads of a process at the same time. This is everything that they share, by what
-# keeps it whole:
+# A free-threaded Python runs the threads of a process at the same time. This is everything that they share, by the
+# means that keep it whole:
 #
 # 1. A lock, which stands beside the state with a comment that names what it guards.
 #    * Of the process: kernels and GPUs (`_core/ffi.py`); which operators are dataclasses (`_core/operator.py`);
@@ -103,8 +103,8 @@ def names_of_threads() -> list[str]:
 #    it holds belongs to the thread that has it. So do sources, which one thread reads.
 # 4. One operation of a dictionary, set, deque or counter, which Python makes whole: registries that grow while modules
 #    are imported (functions, arguments, operators), numbers of nodes and calls, secrets, `WeakSet`s of live runners and
-#    threads, memory that returns to a pool, executors of a function that wait for a call. Who iterates over a
-#    dictionary or set copies it first by an operation that is whole, too: by `list` or `copy`, and not by `tuple` or a
+#    threads, memory that returns to a pool, executors of a function that wait for a call. Code that iterates over a
+#    dictionary or set copies it first, by an operation that is whole, too: by `list` or `copy`, and not by `tuple` or a
 #    comprehension.
 # 5. Nothing: a value that is stored once, or stored twice if two threads compute it at the same time. Then both are
 #    alike, and each thread goes on with the one that it has: `functools.cache` and `lru_cache`, `cached_property`,

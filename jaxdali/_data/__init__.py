@@ -1,1 +1,1 @@
-"""Where samples come from: epochs, shuffling, sources."""
+"""The origin of samples: sources, storage, shuffling, epochs."""

@@ -60,8 +60,8 @@ _PERMANENT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Storage:
-    """How readers access files that are given as fsspec URLs (``s3://``, ``gs://``, ``hf://``, ``memory://``, ...). Not
-    in DALI.
+    """The access of readers to files that are given as fsspec URLs (``s3://``, ``gs://``, ``hf://``, ``memory://``,
+    ...). Not in DALI.
 
     As the order of records is known, the next ones are fetched while a batch is made, many at a time. Requests that
     fail for a temporary reason are repeated, after 0.1 s and then after increasing delays; `Pipeline.statistics` counts
