@@ -4,7 +4,7 @@ import numpy as np
 from images import encode
 
 from jaxdali import fn, pipeline_def
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 
 SMALL = np.random.default_rng(0).integers(0, 255, (4, 8, 9, 3), np.uint8)
 
@@ -28,6 +28,6 @@ def run(define, n=2, **options):
 
 def is_inline(pipe):
     text = pipe.lower().as_text()  # of a decoder and a resize, one call in a program on the CPU
-    return parts_of(pipe).session.executor.programs() == 1 and (
+    return internals_of(pipe).session.executor.programs() == 1 and (
         "custom_call @jaxdali_chain" in text or "custom_call @jaxdali_resize" in text
     )

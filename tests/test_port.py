@@ -10,7 +10,7 @@ import pytest
 from images import encode, picture
 
 from jaxdali import port
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 
 pytestmark = pytest.mark.same_with_any_jax
 
@@ -235,7 +235,7 @@ def test_the_wrong_side(tmp_path, capsys):
     exec(compile(path.read_text().replace("nvidia.dali", "jaxdali"), path, "exec"), script)
     pipeline = script["define"]()
     pipeline.build()
-    plan = parts_of(pipeline).session.executor.plan
+    plan = internals_of(pipeline).session.executor.plan
     assert {step.node.op.name for step in plan.steps if plan.fetched(step)} == {
         "brightness",
         "segmentation.random_object_bbox",

@@ -21,7 +21,7 @@ from jaxdali import ops
 from jaxdali._core.arguments import declared
 from jaxdali._core.names import DALI_OPERATORS, class_name
 from jaxdali._core.operator import EagerOperator, HostOperator, NativeOperator, ProgramOperator, SourceOperator
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 from jaxdali.fn.__main__ import group, operators, placements
 
 GROUPS = {
@@ -255,7 +255,7 @@ def nodes_of(example: str, gpu: bool) -> list[Any]:
             warnings.simplefilter("ignore")
             pipeline = pictures.pipeline_of(example, on_gpu)
             try:
-                return list(parts_of(pipeline).graph.nodes)
+                return list(internals_of(pipeline).graph.nodes)
             except (TypeError, ValueError, RuntimeError):  # an input that must be on the host
                 continue
             finally:

@@ -409,7 +409,7 @@ class BatchStream:
         """
         if self.closed:
             raise RuntimeError("the iterator is closed")
-        records, position = checkpoint.parts_of(state)
+        records, position = checkpoint.records_and_position(state)
         with self.turn:
             starts = self._go_to(records, position, self._runners.stop, restart_epoch=restart_epoch)
             for source in (s for e in self.executors for s in e.sources.values()):

@@ -161,7 +161,9 @@ class Epochs:
     padded: bool
 
 
-def parts_of(state: Mapping[str, Any] | Sequence[bytes]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def records_and_position(
+    state: Mapping[str, Any] | Sequence[bytes],
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """(the pipelines' records, the position of the iterator) from the result of an iterator's get_state or checkpoints."""
     with _reading():
         if isinstance(state, (list, tuple)) and state:

@@ -24,11 +24,11 @@ from .._core.values import Spec, Value
 from .._data.source import PlaceholderSource, SampleIds, Source
 from .._runner.fork_guard import ExclusiveUse
 from ..backend import TensorListCPU, TensorListGPU
-from . import arguments as check
+from . import argument_checks
 from .definition import Definition
+from .pipeline_settings import PipelineSettings
 from .schedule import tensor_lists
 from .session import FED, ApiUse
-from .settings import Settings
 
 # Note [Debug]
 #
@@ -309,7 +309,7 @@ class DebugSession(ApiUse):
       ids: of the samples of the current batch, as far as sources have been read; None: none has been.
     """
 
-    def __init__(self, settings: Settings, definition: Definition):
+    def __init__(self, settings: PipelineSettings, definition: Definition):
         super().__init__()
         self._settings, self._definition = settings, definition
         self.start: Any = None
@@ -408,7 +408,7 @@ class DebugSession(ApiUse):
         if self.executor is not None:
             self.executor.close()
         self.executor, self.complete = executor, True
-        check.check_outputs(graph, executor.plan.output_specs, self._settings.outputs)
+        argument_checks.check_outputs(graph, executor.plan.output_specs, self._settings.outputs)
         for report in batch.replaced:
             self._bad[report] = self._bad.get(report, 0) + 1
         return tensor_lists(batch)

@@ -10,9 +10,9 @@ from typing import Any
 
 from .._core.building import Scope, as_node, building, user_line
 from .._core.graph import DataNode, Evaluator, Graph, Node
-from . import arguments as check
+from . import argument_checks
 from .conditionals import converted
-from .settings import Settings
+from .pipeline_settings import PipelineSettings
 
 
 class Definition:
@@ -23,7 +23,7 @@ class Definition:
       settings: its arguments.
     """
 
-    def __init__(self, pipeline: Any, settings: Settings):
+    def __init__(self, pipeline: Any, settings: PipelineSettings):
         self._pipeline = weakref.ref(pipeline)
         self._settings = settings
         self._made: list[Node] = []  # nodes made while the pipeline was current
@@ -94,7 +94,8 @@ class Definition:
         """Calls the user's definition, and sets the outputs that it returns."""
         if self._settings.enable_conditionals:
             function = converted(function)
-        check.local_device(self._settings.device_id)  # reports a missing device before the user's function runs
+        # Reports a missing device before the user's function runs.
+        argument_checks.local_device(self._settings.device_id)
         self._where = user_line()
         if self._settings.debug:
             self._function = function

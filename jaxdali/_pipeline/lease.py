@@ -19,7 +19,7 @@ from .._data.epoch import EpochCounter
 from .._program.sharding import Shards
 from .._runner.runner import Runner
 from .._runner.shutdown import close_collected, close_together
-from .pipeline import Pipeline, parts_of
+from .pipeline import Pipeline, internals_of
 from .session import Session
 
 
@@ -48,7 +48,7 @@ class Lease:
         self.released = False
         self._closed = False
         for p in pipelines:
-            parts_of(p).session.lease = self
+            internals_of(p).session.lease = self
 
     @staticmethod
     def of(pipelines: Sequence[Pipeline], key: Any) -> Lease | None:
@@ -57,7 +57,7 @@ class Lease:
         Raises:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
         """
-        leases = [parts_of(p).session.lease for p in pipelines]
+        leases = [internals_of(p).session.lease for p in pipelines]
         lease = leases[0]
         if not any(leases):
             return None
@@ -87,12 +87,12 @@ class Lease:
     @property
     def depth(self) -> int:
         """Number of batches to make ahead."""
-        return parts_of(self.pipelines[0]).settings.depth
+        return internals_of(self.pipelines[0]).settings.depth
 
     @property
     def enable_checkpointing(self) -> bool:
         """Whether the pipelines allow checkpoints."""
-        return parts_of(self.pipelines[0]).settings.enable_checkpointing
+        return internals_of(self.pipelines[0]).settings.enable_checkpointing
 
     @property
     def states(self) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ class Lease:
         Raises:
           RuntimeError: only some have one, or they were taken at different times.
         """
-        restored = [parts_of(p).session.start for p in self.pipelines]
+        restored = [internals_of(p).session.start for p in self.pipelines]
         if not any(restored):
             return None
         if not all(restored):
@@ -121,14 +121,14 @@ class Lease:
     def check_outputs(self):
         """Checks the outputs against the pipelines' arguments. Pipelines of one executor share its graph."""
         for p, _ in zip(self.pipelines, self.executors):
-            parts_of(p).session.check_outputs()
+            internals_of(p).session.check_outputs()
 
     def reseed(self, states: Sequence[dict[str, Any]]):
         """Uses the seeds of executors' states."""
         for executor, state in zip(self.executors, states, strict=True):
             executor.reseed(state["seed"])
         for p in self.pipelines:
-            parts = parts_of(p)
+            parts = internals_of(p)
             assert parts.session.executor is not None
             parts.seed = parts.session.executor.resources.seed
 
@@ -138,7 +138,7 @@ class Lease:
         """
         weak = weakref.WeakMethod(method)
         for i, p in enumerate(self.pipelines):
-            parts_of(p).session.checkpoint_of_iterator = functools.partial(_call, weak, i)
+            internals_of(p).session.checkpoint_of_iterator = functools.partial(_call, weak, i)
 
     @property
     def at_end(self) -> bool:
@@ -174,18 +174,18 @@ class Lease:
 
 def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
     """Places each pipeline on its own device."""
-    return [Shards.single(parts_of(p).device) for p in pipelines]
+    return [Shards.single(internals_of(p).device) for p in pipelines]
 
 
 def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
     """Whether both pipelines have this reader, called with the same arguments."""
-    first, second = ([n.op for n in parts_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
+    first, second = ([n.op for n in internals_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
     return bool(first) and first == second
 
 
 def function_over_processes(pipeline: Pipeline) -> Node | None:
     """A function in it whose sharding has devices of other processes, if there is one."""
-    for node in parts_of(pipeline).graph.nodes:
+    for node in internals_of(pipeline).graph.nodes:
         sharding = node.op.sharding if isinstance(node.op, EagerOperator) else None
         if sharding is not None and not sharding.is_fully_addressable:
             return node
@@ -194,7 +194,7 @@ def function_over_processes(pipeline: Pipeline) -> Node | None:
 
 def outputs_of(pipeline: Pipeline) -> tuple[DataNode, ...]:
     """What its definition returns."""
-    return parts_of(pipeline).graph.outputs
+    return internals_of(pipeline).graph.outputs
 
 
 def num_outputs(pipeline: Pipeline) -> int:
@@ -232,7 +232,7 @@ def lease(
     sizes = [p.batch_size for p in pipelines]
     if len(set(sizes)) > 1:
         raise ValueError(f"the pipelines must have one batch size, got {sizes}")
-    enabled = [parts_of(p).settings.enable_checkpointing for p in pipelines]
+    enabled = [internals_of(p).settings.enable_checkpointing for p in pipelines]
     if len(set(enabled)) > 1:
         raise ValueError(f"enable_checkpointing must be the same for all pipelines, got {enabled}")
     groups = [pipelines] if len(places) == 1 else [[p] for p in pipelines]
@@ -240,21 +240,21 @@ def lease(
     try:
         for group, place, f in zip(groups, places, finish or [None] * len(places), strict=True):
             first = group[0]
-            sources = [parts_of(p).claim() for p in group]
+            sources = [internals_of(p).claim() for p in group]
             kind = Executor if workers is None else functools.partial(RemoteExecutor, workers)
             executor = kind(
-                [parts_of(p).graph for p in group],
+                [internals_of(p).graph for p in group],
                 place,
-                parts_of(first).settings.run_options(first.seed),
+                internals_of(first).settings.run_options(first.seed),
                 dataclasses.replace(delivery, finish=f),
-                setups=[f for p in group for f in parts_of(p).setups],
+                setups=[f for p in group for f in internals_of(p).setups],
                 sources=sources[0] if len(sources) == 1 else None,
             )
             executors.append(executor)
             for i, p in enumerate(group):
-                session = parts_of(p).session
+                session = internals_of(p).session
                 assert isinstance(session, Session)  # `claim` refuses others
-                session.run_by(executor, i, parts_of(p).graph)
+                session.run_by(executor, i, internals_of(p).graph)
     except BaseException:
         for e in executors:
             e.close()

@@ -21,15 +21,14 @@ from .._core.names import named, unexpected
 from .._core.tracebacks import boundaries
 from ..backend import TensorListCPU, TensorListGPU
 from ..types import DALIDataType, dali_type_of
-from . import arguments as check
+from . import argument_checks, serialization
 from . import checkpoint as checkpoints
-from . import serialization
-from .arguments import OperatorConcurrency, StreamPolicy
+from .argument_checks import OperatorConcurrency, StreamPolicy
 from .describe import describe
 from .dot import dot
 from .graph_view import GraphPicture, draw
-from .parts import Parts
-from .settings import QueueDepths, Settings
+from .internals import PipelineInternals
+from .pipeline_settings import PipelineSettings, QueueDepths
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -148,13 +147,13 @@ class Pipeline:
             exec_dynamic = experimental_exec_dynamic
         if bytes_per_sample is not None:
             checked("Pipeline", "bytes_per_sample", Annotated[Whole, Range(0)], bytes_per_sample)
-        settings = Settings.of({**arguments, "exec_dynamic": exec_dynamic})
+        settings = PipelineSettings.of({**arguments, "exec_dynamic": exec_dynamic})
         if checkpoint is not None and not enable_checkpointing:
             raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
         restored = None if checkpoint is None else checkpoints.from_bytes(checkpoint)
         # The only attribute: subclasses may use any other name.
         own = None if type(self).iter_setup is Pipeline.iter_setup else self.iter_setup
-        self.__jaxdali = Parts(self, settings, restored, own)
+        self.__jaxdali = PipelineInternals(self, settings, restored, own)
 
     __module__ = "jaxdali.pipeline"  # where users find it
 
@@ -301,16 +300,20 @@ class Pipeline:
 
     def output_dtype(self) -> list[DALIDataType | None]:
         """The type that each output must have, from the argument of this name; None: any."""
-        each = check.per_output(self.__jaxdali.graph, "output_dtype", self.__jaxdali.settings.output_dtype)
+        each = argument_checks.per_output(self.__jaxdali.graph, "output_dtype", self.__jaxdali.settings.output_dtype)
         return [None if x is None else dali_type_of(x) for x in each]
 
     def output_ndim(self) -> list[int | None]:
         """The number of dimensions that each output must have, from the argument of this name; None: any."""
-        return list(check.per_output(self.__jaxdali.graph, "output_ndim", self.__jaxdali.settings.output_ndim))
+        return list(
+            argument_checks.per_output(self.__jaxdali.graph, "output_ndim", self.__jaxdali.settings.output_ndim)
+        )
 
     def output_layout(self) -> list[str | None]:
         """The layout that each output must have, from the argument of this name; None: any. Not in DALI."""
-        return list(check.per_output(self.__jaxdali.graph, "output_layout", self.__jaxdali.settings.output_layout))
+        return list(
+            argument_checks.per_output(self.__jaxdali.graph, "output_layout", self.__jaxdali.settings.output_layout)
+        )
 
     def define_graph(self) -> Any:
         """Overridden by subclasses: creates operators and returns the outputs, one DataNode or several."""
@@ -652,7 +655,7 @@ class Pipeline:
         assert text is not None
         graph, arguments = serialization.load(text)
         pipeline = Pipeline(**_known({**arguments, **kwargs}))
-        parts_of(pipeline).definition.graph = graph
+        internals_of(pipeline).definition.graph = graph
         return pipeline
 
     def deserialize_and_build(self, serialized_pipeline: bytes | str):
@@ -716,7 +719,7 @@ class Pipeline:
         return data
 
 
-def parts_of(pipeline: Pipeline) -> Parts:
+def internals_of(pipeline: Pipeline) -> PipelineInternals:
     """The parts of a pipeline, for the modules that run it."""
     return pipeline._Pipeline__jaxdali  # pyright: ignore[reportAttributeAccessIssue]
 

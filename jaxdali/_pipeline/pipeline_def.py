@@ -11,7 +11,7 @@ from .._core.names import unexpected
 from .._core.tracebacks import boundary
 from .conditionals import is_kept
 from .factory import Decorator, Factory, P
-from .pipeline import ARGUMENTS, Pipeline, parts_of
+from .pipeline import ARGUMENTS, Pipeline, internals_of
 
 
 @overload
@@ -61,7 +61,7 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     def factory(*args: Any, **kwargs: Any) -> Pipeline:
         of_pipeline, of_function = split_arguments(fn, kwargs)
         pipeline = Pipeline(**{**pipeline_kwargs, **of_pipeline})
-        parts_of(pipeline).definition.define(functools.partial(fn, *args, **of_function))
+        internals_of(pipeline).definition.define(functools.partial(fn, *args, **of_function))
         return pipeline
 
     factory._is_pipeline_def = True  # pyright: ignore[reportAttributeAccessIssue]

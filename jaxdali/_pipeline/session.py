@@ -15,10 +15,10 @@ from .._core.graph import DataNode, Graph
 from .._data.source import Source
 from .._runner.shutdown import close_aside, close_collected
 from ..backend import TensorListCPU, TensorListGPU
-from . import arguments as check
+from . import argument_checks
 from . import checkpoint as checkpoints
+from .pipeline_settings import PipelineSettings
 from .schedule import Schedule, tensor_lists
-from .settings import Settings
 
 FED = ("external_source", "experimental.inputs.video")  # operators that `feed_input` finds
 
@@ -56,7 +56,7 @@ class Session(ApiUse):
       checkpoint_of_iterator: returns the iterator's checkpoint for this pipeline; None if the iterator is gone.
     """
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: PipelineSettings):
         super().__init__()
         self._settings = settings
         self.start: tuple[dict[str, Any], dict[str, Any] | None] | None = None
@@ -120,7 +120,7 @@ class Session(ApiUse):
         if not self._outputs_checked:
             assert self.executor is not None and self._graph is not None
             specs = self.executor.plan.output_specs
-            self._outputs_checked = check.check_outputs(self._graph, specs, self._settings.outputs)
+            self._outputs_checked = argument_checks.check_outputs(self._graph, specs, self._settings.outputs)
 
     # --- batches ------------------------------------------------------------------------------------------------
 

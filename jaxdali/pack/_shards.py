@@ -20,7 +20,7 @@ from .._core.errors import ArgumentError, SampleError
 from .._core.jax_settings import own_settings
 from .._core.values import Value
 from .._data.walk import shard_bounds
-from .._pipeline.pipeline import parts_of
+from .._pipeline.pipeline import internals_of
 from .._plan.options import RunOptions
 from .._plan.plan import Ref
 from ._writers import WRITERS, Record, index_of, replaced
@@ -157,7 +157,7 @@ def opened(packing: Packing, shard: int, shards: int) -> tuple[Executor, list[st
         pipe.set_outputs(*nodes)
     names = _names(packing, list(found) if isinstance(found, dict) else None, len(nodes))
     options = RunOptions(batch_size=_BATCH, num_threads=packing.num_threads, seed=0)
-    return Executor.of_values(parts_of(pipe).graph, jax.local_devices(backend="cpu")[0], options), names
+    return Executor.of_values(internals_of(pipe).graph, jax.local_devices(backend="cpu")[0], options), names
 
 
 def _names(packing: Packing, keys: Sequence[str] | None, outputs: int) -> list[str]:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .._core import names as _names
 from .._core.graph import DataNode as DataNode
-from .._pipeline.arguments import OperatorConcurrency as OperatorConcurrency
-from .._pipeline.arguments import StreamPolicy as StreamPolicy
+from .._pipeline.argument_checks import OperatorConcurrency as OperatorConcurrency
+from .._pipeline.argument_checks import StreamPolicy as StreamPolicy
 from .._pipeline.conditionals import do_not_convert as do_not_convert
 from .._pipeline.pipeline import Pipeline as Pipeline
 from .._pipeline.pipeline_def import pipeline_def as pipeline_def

@@ -14,7 +14,7 @@ import numpy as np
 import jaxdali
 
 from .._core.graph import Node
-from .._pipeline.pipeline import parts_of
+from .._pipeline.pipeline import internals_of
 from . import _made_up, _stand_ins
 
 _READERS = ("file", "numpy", "tfrecord", "coco", "mxnet", "nemo_asr", "webdataset")
@@ -143,7 +143,7 @@ class Replaced:
         """A batch for an output of an `external_source`."""
         for pipeline in reversed(self.pipelines):
             with contextlib.suppress(Exception):
-                graph = parts_of(pipeline).graph
+                graph = internals_of(pipeline).graph
                 node = graph.find(handle)
                 if node is not None:
                     return self.batch(pipeline, node, output, given)
@@ -164,7 +164,7 @@ class Replaced:
 
         dtype = of_output("dtype")
         kind = None if dtype is None or int(dtype) < 0 else jaxdali.types.to_numpy_type(dtype)
-        consumers = _consumers(parts_of(pipeline).graph, node, output)
+        consumers = _consumers(internals_of(pipeline).graph, node, output)
         count = pipeline.batch_size if pipeline.batch_size > 0 else 4
         return [
             _made_up.fed(consumers, of_output("layout"), kind, of_output("ndim"), self._data, i) for i in range(count)

@@ -29,7 +29,7 @@ from typing import Any
 import jaxdali
 
 from .._core.errors import OperatorError, SampleError, in_package
-from .._pipeline.pipeline import parts_of
+from .._pipeline.pipeline import internals_of
 from . import _code, _made_up, _stand_ins
 from ._reading import source
 from ._replaced import Replaced
@@ -172,7 +172,7 @@ class Trial:
                 continue
             line = _code.line_of(self._tree, names[0])
             self._say(begin=names[0], line=self._line_name(line))
-            if parts_of(pipeline).session.built:
+            if internals_of(pipeline).session.built:
                 self._tell(
                     Result(
                         names[0],
@@ -356,7 +356,7 @@ class Trial:
             with self._limited(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for pipeline in pipelines:
-                    if parts_of(pipeline).session.lease is None:
+                    if internals_of(pipeline).session.lease is None:
                         pipeline.build()
                         self._feed(pipeline)
                         outputs += [_described(x) for x in pipeline.run()]
@@ -368,16 +368,16 @@ class Trial:
         finally:
             for pipeline in pipelines:
                 with contextlib.suppress(Exception):
-                    parts_of(pipeline).session.close()
+                    internals_of(pipeline).session.close()
         return Result(name, where, "runs", ", ".join(outputs) or "no outputs", hints=hints, made_up=_shown(guesses))
 
     def _feed(self, pipeline: jaxdali.Pipeline):
         """Feeds the data that the user's code would feed."""
-        if parts_of(pipeline).setups:
+        if internals_of(pipeline).setups:
             return
-        executor = parts_of(pipeline).session.executor
+        executor = internals_of(pipeline).session.executor
         assert executor is not None
-        for node in parts_of(pipeline).graph.nodes:
+        for node in internals_of(pipeline).graph.nodes:
             if node.op.name == "external_source" and node.id in executor.sources and executor.sources[node.id].fed:
                 given = dict(node.call.arguments) if node.call is not None else {}
                 for _ in range(4):  # as many batches as are made ahead
@@ -386,7 +386,7 @@ class Trial:
                     )
 
     def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
-        executor = parts_of(pipeline).session.executor
+        executor = internals_of(pipeline).session.executor
         if executor is None:
             return []
         plan, found = executor.plan, []

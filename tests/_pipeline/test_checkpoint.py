@@ -12,7 +12,7 @@ import shardings
 from pipelines import step
 
 from jaxdali import fn, pipeline_def
-from jaxdali._pipeline.checkpoint import from_bytes, parts_of
+from jaxdali._pipeline.checkpoint import from_bytes, records_and_position
 from jaxdali._pipeline.checks import signed
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
@@ -581,8 +581,8 @@ def test_a_changed_bit_is_noticed(files):
         assert found == whole if error is None else "checkpoint" in error, i
     for i, damaged in flips(json.dumps(state).encode(), range(0, 8, 3)):
         with contextlib.suppress(ValueError):  # of the JSON: whoever wrote it says so
-            found, error = result_of(parts_of, json.loads(damaged))
-            assert found == parts_of(state) if error is None else "checkpoint" in error, i
+            found, error = result_of(records_and_position, json.loads(damaged))
+            assert found == records_and_position(state) if error is None else "checkpoint" in error, i
 
 
 def mutations(x):

@@ -13,7 +13,7 @@ from pipelines import counter, numbers, values
 
 from jaxdali import Pipeline, fn, pipeline_def, types
 from jaxdali._core.system import available_cpus
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 from jaxdali.plugin.jax import DALIGenericIterator
 
 
@@ -277,10 +277,10 @@ def test_device_id_is_the_place_among_the_local_devices():
     for device_id in (0, 5):
         pipe = on_device(device_id=device_id)
         pipe.run()
-        assert parts_of(pipe).device == jax.devices()[device_id]
+        assert internals_of(pipe).device == jax.devices()[device_id]
         assert pipe.lower().compile().input_shardings[0][0].device_set == {jax.devices()[device_id]}
     with jax.default_device(jax.devices()[3]):
-        assert parts_of(on_device()).device == jax.devices()[3]
+        assert internals_of(on_device()).device == jax.devices()[3]
 
 
 def test_seed_decides_random_numbers():

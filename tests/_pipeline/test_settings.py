@@ -6,12 +6,12 @@ import pytest
 from jaxdali import Pipeline, types
 from jaxdali._batch.options import Delivery, RaggedForm
 from jaxdali._core.system import available_cpus
-from jaxdali._pipeline.settings import Settings
+from jaxdali._pipeline.pipeline_settings import PipelineSettings
 from jaxdali._plan.options import RunOptions
 
 
 def test_settings_are_converted_once():
-    s = Settings(
+    s = PipelineSettings(
         batch_size=np.int32(4),
         num_threads=-1,
         seed=-5,
@@ -21,15 +21,15 @@ def test_settings_are_converted_once():
     assert (type(s.batch_size), s.batch_size, s.threads, s.seed, s.depth) == (int, 4, available_cpus(), None, 3)
     assert s.outputs == {"output_dtype": np.dtype(np.uint8), "output_ndim": None, "output_layout": None}
     assert s.given.keys() == {"batch_size", "prefetch_queue_depth", "output_dtype"}
-    assert Settings(**s.given) == Settings(**s.for_file) == s
+    assert PipelineSettings(**s.given) == PipelineSettings(**s.for_file) == s
 
 
 def test_what_may_be_missing_until_a_pipeline_runs():
     with pytest.raises(ValueError, match="none was given"):
-        Settings().check_to_run()
+        PipelineSettings().check_to_run()
     with pytest.raises(ValueError, match="num_threads must be a whole number at least 1, got 0"):
-        Settings(batch_size=1, num_threads=0).check_to_run()
-    Settings(batch_size=1).check_to_run()
+        PipelineSettings(batch_size=1, num_threads=0).check_to_run()
+    PipelineSettings(batch_size=1).check_to_run()
 
 
 def test_each_draws_a_seed_of_its_own():

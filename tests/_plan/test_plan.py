@@ -13,7 +13,7 @@ from jaxdali import fn, newaxis, pipeline_def, types
 from jaxdali._batch.executor import Executor
 from jaxdali._core.graph import Graph
 from jaxdali._core.jax_settings import own_settings
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 from jaxdali._plan.options import RunOptions
 from jaxdali._plan.passes import bypass_identities, drop_dead, simplified
 from jaxdali._plan.plan import make_plan
@@ -34,7 +34,7 @@ def planned(make):
 
     pipe = pipeline()
     outputs = [x.as_cpu().as_array().tolist() for x in pipe.run()]
-    names = [s.op.name for s in parts_of(pipe).session.executor.plan.steps]
+    names = [s.op.name for s in internals_of(pipe).session.executor.plan.steps]
     pipe.close()
     return names, outputs
 
@@ -47,7 +47,7 @@ def test_running_leaves_the_graph_as_it_was(tmp_path):
         return fn.resize(fn.cast(x, dtype=types.FLOAT).gpu()[:, :, newaxis], size=(4, 4)), size
 
     pipe = pipeline()
-    graph, before = parts_of(pipe).graph, dump(parts_of(pipe).graph)
+    graph, before = internals_of(pipe).graph, dump(internals_of(pipe).graph)
     text = pipe.serialize()
     pipe.save_graph_to_dot_file(str(tmp_path / "before"))
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_running_leaves_the_graph_as_it_was(tmp_path):
         images, _ = pipe.run()
     pipe.save_graph_to_dot_file(str(tmp_path / "after"))
     assert images.shape() == [(4, 4, 1)] * 2
-    assert parts_of(pipe).graph is graph
+    assert internals_of(pipe).graph is graph
     assert dump(graph) == before
     assert pipe.serialize() == text
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
@@ -75,15 +75,15 @@ def test_two_executors_of_one_graph_see_the_same_nodes():
         return doubled(fn.external_source(lambda: np.ones((2, 3), np.float32)).gpu() + 1.0) + 1.0
 
     pipe = pipeline()
-    before = dump(parts_of(pipe).graph)
-    how = parts_of(pipe).device, RunOptions(batch_size=2, num_threads=1)
-    for executor in [Executor.of_values(parts_of(pipe).graph, *how) for _ in range(2)]:
+    before = dump(internals_of(pipe).graph)
+    how = internals_of(pipe).device, RunOptions(batch_size=2, num_threads=1)
+    for executor in [Executor.of_values(internals_of(pipe).graph, *how) for _ in range(2)]:
         with own_settings():
             executor.build()
             batch = executor.check(executor.launch(executor.reader.read(executor.reader.initial_state)))
         np.testing.assert_array_equal(batch.outputs[0].sample(1), [5, 5, 5])
         executor.close()
-    assert dump(parts_of(pipe).graph) == before
+    assert dump(internals_of(pipe).graph) == before
     assert calls == [(2, 3)] * 2
 
 

@@ -12,7 +12,7 @@ import jax
 def per_batch(operators: int, batches: int) -> float:
     """CPU seconds of this thread, which makes the batches itself."""
     from jaxdali import fn, pipeline_def
-    from jaxdali._pipeline.pipeline import parts_of
+    from jaxdali._pipeline.pipeline import internals_of
 
     @pipeline_def(batch_size=8, exec_pipelined=False, seed=0)
     def pipeline():
@@ -24,7 +24,7 @@ def per_batch(operators: int, batches: int) -> float:
     pipe = pipeline()
     for _ in range(10):
         pipe.run()
-    nodes = len(parts_of(pipe).graph.nodes)
+    nodes = len(internals_of(pipe).graph.nodes)
     best = float("inf")
     for _ in range(5):
         start = time.thread_time()

@@ -214,10 +214,10 @@ def test_several_pipelines_are_stacked_or_sharded(files):
 
 def test_plugins_reach_pipelines_by_a_lease_alone():
     """What a pipeline holds is in `Parts`, which only the packages below ask for."""
-    assert "parts_of" in inspect.getsource(lease_module)
+    assert "internals_of" in inspect.getsource(lease_module)
     for path in pathlib.Path(plugin.__file__).parent.rglob("*.py"):
         text = path.read_text()
-        assert "parts_of" not in text, path
+        assert "internals_of" not in text, path
         assert "_Pipeline__" not in text, path
 
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from small_images import SMALL, images, is_inline, run
 
 from jaxdali import fn, pipeline_def, types
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
@@ -97,7 +97,7 @@ def test_eager_results_go_on_into_later_programs():
     for got, want in zip(batches, inline):
         for g, w in zip(got, want):
             np.testing.assert_array_equal(g, w)
-    assert parts_of(pipe).session.executor.programs() == 3
+    assert internals_of(pipe).session.executor.programs() == 3
     pipe.close()
     other.close()
 

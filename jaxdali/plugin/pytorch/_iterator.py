@@ -25,7 +25,7 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._iterator.stream import BatchStream
-from ..._pipeline.arguments import before_devices
+from ..._pipeline.argument_checks import before_devices
 from ..._pipeline.lease import lease, outputs_of, own_places
 from ..._pipeline.pipeline import Pipeline
 from ..._plan.plan import Plan, Ref

@@ -9,7 +9,7 @@ from images import decode, decode_pipeline, encode, picture, png
 
 import jaxdali
 from jaxdali import fn, types
-from jaxdali._pipeline.pipeline import parts_of
+from jaxdali._pipeline.pipeline import internals_of
 from jaxdali.fn._families.random_windows import random_windows
 from jaxdali.plugin.jax import data_iterator
 
@@ -281,7 +281,7 @@ def test_known_sizes_are_static():
     def shapes(make):
         pipeline = decode_pipeline([coordinates(97, 131)], make)
         pipeline.run()
-        (spec,) = parts_of(pipeline).session.executor.plan.output_specs
+        (spec,) = internals_of(pipeline).session.executor.plan.output_specs
         return spec.shape, spec.dims
 
     assert shapes(lambda x: crop(x, crop=(40, 50))) == ((40, 50, 3), None)

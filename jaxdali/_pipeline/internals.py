@@ -1,4 +1,4 @@
-"""`Parts`: what a pipeline consists of, kept apart from the names that users see."""
+"""`PipelineInternals`: what a pipeline consists of, kept apart from the names that users see."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import jax
 
 from .._core.graph import Graph
 from .._data.source import Source
-from . import arguments as check
+from . import argument_checks
 from .debug import DebugSession
 from .definition import Definition
+from .pipeline_settings import PipelineSettings
 from .session import Session
-from .settings import Settings
 
 
-class Parts:
+class PipelineInternals:
     """The arguments of a pipeline, its definition, and the session that runs it. Iterators that take over a pipeline
     use these, too.
 
@@ -38,7 +38,7 @@ class Parts:
     def __init__(
         self,
         pipeline: Any,
-        settings: Settings,
+        settings: PipelineSettings,
         restored: tuple[dict[str, Any], dict[str, Any] | None] | None,
         iter_setup: Callable[[], None] | None,
     ):
@@ -60,7 +60,7 @@ class Parts:
     @functools.cached_property
     def device(self) -> jax.Device:
         """The device of "mixed" and "gpu" operators, and of the outputs."""
-        return check.local_device(self.settings.device_id)
+        return argument_checks.local_device(self.settings.device_id)
 
     @property
     def graph(self) -> Graph:
@@ -101,4 +101,4 @@ class Parts:
     def _check_arguments(self):
         self.settings.check_to_run()
         for name, wanted in self.settings.outputs.items():
-            check.per_output(self.graph, name, wanted)
+            argument_checks.per_output(self.graph, name, wanted)

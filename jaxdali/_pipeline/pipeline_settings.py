@@ -10,7 +10,7 @@ from .._core.declaration import Auto, DType, Range, Whole, check_fields, checked
 from .._core.system import available_cpus
 from .._plan.options import RunOptions, Tuned
 from ..types import NO_TYPE
-from .arguments import OUTPUTS, OperatorConcurrency, StreamPolicy
+from .argument_checks import OUTPUTS, OperatorConcurrency, StreamPolicy
 
 _FIRST_NUM_THREADS = 4  # if the number is tuned
 DEFAULT_DEPTH = 2
@@ -26,7 +26,7 @@ class QueueDepths(TypedDict):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class PipelineSettings:
     """The arguments of `Pipeline`, which documents them. None: not given.
 
     Raises:
@@ -60,7 +60,7 @@ class Settings:
     concurrency: OperatorConcurrency | None = None
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Settings:
+    def of(cls, arguments: Mapping[str, Any]) -> PipelineSettings:
         """The settings among the arguments of `Pipeline`."""
         return cls(**{f.name: arguments[f.name] for f in dataclasses.fields(cls)})
 
