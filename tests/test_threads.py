@@ -155,7 +155,7 @@ def test_two_threads_compile_the_same_function(monkeypatch):
 
 def test_one_thread_rewrites_a_function(monkeypatch):
     """It is rewritten once, and nobody gets it as the user wrote it."""
-    factory, rewritten = conditionals._factory, []
+    factory, rewritten = conditionals._compile_factory, []
 
     def slow(f):
         rewritten.append(f)
@@ -165,7 +165,7 @@ def test_one_thread_rewrites_a_function(monkeypatch):
     def chosen(x):
         return 1 if x else 2
 
-    monkeypatch.setattr(conditionals, "_factory", slow)
+    monkeypatch.setattr(conditionals, "_compile_factory", slow)
     functions = at_once(lambda f: conditionals.converted(f), [chosen] * 4)
     assert len(rewritten) == 1
     assert all(f is not chosen and f(0) == 2 for f in functions)

@@ -14,7 +14,7 @@ from .._core.building import warn
 from .._core.declaration import checked
 from .._core.tracebacks import boundaries
 from .._pipeline import checkpoint
-from .._pipeline.describe import value
+from .._pipeline.describe import describe_value
 from .._pipeline.graph_view import draw
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
@@ -55,7 +55,7 @@ class BaseIterator:
             for i, (name, x, spec) in enumerate(
                 zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)
             ):
-                lines.append(f"  {name}: {value(x, spec, self._batch_shape)}{self._placed(i)}")
+                lines.append(f"  {name}: {describe_value(x, spec, self._batch_shape)}{self._placed(i)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str | None:

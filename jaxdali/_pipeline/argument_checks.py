@@ -1,6 +1,4 @@
-"""What `Pipeline` takes of types of its own, and how outputs and devices that were given are compared with those there
-are.
-"""
+"""Argument types of `Pipeline`, and checks of its outputs and device against the arguments."""
 
 from __future__ import annotations
 
@@ -32,56 +30,65 @@ class OperatorConcurrency(enum.Enum):
     UNSPECIFIED = "unspecified"
 
 
-def per_output(graph: Graph, name: str, wanted: Any) -> list[Any]:
-    """What `output_dtype` and the like say about each output. RuntimeError when they are not as many."""
-    n = len(graph.outputs)
-    each = [*wanted] if isinstance(wanted, tuple) else [wanted] * n
-    if len(each) != n:
-        raise RuntimeError(f"{name} has {len(each)} entries, the pipeline {n} outputs")
-    return each
-
-
-def check_outputs(graph: Graph, specs: Sequence[Spec | None], wanted: Mapping[str, Any]) -> bool:
-    """Compares the outputs, of these `specs` (None: not known yet), with `output_dtype`, `output_ndim` and
-    `output_layout`.
-
-    Returns:
-      Whether all could be compared: types of a function's results, or of data that are fed, are known when it has run.
+def per_output(graph: Graph, name: str, requirement: Any) -> list[Any]:
+    """The requirement on each output, from one of the arguments `OUTPUTS`: a tuple has one for each output, anything else
+    is for all.
 
     Raises:
-      RuntimeError: they differ.
+      RuntimeError: a tuple has another length.
     """
-    complete = True
+    n = len(graph.outputs)
+    values = [*requirement] if isinstance(requirement, tuple) else [requirement] * n
+    if len(values) != n:
+        raise RuntimeError(f"{name} has {len(values)} entries, the pipeline {n} outputs")
+    return values
+
+
+def check_outputs(graph: Graph, specs: Sequence[Spec | None], requirements: Mapping[str, Any]) -> bool:
+    """Compares the outputs with the arguments `output_dtype`, `output_ndim` and `output_layout`.
+
+    Args:
+      graph: has the outputs.
+      specs: of the outputs; None: not known yet, as for results of a function or for fed data before the first batch.
+      requirements: the three arguments by name.
+
+    Returns:
+      Whether all outputs could be compared.
+
+    Raises:
+      RuntimeError: an output differs from its requirement.
+    """
+    all_checked = True
     for name in OUTPUTS:
-        for i, (want, x) in enumerate(zip(per_output(graph, name, wanted[name]), graph.outputs, strict=True)):
-            if want is None or (x.metadata is not None and not isinstance(wanted[name], list)):
+        for i, (expected, x) in enumerate(zip(per_output(graph, name, requirements[name]), graph.outputs, strict=True)):
+            if expected is None or (x.metadata is not None and not isinstance(requirements[name], list)):
                 continue
             spec = specs[i]
             if spec is None:
-                complete = False
+                all_checked = False
                 continue
-            got = getattr(spec, name.removeprefix("output_"))
-            if got != want:
+            actual = getattr(spec, name.removeprefix("output_"))
+            if actual != expected:
                 raise RuntimeError(
-                    f"{name}: output {i} (made at {x.node.where}) has {'none' if got == '' else got}, expected {want}"
+                    f"{name}: output {i} (made at {x.node.where}) has {'none' if actual == '' else actual}, expected {expected}"
                 )
-    return complete
+    return all_checked
 
 
 OUTPUTS = ("output_dtype", "output_ndim", "output_layout")
 
 
-before_devices: list[Callable[[], Any]] = []  # called before pipelines have JAX open its devices
+device_hooks: list[Callable[[], Any]] = []  # called before a pipeline asks JAX for its devices, which opens them
 
 
 def local_device(device_id: int | None) -> jax.Device:
-    """``jax.local_devices()[device_id]``; None: the user's default device, or the first.
+    """Returns ``jax.local_devices()[device_id]``; for None, the user's default device, or the first one.
 
     Raises:
       ValueError: there are fewer devices.
     """
-    for call in before_devices:
-        call()
+    for hook in device_hooks:
+        hook()
     devices = jax.local_devices()
     if device_id is None:
         default = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]

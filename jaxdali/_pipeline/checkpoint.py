@@ -30,13 +30,13 @@ FORMAT = "jaxdali checkpoint"
 
 def to_bytes(record: Mapping[str, Any], iterator: Mapping[str, Any] | None) -> bytes:
     """A pipeline's checkpoint. Equal states give equal bytes."""
-    whole = {
+    entries = {
         "format": FORMAT,
         "version": STATE_VERSION,
         "iterator": iterator and unsigned(iterator),
         "pipeline": unsigned(record),
     }
-    return json.dumps(signed(whole), sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(signed(entries), sort_keys=True, separators=(",", ":")).encode()
 
 
 def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -47,47 +47,60 @@ def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any
         raise TypeError(
             f"a checkpoint must be bytes, as checkpoint() and checkpoints() return them, got {type(data).__name__}"
         )
-    with _reading(name):
-        whole = json.loads(data)
-        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+    with _checkpoint_errors(name):
+        entries = json.loads(data)
+        if not isinstance(entries, dict) or entries.get("format") != FORMAT:
             raise ValueError(f'it has no "format": "{FORMAT}"')
-        check_version(whole.get("version"))
-        check_digest(whole, "it")
-        return check_record(whole.get("pipeline"), "pipeline"), check_iterator(whole.get("iterator"))
+        check_version(entries.get("version"))
+        check_digest(entries, "it")
+        return check_record(entries.get("pipeline"), "pipeline"), check_iterator(entries.get("iterator"))
 
 
-def for_pipelines(checkpoints: Sequence[bytes] | None, pipelines: int, num_shards: int) -> list[bytes | None]:
+def for_pipelines(checkpoints: Sequence[bytes] | None, num_pipelines: int, num_shards: int) -> list[bytes | None]:
     """The ``checkpoint=`` argument for each pipeline of an iterator.
 
     Args:
-      checkpoints: what `checkpoints()` of an iterator returned; None or empty: start anew.
-      pipelines: their number in this process; `num_shards`: in all processes.
+      checkpoints: the result of an iterator's `checkpoints()`; None or empty: start anew.
+      num_pipelines: number of pipelines in this process.
+      num_shards: number of pipelines in all processes.
 
     Raises:
-      RuntimeError: there is neither one for each pipeline, nor are they those of another number of shards.
+      RuntimeError: their number differs from that of the pipelines, although they have as many shards as now.
     """
     if not checkpoints:
-        return [None] * pipelines
+        return [None] * num_pipelines
     records = [from_bytes(c, f"checkpoints[{i}]: ")[0] for i, c in enumerate(checkpoints)]
-    if len(checkpoints) == pipelines:
+    if len(checkpoints) == num_pipelines:
         return list(checkpoints)
     if any(r["shard"][1] == num_shards for r in records):
         raise RuntimeError(
-            f"there are {len(checkpoints)} checkpoints, but {pipelines} pipelines in this process; pass one for each"
+            f"there are {len(checkpoints)} checkpoints, but {num_pipelines} pipelines in this process; pass one for each"
         )
-    _one([r["seed"] for r in records], "seeds")
-    return [checkpoints[0]] * pipelines
+    # Another number of shards: any of the checkpoints has the position from which the epoch is divided anew.
+    _common_value([r["seed"] for r in records], "seeds")
+    return [checkpoints[0]] * num_pipelines
 
 
 # --- pipelines ------------------------------------------------------------------------------------------------------
 
 
 def records_of(executor: Executor, state: Mapping[str, Any], places: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-    """An executor's state as one record for each of its shards. `places` are (id, number of shards) of each."""
-    common = {"seed": state["seed"], "batch_size": executor.B, "epoch": state["epoch"], "iteration": state["iteration"]}
-    saved = {name: source.saved(state["sources"][name]["cursors"]) for name, source in executor.reader.named.items()}
+    """An executor's state as one record for each of its shards. `places`: (id, number of shards) of each shard."""
+    shared_fields = {
+        "seed": state["seed"],
+        "batch_size": executor.B,
+        "epoch": state["epoch"],
+        "iteration": state["iteration"],
+    }
+    saved_sources = {
+        name: source.saved(state["sources"][name]["cursors"]) for name, source in executor.reader.named.items()
+    }
     return [
-        {**common, "shard": list(place), "sources": {name: dataclasses.asdict(s[i]) for name, s in saved.items()}}
+        {
+            **shared_fields,
+            "shard": list(place),
+            "sources": {name: dataclasses.asdict(shards[i]) for name, shards in saved_sources.items()},
+        }
         for i, place in enumerate(places)
     ]
 
@@ -98,38 +111,42 @@ def state_of(
     """The state from which an executor continues. The executor does not change.
 
     Args:
-      executor: its shards have these `places`.
+      executor: the executor that continues.
       records: of the same shards, or of others if the data can be redistributed.
+      places: (id, number of shards) of each of the executor's shards.
 
     Raises:
       RuntimeError: the records belong to another pipeline (the message says what differs), or the state to continue
         from is unknown.
     """
-    with _reading():
-        by_place = {tuple(r["shard"]): r for r in records}
-        same = all(tuple(p) in by_place for p in places)
-        if same:
-            records = [by_place[tuple(p)] for p in places]
-        seed = _one([r["seed"] for r in records], "seeds")
-        first = records[0]
+    with _checkpoint_errors():
+        record_of_shard = {tuple(r["shard"]): r for r in records}
+        has_same_shards = all(tuple(p) in record_of_shard for p in places)
+        if has_same_shards:
+            records = [record_of_shard[tuple(p)] for p in places]
+        seed = _common_value([r["seed"] for r in records], "seeds")
+        first_record = records[0]
         sources = executor.reader.named
-        _check_names(sources, first)
+        _check_names(sources, first_record)
         cursors = {}
         for name, source in sources.items():
             saved = [Saved(**r["sources"][name]) for r in records]
-            for s in saved:
-                check_source(s, source, f"sources.{name}")
+            for entry in saved:
+                check_source(entry, source, f"sources.{name}")
             try:
-                cursors[name] = {"cursors": source.resume(saved, same)}
+                cursors[name] = {"cursors": source.resume(saved, has_same_shards)}
             except ValueError as e:
                 raise RuntimeError(f"{name} can't continue from this checkpoint: {e}") from e
-        return _state(executor, first, seed, cursors, places[0][1])
+        return _state(executor, first_record, seed, cursors, places[0][1])
 
 
 def _state(
     executor: Executor, record: Mapping[str, Any], seed: int, cursors: dict[str, Any], shards: int
 ) -> dict[str, Any]:
-    """An executor's state with these cursors of its sources; all else is that of a record, of any number of shards."""
+    """The state of an executor with the given cursors of its sources. Everything else comes from a record, which may be
+    of another number of shards and another batch size.
+    """
+    # The number of batches that hold as many samples, rounded up.
     samples = record["iteration"] * record["batch_size"] * record["shard"][1]
     iteration = -(-samples // (executor.B * shards))
     return {
@@ -150,9 +167,9 @@ class Epochs:
 
     Attributes:
       policy: name of the last-batch policy.
-      size: as given; -1: a reader or the end of the data determines it.
-      reader_name: the reader that determines it.
-      padded: the user's last_batch_padded.
+      size: the iterator's argument; -1: a reader or the end of the data determines the size.
+      reader_name: the reader that determines the size.
+      padded: the iterator's argument last_batch_padded.
     """
 
     policy: str
@@ -164,8 +181,10 @@ class Epochs:
 def records_and_position(
     state: Mapping[str, Any] | Sequence[bytes],
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """(the pipelines' records, the position of the iterator) from the result of an iterator's get_state or checkpoints."""
-    with _reading():
+    """Splits the result of an iterator's `get_state` or `checkpoints` into the pipelines' records and the position of the
+    iterator.
+    """
+    with _checkpoint_errors():
         if isinstance(state, (list, tuple)) and state:
             records, positions = zip(*(from_bytes(x, f"checkpoints[{i}]: ") for i, x in enumerate(state)))
             if any(p != positions[0] for p in positions):
@@ -177,17 +196,16 @@ def records_and_position(
             raise TypeError(
                 f"get_state() returns a dictionary, and checkpoints() a list of bytes; this is a {type(state).__name__}"
             )
-        whole = json.loads(json.dumps(state))
-        check_version(whole.get("version"))
-        pipelines = whole.get("pipelines")
+        entries = json.loads(json.dumps(state))  # a copy of plain types: users may store the state in any mapping
+        check_version(entries.get("version"))
+        pipelines = entries.get("pipelines")
         if not isinstance(pipelines, list) or not pipelines:
             raise ValueError("pipelines is not a list of one or more")
-        check_digest(whole.get("iterator"), "iterator")
+        check_digest(entries.get("iterator"), "iterator")
         for i, r in enumerate(pipelines):
             check_digest(r, f"pipelines[{i}]")
-        return [check_record(r, f"pipelines[{i}]") for i, r in enumerate(pipelines)], check_iterator(
-            whole.get("iterator")
-        )
+        records = [check_record(r, f"pipelines[{i}]") for i, r in enumerate(pipelines)]
+        return records, check_iterator(entries.get("iterator"))
 
 
 def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
@@ -208,18 +226,18 @@ def resume(
     """The states from which an iterator's executors continue, and its epoch counter.
 
     Args:
-      executors: those of the iterator.
-      records: of its pipelines, of another process's, or of another number of shards.
-      iterator: its position; None: the pipelines ran without an iterator.
-      epochs: the properties of its epochs now; `plan`: the same in numbers, None if only the end of the data determines
-        them.
+      executors: the executors of the iterator.
+      records: of its pipelines, of those in another process, or of another number of shards.
+      iterator: the saved position of the iterator; None: the pipelines ran without an iterator.
+      epochs: the properties of its epochs now.
+      plan: the same in numbers; None: only the end of the data determines the epochs.
 
     Raises:
       RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed. It says so if `restart` is
         possible.
     """
     try:
-        return _resumed(executors, records, iterator, epochs, plan)
+        return _resume(executors, records, iterator, epochs, plan)
     except RuntimeError as e:
         with suppress(RuntimeError):
             restart(executors, records, iterator, epochs, plan)
@@ -227,14 +245,14 @@ def resume(
         raise
 
 
-def _resumed(
+def _resume(
     executors: Sequence[Executor],
     records: Sequence[Mapping[str, Any]],
     iterator: Mapping[str, Any] | None,
     epochs: Epochs,
     plan: EpochPlan | None,
 ) -> tuple[list[dict[str, Any]], EpochCounter | None]:
-    with _reading():
+    with _checkpoint_errors():
         counter = EpochCounter(plan) if plan is not None else None
         if iterator is None:
             if counter is not None:
@@ -243,6 +261,7 @@ def _resumed(
         _check_epochs(epochs, iterator)
         if counter is not None and iterator["counter"] is None:
             raise ValueError("iterator.counter is missing")
+        # An entry of "ahead" for each shard: their number is unchanged, so each continues from its own record.
         if counter is None or plan is None or len(iterator["counter"]["ahead"]) == len(plan.sizes):
             states = _states(executors, records)
             if counter is not None:
@@ -259,53 +278,60 @@ def restart(
     epochs: Epochs,
     plan: EpochPlan | None,
 ) -> tuple[list[dict[str, Any]], EpochCounter]:
-    """As `resume`, but from the start of the epoch that the iterator was in, or of the next one if that was over.
+    """Does the same as `resume`, but from the start of the epoch that the iterator was in, or of the next one if that
+    was over.
 
-    Only the seed and the number of the epoch come from the records. So it does not matter what else determines which
-    samples an epoch's batches have: shards, batch size, padding, and what happens to the last batch. Readers of other
-    lists begin their own round anew.
+    Only the seed and the number of the epoch come from the records. So shards, batch size, padding and the last-batch
+    policy may all have changed. Readers with another number of samples than the reader `reader_name` begin their own
+    round anew.
 
     Raises:
       RuntimeError: the records are of other data or of another order, or a source is not a reader.
     """
-    with _reading():
+    with _checkpoint_errors():
         if iterator is None:
             raise RuntimeError(_NO_ITERATOR)
-        _check_epochs(epochs, iterator, but=("policy", "padded"))
+        _check_epochs(epochs, iterator, ignored=("policy", "padded"))
         if plan is None or epochs.reader_name is None:
             raise RuntimeError(
                 "restart_epoch=True needs an iterator with reader_name: otherwise no reader knows where an epoch begins"
             )
-        first, sources = records[0], executors[0].reader.named
-        _check_names(sources, first)
+        first_record, sources = records[0], executors[0].reader.named
+        _check_names(sources, first_record)
         for name, source in sources.items():
             saved = [Saved(**r["sources"][name]) for r in records]
             try:
                 source.check_restart(saved)
             except ValueError as e:
                 raise RuntimeError(f"{name} can't begin the epoch of this checkpoint anew: {e}") from e
-            for s in saved:
-                check_source(s, source, f"sources.{name}")
-        saved_counter, _ = _counter_of(executors[0], first, iterator, epochs.reader_name)
+            for entry in saved:
+                check_source(entry, source, f"sources.{name}")
+        saved_counter, _ = _counter_of(executors[0], first_record, iterator, epochs.reader_name)
         saved_counter.settle()
         counter = EpochCounter(plan)
         counter.begin(saved_counter.epoch)
         size = sources[epochs.reader_name].walks[0].size
         rounds = {
-            name: saved_counter.epoch if source.walks[0].size == size else first["sources"][name]["cursor"]["round"]
+            name: saved_counter.epoch
+            if source.walks[0].size == size
+            else first_record["sources"][name]["cursor"]["round"]
             for name, source in sources.items()
         }
-        seeds = {tuple(r["shard"]): r["seed"] for r in records}
+        seed_of_shard = {tuple(r["shard"]): r["seed"] for r in records}
         states = []
         for executor, places in zip(executors, shard_places(executors), strict=True):
-            seed = _one(
-                [seeds[tuple(p)] for p in places] if seeds.keys() >= {*map(tuple, places)} else [*seeds.values()],
+            # The same shards keep their own seeds; other shards need a seed that all had in common.
+            seed = _common_value(
+                [seed_of_shard[tuple(p)] for p in places]
+                if seed_of_shard.keys() >= {*map(tuple, places)}
+                else [*seed_of_shard.values()],
                 "seeds",
             )
             cursors = {
-                n: {"cursors": [w.initial(rounds[n]) for w in s.walks]} for n, s in executor.reader.named.items()
+                n: {"cursors": [w.initial(rounds[n]) for w in entry.walks]}
+                for n, entry in executor.reader.named.items()
             }
-            states.append(_state(executor, first, seed, cursors, places[0][1]))
+            states.append(_state(executor, first_record, seed, cursors, places[0][1]))
         return states, counter
 
 
@@ -321,27 +347,30 @@ def _redistribute(
     reader: str,
     plan: EpochPlan,
 ) -> tuple[list[dict[str, Any]], EpochCounter]:
-    """`resume` if the records have another number of shards."""
+    """Does the work of `resume` if the records have another number of shards."""
     _states(executors, records)  # for its checks
-    seed = _one([r["seed"] for r in records], "seeds")
+    seed = _common_value([r["seed"] for r in records], "seeds")
     record = records[0]
     source = executors[0].reader.named[reader]
+    # A fingerprint has the seed that a user gave to the reader. Other readers use the pipeline's, which the record has.
     walk = (
         dataclasses.replace(source.walks[0], seed=seed)
         if "seed" not in record["sources"][reader]["fingerprint"]
         else source.walks[0]
     )
-    before, walk_before = _counter_of(executors[0], record, iterator, reader)
-    walk_before = dataclasses.replace(walk_before, seed=walk.seed)
-    ended = before.is_over
-    dropped = before.settle()
-    if dropped:
-        records = [_skipped(executors[0], r, dropped) for r in records]
+    saved_counter, saved_walk = _counter_of(executors[0], record, iterator, reader)
+    saved_walk = dataclasses.replace(saved_walk, seed=walk.seed)
+    was_over = saved_counter.is_over
+    num_dropped = saved_counter.settle()
+    if num_dropped:
+        records = [_skip_batches(executors[0], r, num_dropped) for r in records]
     states = _states(executors, records)
     counter = EpochCounter(plan)
     cursor = records[0]["sources"][reader]["cursor"]
     try:
-        counter.redistribute(before, walk, states[0]["sources"][reader]["cursors"][0], (walk_before, cursor), ended)
+        counter.redistribute(
+            saved_counter, walk, states[0]["sources"][reader]["cursors"][0], (saved_walk, cursor), was_over
+        )
     except ValueError as e:
         raise RuntimeError(f"this epoch can't be divided among another number of shards: {e}") from e
     return states, counter
@@ -350,7 +379,7 @@ def _redistribute(
 def _counter_of(
     executor: Executor, record: Mapping[str, Any], iterator: Mapping[str, Any], reader: str
 ) -> tuple[EpochCounter, Walk]:
-    """The counter of an iterator whose position was saved, and the walk of its reader, but for the seed."""
+    """The saved counter of an iterator, and the walk of its reader at that time. The walk has the present seed."""
     fingerprint = record["sources"][reader]["fingerprint"]
     names = ("num_shards", "shard_id", "pad_last_batch", "stick_to_shard")
     walk = dataclasses.replace(executor.reader.named[reader].walks[0], **{n: fingerprint[n] for n in names})
@@ -360,22 +389,22 @@ def _counter_of(
     return counter, walk
 
 
-def _skipped(executor: Executor, record: Mapping[str, Any], batches: int) -> dict[str, Any]:
-    """The record after a number of batches that are dropped."""
+def _skip_batches(executor: Executor, record: Mapping[str, Any], batches: int) -> dict[str, Any]:
+    """The record with its cursors moved on by a number of batches, which are dropped."""
     sources = {}
     for name, saved in record["sources"].items():
         walks = executor.reader.named[name].walks
         cursor = saved["cursor"]
         if walks:
-            of = saved["fingerprint"]
-            walk = dataclasses.replace(walks[0], num_shards=of["num_shards"], shard_id=of["shard_id"])
+            fingerprint = saved["fingerprint"]
+            walk = dataclasses.replace(walks[0], num_shards=fingerprint["num_shards"], shard_id=fingerprint["shard_id"])
             for _ in range(batches):
-                cursor = walk.take(cursor, record["batch_size"], record["batch_size"])[3]
+                *_, cursor = walk.take(cursor, record["batch_size"], record["batch_size"])
         sources[name] = {**saved, "cursor": cursor}
     return {**record, "iteration": record["iteration"] + batches, "sources": sources}
 
 
-# --- help -----------------------------------------------------------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------------------------------------
 
 
 _NO_ITERATOR = (
@@ -390,8 +419,8 @@ def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
         )
 
 
-def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], but: Sequence[str] = ()):
-    properties = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in but}
+def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], ignored: Sequence[str] = ()):
+    properties = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in ignored}
     different = [
         f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in properties.items() if x != iterator[k]
     ]
@@ -400,20 +429,20 @@ def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], but: Sequence[str
 
 
 @contextmanager
-def _reading(name: str = "") -> Iterator[None]:
-    """Turns any exception into a RuntimeError that begins with `name` and says that this is not a checkpoint."""
+def _checkpoint_errors(name: str = "") -> Iterator[None]:
+    """Turns the errors of a wrong or damaged checkpoint into a RuntimeError whose message begins with `name`."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration, RecursionError) as e:
-        what = str(e) if type(e) is ValueError else f"{type(e).__name__}: {e}"
-        raise RuntimeError(f"{name}this is not a checkpoint of jaxdali, or it is damaged: {what}") from e
+        reason = str(e) if type(e) is ValueError else f"{type(e).__name__}: {e}"
+        raise RuntimeError(f"{name}this is not a checkpoint of jaxdali, or it is damaged: {reason}") from e
 
 
-def _one(values: Sequence[Any], what: str) -> Any:
-    """The value that all have in common."""
+def _common_value(values: Sequence[Any], name: str) -> Any:
+    """The value that all have in common; `name` is their plural. Raises RuntimeError if they differ."""
     if any(v != values[0] for v in values):
         raise RuntimeError(
-            f"the pipelines of the checkpoint have different {what}, {sorted(set(values))}, so one can't continue where another one was; "
+            f"the pipelines of the checkpoint have different {name}, {sorted(set(values))}, so one can't continue where another one was; "
             "give all pipelines the same seed"
         )
     return values[0]

@@ -13,26 +13,28 @@ from .._data.source import Saved, Source
 CHECKSUM = "checksum"
 
 
-def digest(whole: Mapping[str, Any]) -> str:
-    """The checksum of all entries but the checksum itself. It does not depend on the JSON's layout."""
-    return hashlib.sha256(json.dumps(unsigned(whole), sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
+def digest(entries: Mapping[str, Any]) -> str:
+    """The checksum of all entries but the checksum itself: 128 bits of SHA-256. The layout of the JSON has no effect."""
+    return hashlib.sha256(json.dumps(unsigned(entries), sort_keys=True, separators=(",", ":")).encode()).hexdigest()[
+        :32
+    ]
 
 
-def unsigned(whole: Mapping[str, Any]) -> dict[str, Any]:
+def unsigned(entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries without the checksum."""
-    return {name: x for name, x in whole.items() if name != CHECKSUM}
+    return {name: x for name, x in entries.items() if name != CHECKSUM}
 
 
-def signed(whole: Mapping[str, Any]) -> dict[str, Any]:
+def signed(entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries with a checksum."""
-    return {**whole, CHECKSUM: digest(whole)}
+    return {**entries, CHECKSUM: digest(entries)}
 
 
-def check_digest(x: Any, where: str) -> None:
+def check_digest(entries: Any, path: str) -> None:
     """Raises ValueError if the checksum is wrong."""
-    if (found := digest(_dictionary(x, where))) != (said := x.get(CHECKSUM, "missing")):
+    if (computed := digest(_checked_dict(entries, path))) != (stored := entries.get(CHECKSUM, "missing")):
         raise ValueError(
-            f"the checksum of {where} is {said}, that of its contents is {found}: it was changed since it was written"
+            f"the checksum of {path} is {stored}, that of its contents is {computed}: it was changed since it was written"
         )
 
 
@@ -42,88 +44,94 @@ def check_version(version: Any) -> None:
         raise RuntimeError(f"the checkpoint has version {version!r}, this jaxdali reads version {STATE_VERSION}")
 
 
-def check_record(record: Any, where: str) -> dict[str, Any]:
+def check_record(record: Any, path: str) -> dict[str, Any]:
     """A pipeline's record, unchanged. Raises ValueError if it has a wrong form."""
-    _dictionary(record, where)
-    _integer(record, where, "seed", None)
-    _integer(record, where, "batch_size", 1)
-    _integer(record, where, "epoch", 0)
-    _integer(record, where, "iteration", 0)
+    _checked_dict(record, path)
+    _checked_integer(record, path, "seed", None)
+    _checked_integer(record, path, "batch_size", 1)
+    _checked_integer(record, path, "epoch", 0)
+    _checked_integer(record, path, "iteration", 0)
     shard = record.get("shard")
-    if not (_integers(shard) and len(shard) == 2 and 0 <= shard[0] < shard[1]):
-        raise ValueError(f"{where}.shard is {shard!r}, expected its number and how many there are")
-    for name, x in _dictionary(record.get("sources"), f"{where}.sources").items():
-        if set(_dictionary(x, f"{where}.sources.{name}")) != {"fingerprint", "cursor"}:
-            raise ValueError(f"{where}.sources.{name} has {sorted(x)}, expected cursor and fingerprint")
-        _dictionary(x["fingerprint"], f"{where}.sources.{name}.fingerprint")
+    if not (_is_integer_list(shard) and len(shard) == 2 and 0 <= shard[0] < shard[1]):
+        raise ValueError(f"{path}.shard is {shard!r}, expected its number and how many there are")
+    for name, source in _checked_dict(record.get("sources"), f"{path}.sources").items():
+        if set(_checked_dict(source, f"{path}.sources.{name}")) != {"fingerprint", "cursor"}:
+            raise ValueError(f"{path}.sources.{name} has {sorted(source)}, expected cursor and fingerprint")
+        _checked_dict(source["fingerprint"], f"{path}.sources.{name}.fingerprint")
     return record
 
 
-def check_iterator(x: Any) -> dict[str, Any] | None:
+def check_iterator(position: Any) -> dict[str, Any] | None:
     """The position of an iterator, unchanged; None: there was none. Raises ValueError if it has a wrong form."""
-    if x is None:
+    if position is None:
         return None
-    _dictionary(x, "iterator")
+    _checked_dict(position, "iterator")
     for name, kinds in (("policy", str), ("reader_name", (str, type(None))), ("padded", bool), ("may_restart", bool)):
-        if name not in x or not isinstance(x[name], kinds):
-            raise ValueError(f"iterator.{name} is {x.get(name, 'missing')!r}")
-    _integer(x, "iterator", "size", -1)
-    _integer(x, "iterator", "given", 0)
-    counter = x.get("counter", "missing")
+        if name not in position or not isinstance(position[name], kinds):
+            raise ValueError(f"iterator.{name} is {position.get(name, 'missing')!r}")
+    _checked_integer(position, "iterator", "size", -1)
+    _checked_integer(position, "iterator", "given", 0)
+    counter = position.get("counter", "missing")
     if counter is not None:
-        _dictionary(counter, "iterator.counter")
-        _integer(counter, "iterator.counter", "round", 0)
-        _integer(counter, "iterator.counter", "taken", None)
-        parts = _dictionary(counter.get("parts", {}), "iterator.counter.parts")
-        if not _integers(counter.get("ahead")) or not all(k.isdecimal() and _integers(v) for k, v in parts.items()):
+        _checked_dict(counter, "iterator.counter")
+        _checked_integer(counter, "iterator.counter", "round", 0)
+        _checked_integer(counter, "iterator.counter", "taken", None)
+        parts = _checked_dict(counter.get("parts", {}), "iterator.counter.parts")
+        if not _is_integer_list(counter.get("ahead")) or not all(
+            k.isdecimal() and _is_integer_list(v) for k, v in parts.items()
+        ):
             raise ValueError("iterator.counter.ahead and .parts are not lists of whole numbers")
         if "lacking" in counter:
-            _integer(counter, "iterator.counter", "lacking", 0)
+            _checked_integer(counter, "iterator.counter", "lacking", 0)
         if not isinstance(counter.get("ended", False), bool):
             raise ValueError(f"iterator.counter.ended is {counter['ended']!r}")
-    return x
+    return position
 
 
-def check_source(saved: Saved, source: Source, where: str) -> None:
-    """Raises ValueError if what was saved for a source does not have the form that this source saves."""
+def check_source(saved: Saved, source: Source, path: str) -> None:
+    """Raises ValueError if the saved state of a source has another form than this source saves."""
     if source.walks:
-        shards = _integer(saved.fingerprint, f"{where}.fingerprint", "num_shards", 1)
-        if _integer(saved.fingerprint, f"{where}.fingerprint", "shard_id", 0) >= shards:
-            raise ValueError(f"{where}.fingerprint.shard_id is {saved.fingerprint['shard_id']} of {shards}")
+        shards = _checked_integer(saved.fingerprint, f"{path}.fingerprint", "num_shards", 1)
+        if _checked_integer(saved.fingerprint, f"{path}.fingerprint", "shard_id", 0) >= shards:
+            raise ValueError(f"{path}.fingerprint.shard_id is {saved.fingerprint['shard_id']} of {shards}")
     # A cursor has at least the entries of the initial one, which are integers.
-    for first in source.initial()[:1]:
+    for initial_cursor in source.initial()[:1]:
         _check_cursor(
             saved.cursor,
-            [k for k, v in first.items() if type(v) is int] if isinstance(first, dict) else [],
-            f"{where}.cursor",
+            [k for k, v in initial_cursor.items() if type(v) is int] if isinstance(initial_cursor, dict) else [],
+            f"{path}.cursor",
         )
 
 
-def _check_cursor(cursor: Any, names: list[str], where: str) -> None:
+def _check_cursor(cursor: Any, names: list[str], path: str) -> None:
     for name in names:
-        _integer(_dictionary(cursor, where), where, name, 0)
+        _checked_integer(_checked_dict(cursor, path), path, name, 0)
+    # A cursor that was redistributed has the rest of the epoch as a cursor of the former number of shards.
     if names and "rest" in cursor and "round" in names:
-        rest = _dictionary(cursor["rest"], f"{where}.rest")
-        _integer(rest, f"{where}.rest", "start", 0)
-        _integer(rest, f"{where}.rest", "num_shards", 1)
-        _check_cursor(rest.get("cursor"), names, f"{where}.rest.cursor")
+        remainder = _checked_dict(cursor["rest"], f"{path}.rest")
+        _checked_integer(remainder, f"{path}.rest", "start", 0)
+        _checked_integer(remainder, f"{path}.rest", "num_shards", 1)
+        _check_cursor(remainder.get("cursor"), names, f"{path}.rest.cursor")
 
 
-def _dictionary(x: Any, where: str) -> dict[str, Any]:
+def _checked_dict(x: Any, path: str) -> dict[str, Any]:
+    """Returns `x`, the value at a path of the JSON. Raises ValueError if it is not a dict."""
     if not isinstance(x, dict):
-        raise ValueError(f"{where} is {'missing' if x is None else f'{x!r:.60}'}, expected an object")
+        raise ValueError(f"{path} is {'missing' if x is None else f'{x!r:.60}'}, expected an object")
     return x
 
 
-def _integer(x: Mapping[str, Any], where: str, name: str, least: int | None) -> int:
+def _checked_integer(x: Mapping[str, Any], path: str, name: str, minimum: int | None) -> int:
+    """Returns entry `name` of `x`, the value at a path of the JSON. Raises ValueError if it is not a 64-bit integer, or is
+    below `minimum`."""
     value = x.get(name)
-    if type(value) is not int or (least is not None and value < least) or abs(value) >= 1 << 63:
-        at_least = "" if least is None else f", at least {least}"
+    if type(value) is not int or (minimum is not None and value < minimum) or abs(value) >= 1 << 63:
+        condition = "" if minimum is None else f", at least {minimum}"
         raise ValueError(
-            f"{where}.{name} is {'missing' if name not in x else f'{value!r:.60}'}, expected a whole number{at_least}"
+            f"{path}.{name} is {'missing' if name not in x else f'{value!r:.60}'}, expected a whole number{condition}"
         )
     return value
 
 
-def _integers(x: Any) -> bool:
+def _is_integer_list(x: Any) -> bool:
     return isinstance(x, list) and all(type(n) is int for n in x)

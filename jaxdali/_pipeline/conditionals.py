@@ -1,8 +1,8 @@
 """`if`, `and`, `or`, `not` on DataNodes. A definition and the functions that it calls are rewritten so that these
 become calls.
 
-autograph (`diastatic-malt`) rewrites the code; this module has the functions that the rewritten code calls. The user's
-line numbers are kept.
+autograph (`diastatic-malt`) rewrites the code; this module has the functions that the rewritten code calls. Rewritten
+code has the line numbers of the user's file.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ _LIBRARIES = frozenset(
     "tensorflow torch torchvision tqdm".split()
 )
 
-# Guards `_code` and `_inner`, so that a function is rewritten once, and a thread that needs it waits for the one that
-# rewrites it.
+# Guards `_factory_codes` and `_nested_originals`, so that a function is rewritten once, and a thread that needs it waits
+# for the one that rewrites it.
 _rewriting = threading.RLock()  # a warning that is an error may be logged inside of it
-# The code that makes the rewritten function, by the original code.
-_code: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()
-# Functions that are defined inside rewritten ones stay as the user wrote them when they are passed to others
-# (`jax_function`, a source); a call from rewritten code uses the rewritten twin. This is their original code, by its
-# place.
-_inner: dict[tuple[str, str, int], list[types.CodeType]] = {}
+# By the code of a function: the code that makes the rewritten function; None if it can't be rewritten.
+_factory_codes: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()
+# A function that is defined inside a rewritten one is passed to others (`jax_function`, a source) as the user wrote it;
+# a call from rewritten code uses its rewritten twin. Here are the original codes, by file, name and first line.
+_nested_originals: dict[tuple[str, str, int], list[types.CodeType]] = {}
 _twins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
 
 
@@ -71,21 +70,21 @@ def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., 
         )
     if not isinstance(function, (types.FunctionType, types.MethodType, functools.partial)):
         with contextlib.suppress(AttributeError, TypeError):  # an object without attributes is wrapped
-            function._is_kept = True  # pyright: ignore[reportFunctionMemberAccess]
+            function._is_excluded = True  # pyright: ignore[reportFunctionMemberAccess]
             return function
 
     @functools.wraps(function)
-    def as_it_is(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    as_it_is._is_kept = True  # pyright: ignore[reportAttributeAccessIssue]
-    as_it_is.autograph_info__ = None  # pyright: ignore[reportAttributeAccessIssue]  how autograph marks what is converted
-    return as_it_is
+    wrapper._is_excluded = True  # pyright: ignore[reportAttributeAccessIssue]
+    wrapper.autograph_info__ = None  # pyright: ignore[reportAttributeAccessIssue]  how autograph marks what is converted
+    return wrapper
 
 
-def is_kept(f: Any) -> bool:
-    """Whether `do_not_convert` has marked it."""
-    return getattr(f, "_is_kept", False)
+def is_excluded(f: Any) -> bool:
+    """Whether `do_not_convert` has marked a function."""
+    return getattr(f, "_is_excluded", False)
 
 
 def converted(f: Any) -> Any:
@@ -93,25 +92,25 @@ def converted(f: Any) -> Any:
     if isinstance(f, functools.partial):
         return functools.partial(converted(f.func), *f.args, **f.keywords)
     if isinstance(f, types.MethodType):
-        function = _rewritten(f.__func__)
+        function = _rewrite(f.__func__)
         return f if function is f.__func__ else types.MethodType(function, f.__self__)
     if isinstance(f, types.FunctionType):
-        return _rewritten(f)
+        return _rewrite(f)
     call = inspect.getattr_static(type(f), "__call__", None)
-    if not isinstance(f, type) and isinstance(call, types.FunctionType) and not is_kept(f):
-        function = _rewritten(call)
+    if not isinstance(f, type) and isinstance(call, types.FunctionType) and not is_excluded(f):
+        function = _rewrite(call)
         return f if function is call else types.MethodType(function, f)
     return f
 
 
-def _is_pythons(f: types.FunctionType) -> bool:
-    """Whether a function is in Python's own library. Names do not tell: users also call modules `test`, `code` or
-    `pipes`.
+def _is_in_stdlib(f: types.FunctionType) -> bool:
+    """Whether a function is in Python's standard library. It looks at the file, because users also name modules `test`,
+    `code` or `pipes`.
     """
     return f.__code__.co_filename.startswith(("<frozen", os.path.dirname(os.__file__) + os.sep))
 
 
-def _rewritten(f: Any) -> Any:
+def _rewrite(f: Any) -> Any:
     if not isinstance(f, types.FunctionType) or hasattr(f, "autograph_info__") or f.__code__.co_flags & _GENERATOR:
         return f
     if (twin := _twins.get(f)) is not None:
@@ -119,35 +118,38 @@ def _rewritten(f: Any) -> Any:
     package = f.__globals__.get("__name__", "").partition(".")[0]
     if (
         package in _LIBRARIES
-        or (package in sys.stdlib_module_names and _is_pythons(f))
+        or (package in sys.stdlib_module_names and _is_in_stdlib(f))
         or in_package(f.__code__.co_filename)
     ):
         return f
-    code = _code_of(f)
+    code = _factory_code_of(f)
     if code is None:
         return f
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
-    make = types.FunctionType(code, f.__globals__, f.__name__, (), tuple(cells[n] for n in code.co_freevars))
-    made = make(_operators())
-    made.__code__ = made.__code__.replace(co_name=f.__name__, co_qualname=f.__qualname__)
-    made.__defaults__, made.__kwdefaults__ = f.__defaults__, f.__kwdefaults__
-    made.__qualname__, made.__doc__, made.__module__ = f.__qualname__, f.__doc__, f.__module__
-    made.autograph_info__ = None
-    return made
+    factory = types.FunctionType(code, f.__globals__, f.__name__, (), tuple(cells[n] for n in code.co_freevars))
+    rewritten = factory(_operators())
+    rewritten.__code__ = rewritten.__code__.replace(co_name=f.__name__, co_qualname=f.__qualname__)
+    rewritten.__defaults__, rewritten.__kwdefaults__ = f.__defaults__, f.__kwdefaults__
+    rewritten.__qualname__, rewritten.__doc__, rewritten.__module__ = f.__qualname__, f.__doc__, f.__module__
+    rewritten.autograph_info__ = None
+    return rewritten
 
 
-def _code_of(f: types.FunctionType) -> types.CodeType | None:
-    """The code that makes the rewritten function; None: it can't be rewritten."""
+def _factory_code_of(f: types.FunctionType) -> types.CodeType | None:
+    """The result of `_compile_factory`, cached by the code of `f`; None: `f` can't be rewritten."""
     with _rewriting:
-        if f.__code__ not in _code:
+        if f.__code__ not in _factory_codes:
             try:
-                _code[f.__code__] = _factory(f)
+                _factory_codes[f.__code__] = _compile_factory(f)
             except Exception as e:  # autograph raises various exceptions for unknown code
                 _log.warning(
-                    "%s, %s:%d, runs unchanged, without conditionals: %s", f.__qualname__, *_place(f), _reason(f, e)
+                    "%s, %s:%d, runs unchanged, without conditionals: %s",
+                    f.__qualname__,
+                    *_source_location(f),
+                    _reason(f, e),
                 )
-                _code[f.__code__] = None
-        return _code[f.__code__]
+                _factory_codes[f.__code__] = None
+        return _factory_codes[f.__code__]
 
 
 def _reason(f: types.FunctionType, e: Exception) -> str:
@@ -166,12 +168,12 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def _place(f: types.FunctionType) -> tuple[str, int]:
+def _source_location(f: types.FunctionType) -> tuple[str, int]:
     return f.__code__.co_filename, f.__code__.co_firstlineno
 
 
-def _factory(f: types.FunctionType) -> types.CodeType:
-    """Code of a function that takes autograph's operators and returns `f` rewritten. Its free variables are those of
+def _compile_factory(f: types.FunctionType) -> types.CodeType:
+    """Compiles a function that takes autograph's operators and returns `f` rewritten. Its free variables are those of
     `f`.
     """
     from malt.core.converter import ConversionOptions, ProgramContext
@@ -194,55 +196,54 @@ def _factory(f: types.FunctionType) -> types.CodeType:
     inner = next(n for n in outer.body if isinstance(n, ast.FunctionDef))
     inner.body.insert(0, node)
 
-    def place(n: ast.AST, line: int):
-        """Gives nodes the lines of the file that the user wrote. Nodes that autograph added get the lines of the code
-        they come from.
+    def set_lines(ast_node: ast.AST, line: int):
+        """Gives a node and its children the line numbers of the user's file. A node that autograph added has no origin
+        and gets the line of its parent.
         """
-        origin: Any = anno.getanno(n, anno.Basic.ORIGIN, default=None)
+        origin: Any = anno.getanno(ast_node, anno.Basic.ORIGIN, default=None)
         if origin is not None:
             line = origin.loc.lineno
-        if "lineno" in n._attributes:
-            n.lineno = n.end_lineno = line  # pyright: ignore[reportAttributeAccessIssue]
-            n.col_offset = n.end_col_offset = -1  # pyright: ignore[reportAttributeAccessIssue]  none, so nothing is underlined
-        for child in ast.iter_child_nodes(n):
-            place(child, line)
+        if "lineno" in ast_node._attributes:
+            ast_node.lineno = ast_node.end_lineno = line  # pyright: ignore[reportAttributeAccessIssue]
+            ast_node.col_offset = ast_node.end_col_offset = -1  # pyright: ignore[reportAttributeAccessIssue]  none, so nothing is underlined
+        for child in ast.iter_child_nodes(ast_node):
+            set_lines(child, line)
 
-    file, first = _place(f)
-    place(module, first)
-    for code in _codes_in(f.__code__):
-        _inner.setdefault((file, code.co_name, code.co_firstlineno), []).append(code)
+    file, first_line = _source_location(f)
+    set_lines(module, first_line)
+    for code in _nested_codes(f.__code__):
+        _nested_originals.setdefault((file, code.co_name, code.co_firstlineno), []).append(code)
     namespace: dict[str, Any] = {}
-    exec(compile(module, file, "exec", flags=f.__code__.co_flags & _FUTURE, dont_inherit=True), namespace)
+    exec(compile(module, file, "exec", flags=f.__code__.co_flags & _FUTURE_FLAGS, dont_inherit=True), namespace)
     return namespace["outer"]().__code__
 
 
-def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
             yield c
-            yield from _codes_in(c)
+            yield from _nested_codes(c)
 
 
-def _as_written(twin: Any, extras: Any = None) -> Any:
-    """The original of a function that was rewritten as part of another one; the function itself if the original is
-    unknown.
-    """
+def _restore_original(twin: Any, autograph_info: Any = None) -> Any:
+    """The original of `twin`, which was rewritten as part of another function; `twin` itself if the original is unknown."""
     code = twin.__code__
     cells = dict(zip(code.co_freevars, twin.__closure__ or (), strict=True))
-    found = dict.fromkeys(_inner.get((code.co_filename, code.co_name, code.co_firstlineno), ()))
-    twin.autograph_info__ = extras
-    if len(found) != 1 or not set((own := next(iter(found))).co_freevars) <= cells.keys():
+    candidates = dict.fromkeys(_nested_originals.get((code.co_filename, code.co_name, code.co_firstlineno), ()))
+    twin.autograph_info__ = autograph_info
+    # Unknown: two functions have one name and line, or the original needs a variable that rewriting has removed.
+    if len(candidates) != 1 or not set((original := next(iter(candidates))).co_freevars) <= cells.keys():
         return twin
-    f = types.FunctionType(
-        own, twin.__globals__, own.co_name, twin.__defaults__, tuple(cells[n] for n in own.co_freevars)
+    function = types.FunctionType(
+        original, twin.__globals__, original.co_name, twin.__defaults__, tuple(cells[n] for n in original.co_freevars)
     )
-    f.__kwdefaults__, f.__doc__, f.__module__ = twin.__kwdefaults__, twin.__doc__, twin.__module__
-    f.__annotations__, f.__qualname__ = twin.__annotations__, own.co_qualname
-    _twins[f] = twin
-    return f
+    function.__kwdefaults__, function.__doc__, function.__module__ = twin.__kwdefaults__, twin.__doc__, twin.__module__
+    function.__annotations__, function.__qualname__ = twin.__annotations__, original.co_qualname
+    _twins[function] = twin
+    return function
 
 
-_FUTURE = 0x1FF0000 & ~0x100000  # flags of `from __future__ import`
+_FUTURE_FLAGS = 0x1FF0000 & ~0x100000  # flags of `from __future__ import`
 
 
 @functools.cache
@@ -253,7 +254,7 @@ def _operators() -> Any:
     from malt.impl.api import PyToPy
 
     operators = PyToPy().get_extra_locals()["ag__"]
-    operators.autograph_artifact = _as_written
+    operators.autograph_artifact = _restore_original
     operators.if_stmt, operators.if_exp, operators.converted_call = _if, _if_expression, _call
     operators.and_, operators.or_, operators.not_ = _and, _or, _not
     return operators
@@ -280,36 +281,38 @@ def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, scope: A
 def _if(
     condition: Any,
     body: Callable[[], Any],
-    otherwise: Callable[[], Any],
+    orelse: Callable[[], Any],
     get_state: Callable[[], tuple[Any, ...]],
     set_state: Callable[[Sequence[Any]], None],
     names: Sequence[str],
     outputs: int,
 ) -> None:
-    """An `if` statement. The first `outputs` of the variables that it sets are read after it."""
+    """Runs an `if` statement. `names` are the variables that it sets; the first `outputs` of them are read after it."""
     if not is_node(condition):
-        (body if condition else otherwise)()
+        (body if condition else orelse)()
         return
-    before = get_state()
+    state_before = get_state()
 
-    def run(side: Callable[[], Any]) -> tuple[Any, ...]:
-        set_state(before)
-        side()
+    def run(branch: Callable[[], Any]) -> tuple[Any, ...]:
+        set_state(state_before)
+        branch()
         return get_state()[:outputs]
 
-    set_state((*_joined(condition, lambda: run(body), lambda: run(otherwise), names[:outputs]), *before[outputs:]))
+    set_state(
+        (*_run_branches(condition, lambda: run(body), lambda: run(orelse), names[:outputs]), *state_before[outputs:])
+    )
 
 
 def either(condition: DataNode, if_true: Callable[[], Any], if_false: Callable[[], Any]) -> Any:
-    """The result of one of two functions for each sample: what an `if` is rewritten to, for code that is not rewritten."""
-    return _joined(condition, lambda: (if_true(),), lambda: (if_false(),), ("of each branch",))[0]
+    """Returns the result of one of two functions for each sample, as a rewritten `if` does; for code that is not rewritten."""
+    return _run_branches(condition, lambda: (if_true(),), lambda: (if_false(),), ("of each branch",))[0]
 
 
 def _if_expression(condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any], text: str) -> Any:
     """``a if condition else b``, which DALI does not support."""
     if not is_node(condition):
         return if_true() if condition else if_false()
-    return _joined(condition, lambda: (if_true(),), lambda: (if_false(),), (text,))[0]
+    return _run_branches(condition, lambda: (if_true(),), lambda: (if_false(),), (text,))[0]
 
 
 def _and(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
@@ -317,7 +320,7 @@ def _and(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
     if not is_node(left):
         return left and b()
     left = language().logical(left, "and", "left")
-    return _joined(left, lambda: (language().logical(b(), "and", "right"),), lambda: (left,), ("and",))[0]
+    return _run_branches(left, lambda: (language().logical(b(), "and", "right"),), lambda: (left,), ("and",))[0]
 
 
 def _or(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
@@ -325,31 +328,31 @@ def _or(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
     if not is_node(left):
         return left or b()
     left = language().logical(left, "or", "left")
-    return _joined(left, lambda: (left,), lambda: (language().logical(b(), "or", "right"),), ("or",))[0]
+    return _run_branches(left, lambda: (left,), lambda: (language().logical(b(), "or", "right"),), ("or",))[0]
 
 
 def _not(a: Any) -> Any:
     return language().logical(a, "not", "right") if is_node(a) else not a
 
 
-def _joined(
+def _run_branches(
     condition: DataNode,
     if_true: Callable[[], Sequence[Any]],
     if_false: Callable[[], Sequence[Any]],
     names: Sequence[str],
 ) -> list[Any]:
-    """Runs both sides of an `if`, each in its branch, and merges their results."""
-    where, outer = user_line(), current_branch()
-    check_reach(condition, outer, f"by the `if` at {where}")
+    """Runs both sides of an `if`, each in its branch, and merges the values that they give to the variables `names`."""
+    location, outer_branch = user_line(), current_branch()
+    check_reach(condition, outer_branch, f"by the `if` at {location}")
     predicate = language().predicate_of(condition)
     results = []
     for side, body in ((True, if_true), (False, if_false)):
-        with inside(Branch(predicate, side, outer, where)):
+        with inside(Branch(predicate, side, outer_branch, location)):
             results.append(body())
-    return [_merged(a, b, predicate, name, where) for a, b, name in zip(*results, names, strict=True)]
+    return [_merge_values(a, b, predicate, name, location) for a, b, name in zip(*results, names, strict=True)]
 
 
-def _merged(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
+def _merge_values(a: Any, b: Any, predicate: DataNode, name: str, location: str) -> Any:
     """Merges the values that the branches gave to a variable."""
     from malt.operators.variables import Undefined, UndefinedReturnValue
 
@@ -357,36 +360,40 @@ def _merged(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
     if all(undefined):
         return a
     if any(undefined):
-        one, other = ("else", "if") if undefined[0] else ("if", "else")
+        assigning, lacking = ("else", "if") if undefined[0] else ("if", "else")
         if any(isinstance(x, UndefinedReturnValue) for x in (a, b)):
             raise OperatorError(
-                "if", where, f"the `{one}` branch returns a value, so the `{other}` branch must return one, too"
+                "if",
+                location,
+                f"the `{assigning}` branch returns a value, so the `{lacking}` branch must return one, too",
             )
         raise OperatorError(
             "if",
-            where,
-            f"the `{one}` branch gives {name!r} a value, so the `{other}` branch must, too, or the code before",
+            location,
+            f"the `{assigning}` branch gives {name!r} a value, so the `{lacking}` branch must, too, or the code before",
         )
-    (these, form), (those, other) = jax.tree.flatten(a), jax.tree.flatten(b)
-    if form != other:
+    (true_leaves, structure), (false_leaves, false_structure) = jax.tree.flatten(a), jax.tree.flatten(b)
+    if structure != false_structure:
         raise ValueError(
-            f"the `if` at {where} gives the variable {name!r} another structure in each branch: {_shown(form)} and {_shown(other)}; "
+            f"the `if` at {location} gives the variable {name!r} another structure in each branch: {_structure_text(structure)} and "
+            f"{_structure_text(false_structure)}; "
             "lists, tuples and dicts must have the same lengths and keys, so that their elements become one"
         )
-    return jax.tree.unflatten(form, [_one(x, y, predicate, name, where) for x, y in zip(these, those, strict=True)])
+    leaves = [_merge_leaves(x, y, predicate, name, location) for x, y in zip(true_leaves, false_leaves, strict=True)]
+    return jax.tree.unflatten(structure, leaves)
 
 
-def _one(a: Any, b: Any, predicate: DataNode, name: str, where: str) -> Any:
+def _merge_leaves(a: Any, b: Any, predicate: DataNode, name: str, location: str) -> Any:
     if a is b:  # neither branch changed it
         return a
     try:
         return language().merge(as_node(a, "if"), as_node(b, "if"), predicate)
     except TypeError:
         raise TypeError(
-            f"the `if` at {where} gives the variable {name!r} values of types {type(a).__name__} and {type(b).__name__}: "
+            f"the `if` at {location} gives the variable {name!r} values of types {type(a).__name__} and {type(b).__name__}: "
             "only DataNodes, numbers and arrays can differ from sample to sample"
         ) from None
 
 
-def _shown(form: Any) -> str:
-    return str(form).removeprefix("PyTreeDef(").removesuffix(")")
+def _structure_text(structure: Any) -> str:
+    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")

@@ -1,4 +1,4 @@
-"""`DebugSession`: what runs a pipeline with ``debug=True``."""
+"""`DebugSession`: runs a pipeline with ``debug=True``."""
 
 from __future__ import annotations
 
@@ -28,32 +28,31 @@ from . import argument_checks
 from .definition import Definition
 from .pipeline_settings import PipelineSettings
 from .schedule import tensor_lists
-from .session import FED, ApiUse
+from .session import FED_OPERATORS, ApiUse
 
 # Note [Debug]
 #
-# With ``debug=True`` the definition runs once for each batch, and each node has its value when it is made. The outputs
-# are still those of the compiled pipeline:
+# With ``debug=True`` the definition runs once for each batch, and each node is evaluated when the definition makes it.
+# The outputs are still those of the compiled pipeline:
 #
-# * When the definition has returned, its whole graph runs as that of a compiled pipeline would, for the samples that
-#   were read. The values shown before may differ from it by one level of 255, because nothing is fused then.
-# * A graph of its own evaluates each node. In it, sources that hold values replace the nodes that were evaluated
-#   before. The graph is collected from all nodes made so far. So its nodes have the numbers of the whole graph, on
-#   which random numbers depend.
-# * User functions are not called a second time: the whole graph gets what they returned, unless that is on an
-#   accelerator.
-# * In the branch of an `if` on nodes, and after it, values are computed when they are asked for: a branch may have no
-#   samples.
-# * Random numbers belong to samples, which the first source identifies. In the first batch no source is known before it
-#   is made, so the nodes before it are evaluated once it is there. If their values are asked for earlier, the batch is
-#   taken for one without sources. If that turns out to be wrong, the definition is called again.
+# * When the definition has returned, its whole graph runs, as that of a compiled pipeline would, for the samples that
+#   were read. The values shown before may differ from its values by one level of 255, because nothing was fused.
+# * Each node is evaluated by a graph of its own. In that graph, sources that hold values replace the nodes that were
+#   evaluated before. The graph is collected from all nodes made so far. So its nodes have the same numbers as in the
+#   whole graph, and random numbers depend on these.
+# * User functions are called once: the whole graph reuses their results, unless these are on an accelerator.
+# * In the branch of an `if` on nodes, and for nodes that depend on it, values are computed on demand, because a branch
+#   may have no samples.
+# * Random numbers belong to samples, which the first source identifies. In the first batch, nodes may come before the
+#   first source, so their evaluation waits for it. If a value is needed earlier, sample ids are assumed as in a pipeline
+#   without sources. If the first source then gives other ids, the definition is called again.
 
 
-_SHOWN = 4  # samples
+_SAMPLES_SHOWN = 4  # of a value that is printed
 
 
-class Evaluated(SourceOperator):
-    """The value of a node that was evaluated."""
+class EvaluatedNode(SourceOperator):
+    """A source that holds the outputs of a node that was evaluated."""
 
     name = "value"
     specs: tuple[Spec, ...]
@@ -67,8 +66,8 @@ class Evaluated(SourceOperator):
         return PlaceholderSource(*self.specs)
 
 
-class _Lent(PlaceholderSource):
-    """A source as a part of the definition sees it, which neither reads nor closes it."""
+class _BorrowedSource(PlaceholderSource):
+    """A source of the session, for the executor of a part of the definition, which neither reads nor closes it."""
 
     def __init__(self, source: Source):
         super().__init__(*source.specs())
@@ -81,18 +80,20 @@ class _Lent(PlaceholderSource):
         return self._source.counts()
 
 
-class _Again(BaseException):
-    """The batch was taken for another one than it is: the definition must be called again."""
+class _WrongSampleIds(BaseException):
+    """Raised when the sample ids assumed for the batch are not those of its first source: the definition must be called
+    again.
+    """
 
 
 @dataclasses.dataclass
-class _Opened:
-    """A source, and what reads it: an executor of that source alone."""
+class _OpenSource:
+    """A source, with an executor of that source alone, which reads it."""
 
     node: Node
     executor: Executor
     state: dict[str, Any]
-    read: InFlightBatch | None = None  # of the current batch
+    batch: InFlightBatch | None = None  # the current one
 
     @property
     def source(self) -> Source:
@@ -100,13 +101,16 @@ class _Opened:
 
 
 @dataclasses.dataclass
-class _Value:
+class _NodeValue:
     """The outputs of a node for the current batch.
 
     Attributes:
-      outputs: as tensor lists. specs, data: for graphs that need them; None: a program has to make them again.
-      names, paths: where the samples of each output came from, and what messages call them.
-      called: whether a user function made them.
+      outputs: as tensor lists.
+      specs: of the outputs.
+      data: the outputs for graphs of later nodes; None: these graphs compute them again.
+      names: of the samples of each output, for messages.
+      paths: of the files that the samples came from.
+      from_user_function: whether a user function returned the outputs.
     """
 
     outputs: tuple[TensorListCPU | TensorListGPU, ...]
@@ -114,25 +118,25 @@ class _Value:
     data: tuple[Any, ...] | None
     names: tuple[Sequence[str], ...]
     paths: Sequence[str]
-    called: bool
+    from_user_function: bool
 
 
 class Evaluation:
-    """One batch while the definition runs: an `Evaluator`.
+    """Evaluates the nodes for one batch, while the definition runs: an `Evaluator`.
 
     Args:
-      session: has the sources.
+      session: holds the sources, which outlive the batch.
     """
 
     def __init__(self, session: DebugSession):
         self._session = session
         self._nodes: list[Node] = []
-        self._values: dict[int, _Value] = {}
-        self._sources: dict[int, _Opened] = {}
-        self._seen: collections.Counter[str] = collections.Counter()
-        self._waiting: list[Node] = []  # for the first source
-        self._branched: set[int] = set()  # made in branches, or of what is made there
-        self._guessed: SampleIds | None = None
+        self._values: dict[int, _NodeValue] = {}
+        self._sources: dict[int, _OpenSource] = {}
+        self._num_calls: collections.Counter[str] = collections.Counter()
+        self._deferred: list[Node] = []  # nodes that wait for the first source
+        self._conditional: set[int] = set()  # ids of nodes in branches, and of nodes that depend on these
+        self._assumed_ids: SampleIds | None = None
 
     @property
     def nodes(self) -> list[Node]:
@@ -143,14 +147,14 @@ class Evaluation:
         """See `Evaluator`."""
         if isinstance(node.op, SourceOperator):
             self._open(node)
-        elif node.branch is not None or any(x.node.id in self._branched for x in node.inputs):
-            self._branched.add(node.id)
+        elif node.branch is not None or any(x.node.id in self._conditional for x in node.inputs):
+            self._conditional.add(node.id)
         else:
-            self._waiting.append(node)
+            self._deferred.append(node)
         if self._session.ids is not None or self._session.complete:
-            waiting, self._waiting = self._waiting, []
-            for x in waiting:
-                self._evaluate(x)
+            deferred, self._deferred = self._deferred, []
+            for deferred_node in deferred:
+                self._evaluate(deferred_node)
 
     def text(self, x: DataNode) -> str:
         """See `Evaluator`."""
@@ -158,12 +162,12 @@ class Evaluation:
         if isinstance(value, list):  # metadata
             return repr(value)
         host = value.as_cpu()
-        first = [np.asarray(host.at(i)) for i in range(min(len(host), _SHOWN))]
+        arrays = [np.asarray(host.at(i)) for i in range(min(len(host), _SAMPLES_SHOWN))]
         samples = [
-            np.array2string(x.reshape(-1) if x.ndim else x, threshold=8, edgeitems=3, precision=5) for x in first
+            np.array2string(x.reshape(-1) if x.ndim else x, threshold=8, edgeitems=3, precision=5) for x in arrays
         ]
-        more = [f"... and {len(host) - _SHOWN} more"] if len(host) > _SHOWN else []
-        return "\n".join((repr(value), *samples, *more))
+        ellipsis = [f"... and {len(host) - _SAMPLES_SHOWN} more"] if len(host) > _SAMPLES_SHOWN else []
+        return "\n".join((repr(value), *samples, *ellipsis))
 
     def value(self, x: DataNode) -> Any:
         """See `Evaluator`."""
@@ -174,64 +178,70 @@ class Evaluation:
         return self._values[x.node.id].outputs[x.index]
 
     def _open(self, node: Node):
-        first = self._session.ids is None
-        number = self._seen[node.op.name]
-        self._seen[node.op.name] += 1
-        self._sources[node.id] = self._session.open(node, number)
-        if first and self._guessed is not None:
-            ids = self._session.identities()
+        is_first_source = self._session.ids is None
+        index = self._num_calls[node.op.name]
+        self._num_calls[node.op.name] += 1
+        self._sources[node.id] = self._session.open(node, index)
+        if is_first_source and self._assumed_ids is not None:
+            ids = self._session.sample_ids()
             if not (
-                np.array_equal(ids.epoch, self._guessed.epoch) and np.array_equal(ids.position, self._guessed.position)
+                np.array_equal(ids.epoch, self._assumed_ids.epoch)
+                and np.array_equal(ids.position, self._assumed_ids.position)
             ):
-                raise _Again
+                raise _WrongSampleIds
 
-    def _identities(self) -> SampleIds:
+    def _sample_ids(self) -> SampleIds:
+        """The ids of the batch's samples, which are remembered as assumed as long as a first source may still come."""
         if self._session.ids is None and not self._session.complete:
-            self._guessed = self._session.identities()
-        return self._session.identities()
+            self._assumed_ids = self._session.sample_ids()
+        return self._session.sample_ids()
 
     def _read_value(self, x: DataNode) -> Any:
-        opened = self._sources[x.node.id]
-        read = opened.read
-        assert read is not None and read.ids is not None
+        open_source = self._sources[x.node.id]
+        batch = open_source.batch
+        assert batch is not None and batch.ids is not None
         with own_settings():
-            made = opened.executor.check(read)
-        return tensor_lists(dataclasses.replace(made, ids=self._session.identities()))[x.index]
+            finished = open_source.executor.check(batch)
+        return tensor_lists(dataclasses.replace(finished, ids=self._session.sample_ids()))[x.index]
 
     def _evaluate(self, node: Node):
         """Computes the outputs of one node."""
         outputs = [DataNode(node, i) for i in range(node.op.num_outputs)]
         # A function that returns nothing is called, as it may print.
         graph = Graph.collect(self._nodes, outputs, () if outputs else [DataNode(node, 0)])
-        executor, batch = self._launched(graph, self._values)
+        executor, batch = self._launch(graph, self._values)
         try:
             with own_settings():
-                made = executor.check(batch)
-            # None: it changes nothing.
+                finished = executor.check(batch)
+            # None: the plan has left the node out, because it changes nothing.
             step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)
             present = batch.present_in(step.presence) if step is not None else None
             if present is not None:
-                made.ids = dataclasses.replace(made.ids, present=present)
-            data = None if node.id in self._branched else _on_host(made.outputs)
-            called = step is not None and isinstance(step.op, EagerOperator)
-            specs = tuple(v.spec for v in made.outputs)
-            self._values[node.id] = _Value(
-                tensor_lists(made), specs, data, made.names, self._paths(node, made.ids), called
+                finished.ids = dataclasses.replace(finished.ids, present=present)
+            data = None if node.id in self._conditional else _on_host(finished.outputs)
+            is_user_function = step is not None and isinstance(step.op, EagerOperator)
+            specs = tuple(v.spec for v in finished.outputs)
+            self._values[node.id] = _NodeValue(
+                tensor_lists(finished), specs, data, finished.names, self._paths(node, finished.ids), is_user_function
             )
         finally:
             executor.close()
 
     def _paths(self, node: Node, ids: SampleIds) -> Sequence[str]:
-        opened = self._sources.get(node.source.id) if node.source is not None else None
-        return ids.paths if opened is None or opened.read is None else opened.read.origins[opened.node.id].paths
+        open_source = self._sources.get(node.source.id) if node.source is not None else None
+        if open_source is None or open_source.batch is None:
+            return ids.paths
+        return open_source.batch.origins[open_source.node.id].paths
 
     def outputs(self, outputs: Sequence[DataNode], sinks: Sequence[DataNode]) -> tuple[Executor, Batch, Graph]:
         """Runs the whole graph. The caller closes the executor."""
-        for node in self._waiting:
+        for node in self._deferred:
             self._evaluate(node)
-        self._waiting = []
+        self._deferred = []
         graph = Graph.collect(self._nodes, outputs, sinks)
-        executor, batch = self._launched(graph, {n: v for n, v in self._values.items() if v.called})
+        executor, batch = self._launch(
+            graph, {number: value for number, value in self._values.items() if value.from_user_function}
+        )
         try:
             with own_settings():
                 return executor, executor.check(batch), graph
@@ -239,49 +249,53 @@ class Evaluation:
             executor.close()
             raise
 
-    def _launched(self, graph: Graph, values: Mapping[int, _Value]) -> tuple[Executor, InFlightBatch]:
-        """Launches the batch of a graph of the definition. The caller closes the executor.
+    def _launch(self, graph: Graph, values: Mapping[int, _NodeValue]) -> tuple[Executor, InFlightBatch]:
+        """Launches the batch of a graph that was collected from the definition's nodes. The caller closes the executor.
 
         Args:
-          values: of nodes that are not computed again, where their values are on the host; by the numbers of the
-            definition's nodes.
+          graph: the graph.
+          values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not computed
+            again.
         """
-        held = {graph.copies[n].id: v for n, v in values.items() if v.data is not None}
-        graph.with_values({i: Evaluated(specs=v.specs) for i, v in held.items()})
-        there = {n.id for n in graph.nodes}
-        read = {
-            graph.copies[n].id: opened
-            for n, opened in self._sources.items()
-            if n in graph.copies and graph.copies[n].id in there
+        known = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
+        graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in known.items()})
+        node_ids = {n.id for n in graph.nodes}
+        sources = {
+            graph.copies[n].id: open_source
+            for n, open_source in self._sources.items()
+            if n in graph.copies and graph.copies[n].id in node_ids
         }
-        executor = self._session.executor_of(graph, {i: opened.source for i, opened in read.items()})
+        executor = self._session.executor_of(graph, {i: open_source.source for i, open_source in sources.items()})
         try:
             with own_settings():
                 executor.build()
                 return executor, executor.launch(
-                    self._given(executor, read, {i: v for i, v in held.items() if i in there})
+                    self._make_batch(executor, sources, {i: value for i, value in known.items() if i in node_ids})
                 )
         except BaseException:
             executor.close()
             raise
 
-    def _given(self, executor: Executor, sources: Mapping[int, _Opened], held: Mapping[int, _Value]) -> InFlightBatch:
-        """The batch, with the values of the sources of a graph and of its nodes that are not computed again."""
-        ids = self._identities()
+    def _make_batch(
+        self, executor: Executor, sources: Mapping[int, _OpenSource], known: Mapping[int, _NodeValue]
+    ) -> InFlightBatch:
+        """Makes the batch of a graph from the values of its sources and of its evaluated nodes, by their ids in the graph."""
+        ids = self._sample_ids()
         values: dict[int, Sequence[Any]] = {}
         origins: dict[int, SampleIds] = {}
         unread: list[tuple[str, str]] = []
-        for i, opened in sources.items():
-            read = opened.read
-            assert read is not None
-            values[i] = [v.data for v in read.values.values()]
-            origins[i] = read.origins[opened.node.id]
-            unread += read.unread
-        for i, v in held.items():
-            assert v.data is not None
-            values[i] = v.data
+        for i, open_source in sources.items():
+            source_batch = open_source.batch
+            assert source_batch is not None
+            values[i] = [v.data for v in source_batch.values.values()]
+            origins[i] = source_batch.origins[open_source.node.id]
+            unread += source_batch.unread
+        for i, known_value in known.items():
+            assert known_value.data is not None
+            values[i] = known_value.data
+            names = known_value.names
             origins[i] = dataclasses.replace(
-                ids, names=v.names[0], paths=v.paths, of_output=v.names.__getitem__, unread={}
+                ids, names=names[0], paths=known_value.paths, of_output=names.__getitem__, unread={}
             )
         batch = executor.given(values, ids)
         batch.origins, batch.unread = origins, unread
@@ -291,13 +305,13 @@ class Evaluation:
 
 
 def _on_host(outputs: Sequence[Value]) -> tuple[Any, ...] | None:
-    """Values as host operators return them; None: some are on an accelerator."""
+    """The data of values in the form in which host operators return them; None: some are on an accelerator."""
     if any(isinstance(v.data, DeviceSamples) or is_on_accelerator(v.data) for v in outputs):
         return None
-    found: list[Any] = [v.data if isinstance(v.data, Packed) else np.asarray(v.data) for v in outputs]
-    # Where only the batch tells that samples have one shape, they are given as samples.
+    arrays: list[Any] = [v.data if isinstance(v.data, Packed) else np.asarray(v.data) for v in outputs]
+    # A dense array whose spec has no shape is dense by chance, in this batch only: later graphs get a list of samples.
     return tuple(
-        [*x] if v.spec.shape is None and isinstance(x, np.ndarray) else x for v, x in zip(outputs, found, strict=True)
+        [*x] if v.spec.shape is None and isinstance(x, np.ndarray) else x for v, x in zip(outputs, arrays, strict=True)
     )
 
 
@@ -305,8 +319,8 @@ class DebugSession(ApiUse):
     """Runs a definition once for each batch, see Note [Debug]. It has the methods of a `Session`.
 
     Attributes:
-      complete: whether a definition has run to its end, so that the sources are known.
-      ids: of the samples of the current batch, as far as sources have been read; None: none has been.
+      complete: whether a definition has run to its end, so that all sources are known.
+      ids: of the samples of the current batch; None: no source has been read yet.
     """
 
     def __init__(self, settings: PipelineSettings, definition: Definition):
@@ -320,15 +334,16 @@ class DebugSession(ApiUse):
         self.ids: SampleIds | None = None
         self._device: jax.Device | None = None
         self._seed = 0
-        self._pool: int | None = None
+        self._pool_id: int | None = None
         self._setups: Sequence[Callable[[], None]] = ()
-        self._sources: dict[tuple[str, int], _Opened] = {}
-        self._fed: dict[str, list[tuple[Any, str | None]]] = collections.defaultdict(list)
-        self._iteration = self._epoch = self._pending = self._begun = 0
+        self._sources: dict[tuple[str, int], _OpenSource] = {}
+        # Data that were fed before the first batch, with their layouts, by the name of the external_source.
+        self._early_data: dict[str, list[tuple[Any, str | None]]] = collections.defaultdict(list)
+        self._iteration = self._epoch = self._pending = self._num_batches = 0
         self._ended = self._closed = False
-        self._bad: dict[tuple[str, str], int] = {}
+        self._bad_counts: dict[tuple[str, str], int] = {}
         self._evaluation: Evaluation | None = None  # of the batch that was made last
-        self._use = ExclusiveUse("pipeline")
+        self._exclusive_use = ExclusiveUse("pipeline")
 
     @property
     def built(self) -> bool:
@@ -336,21 +351,21 @@ class DebugSession(ApiUse):
         return self._device is not None
 
     def build(self, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
-        """Prepares for the first batch, with which the operators are made."""
+        """Prepares for the first batch. The operators are made with that."""
         if self.start is not None:
             raise RuntimeError("a pipeline with debug=True can't start from a checkpoint: leave debug out")
         self._device, self._seed, self._setups = device, seed, setups
-        self._pool = _cpu.pool_create(self._settings.threads)
-        self._finalizer = weakref.finalize(self, _destroy, self._pool, self._sources)
+        self._pool_id = _cpu.pool_create(self._settings.threads)
+        self._finalizer = weakref.finalize(self, _close_all, self._pool_id, self._sources)
 
     def claim(self) -> Any:
-        """Iterators can't use it."""
+        """Raises RuntimeError: iterators can't use this session."""
         raise RuntimeError(
             "a pipeline with debug=True is run by run(): an iterator makes batches ahead, which needs a graph; leave debug out"
         )
 
     def check_outputs(self):
-        """They are checked with each batch."""
+        """Does nothing: outputs are checked with each batch."""
 
     # --- batches ------------------------------------------------------------------------------------------------
 
@@ -364,8 +379,8 @@ class DebugSession(ApiUse):
         return not self._pending
 
     def take(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """Makes the next batch: calls the definition, and runs what it returned."""
-        with self._use:
+        """Makes the next batch: calls the definition, and runs its graph."""
+        with self._exclusive_use:
             if self._closed:
                 raise RuntimeError("this pipeline is closed")
             if not self._pending or self._ended:
@@ -375,27 +390,27 @@ class DebugSession(ApiUse):
             try:
                 self._begin()
                 while True:
-                    with contextlib.suppress(_Again):
+                    with contextlib.suppress(_WrongSampleIds):
                         return self._run()
             except StopIteration:
                 self._ended, self._pending = True, 0
                 raise
 
     def _begin(self):
-        """Reads the sources that are known."""
-        for f in self._setups:
-            f()
+        """Reads the next batch of all known sources. Each source is read, even if another one fails or ends."""
+        for setup in self._setups:
+            setup()
         self.ids = None
-        self._begun += 1
-        ended, error = False, None
-        for opened in self._sources.values():
+        self._num_batches += 1
+        is_ended, error = False, None
+        for open_source in self._sources.values():
             try:
-                self._read(opened)
+                self._read(open_source)
             except StopIteration:
-                ended = True
+                is_ended = True
             except Exception as e:
                 error = error or e
-        if ended:
+        if is_ended:
             raise StopIteration
         self._iteration += 1
         if error is not None:
@@ -408,33 +423,33 @@ class DebugSession(ApiUse):
         if self.executor is not None:
             self.executor.close()
         self.executor, self.complete = executor, True
-        argument_checks.check_outputs(graph, executor.plan.output_specs, self._settings.outputs)
+        argument_checks.check_outputs(graph, executor.plan.output_specs, self._settings.output_requirements)
         for report in batch.replaced:
-            self._bad[report] = self._bad.get(report, 0) + 1
+            self._bad_counts[report] = self._bad_counts.get(report, 0) + 1
         return tensor_lists(batch)
 
     def executor_of(self, graph: Graph, sources: Mapping[int, Source]) -> Executor:
         """An executor of a part of the definition."""
         assert self._device is not None
-        options = dataclasses.replace(self._settings.run_options(self._seed), pool_id=self._pool, tuned=())
+        options = dataclasses.replace(self._settings.run_options(self._seed), pool_id=self._pool_id, tuned=())
         return Executor.of_values(
-            graph, self._device, options, sources={i: _Lent(source) for i, source in sources.items()}
+            graph, self._device, options, sources={i: _BorrowedSource(source) for i, source in sources.items()}
         )
 
     def reset(self):
         """Starts the next epoch at the end of the data."""
         if self._ended:
-            for opened in self._sources.values():
-                opened.state = opened.executor.reader.after_end(opened.state)
+            for open_source in self._sources.values():
+                open_source.state = open_source.executor.reader.after_end(open_source.state)
             self._ended, self._iteration = False, 0
             self._epoch += 1
 
     def bad_samples(self) -> list[BadSample]:
-        """As of `Executor`."""
-        return [BadSample(file, reason, count) for (file, reason), count in self._bad.items()]
+        """See `Executor.bad_samples`."""
+        return [BadSample(file, reason, count) for (file, reason), count in self._bad_counts.items()]
 
     def close(self):
-        """Stops. Nothing can be taken afterwards."""
+        """Stops the session. No batch can be taken afterwards."""
         self._closed = True
         if self.executor is not None:
             self.executor.close()
@@ -444,85 +459,96 @@ class DebugSession(ApiUse):
 
     # --- sources ------------------------------------------------------------------------------------------------
 
-    def identities(self) -> SampleIds:
-        """Of the samples of the current batch."""
+    def sample_ids(self) -> SampleIds:
+        """The ids of the samples of the current batch; without a source, consecutive positions in the epoch."""
         if self.ids is not None:
             return self.ids
         assert self._settings.batch_size is not None
         B = self._settings.batch_size
-        nowhere = [""] * B
+        no_texts = [""] * B  # without a source, samples have neither names nor files
         return SampleIds(
-            np.full(B, self._epoch), np.arange(B) + (self._iteration - 1) * B, names=nowhere, paths=nowhere
+            np.full(B, self._epoch), np.arange(B) + (self._iteration - 1) * B, names=no_texts, paths=no_texts
         )
 
-    def open(self, node: Node, number: int) -> _Opened:
-        """The source of a node, which is the definition's `number`th of its operator; opened and read if it is new."""
-        opened = self._sources.get((node.op.name, number))
-        if opened is not None:
-            if node.op.name not in FED and opened.node.op != node.op:
+    def open(self, node: Node, index: int) -> _OpenSource:
+        """Returns the source of a node, which is the definition's `index`th of its operator. Opens and reads a new one."""
+        open_source = self._sources.get((node.op.name, index))
+        if open_source is not None:
+            if node.op.name not in FED_OPERATORS and open_source.node.op != node.op:
                 raise node.error(
                     "its arguments differ from those in the batches before: with debug=True, too, readers stay as they are"
                 )
-            return opened
+            return open_source
         graph = Graph()
-        copy = graph.add(node.op, (), node.device, node.name, node.where, -1)
-        graph.outputs = tuple(DataNode(copy, i) for i in range(node.op.num_outputs))
+        node_copy = graph.add(node.op, (), node.device, node.name, node.where, -1)
+        graph.outputs = tuple(DataNode(node_copy, i) for i in range(node.op.num_outputs))
         executor = self.executor_of(graph, {})
-        opened = self._sources[node.op.name, number] = _Opened(copy, executor, executor.reader.initial_state)
-        for data, layout in self._fed.pop(node.name, ()):
-            opened.source.feed(data, layout)
-        for _ in range(self._begun - 1):  # a source that comes late goes as far as the others
-            self._advance(opened)
-        self._read(opened)
-        return opened
+        open_source = self._sources[node.op.name, index] = _OpenSource(
+            node_copy, executor, executor.reader.initial_state
+        )
+        for data, layout in self._early_data.pop(node.name, ()):
+            open_source.source.feed(data, layout)
+        for _ in range(self._num_batches - 1):  # a source that is new in a later batch skips the earlier ones
+            self._advance(open_source)
+        self._read(open_source)
+        return open_source
 
-    def _advance(self, opened: _Opened) -> InFlightBatch:
-        executor = opened.executor
+    def _advance(self, open_source: _OpenSource) -> InFlightBatch:
+        executor = open_source.executor
         executor.build()
-        asked = executor.reader.ask(opened.state)
+        request = executor.reader.ask(open_source.state)
         try:
             with own_settings():
-                read = executor.reader.read(opened.state, asked)
+                batch = executor.reader.read(open_source.state, request)
         except SourceError as e:
-            opened.state = e.after
+            open_source.state = e.after
             assert e.__cause__ is not None
             raise e.__cause__ from None
-        opened.state = read.after
-        return read
+        open_source.state = batch.after
+        return batch
 
-    def _read(self, opened: _Opened):
-        opened.read = None
-        opened.read = read = self._advance(opened)
-        assert read.ids is not None
-        primary = next(iter(self._sources.values())) is opened
-        self.ids = joined_ids(opened.node, read.ids, self.ids, primary)
+    def _read(self, open_source: _OpenSource):
+        open_source.batch = None
+        open_source.batch = batch = self._advance(open_source)
+        assert batch.ids is not None
+        is_primary = next(iter(self._sources.values())) is open_source
+        self.ids = joined_ids(open_source.node, batch.ids, self.ids, is_primary)
 
     def feed(self, handle: DataNode | str, data: Any, layout: str | None):
-        """As of `Session`. Before the first batch, data are kept for the external_source of this name."""
+        """See `Session.feed`. Before the first batch, data are kept for the external_source of this name."""
         name = handle if isinstance(handle, str) else handle.name
-        opened = next((x for x in self._sources.values() if x.node.name == name and x.node.op.name in FED), None)
-        if opened is not None:
-            opened.source.feed(data, layout)
+        open_source = next(
+            (
+                candidate
+                for candidate in self._sources.values()
+                if candidate.node.name == name and candidate.node.op.name in FED_OPERATORS
+            ),
+            None,
+        )
+        if open_source is not None:
+            open_source.source.feed(data, layout)
         elif self.complete:
-            there = [x.node.name for x in self._sources.values() if x.node.op.name in FED]
-            raise KeyError(f"there is no external_source named {name!r} in the pipeline; there are {there}")
+            names = [
+                candidate.node.name for candidate in self._sources.values() if candidate.node.op.name in FED_OPERATORS
+            ]
+            raise KeyError(f"there is no external_source named {name!r} in the pipeline; there are {names}")
         else:
-            self._fed[name].append((data, layout))
+            self._early_data[name].append((data, layout))
 
     def metas(self) -> dict[str, dict[str, int]]:
-        """As of `Session`."""
+        """See `Session.metas`."""
         if not self.complete:
             raise RuntimeError("with debug=True the readers are known after the first batch")
         return {x.node.name: dict(x.source.metas[0]) for x in self._sources.values() if x.source.metas}
 
     def checkpoint(self) -> bytes:
-        """There are none."""
+        """Raises RuntimeError: there are no checkpoints."""
         raise RuntimeError(
             "a pipeline with debug=True has no checkpoints: its operators may differ from batch to batch; leave debug out"
         )
 
 
-def _destroy(pool: int, sources: Mapping[Any, _Opened]):
-    for opened in sources.values():
-        opened.executor.close()
-    _cpu.pool_destroy(pool)
+def _close_all(pool_id: int, sources: Mapping[Any, _OpenSource]):
+    for open_source in sources.values():
+        open_source.executor.close()
+    _cpu.pool_destroy(pool_id)

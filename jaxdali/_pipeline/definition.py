@@ -26,13 +26,13 @@ class Definition:
     def __init__(self, pipeline: Any, settings: PipelineSettings):
         self._pipeline = weakref.ref(pipeline)
         self._settings = settings
-        self._made: list[Node] = []  # nodes made while the pipeline was current
-        self._number: int | None = None  # of the scope, which is the same each time it is entered
+        self._nodes: list[Node] = []  # all that were made while the pipeline was current
+        self._scope_number: int | None = None  # the same each time that the scope is entered
         self._outputs: tuple[DataNode, ...] | None = None
         self._sinks: list[DataNode] = []
         self._graph: Graph | None = None
         self._contexts: list[contextlib.AbstractContextManager[None]] = []
-        self._function: Callable[[], Any] | None = None  # with debug=True
+        self._function: Callable[[], Any] | None = None  # the user's definition, with debug=True
 
     @property
     def graph(self) -> Graph:
@@ -44,7 +44,7 @@ class Definition:
                 )
             if self._outputs is None:
                 self.define(self._owner().define_graph)
-            self._graph = self.so_far
+            self._graph = self.current_graph
             assert self._graph is not None
         return self._graph
 
@@ -53,14 +53,14 @@ class Definition:
         self._graph = graph
 
     @property
-    def so_far(self) -> Graph | None:
-        """The graph, which may still get other outputs; None: it has none yet."""
+    def current_graph(self) -> Graph | None:
+        """The graph of the present outputs, which may still change; None: there are no outputs yet."""
         if self._graph is not None or self._outputs is None:
             return self._graph
-        return Graph.collect(self._made, self._outputs, self._sinks)
+        return Graph.collect(self._nodes, self._outputs, self._sinks)
 
     @property
-    def begun(self) -> bool:
+    def is_begun(self) -> bool:
         """Whether there are outputs or a graph."""
         return self._graph is not None or self._outputs is not None or self._function is not None
 
@@ -96,32 +96,32 @@ class Definition:
             function = converted(function)
         # Reports a missing device before the user's function runs.
         argument_checks.local_device(self._settings.device_id)
-        self._where = user_line()
+        self._location = user_line()
         if self._settings.debug:
             self._function = function
             return
         with building(self._scope()):
-            self._outputs = self._returned(function)
+            self._outputs = self._call_function(function)
 
-    def evaluate(self, evaluator: Evaluator, made: list[Node]) -> tuple[tuple[DataNode, ...], Sequence[DataNode]]:
-        """Calls the user's definition for one batch, as debug=True has it. Returns its outputs and sinks.
+    def evaluate(self, evaluator: Evaluator, nodes: list[Node]) -> tuple[tuple[DataNode, ...], Sequence[DataNode]]:
+        """Calls the user's definition for one batch, with debug=True. Returns its outputs and sinks.
 
         Args:
-          evaluator: gives the nodes their values.
-          made: gets the nodes.
+          evaluator: evaluates the nodes.
+          nodes: a list, to which each new node is added.
         """
         if self._function is None:
             self.define(self._owner().define_graph)
             assert self._function is not None
         self._sinks = []
-        with building(Scope(self._owner(), made, evaluator=evaluator)):
-            return self._returned(self._function), self._sinks
+        with building(Scope(self._owner(), nodes, evaluator=evaluator)):
+            return self._call_function(self._function), self._sinks
 
-    def _returned(self, function: Callable[[], Any]) -> tuple[DataNode, ...]:
+    def _call_function(self, function: Callable[[], Any]) -> tuple[DataNode, ...]:
         outputs = function()
         if outputs is None:
             raise NotImplementedError(
-                f"the pipeline definition used at {self._where} returns None: it must return its outputs"
+                f"the pipeline definition used at {self._location} returns None: it must return its outputs"
             )
         return _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
 
@@ -131,21 +131,21 @@ class Definition:
         return pipeline
 
     def _scope(self) -> Scope:
-        scope = Scope(self._owner(), self._made)
-        if self._number is not None:
-            scope = dataclasses.replace(scope, number=self._number)
-        self._number = scope.number
+        scope = Scope(self._owner(), self._nodes)
+        if self._scope_number is not None:
+            scope = dataclasses.replace(scope, number=self._scope_number)
+        self._scope_number = scope.number
         return scope
 
-    def _check_not_debug(self, what: str):
+    def _check_not_debug(self, action: str):
         if self._settings.debug:
             raise RuntimeError(
-                f"{what} can't be used with debug=True, which needs a definition that can be called for each batch: @pipeline_def"
+                f"{action} can't be used with debug=True, which needs a definition that can be called for each batch: @pipeline_def"
             )
 
-    def _check_open(self, what: str):
+    def _check_open(self, action: str):
         if self._graph is not None:
-            raise RuntimeError(f"{what} comes too late: the pipeline is built already")
+            raise RuntimeError(f"{action} comes too late: the pipeline is built already")
 
 
 def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:

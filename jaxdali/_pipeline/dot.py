@@ -8,14 +8,14 @@ _COLORS = {"host": "gray40", "cpu": "blue", "device": "#76b900"}
 
 
 def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -> str:
-    """The operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is a predicate,
-    which selects samples.
+    """Draws the operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is the predicate
+    of a branch.
 
     Args:
       graph: the graph.
-      show_tensors: values are boxes of their own, including values that no operator reads.
-      show_ids: operators are also labelled with their number in the pipeline.
-      use_colors: operators are coloured by where they run: gray: on the host, before the program; blue: in the program,
+      show_tensors: whether values, too, are boxes, including values that no operator reads.
+      show_ids: whether labels of operators have their number in the pipeline.
+      use_colors: whether operators are coloured by where they run: gray: on the host, before the program; blue: in the program,
         on the CPU; green: in the program, on the accelerator.
     """
     lines = ["digraph graphname {"]
@@ -28,19 +28,19 @@ def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -
             for i in range(node.op.num_outputs):
                 lines.append(f"{_quoted(_tensor(node, i))}[shape=box];")
                 lines.append(f"{_quoted(node.name)} -> {_quoted(_tensor(node, i))}[label={i}];")
-        for place, x in enumerate(node.inputs):
+        for index, x in enumerate(node.inputs):
             origin = _tensor(x.node, x.index) if show_tensors else x.node.name
             lines.append(
-                f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': str(place)} if show_tensors else {})};"
+                f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': str(index)} if show_tensors else {})};"
             )
         if node.branch is not None:
-            asked, label = node.branch.predicate, "if" if node.branch.side else "else"
-            origin = _tensor(asked.node, asked.index) if show_tensors else asked.node.name
+            predicate, label = node.branch.predicate, "if" if node.branch.side else "else"
+            origin = _tensor(predicate.node, predicate.index) if show_tensors else predicate.node.name
             lines.append(
                 f"{_quoted(origin)} -> {_quoted(node.name)}{_attributes({'label': label, 'style': 'dashed'})};"
             )
-    for place, x in enumerate(graph.outputs):
-        name = f"output {place}"
+    for index, x in enumerate(graph.outputs):
+        name = f"output {index}"
         lines.append(f"{_quoted(name)}[shape=plaintext];")
         lines.append(f"{_quoted(_tensor(x.node, x.index) if show_tensors else x.node.name)} -> {_quoted(name)};")
     return "\n".join([*lines, "}"]) + "\n"

@@ -1,4 +1,4 @@
-"""`Pipeline.show`: the graph of a pipeline as a picture, with where each step runs and how long it takes."""
+"""`Pipeline.show`: a picture of the graph of a pipeline, with the place and the time of each step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .._plan.plan import Plan, Step
 
 _COLORS = {"host": "#e6e6e6", "cpu": "#cfe2ff", "device": "#d7efb3"}
 _PLACES = {"host": "on the host", "cpu": "in the program, on the CPU", "device": "in the program, on the device"}
-_MEASURED = ("read", "host", "setup", "program", "to host")  # stages of single steps
-_CHARACTER, _LINE, _MARGIN, _GAP = 6.7, 15, 8, 26  # pixels
+_MEASURED_STAGES = ("read", "host", "setup", "program", "to host")  # stages whose rows belong to one step
+# Pixels. The width is that of a character of the 11-pixel monospace font in `_svg`; _GAP is the space between boxes.
+_CHARACTER_WIDTH, _LINE_HEIGHT, _MARGIN, _GAP = 6.7, 15, 8, 26
 
 
 class GraphPicture:
@@ -40,20 +41,21 @@ class GraphPicture:
 
 
 class _Box:
-    """A step, or the steps of one native call: lines of text, and its place.
+    """A step, or the steps of one native call, as a box with lines of text.
 
     Attributes:
-      reads: the boxes above it that it depends on.
-      level: its row.
+      reads: the boxes above it that it depends on, as an ordered set.
+      level: the row that it stands in, from the top.
+      x, y: the middle of its upper edge.
     """
 
     def __init__(self, lines: Sequence[str], color: str, dashed: bool = False):
         self.lines, self.color, self.dashed = list(lines), color, dashed
         self.reads: dict[_Box, None] = {}
         self.level = 0
-        self.width = _CHARACTER * max(map(len, lines)) + 2 * _MARGIN
-        self.height = _LINE * len(lines) + _MARGIN
-        self.x = self.y = 0.0  # of the middle, and of the top
+        self.width = _CHARACTER_WIDTH * max(map(len, lines)) + 2 * _MARGIN
+        self.height = _LINE_HEIGHT * len(lines) + _MARGIN
+        self.x = self.y = 0.0
 
 
 def draw(plan: Plan, names: Sequence[str], batch_size: int, rows: Iterable[Measured] = ()) -> GraphPicture:
@@ -62,22 +64,23 @@ def draw(plan: Plan, names: Sequence[str], batch_size: int, rows: Iterable[Measu
     Steps that are fused into one native call are one box.
 
     Args:
-      plan: bound as far as it is known.
+      plan: the plan, bound as far as types are known.
       names: of the outputs.
-      rows: what a meter measured, see `Statistics`; its milliseconds per batch are added to the boxes.
+      batch_size: samples per batch.
+      rows: measurements of `Statistics`; the boxes show their milliseconds per batch.
     """
     times = _milliseconds(rows)
     boxes: list[_Box] = []
     box_of: dict[int, _Box] = {}
-    for steps in _calls(plan):
-        lines = [_written(s) + (f"  {times[s.name]:.2f} ms" if s.name in times else "") for s in steps]
+    for steps in _native_calls(plan):
+        lines = [_operator_label(s) + (f"  {times[s.name]:.2f} ms" if s.name in times else "") for s in steps]
         lines.append(("fused, " if len(steps) > 1 else "") + _PLACES[steps[-1].stage])
         box = _Box(lines, _COLORS[steps[-1].stage])
         box.reads = {box_of[r.step]: None for s in steps for r in s.needs if r.step in box_of}
         box_of |= {s.id: box for s in steps}
         boxes.append(box)
     for name, ref, spec in zip(names, plan.outputs, plan.output_specs, strict=True):
-        box = _Box([name, _form(spec, batch_size)], "white", dashed=True)
+        box = _Box([name, _spec_text(spec, batch_size)], "white", dashed=True)
         box.reads = {box_of[ref.step]: None}
         boxes.append(box)
     return GraphPicture(_svg(boxes), f"graph of {len(plan.steps)} steps and {len(plan.outputs)} outputs")
@@ -85,33 +88,33 @@ def draw(plan: Plan, names: Sequence[str], batch_size: int, rows: Iterable[Measu
 
 def _milliseconds(rows: Iterable[Measured]) -> dict[str, float]:
     """The time of each step for a batch, by its name."""
-    found: dict[str, float] = {}
+    milliseconds: dict[str, float] = {}
     for row in rows:
-        if row.stage in _MEASURED and row.calls:
-            found[row.step] = found.get(row.step, 0.0) + 1e3 * row.seconds / row.calls
-    return found
+        if row.stage in _MEASURED_STAGES and row.calls:
+            milliseconds[row.step] = milliseconds.get(row.step, 0.0) + 1e3 * row.seconds / row.calls
+    return milliseconds
 
 
-def _calls(plan: Plan) -> list[list[Step]]:
-    """The steps by native call, in an order in which each call stands behind those that it depends on."""
-    waiting: dict[int, list[Step]] = {}  # fused steps, by the last of them
-    found: list[list[Step]] = []
+def _native_calls(plan: Plan) -> list[list[Step]]:
+    """Groups the steps by native call. Each call stands behind the calls that it depends on."""
+    unfinished: dict[int, list[Step]] = {}  # the steps of an unfinished call, by the id of its last step
+    calls: list[list[Step]] = []
     for step in plan.steps:
-        before = [s for r in step.inputs for s in waiting.pop(r.step, [])]
+        fused_inputs = [s for r in step.inputs for s in unfinished.pop(r.step, [])]
         if step.fused:
-            waiting[step.id] = [*before, step]
+            unfinished[step.id] = [*fused_inputs, step]
         else:
-            found.append([*before, step])
-    return found
+            calls.append([*fused_inputs, step])
+    return calls
 
 
-def _written(step: Step) -> str:
-    """The operator, and the name that the user gave the step."""
+def _operator_label(step: Step) -> str:
+    """The operator's name, and the user's name of the step if there is one."""
     return step.op.name + ("" if step.name.startswith("__") else f' "{step.name}"')
 
 
-def _form(spec: Spec | None, batch_size: int) -> str:
-    """Type and shape of an output."""
+def _spec_text(spec: Spec | None, batch_size: int) -> str:
+    """Describes the type and shape of an output."""
     if spec is None:
         return "not known yet"
     if spec.is_metadata:
@@ -139,7 +142,7 @@ def _svg(boxes: Sequence[_Box]) -> str:
             x += box.width + _GAP
         y += max(b.height for b in row) + _GAP
     style = 'font-family="monospace" font-size="11"'
-    parts = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}" viewBox="0 0 {width:.0f} {y:.0f}" {style}>'
     ]
     for box in boxes:
@@ -147,12 +150,12 @@ def _svg(boxes: Sequence[_Box]) -> str:
             x, top = above.x, above.y + above.height
             middle = (top + box.y) / 2
             curve = f"M{x:.1f},{top:.1f} C{x:.1f},{middle:.1f} {box.x:.1f},{middle:.1f} {box.x:.1f},{box.y:.1f}"
-            parts.append(f'<path d="{curve}" fill="none" stroke="#777"/>')
+            elements.append(f'<path d="{curve}" fill="none" stroke="#777"/>')
     for box in boxes:
         dashes = ' stroke-dasharray="4"' if box.dashed else ""
-        place = f'x="{box.x - box.width / 2:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height}"'
-        parts.append(f'<rect {place} rx="4" fill="{box.color}" stroke="#555"{dashes}/>')
+        rectangle = f'x="{box.x - box.width / 2:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height}"'
+        elements.append(f'<rect {rectangle} rx="4" fill="{box.color}" stroke="#555"{dashes}/>')
         for i, line in enumerate(box.lines):
-            at = f'x="{box.x:.1f}" y="{box.y + _LINE * (i + 1):.1f}" text-anchor="middle"'
-            parts.append(f'<text {at} fill="#111" xml:space="preserve">{html.escape(line)}</text>')
-    return "\n".join([*parts, "</svg>"])
+            position = f'x="{box.x:.1f}" y="{box.y + _LINE_HEIGHT * (i + 1):.1f}" text-anchor="middle"'
+            elements.append(f'<text {position} fill="#111" xml:space="preserve">{html.escape(line)}</text>')
+    return "\n".join([*elements, "</svg>"])

@@ -1,4 +1,4 @@
-"""`PipelineInternals`: what a pipeline consists of, kept apart from the names that users see."""
+"""`PipelineInternals`: the objects behind a `Pipeline`, apart from the names that users see."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from .session import Session
 
 
 class PipelineInternals:
-    """The arguments of a pipeline, its definition, and the session that runs it. Iterators that take over a pipeline
-    use these, too.
+    """The arguments of a pipeline, its definition, and the session that runs it. Iterators use these when they take over
+    the pipeline.
 
     Args:
-      pipeline: holds the parts, so they do not hold it. It is collected, and stops, when its user drops it.
+      pipeline: the pipeline, which holds this object. Only a weak reference is kept, so that it is collected, and stops,
+        when its user drops it.
       settings: its arguments.
       restored: the checkpoint to continue from, as `checkpoint.from_bytes` returns it; None: start anew.
-      iter_setup: the user's method that is called before each batch; None: there is none.
+      iter_setup: a bound method that a subclass overrides, called before each batch; None: it is not overridden.
 
     Attributes:
       definition: makes the graph.
-      session: runs it; see Note [Debug] for what runs one with debug=True.
-      seed: given, drawn, or from a checkpoint.
+      session: runs the graph; with debug=True, see Note [Debug].
+      seed: the argument, a random number, or the seed of the checkpoint.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class PipelineInternals:
         self._iter_setup = None if iter_setup is None else weakref.WeakMethod(iter_setup)
 
     def restore(self, checkpoint: tuple[dict[str, Any], dict[str, Any] | None] | None):
-        """Sets the checkpoint to start from, whose seed becomes the pipeline's."""
+        """Sets the checkpoint to start from. Its seed becomes the pipeline's."""
         self.session.start = checkpoint
         if checkpoint is not None:
             self.seed = int(checkpoint[0]["seed"])
@@ -70,19 +71,19 @@ class PipelineInternals:
     @property
     def setups(self) -> list[Callable[[], None]]:
         """Functions that are called before each batch: `iter_setup`, if a subclass overrides it."""
-        weak = self._iter_setup
-        if weak is None:
+        weak_method = self._iter_setup
+        if weak_method is None:
             return []
 
-        def call():
-            method = weak()
+        def call_iter_setup():
+            method = weak_method()
             if method is not None:
                 method()
 
-        return [call]
+        return [call_iter_setup]
 
     def build(self):
-        """Makes what runs the pipeline, unless it exists."""
+        """Builds the session, unless it is built already."""
         if self.session.built:
             return
         if isinstance(self.session, DebugSession):
@@ -100,5 +101,5 @@ class PipelineInternals:
 
     def _check_arguments(self):
         self.settings.check_to_run()
-        for name, wanted in self.settings.outputs.items():
-            argument_checks.per_output(self.graph, name, wanted)
+        for name, requirement in self.settings.output_requirements.items():
+            argument_checks.per_output(self.graph, name, requirement)

@@ -1,4 +1,4 @@
-"""`lease`: the one way in which iterators take over pipelines and run them."""
+"""`lease`: takes over pipelines for an iterator, which then runs them. All iterators use it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Lease:
 
     Attributes:
       executors: one for all pipelines, or one for each.
-      runners: these and their executors may hold a user's sources, which may hold the pipelines. So no thread and no
-        finalizer holds a lease without an iterator.
-      key: what iterators must have in common to use the lease one after the other.
-      counter: of the epochs, if they are counted.
-      user: the iterator that uses it, as a weak reference.
+      runners: of the executors. They may hold a user's sources, which may hold the pipelines. So no thread and no
+        finalizer holds a lease that has no iterator.
+      key: equal for all iterators that use the lease one after the other.
+      counter: counts the epochs; None: they are not counted.
+      user: a weak reference to the iterator that uses the lease.
       released: whether `Pipeline.reset` allows another iterator although this one still exists.
     """
 
@@ -52,7 +52,7 @@ class Lease:
 
     @staticmethod
     def of(pipelines: Sequence[Pipeline], key: Any) -> Lease | None:
-        """The lease that an iterator with these pipelines and arguments can take over; None: they had no iterator yet.
+        """Returns the lease that an iterator with these pipelines and arguments can take over; None: they had no iterator yet.
 
         Raises:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
@@ -81,7 +81,7 @@ class Lease:
 
     @property
     def pipelines(self) -> list[Pipeline]:
-        """One for each local shard. They hold the lease, so it does not hold them."""
+        """The pipelines, one for each local shard. They hold the lease, so it has only weak references to them."""
         return [p for r in self._pipelines if (p := r()) is not None]
 
     @property
@@ -101,17 +101,17 @@ class Lease:
 
     @property
     def restored(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None] | None:
-        """The records of checkpoints that the pipelines were given, and the iterator's position; None: there are none.
+        """The records of the pipelines' checkpoints, and the iterator's position; None: no pipeline has a checkpoint.
 
         Raises:
           RuntimeError: only some have one, or they were taken at different times.
         """
-        restored = [internals_of(p).session.start for p in self.pipelines]
-        if not any(restored):
+        starts = [internals_of(p).session.start for p in self.pipelines]
+        if not any(starts):
             return None
-        if not all(restored):
+        if not all(starts):
             raise RuntimeError("some pipelines have a checkpoint and some have none: pass one to each, or to none")
-        records, positions = zip(*(r for r in restored if r is not None))
+        records, positions = zip(*(r for r in starts if r is not None))
         if any(p != positions[0] for p in positions):
             raise RuntimeError(
                 "the pipelines' checkpoints are of different moments: pass what one call of checkpoints() returned"
@@ -124,21 +124,21 @@ class Lease:
             internals_of(p).session.check_outputs()
 
     def reseed(self, states: Sequence[dict[str, Any]]):
-        """Uses the seeds of executors' states."""
+        """Sets the seeds of the executors, and of the pipelines, to those of executors' states."""
         for executor, state in zip(self.executors, states, strict=True):
             executor.reseed(state["seed"])
         for p in self.pipelines:
-            parts = internals_of(p)
-            assert parts.session.executor is not None
-            parts.seed = parts.session.executor.resources.seed
+            internals = internals_of(p)
+            assert internals.session.executor is not None
+            internals.seed = internals.session.executor.resources.seed
 
     def checkpoint_with(self, method: Callable[[], list[bytes]]):
-        """Makes `Pipeline.checkpoint` call this bound method for the checkpoints of all pipelines. It is not kept
-        alive.
+        """Makes `Pipeline.checkpoint` call a bound method, which returns the checkpoints of all pipelines. The method's
+        object is not kept alive.
         """
-        weak = weakref.WeakMethod(method)
+        weak_method = weakref.WeakMethod(method)
         for i, p in enumerate(self.pipelines):
-            internals_of(p).session.checkpoint_of_iterator = functools.partial(_call, weak, i)
+            internals_of(p).session.checkpoint_of_iterator = functools.partial(_checkpoint_of, weak_method, i)
 
     @property
     def at_end(self) -> bool:
@@ -146,14 +146,15 @@ class Lease:
         return any(r.at_end for r in self.runners) or (self.counter is not None and self.counter.is_over)
 
     def lend(self, iterator: Any) -> weakref.finalize:
-        """Gives the lease to an iterator. Returns a finalizer that ends this."""
-        before = self.user() if self.user is not None else None
-        if before is not None:
-            before._finalizer.detach()
+        """Lends the lease to an iterator. Returns a finalizer of the iterator, which parks the runners."""
+        previous_iterator = self.user() if self.user is not None else None
+        if previous_iterator is not None:
+            previous_iterator._finalizer.detach()
         self.user, self.released = weakref.ref(iterator), False
         return weakref.finalize(iterator, close_collected, self._park)
 
     def _park(self):
+        """Stops the threads but keeps the batches for the next iterator. Closes the lease at exit, or without pipelines."""
         if threading.main_thread().is_alive() and self.pipelines:
             for r in self.runners:
                 r.park()
@@ -161,30 +162,30 @@ class Lease:
             self.close(collected=True)
 
     def close(self, collected: bool = False):
-        """Ends everything. `collected`: because it was garbage-collected."""
+        """Closes runners and executors. `collected`: whether it is called because of garbage collection."""
         if not self._closed:
             self._closed = True
             close_together(self.runners, self.executors, collected=collected)
 
-    # Bound here, because modules are emptied at exit.
+    # A default argument, because at exit the module's names may be gone already.
     def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing):
         if not exiting():
             self.close(collected=True)
 
 
 def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
-    """Places each pipeline on its own device."""
+    """The places of pipelines that run alone, each on its own device."""
     return [Shards.single(internals_of(p).device) for p in pipelines]
 
 
 def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
-    """Whether both pipelines have this reader, called with the same arguments."""
+    """Whether both pipelines have a reader of this name, with equal arguments."""
     first, second = ([n.op for n in internals_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
     return bool(first) and first == second
 
 
 def function_over_processes(pipeline: Pipeline) -> Node | None:
-    """A function in it whose sharding has devices of other processes, if there is one."""
+    """A node of the pipeline that calls a function whose sharding has devices of other processes; None: there is none."""
     for node in internals_of(pipeline).graph.nodes:
         sharding = node.op.sharding if isinstance(node.op, EagerOperator) else None
         if sharding is not None and not sharding.is_fully_addressable:
@@ -193,12 +194,12 @@ def function_over_processes(pipeline: Pipeline) -> Node | None:
 
 
 def outputs_of(pipeline: Pipeline) -> tuple[DataNode, ...]:
-    """What its definition returns."""
+    """The outputs of its definition."""
     return internals_of(pipeline).graph.outputs
 
 
 def num_outputs(pipeline: Pipeline) -> int:
-    """The number of outputs that its definition returns."""
+    """The number of outputs of its definition."""
     return len(outputs_of(pipeline))
 
 
@@ -211,11 +212,11 @@ def lease(
     finish: Sequence[Finish] | None = None,
     workers: Workers | None = None,
 ) -> Lease:
-    """Takes over pipelines and makes what runs them; or takes both over from the previous iterator.
+    """Takes over pipelines and makes the executors that run them; or takes both over from the previous iterator.
 
     Args:
       pipelines: at least one, one for each local shard.
-      places: one place for all of them, which one executor then runs, or one for each.
+      places: one place for all pipelines, which then have one executor; or one for each.
       key: the caller's class and all arguments that determine the batches. An iterator that differs in them can't
         continue.
       delivery: the form of the batches; shardings are for one place.
@@ -226,9 +227,9 @@ def lease(
       ValueError: the pipelines differ in batch_size or enable_checkpointing.
       RuntimeError: a pipeline is already in use, by something that this iterator can't replace.
     """
-    before = Lease.of(pipelines, key)
-    if before is not None:
-        return before
+    existing = Lease.of(pipelines, key)
+    if existing is not None:
+        return existing
     sizes = [p.batch_size for p in pipelines]
     if len(set(sizes)) > 1:
         raise ValueError(f"the pipelines must have one batch size, got {sizes}")
@@ -238,16 +239,16 @@ def lease(
     groups = [pipelines] if len(places) == 1 else [[p] for p in pipelines]
     executors: list[Executor] = []
     try:
-        for group, place, f in zip(groups, places, finish or [None] * len(places), strict=True):
+        for group, place, finish_function in zip(groups, places, finish or [None] * len(places), strict=True):
             first = group[0]
             sources = [internals_of(p).claim() for p in group]
-            kind = Executor if workers is None else functools.partial(RemoteExecutor, workers)
-            executor = kind(
+            executor_class = Executor if workers is None else functools.partial(RemoteExecutor, workers)
+            executor = executor_class(
                 [internals_of(p).graph for p in group],
                 place,
                 internals_of(first).settings.run_options(first.seed),
-                dataclasses.replace(delivery, finish=f),
-                setups=[f for p in group for f in internals_of(p).setups],
+                dataclasses.replace(delivery, finish=finish_function),
+                setups=[finish_function for p in group for finish_function in internals_of(p).setups],
                 sources=sources[0] if len(sources) == 1 else None,
             )
             executors.append(executor)
@@ -262,6 +263,6 @@ def lease(
     return Lease(pipelines, executors, key)
 
 
-def _call(method: weakref.WeakMethod[Callable[[], list[bytes]]], i: int) -> bytes | None:
-    found = method()
-    return found()[i] if found is not None else None
+def _checkpoint_of(weak_method: weakref.WeakMethod[Callable[[], list[bytes]]], index: int) -> bytes | None:
+    method = weak_method()
+    return method()[index] if method is not None else None

@@ -1,4 +1,4 @@
-"""`Pipeline`: the class that users see."""
+"""`Pipeline`, the public class. Its work is done by `PipelineInternals`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 
-class _Beyond(Generic[P, T]):
-    """A property that DALI's `Pipeline` does not have: subclasses may set attributes of its name."""
+class _OverridableProperty(Generic[P, T]):
+    """A property that a subclass or an instance may override by an attribute of its name. It is for properties that
+    DALI's `Pipeline` does not have, so a subclass written for DALI may use the name.
+    """
 
     def __init__(self, get: Callable[[P], T]):
         self._get = get
         self.__doc__ = get.__doc__
 
+    # Without `__set__`, so that an attribute of the instance has precedence.
     @overload
     def __get__(self, instance: None, owner: type[P]) -> Self: ...
     @overload
@@ -74,8 +77,7 @@ class Pipeline:
         make one more; two with at least 32. "auto" (not in DALI) begins with 2, and goes up to 8 while batches are
         waited for although they are made fast enough on average.
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority: are checked, but have no effect: XLA
-      and the operating
-        system manage memory, streams and the placement of threads.
+        and the operating system manage memory, streams and the placement of threads.
       exec_dynamic, experimental_exec_dynamic, stream_policy, concurrency, enable_memory_stats: are checked, but have no
       effect either.
       py_num_workers: number of threads in which each `external_source` of samples with ``parallel=True`` is called; 0
@@ -151,24 +153,24 @@ class Pipeline:
         if checkpoint is not None and not enable_checkpointing:
             raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
         restored = None if checkpoint is None else checkpoints.from_bytes(checkpoint)
-        # The only attribute: subclasses may use any other name.
-        own = None if type(self).iter_setup is Pipeline.iter_setup else self.iter_setup
-        self.__jaxdali = PipelineInternals(self, settings, restored, own)
+        # The only attribute of an instance, with a name that Python mangles: subclasses may use any other name.
+        iter_setup = None if type(self).iter_setup is Pipeline.iter_setup else self.iter_setup
+        self.__jaxdali = PipelineInternals(self, settings, restored, iter_setup)
 
     __module__ = "jaxdali.pipeline"  # where users find it
 
     def __repr__(self) -> str:
         graph = None
         with contextlib.suppress(OperatorError):  # a wrong definition is reported when it is built
-            graph = self.__jaxdali.definition.so_far
-        given = f"batch_size={self.batch_size}, num_threads={self.num_threads}, device_id={self.device_id}, seed={self.__jaxdali.seed}"
+            graph = self.__jaxdali.definition.current_graph
+        arguments = f"batch_size={self.batch_size}, num_threads={self.num_threads}, device_id={self.device_id}, seed={self.__jaxdali.seed}"
         executor = self.__jaxdali.session.executor
         unknown = [None] * len(graph.outputs) if graph is not None else []
         specs = executor.plan.output_specs if executor is not None else unknown
-        return describe(f"{type(self).__name__}({given})", graph, specs, self.batch_size)
+        return describe(f"{type(self).__name__}({arguments})", graph, specs, self.batch_size)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the graph, if it is built already; None otherwise."""
+        """The graph for a notebook, if the pipeline is built already; None otherwise."""
         return None if self.__jaxdali.session.executor is None else self.show()._repr_html_()
 
     # --- arguments ----------------------------------------------------------------------------------------------
@@ -176,8 +178,8 @@ class Pipeline:
     @property
     def batch_size(self) -> int:
         """Samples per batch; -1 if it was not given."""
-        given = self.__jaxdali.settings.batch_size
-        return -1 if given is None else given
+        batch_size = self.__jaxdali.settings.batch_size
+        return -1 if batch_size is None else batch_size
 
     @property
     def max_batch_size(self) -> int:
@@ -244,10 +246,10 @@ class Pipeline:
     @property
     def exec_dynamic(self) -> bool | None:
         """The argument, by default True where it is in DALI; it has no effect."""
-        given = self.__jaxdali.settings.exec_dynamic
+        exec_dynamic = self.__jaxdali.settings.exec_dynamic
         return (
-            given
-            if given is not None
+            exec_dynamic
+            if exec_dynamic is not None
             else (self.exec_pipelined and self.exec_async and not self.exec_separated) or None
         )
 
@@ -266,12 +268,12 @@ class Pipeline:
         """The argument; it has no effect."""
         return self.__jaxdali.settings.concurrency
 
-    @_Beyond
+    @_OverridableProperty
     def enable_statistics(self) -> bool:
         """Whether `Pipeline.statistics` may be called."""
         return self.__jaxdali.settings.enable_statistics
 
-    @_Beyond
+    @_OverridableProperty
     def fuse(self) -> bool:
         """Whether operators that work image by image may be fused into one native call."""
         return self.__jaxdali.settings.fuse
@@ -300,8 +302,8 @@ class Pipeline:
 
     def output_dtype(self) -> list[DALIDataType | None]:
         """The type that each output must have, from the argument of this name; None: any."""
-        each = argument_checks.per_output(self.__jaxdali.graph, "output_dtype", self.__jaxdali.settings.output_dtype)
-        return [None if x is None else dali_type_of(x) for x in each]
+        dtypes = argument_checks.per_output(self.__jaxdali.graph, "output_dtype", self.__jaxdali.settings.output_dtype)
+        return [None if dtype is None else dali_type_of(dtype) for dtype in dtypes]
 
     def output_ndim(self) -> list[int | None]:
         """The number of dimensions that each output must have, from the argument of this name; None: any."""
@@ -440,11 +442,11 @@ class Pipeline:
         return self.__jaxdali.session.empty
 
     def enable_api_check(self, enable: bool):
-        """Whether mixing `run` with `schedule_run`, `share_outputs` and so on raises.
+        """Sets whether mixing `run` with `schedule_run`, `share_outputs` and so on raises an error.
 
         Differs from DALI: a pipeline that an iterator uses can never be run in another way.
         """
-        self.__jaxdali.session.mixing = not enable
+        self.__jaxdali.session.allows_mixing = not enable
 
     def iter_setup(self):
         """Overridden by subclasses: called once for each batch, before it is made, e.g. to call `feed_input`.
@@ -619,14 +621,14 @@ class Pipeline:
         """
         if define_graph is not None:
             if not callable(define_graph):
-                instead = (
+                advice = (
                     ": pass the name of a file as filename=..." if isinstance(define_graph, (str, os.PathLike)) else ""
                 )
-                raise TypeError(f"serialize: argument define_graph must be callable, got {define_graph!r}{instead}")
-            if self.__jaxdali.definition.begun:
+                raise TypeError(f"serialize: argument define_graph must be callable, got {define_graph!r}{advice}")
+            if self.__jaxdali.definition.is_begun:
                 raise RuntimeError("serialize: define_graph is given, but the pipeline has a definition already")
             self.__jaxdali.definition.define(define_graph)
-        text = serialization.dump(self.__jaxdali.graph, self.__jaxdali.settings.for_file)
+        text = serialization.dump(self.__jaxdali.graph, self.__jaxdali.settings.serialized)
         if filename is not None:
             pathlib.Path(filename).write_bytes(text)
         return text
@@ -654,7 +656,7 @@ class Pipeline:
         text = serialized_pipeline if filename is None else pathlib.Path(filename).read_bytes()
         assert text is not None
         graph, arguments = serialization.load(text)
-        pipeline = Pipeline(**_known({**arguments, **kwargs}))
+        pipeline = Pipeline(**_check_names({**arguments, **kwargs}))
         internals_of(pipeline).definition.graph = graph
         return pipeline
 
@@ -663,11 +665,11 @@ class Pipeline:
 
         Arguments of this pipeline override those in the text. Errors are those of `deserialize`.
         """
-        if self.__jaxdali.definition.begun:
+        if self.__jaxdali.definition.is_begun:
             raise RuntimeError("deserialize_and_build: this pipeline is defined already")
         graph, arguments = serialization.load(serialized_pipeline)
         start = self.__jaxdali.session.start
-        Pipeline.__init__(self, **_known({**arguments, **self.__jaxdali.settings.given}))
+        Pipeline.__init__(self, **_check_names({**arguments, **self.__jaxdali.settings.non_defaults}))
         self.__jaxdali.restore(start)
         self.__jaxdali.definition.graph = graph
         self.build()
@@ -720,14 +722,15 @@ class Pipeline:
 
 
 def internals_of(pipeline: Pipeline) -> PipelineInternals:
-    """The parts of a pipeline, for the modules that run it."""
+    """The internals of a pipeline, for the modules that run it."""
     return pipeline._Pipeline__jaxdali  # pyright: ignore[reportAttributeAccessIssue]
 
 
 ARGUMENTS = tuple(p for p in inspect.signature(Pipeline.__init__).parameters if p != "self")
 
 
-def _known(arguments: dict[str, Any]) -> dict[str, Any]:
+def _check_names(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments. Raises TypeError if `Pipeline` has no argument of one of the names."""
     for name in arguments:
         if name not in ARGUMENTS:
             raise TypeError(unexpected("Pipeline", name, ARGUMENTS))

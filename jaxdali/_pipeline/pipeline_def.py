@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from .._core.names import unexpected
 from .._core.tracebacks import boundary
-from .conditionals import is_kept
+from .conditionals import is_excluded
 from .factory import Decorator, Factory, P
 from .pipeline import ARGUMENTS, Pipeline, internals_of
 
@@ -51,7 +51,7 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
             raise TypeError(unexpected("pipeline_def", name, ARGUMENTS))
     if fn is None:
         return functools.partial(pipeline_def, **pipeline_kwargs)
-    if is_kept(fn):
+    if is_excluded(fn):
         raise ValueError(
             f"the pipeline definition {name_of(fn)} must not be marked with @do_not_convert, as only functions that it calls may be"
         )
@@ -59,9 +59,9 @@ def pipeline_def(fn: Callable[..., Any] | None = None, **pipeline_kwargs: Any) -
     @boundary
     @functools.wraps(fn)
     def factory(*args: Any, **kwargs: Any) -> Pipeline:
-        of_pipeline, of_function = split_arguments(fn, kwargs)
-        pipeline = Pipeline(**{**pipeline_kwargs, **of_pipeline})
-        internals_of(pipeline).definition.define(functools.partial(fn, *args, **of_function))
+        pipeline_arguments, function_arguments = split_arguments(fn, kwargs)
+        pipeline = Pipeline(**{**pipeline_kwargs, **pipeline_arguments})
+        internals_of(pipeline).definition.define(functools.partial(fn, *args, **function_arguments))
         return pipeline
 
     factory._is_pipeline_def = True  # pyright: ignore[reportAttributeAccessIssue]
@@ -87,9 +87,9 @@ def split_arguments(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[dic
             f"the pipeline definition {name_of(fn)} takes **{[p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD][0]}: "
             "name its arguments instead, so that they can be distinguished from those of Pipeline"
         )
-    of_function = {k: v for k, v in kwargs.items() if k in parameters}
-    of_pipeline = {k: v for k, v in kwargs.items() if k not in parameters}
-    for name in of_pipeline:
+    function_arguments = {k: v for k, v in kwargs.items() if k in parameters}
+    pipeline_arguments = {k: v for k, v in kwargs.items() if k not in parameters}
+    for name in pipeline_arguments:
         if name not in ARGUMENTS:
             raise TypeError(unexpected(name_of(fn), name, (*parameters, *ARGUMENTS)))
-    return of_pipeline, of_function
+    return pipeline_arguments, function_arguments

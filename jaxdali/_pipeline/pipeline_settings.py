@@ -12,14 +12,14 @@ from .._plan.options import RunOptions, Tuned
 from ..types import NO_TYPE
 from .argument_checks import OUTPUTS, OperatorConcurrency, StreamPolicy
 
-_FIRST_NUM_THREADS = 4  # if the number is tuned
+_FIRST_NUM_THREADS = 4  # the initial number, if it is tuned
 DEFAULT_DEPTH = 2
 MAX_DEPTH = 4096  # batches made ahead are all in memory
-_OF_THIS_PROCESS = ("py_callback_pickler", "stream_policy", "concurrency")  # not written to files
+_NOT_SERIALIZED = ("py_callback_pickler", "stream_policy", "concurrency")  # has a meaning only in this process
 
 
 class QueueDepths(TypedDict):
-    """Batches made ahead by each of DALI's two stages; here they are made in one, and the larger number counts."""
+    """Batches made ahead by each of DALI's two stages. Here there is one stage, for which the larger number counts."""
 
     cpu_size: Whole
     gpu_size: Whole
@@ -86,19 +86,19 @@ class PipelineSettings:
         self._check_pickler()
 
     def _check_pickler(self):
-        given = self.py_callback_pickler
-        if given is None:
+        pickler = self.py_callback_pickler
+        if pickler is None:
             return
         if self.py_start_method == "fork":
             raise ValueError("py_callback_pickler is for py_start_method='spawn'")
-        first = given[0] if isinstance(given, tuple) and given else given
-        if not (hasattr(first, "dumps") and hasattr(first, "loads")):
+        first_item = pickler[0] if isinstance(pickler, tuple) and pickler else pickler
+        if not (hasattr(first_item, "dumps") and hasattr(first_item, "loads")):
             raise TypeError(
-                f"py_callback_pickler must have dumps and loads, or be a tuple whose first item has them, got {given!r}"
+                f"py_callback_pickler must have dumps and loads, or be a tuple whose first item has them, got {pickler!r}"
             )
 
-    def _set(self, name: str, x: Any):
-        object.__setattr__(self, name, x)
+    def _set(self, name: str, value: Any):
+        object.__setattr__(self, name, value)
 
     @property
     def threads(self) -> int:
@@ -122,33 +122,33 @@ class PipelineSettings:
         return tuple(name for name in names if getattr(self, name) == "auto")
 
     def run_options(self, seed: int) -> RunOptions:
-        """The options for making batches, with a seed."""
-        same = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunOptions) if hasattr(self, f.name)}
-        others = {
+        """The options of an executor, with a seed."""
+        same_names = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunOptions) if hasattr(self, f.name)}
+        other_names = {
             "seed": seed,
             "num_threads": self.threads,
             "num_workers": self.py_num_workers,
             "statistics": self.enable_statistics,
         }
-        return RunOptions(**(same | others))
+        return RunOptions(**(same_names | other_names))
 
     @property
-    def outputs(self) -> dict[str, Any]:
+    def output_requirements(self) -> dict[str, Any]:
         """The requirements on the outputs."""
         return {name: getattr(self, name) for name in OUTPUTS}
 
     @property
-    def for_file(self) -> dict[str, Any]:
+    def serialized(self) -> dict[str, Any]:
         """The arguments that a serialized pipeline contains."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OF_THIS_PROCESS}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NOT_SERIALIZED}
 
     @property
-    def given(self) -> dict[str, Any]:
+    def non_defaults(self) -> dict[str, Any]:
         """The arguments that differ from their defaults."""
         return {f.name: x for f in dataclasses.fields(self) if (x := getattr(self, f.name)) != f.default}
 
     def check_to_run(self):
-        """Checks arguments that are only needed when a pipeline runs, and combinations that can't run."""
+        """Checks what only a pipeline that runs needs: required arguments, limits of numbers, and their combinations."""
         if self.batch_size is None:
             raise ValueError("batch_size must be at least 1, and none was given")
         checked("Pipeline", "batch_size", Annotated[Whole, Range(1)], self.batch_size)

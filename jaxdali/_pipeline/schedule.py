@@ -1,4 +1,4 @@
-"""The schedule of a stand-alone pipeline: which batches are scheduled and taken, and where the data end."""
+"""The schedule of a stand-alone pipeline: counts batches that are scheduled and taken, up to the end of the data."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Schedule:
     """Counts the batches that were scheduled and not yet taken, like DALI's `schedule_run` and `outputs`.
 
     Args:
-      executor: runs the pipeline.
+      executor: the executor of the pipeline.
       state: the initial state.
-      depth: batches made ahead.
-      pipelined: False: each batch is made when it is scheduled, one at a time.
+      depth: number of batches made ahead.
+      pipelined: whether batches are made ahead; otherwise each batch is made when it is scheduled.
       by_user: whether the user's code supplies the data of each batch, with `feed_input` or `iter_setup`. Then batches
         are made in the user's thread, and only when they are scheduled.
     """
@@ -38,11 +38,11 @@ class Schedule:
         self._runner: Runner | None = None
         self._start = state
         self._depth = depth if pipelined else 1
-        self._fed = [s for s in executor.sources.values() if s.fed]
-        self._setups = executor.reader.sets_up
-        self._filled = False
-        self._pending = 0
-        self._given = 0  # in this epoch
+        self._fed_sources = [s for s in executor.sources.values() if s.fed]
+        self._has_setups = executor.reader.sets_up
+        self._is_filled = False
+        self._pending = 0  # batches that are scheduled and not taken
+        self._num_taken = 0  # batches of this epoch
         self._closed = False
         self._exclusive_use = ExclusiveUse("pipeline")
 
@@ -57,7 +57,7 @@ class Schedule:
         return self._start if self._runner is None else self._runner.state
 
     def schedule(self):
-        """Schedules one batch; the first time as many as are made ahead. For fed data, at most as many as were fed."""
+        """Schedules one batch; the first time, as many as are made ahead. With fed data, as many as were fed and fit."""
         with self._exclusive_use:
             self._schedule()
 
@@ -66,17 +66,17 @@ class Schedule:
             raise RuntimeError("this pipeline is closed")
         if self._runner is None:
             self._runner = runner_of(self.executor, self._start, self._depth, ahead=self._depth, by_user=self._by_user)
-        if self._fed and not self._setups:
-            room = max(self._runner.depth - self._pending, 1)
-            # If nothing is fed and nothing scheduled, the source raises or waits, as it is set to.
-            count = max(min(room, *(s.available for s in self._fed)), int(not self._pending))
+        if self._fed_sources and not self._has_setups:
+            capacity = max(self._runner.depth - self._pending, 1)
+            # If nothing is fed and nothing is scheduled, one batch is requested: its source raises an error or waits.
+            count = max(min(capacity, *(s.available for s in self._fed_sources)), int(not self._pending))
         else:
-            count = 1 if self._filled else self._runner.depth
-        self._filled = True
+            count = 1 if self._is_filled else self._runner.depth
+        self._is_filled = True
         self._pending += self._runner.request(count)
 
     def take(self) -> Batch:
-        """The batch that was scheduled first. Raises StopIteration if nothing is scheduled, or the data have ended."""
+        """Returns the batch that was scheduled first. Raises StopIteration if nothing is scheduled, or the data have ended."""
         with self._exclusive_use:
             if not self._pending or self._runner is None:
                 raise StopIteration
@@ -85,35 +85,33 @@ class Schedule:
                 batch = self._runner.get()
             except StopIteration:
                 self._pending = 0
-                instead = "; with batch=True the last batch may be smaller"
-                self.executor.warn_at_end(self._runner.state["epoch"], empty=not self._given, instead=instead)
+                advice = "; with batch=True the last batch may be smaller"
+                self.executor.warn_at_end(self._runner.state["epoch"], empty=not self._num_taken, instead=advice)
                 raise
-            self._given += 1
+            self._num_taken += 1
             return batch
 
     @property
     def empty(self) -> bool:
-        """Whether all scheduled batches were taken. It waits for the next one, because only then it is known whether
-        there is one.
-        """
+        """Whether all scheduled batches were taken. It waits for the next batch, because the data may end before it."""
         return not self._pending or self._runner is None or not self._runner.wait()
 
     def reset(self):
         """Starts the next epoch if all batches of this one were taken."""
         if self._runner is not None and self._runner.ended():
             self._runner.restart()
-            self._filled = False
-            self._pending = self._given = 0
+            self._is_filled = False
+            self._pending = self._num_taken = 0
 
     def close(self, collected: bool = False):
-        """Stops everything. `collected`: because it was garbage-collected."""
+        """Stops the threads and closes the executor. `collected`: whether it is called because of garbage collection."""
         self._closed = True
-        for source in self._fed:
+        for source in self._fed_sources:
             source.close()  # a thread may wait for data there
         close_together([] if self._runner is None else [self._runner], [self.executor], collected=collected)
 
     def hand_over(self) -> dict[int, Source]:
-        """Gives up the sources, unread, and closes everything else."""
+        """Returns the sources, of which nothing was read, and closes the executor without them."""
         sources, self.executor.sources = self.executor.sources, {}
         self.executor.close()
         return sources
@@ -127,21 +125,21 @@ def tensor_lists(batch: Batch) -> tuple[Any, ...]:
 def _tensor_list(
     value: Value, names: Sequence[str], present: np.ndarray | None
 ) -> TensorListCPU | TensorListGPU | list[Any]:
-    """One output, without samples that a short batch lacks."""
+    """One output. `present`: bool [N], the samples that a short batch has; None: all."""
     spec = value.spec
     data: Any = value.data
-    here = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+    indices = range(len(value)) if present is None else np.flatnonzero(present).tolist()
     if spec.is_metadata:
-        return [data[i] for i in here]
+        return [data[i] for i in indices]
     if isinstance(data, DeviceSamples):
         return TensorListGPU(
-            data.of(here), spec.layout, source_info=[names[i] for i in here], dtype=spec.dtype, ndim=spec.ndim
+            data.of(indices), spec.layout, source_info=[names[i] for i in indices], dtype=spec.dtype, ndim=spec.ndim
         )
-    kind = TensorListGPU if is_on_accelerator(data) else TensorListCPU
-    if isinstance(data, Packed) or len(here) < len(value):
+    list_class = TensorListGPU if is_on_accelerator(data) else TensorListCPU
+    if isinstance(data, Packed) or len(indices) < len(value):
         assert data is not None
-        samples = [data[i] for i in here]
-        return kind(
-            samples, spec.layout, source_info=[names[i] for i in here], owner=data, dtype=spec.dtype, ndim=spec.ndim
+        samples = [data[i] for i in indices]
+        return list_class(
+            samples, spec.layout, source_info=[names[i] for i in indices], owner=data, dtype=spec.dtype, ndim=spec.ndim
         )
-    return kind(data, spec.layout, source_info=names)
+    return list_class(data, spec.layout, source_info=names)

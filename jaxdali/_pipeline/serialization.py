@@ -6,9 +6,9 @@ user wrote them:
     {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names":
     ["__resize_7"], ...}
 
-(``names``: those of the nodes that the call returned, null for a node that nothing needs; ``random``: the numbers of
-those that draw random numbers; ``when``: the branches of `if` that contain the call. Calls of ``_conditional.merge``
-join the results of branches.)
+``names`` has the name of each node that the call returned, null for a node that nothing needs. ``random`` has the numbers
+of the nodes that draw random numbers. ``when`` has the branches of `if` that contain the call. Calls of
+``_conditional.merge`` join the results of branches.
 
 Loading calls these functions again. It looks up their names in a list of functions that a definition may call, and
 passes them plain values. It imports nothing, evaluates nothing, and calls nothing else.
@@ -41,7 +41,7 @@ from .._core.errors import ArgumentError
 from .._core.graph import Branch, DataNode, Graph, Node
 from .._core.redaction import has_credentials, redacted
 from .._data.storage import Storage
-from ..fn import _augmentation as _augmentation  # the same
+from ..fn import _augmentation as _augmentation  # as `fn`
 from ..fn._decode import registered
 from ..fn._tensor.subscript import NewAxis
 from ..tfrecord import Feature, FeatureType
@@ -49,8 +49,8 @@ from .checks import CHECKSUM, digest, signed
 
 FORMAT = "jaxdali pipeline"
 VERSION = 3
-_WIDTH = 120
-_DECODING = frozenset(  # operators that registered decoders of images change
+_WIDTH = 120  # characters of a line
+_DECODING = frozenset(  # operators whose results depend on registered decoders of images
     f"decoders.{name}" for name in ("image", "image_crop", "image_random_crop", "image_slice")
 ) | {"peek_image_shape", "readers.sequence"}
 _ENUMS = {
@@ -59,30 +59,31 @@ _ENUMS = {
 
 
 def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
-    """A graph and the arguments of its `Pipeline`, as UTF-8 JSON.
+    """Writes a graph and the arguments of its `Pipeline` as UTF-8 JSON.
 
     Raises:
       ArgumentError: an argument can't be written as text: a Python function, an iterator, a device.
     """
     calls = _calls(graph)
+    # Backwards, so that the first call that returned a node counts.
     places = {
         (x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)
     }
-    made = {id(node): number for number, node in graph.copies.items()}
+    original_ids = {id(node): number for number, node in graph.copies.items()}
     tree = {
         "format": FORMAT,
         "version": VERSION,
         "arguments": {k: _encode(v, {}) for k, v in arguments.items()},
         "calls": [_encode_call(call, graph, places) for call in calls],
-        "outputs": [list(places[made[id(x.node)], x.index]) for x in graph.outputs],
+        "outputs": [list(places[original_ids[id(x.node)], x.index]) for x in graph.outputs],
     }
     if registered.names() and any(n.op.name in _DECODING for n in graph.nodes):
         tree["decoders"] = list(registered.names())  # the pipeline may need them
-    return (_text(signed(tree)) + "\n").encode()
+    return (_format_json(signed(tree)) + "\n").encode()
 
 
 def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
-    """The graph and the arguments that were passed to `dump`.
+    """Reads the graph and the arguments that were passed to `dump`.
 
     Raises:
       RuntimeError: the text is not a pipeline, has another version, or names something that this version does not have.
@@ -98,14 +99,14 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
             f"the serialized pipeline has version {tree.get('version')!r}; this jaxdali reads version {VERSION}: serialize it again"
         )
     try:
-        made, returned, branches = list[Node](), list[list[DataNode]](), dict[Any, Branch]()
-        with building(Scope(None, made)):
+        nodes, results, branches = list[Node](), list[list[DataNode]](), dict[Any, Branch]()
+        with building(Scope(None, nodes)):
             for item in tree["calls"]:
-                returned.append(_call(item, returned, branches))
-        needed = [x for item, outputs in zip(tree["calls"], returned) for x in _needed(item, outputs)]
-        graph = Graph.collect(made, [_node(x, returned) for x in tree["outputs"]], needed)
-        for item, outputs in zip(tree["calls"], returned, strict=True):
-            _restore(item, outputs, graph)
+                results.append(_decode_call(item, results, branches))
+        needed = [x for item, outputs in zip(tree["calls"], results) for x in _needed_outputs(item, outputs)]
+        graph = Graph.collect(nodes, [_decode_node(x, results) for x in tree["outputs"]], needed)
+        for item, outputs in zip(tree["calls"], results, strict=True):
+            _restore_nodes(item, outputs, graph)
         if len({n.name for n in graph.nodes}) < len(graph.nodes):
             raise ValueError("two operators have one name")
         arguments = {str(k): _decode(v, ()) for k, v in tree["arguments"].items()}
@@ -113,33 +114,33 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         if unknown := tree.keys() - {"format", "version", "arguments", "calls", "outputs", "decoders", CHECKSUM}:
             raise ValueError(f"it has an entry {min(unknown)!r}, which is unknown")
         decoders = [str(name) for name in tree.get("decoders", ())]
-        if tree.get(CHECKSUM, found := digest(tree)) != found:
+        if tree.get(CHECKSUM, expected := digest(tree)) != expected:
             raise ValueError(
-                f"its checksum is {tree[CHECKSUM]}, that of what it holds is {found}: it was changed since it was written"
+                f"its checksum is {tree[CHECKSUM]}, that of what it holds is {expected}: it was changed since it was written"
             )
     except Exception as e:  # a damaged file may make the functions raise anything
         reason = f"{e.args[0]!r} is missing or unknown" if isinstance(e, KeyError) else str(e)
         raise RuntimeError(
             f"the serialized pipeline is damaged, or from a jaxdali with other functions: {reason}"
         ) from e
-    if lacking := [name for name in decoders if name not in registered.names()]:
+    if missing := [name for name in decoders if name not in registered.names()]:
         warn(
-            f"the serialized pipeline was made where these decoders were registered, which are not registered here: {', '.join(lacking)}; "
+            f"the serialized pipeline was made where these decoders were registered, which are not registered here: {', '.join(missing)}; "
             "register them with jaxdali.extend.register_decoder before the pipeline is built"
         )
     return graph, arguments
 
 
-def _text(x: Any, indent: str = "") -> str:
-    """JSON with short values on one line."""
+def _format_json(x: Any, indent: str = "") -> str:
+    """Formats a value as JSON, with short values on one line."""
     line = json.dumps(x, allow_nan=False, ensure_ascii=False)
     if len(line) + len(indent) <= _WIDTH or not isinstance(x, (dict, list)) or not x:
         return line
     deeper = indent + "  "
     if isinstance(x, dict):
-        rows = [f"{deeper}{json.dumps(k, ensure_ascii=False)}: {_text(v, deeper)}" for k, v in x.items()]
+        rows = [f"{deeper}{json.dumps(k, ensure_ascii=False)}: {_format_json(v, deeper)}" for k, v in x.items()]
         return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(deeper + _text(v, deeper) for v in x) + f"\n{indent}]"
+    return "[\n" + ",\n".join(deeper + _format_json(v, deeper) for v in x) + f"\n{indent}]"
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -147,17 +148,17 @@ def _text(x: Any, indent: str = "") -> str:
 
 def _calls(graph: Graph) -> list[Call]:
     """The calls that made a graph's nodes, and the calls that made their arguments, in order."""
-    todo, found = list(graph.nodes), set[Call]()
-    while todo:
-        node = todo.pop()
+    pending, calls = list(graph.nodes), set[Call]()
+    while pending:
+        node = pending.pop()
         if node.call is None:
             raise ArgumentError(
                 f"{node.op.name} (created at {node.where}) can't be serialized: it may call any Python function"
             )
-        if node.call not in found:
-            found.add(node.call)
-            todo += [x.node for x in _nodes_in((node.call.inputs, list(node.call.arguments.values())))]
-    return sorted(found, key=lambda call: call.number)
+        if node.call not in calls:
+            calls.add(node.call)
+            pending += [x.node for x in _nodes_in((node.call.inputs, list(node.call.arguments.values())))]
+    return sorted(calls, key=lambda call: call.number)
 
 
 def _nodes_in(x: Any) -> Iterator[DataNode]:
@@ -170,9 +171,9 @@ def _nodes_in(x: Any) -> Iterator[DataNode]:
         yield from _nodes_in((x.start, x.stop, x.step))
 
 
-def _nodes_of(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
-    """A call's nodes in a graph: those that it returned (None: a node that nothing needs), and those that draw random
-    numbers.
+def _nodes_of_call(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
+    """The nodes of a call in a graph: the nodes that it returned (None: a node that nothing needs), and the nodes that draw
+    random numbers.
     """
     nodes = [n for n in graph.nodes if n.call is call]
     returned = [graph.copies.get(number) for number in dict.fromkeys(x.node.id for x in call.outputs)]
@@ -181,77 +182,79 @@ def _nodes_of(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
 
 def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
     line = call.outputs[0].node.where
-    returned, random = _nodes_of(call, graph)
+    returned, random = _nodes_of_call(call, graph)
     encoded = {}
-    for name, x in [*enumerate(call.inputs), *call.arguments.items()]:
-        if x is not None or isinstance(name, int):
+    for name, value in [*enumerate(call.inputs), *call.arguments.items()]:
+        if value is not None or isinstance(name, int):
             try:
-                encoded[name] = _encode(x, places)
+                encoded[name] = _encode(value, places)
             except ArgumentError as e:
-                what = f"input {name}" if isinstance(name, int) else f"argument {name}"
-                raise ArgumentError(f"{call.function} (created at {line}) can't be serialized: {what}: {e}") from None
+                argument = f"input {name}" if isinstance(name, int) else f"argument {name}"
+                raise ArgumentError(
+                    f"{call.function} (created at {line}) can't be serialized: {argument}: {e}"
+                ) from None
     return {
         "function": call.function,
         "inputs": [encoded.pop(i) for i in range(len(call.inputs))],
         "arguments": encoded,
         "names": [None if n is None else n.name for n in returned] if any(returned) else [],
-        "random": [n.random_index for n in random],  # nodes that no output needs were numbered, too
-        **_when(call, places),
+        "random": [n.random_index for n in random],  # these count nodes that no output needs, too
+        **_encode_branches(call, places),
         "line": line,
     }
 
 
-def _when(call: Call, places: Places) -> dict[str, Any]:
-    """The branches in which a call was made, the outermost first, each with its predicate and side."""
+def _encode_branches(call: Call, places: Places) -> dict[str, Any]:
+    """The entry ``when``: the branches in which a call was made, the outermost first, each with predicate and side."""
     branch = next((x.node.branch for x in call.outputs if x.node.branch is not None), None)
-    while branch is not None and branch.by_inputs:  # such a branch is found again from its inputs
+    while branch is not None and branch.by_inputs:  # loading derives such a branch from the inputs of the call
         branch = branch.outer
-    return {} if branch is None else {"when": [[_reference(b.predicate, places), b.side] for b in branch.path]}
+    return {} if branch is None else {"when": [[_encode_node(b.predicate, places), b.side] for b in branch.path]}
 
 
-def _branch(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> Branch | None:
+def _decode_branch(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> Branch | None:
     branch, path = None, ()
-    for reference, taken in item.get("when", ()):
-        path = (*path, *reference, taken)
+    for reference, side in item.get("when", ()):
+        path = (*path, *reference, side)
         if path not in branches:
-            branches[path] = Branch(_node(reference, made), bool(taken), branch, item["line"])
+            branches[path] = Branch(_decode_node(reference, results), bool(side), branch, item["line"])
         branch = branches[path]
     return branch
 
 
-def _call(item: dict[str, Any], made: Made, branches: dict[Any, Branch]) -> list[DataNode]:
-    """Calls the function again. Returns its results."""
-    function, line = _function(item["function"]), item["line"]
-    inputs = [_decode(x, made) for x in item["inputs"]]
-    arguments = {str(k): _decode(v, made) for k, v in item["arguments"].items()}
+def _decode_call(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> list[DataNode]:
+    """Calls the function of a call again. Returns its results."""
+    function, line = _lookup_function(item["function"]), item["line"]
+    inputs = [_decode(x, results) for x in item["inputs"]]
+    arguments = {str(k): _decode(v, results) for k, v in item["arguments"].items()}
     if not isinstance(line, str):
         raise TypeError(f"expected a string, got {line!r}")
-    with override_line(line), inside(_branch(item, made, branches)):
+    with override_line(line), inside(_decode_branch(item, results, branches)):
         return list(flat(function(*inputs, **arguments)))
 
 
-def _function(name: str) -> Callable[..., Any]:
-    """A function that a text may call. One of `fn` that has not been used yet is imported."""
+def _lookup_function(name: str) -> Callable[..., Any]:
+    """Returns a function that a text may call. A function of `fn` that has not been used yet is imported."""
     if name not in functions:
         functools.reduce(getattr, name.split("."), fn)
     return functions[name]
 
 
-def _needed(item: dict[str, Any], outputs: list[DataNode]) -> list[DataNode]:
+def _needed_outputs(item: dict[str, Any], outputs: list[DataNode]) -> list[DataNode]:
     """One output of each node that a call returned and that the graph had."""
     nodes = {x.node.id: x for x in outputs}
-    if not item["names"]:  # it made nothing, as .gpu() of a value on the GPU
+    if not item["names"]:  # the call made no node, as .gpu() of a value on the GPU
         return []
     return [x for x, name in zip(nodes.values(), item["names"], strict=True) if name is not None]
 
 
-def _restore(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
+def _restore_nodes(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
     """Gives a call's nodes their original names and random numbers."""
     if not item["names"]:
         return
     call = outputs[0].node.call
     assert call is not None
-    returned, random = _nodes_of(call, graph)
+    returned, random = _nodes_of_call(call, graph)
     for node, name in zip(returned, item["names"], strict=True):
         if node is not None:
             if not isinstance(name, str):
@@ -263,28 +266,28 @@ def _restore(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
         node.random_index = operator.index(number)
 
 
-def _reference(x: DataNode, places: Places) -> list[int]:
+def _encode_node(x: DataNode, places: Places) -> list[int]:
     return list(places[x.node.id, x.index])
 
 
-def _node(reference: list[int], made: Made) -> DataNode:
+def _decode_node(reference: list[int], results: Results) -> DataNode:
     call, output = reference
-    if not (0 <= call < len(made) and 0 <= output < len(made[call])):
+    if not (0 <= call < len(results) and 0 <= output < len(results[call])):
         raise ValueError(f"call {call} has no output {output}, or comes later")
-    return made[call][output]
+    return results[call][output]
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
-# By a node's number and output: the call that returned it, and its place in the result.
+# By the id of a node and the number of its output: the call that returned the output, and its place in the result.
 Places = Mapping[tuple[int, int], tuple[int, int]]
-Made = Sequence[Sequence[DataNode]]  # results of each call
+Results = Sequence[Sequence[DataNode]]  # of each call
 
 
 def _encode(x: Any, places: Places) -> Any:
-    """A value as JSON. Types that JSON lacks become an object with one entry, whose name is the type."""
+    """Encodes a value as JSON. A type that JSON lacks becomes an object with one entry, whose name is the type."""
     if isinstance(x, DataNode):
-        return {"node": _reference(x, places)}
+        return {"node": _encode_node(x, places)}
     if isinstance(x, enum.Enum) and _ENUMS.get(type(x).__name__) is type(x):
         return {"enum": f"{type(x).__name__}.{x.name}"}
     if isinstance(x, float) and not math.isfinite(x):
@@ -329,40 +332,41 @@ def _encode(x: Any, places: Places) -> Any:
     if isinstance(x, (np.ndarray, np.generic, jax.Array)) and _is_numeric(x.dtype):
         a = np.asarray(x)
         return {"array": [a.dtype.name, list(a.shape), base64.b64encode(a.tobytes()).decode()]}
-    of = "function" if callable(x) and hasattr(x, "__code__") else f"{type(x).__name__} object"
+    description = "function" if callable(x) and hasattr(x, "__code__") else f"{type(x).__name__} object"
     raise ArgumentError(
-        f"a {of} of the program can't be written to a file: build the pipeline from its definition where it runs, or read files "
+        f"a {description} of the program can't be written to a file: build the pipeline from its definition where it runs, or read files "
         "(readers.file, readers.array_record, ...), which are written by their names"
     )
 
 
-def _decode(x: Any, made: Made) -> Any:
+def _decode(x: Any, results: Results) -> Any:
+    """Decodes a value of `_encode`. It makes values of known types only, and imports and calls nothing that a text names."""
     if isinstance(x, list):
-        return [_decode(e, made) for e in x]
+        return [_decode(e, results) for e in x]
     if not isinstance(x, dict):
         return x
     match x:
         case {"node": [int() as call, int() as output]}:
-            return _node([call, output], made)
+            return _decode_node([call, output], results)
         case {"enum": str(text)}:
             name, _, member = text.partition(".")
             return _ENUMS[name][member]
         case {"float": ("inf" | "-inf" | "nan") as text}:
             return float(text)
         case {"tuple": list(items)}:
-            return tuple(_decode(e, made) for e in items)
+            return tuple(_decode(e, results) for e in items)
         case {"dict": list(items)}:
-            return {_decode(k, made): _decode(v, made) for k, v in items}
+            return {_decode(k, results): _decode(v, results) for k, v in items}
         case {"feature": [shape, str(dtype), default, partial_shape]}:
             return Feature(
-                _decode(shape, made), FeatureType[dtype], _decode(default, made), _decode(partial_shape, made)
+                _decode(shape, results), FeatureType[dtype], _decode(default, results), _decode(partial_shape, results)
             )
         case {"slice": [start, stop, step]}:
-            return slice(_decode(start, made), _decode(stop, made), _decode(step, made))
+            return slice(_decode(start, results), _decode(stop, results), _decode(step, results))
         case {"newaxis": str(letter)}:
             return NewAxis(letter)
         case {"constant": [value, str(dtype)]}:
-            return types.Constant(_decode(value, made), types.DALIDataType[dtype])
+            return types.Constant(_decode(value, results), types.DALIDataType[dtype])
         case {"storage": dict(fields)}:
             if fields.get("allow_chained"):
                 raise ValueError("a serialized pipeline can't allow chained URLs")

@@ -1,4 +1,4 @@
-"""`Session`: runs a pipeline."""
+"""`Session`: runs a pipeline, by its own schedule or for an iterator."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from . import checkpoint as checkpoints
 from .pipeline_settings import PipelineSettings
 from .schedule import Schedule, tensor_lists
 
-FED = ("external_source", "experimental.inputs.video")  # operators that `feed_input` finds
+FED_OPERATORS = ("external_source", "experimental.inputs.video")  # operators that `feed_input` can feed
 
 
 class ApiUse:
-    """Remembers in which way batches of a pipeline are taken.
+    """Remembers by which API the batches of a pipeline are taken, `run` or `schedule_run`.
 
     Attributes:
-      mixing: whether different ways may be mixed.
+      allows_mixing: whether both may be used.
     """
 
     def __init__(self):
-        self.mixing = False
+        self.allows_mixing = False
         self._used_with = ""
 
     def check_use(self, api: str):
-        """Raises RuntimeError if batches are taken both in this way and in another."""
-        if not self.mixing:
+        """Raises RuntimeError if batches were taken by another API before."""
+        if not self.allows_mixing:
             if self._used_with not in ("", api):
                 raise RuntimeError(
                     f"this pipeline is used with {self._used_with} already, not to be mixed with {api}; enable_api_check(False) allows it"
@@ -50,8 +50,8 @@ class Session(ApiUse):
     It does not hold the pipeline, so that the pipeline is collected, and stops, when its user drops it.
 
     Attributes:
-      executor: None: nothing is built yet.
-      lease: the `Lease` that iterators over the pipeline pass on to each other; None: there was none.
+      executor: runs the graph; None: it is not built yet.
+      lease: the `Lease` that iterators over the pipeline pass on to each other; None: it had no iterator.
       start: the checkpoint to start from, as `checkpoint.from_bytes` returns it; None: start anew.
       checkpoint_of_iterator: returns the iterator's checkpoint for this pipeline; None if the iterator is gone.
     """
@@ -65,20 +65,21 @@ class Session(ApiUse):
         self.checkpoint_of_iterator: Callable[[], bytes | None] | None = None
         self._graph: Graph | None = None
         self._schedule: Schedule | None = None
-        self._shard = 0  # this pipeline's number among those of the executor
+        self._shard = 0  # the number of this pipeline among the shards of the executor
         self._outputs_checked = False
-        self._owned = False  # by an iterator
+        self._is_leased = False  # whether an iterator has taken over the pipeline
 
     @property
     def built(self) -> bool:
-        """Whether something produces batches."""
-        return self._owned or self._schedule is not None
+        """Whether the pipeline has a schedule or an iterator."""
+        return self._is_leased or self._schedule is not None
 
     def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
-        """Makes the executor, and the schedule of a pipeline that its user runs. `setups` are called before each batch."""
+        """Makes the executor and the schedule of a stand-alone pipeline. `setups` are called before each batch."""
         settings = self._settings
         executor = Executor.of_values(graph, device, settings.run_options(seed), setups=setups)
         self.executor, self._graph = executor, graph
+        # With fed data, types are known with the first batch: then the executor is built and the outputs are checked.
         by_user = bool(setups) or any(s.fed for s in executor.sources.values())
         try:
             if not by_user:
@@ -101,10 +102,10 @@ class Session(ApiUse):
         )
 
     def claim(self) -> dict[int, Source]:
-        """Leaves the pipeline to an iterator. Returns the sources that `build` has opened."""
-        if self._owned or (self._schedule is not None and self._schedule.started):
+        """Hands the pipeline over to an iterator. Returns the sources that `build` has opened."""
+        if self._is_leased or (self._schedule is not None and self._schedule.started):
             raise RuntimeError("this pipeline is in use already, by run() or by another iterator: make one for each")
-        self._owned = True
+        self._is_leased = True
         if self._schedule is None:
             return {}
         self._finalizer.detach()
@@ -112,31 +113,33 @@ class Session(ApiUse):
         return schedule.hand_over()
 
     def run_by(self, executor: Executor, shard: int, graph: Graph):
-        """Sets what runs the claimed pipeline, and which of its shards this is."""
+        """Sets the executor that runs the claimed pipeline, as one of its shards."""
         self.executor, self._shard, self._graph = executor, shard, graph
 
     def check_outputs(self):
-        """Checks the outputs against the arguments. Once all types are known, it does nothing."""
+        """Checks the outputs against the arguments. After all of them are checked, it does nothing."""
         if not self._outputs_checked:
             assert self.executor is not None and self._graph is not None
             specs = self.executor.plan.output_specs
-            self._outputs_checked = argument_checks.check_outputs(self._graph, specs, self._settings.outputs)
+            self._outputs_checked = argument_checks.check_outputs(
+                self._graph, specs, self._settings.output_requirements
+            )
 
     # --- batches ------------------------------------------------------------------------------------------------
 
     def check_use(self, api: str):
-        """Raises RuntimeError if batches are taken both in this way and in another."""
-        if self._owned:
+        """Raises RuntimeError if batches were taken by another API before, or if an iterator takes them."""
+        if self._is_leased:
             raise RuntimeError(f"this pipeline is used by an iterator: take batches from the iterator, not with {api}")
         super().check_use(api)
 
     def schedule(self):
-        """Schedules a batch; the first time as many as are made ahead."""
+        """See `Schedule.schedule`."""
         assert self._schedule is not None
         self._schedule.schedule()
 
     def take(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
-        """The batch that was scheduled first."""
+        """Returns the batch that was scheduled first."""
         assert self._schedule is not None
         batch = self._schedule.take()
         self.check_outputs()
@@ -160,7 +163,7 @@ class Session(ApiUse):
             close_aside(self._schedule.close)
 
     def bad_samples(self) -> list[BadSample]:
-        """As of `Executor`."""
+        """See `Executor.bad_samples`."""
         return self.executor.bad_samples() if self.executor is not None else []
 
     # --- sources ------------------------------------------------------------------------------------------------
@@ -171,11 +174,11 @@ class Session(ApiUse):
         """
         assert self.executor is not None and self._graph is not None
         node = self._graph.find(handle)
-        if node is None or node.op.name not in FED:
+        if node is None or node.op.name not in FED_OPERATORS:
             name = handle if isinstance(handle, str) else handle.name
-            there = [n.name for n in self._graph.nodes if n.op.name in FED]
+            names = [n.name for n in self._graph.nodes if n.op.name in FED_OPERATORS]
             raise KeyError(
-                f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {there}"
+                f"there is no external_source named {name!r} that an output of the pipeline depends on; there are {names}"
             )
         self.executor.sources[node.id].feed(data, layout, self._shard)
 

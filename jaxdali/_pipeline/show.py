@@ -92,19 +92,22 @@ def show(
         from matplotlib.figure import Figure
     except ImportError as e:
         raise ImportError("jaxdali.show needs matplotlib: pip install jaxdali[examples]") from e
-    _check(batch)
+    _check_is_batch(batch)
     outputs = _outputs(batch)
-    others = {x for x in (boxes, labels) if isinstance(x, str)}
-    images = {name: found for name, x in outputs.items() if name not in others and (found := images_of(x, layout))}
+    annotations = {x for x in (boxes, labels) if isinstance(x, str)}
+    images = {
+        name: samples for name, x in outputs.items() if name not in annotations and (samples := images_of(x, layout))
+    }
     if not images:
-        raise ValueError(f"there are no images in the batch: {_described(outputs)}; use layout= to name the axes")
+        raise ValueError(f"there are no images in the batch: {_describe(outputs)}; use layout= to name the axes")
     total = len(next(iter(images.values())))
     drawn_boxes = [] if boxes is None else _boxes(outputs, boxes, ltrb, total)
-    relative = all(b.max(initial=0) <= 1 for b in drawn_boxes)
-    at_boxes = _labels_of_boxes(outputs, labels, classes, drawn_boxes)
-    texts = [] if at_boxes else _texts(outputs, images, labels, classes, total)
+    are_relative = all(b.max(initial=0) <= 1 for b in drawn_boxes)
+    box_labels = _labels_of_boxes(outputs, labels, classes, drawn_boxes)
+    captions = [] if box_labels else _captions(outputs, images, labels, classes, total)
     if len(images) == 1:
         count = min(total, most)
+        # By default, 1.5 times as many columns as rows, but at most 8.
         columns = min(count, columns or min(8, math.ceil(math.sqrt(1.5 * count))))
         rows = math.ceil(count / columns)
         cells = [((name, i), divmod(i, columns)) for name in images for i in range(count)]
@@ -115,40 +118,42 @@ def show(
         ]
     shapes = [images[name][i].shape for (name, i), _ in cells]
     aspect = float(np.median([h / w for h, w, *_ in shapes]))
-    figure = Figure(figsize=(columns * _INCHES, rows * (_INCHES * aspect + 0.25 * bool(texts))), layout="constrained")
+    figure = Figure(
+        figsize=(columns * _INCHES, rows * (_INCHES * aspect + 0.25 * bool(captions))), layout="constrained"
+    )
     axes = figure.subplots(rows, columns, squeeze=False)
-    for a in axes.flat:
-        a.set_axis_off()
-    scales = {name: scale_of(found) for name, found in images.items()}
+    for axis in axes.flat:
+        axis.set_axis_off()
+    scales = {name: scale_of(samples) for name, samples in images.items()}
     for (name, i), (row, column) in cells:
-        a = axes[row, column]
-        a.imshow(pixels_of(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axis = axes[row, column]
+        axis.imshow(pixels_of(images[name][i], scales[name]), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         if drawn_boxes:
-            height, width = images[name][i].shape[:2] if relative else (1, 1)
-            _draw_boxes(a, drawn_boxes[i] * [width, height, width, height], at_boxes[i] if at_boxes else ())
-        if texts and (row == 0 or len(images) == 1):
-            a.set_title(texts[i], fontsize=8, pad=3)
+            height, width = images[name][i].shape[:2] if are_relative else (1, 1)
+            _draw_boxes(axis, drawn_boxes[i] * [width, height, width, height], box_labels[i] if box_labels else ())
+        if captions and (row == 0 or len(images) == 1):
+            axis.set_title(captions[i], fontsize=8, pad=3)
         if column == 0 and len(images) > 1:  # the axes are off, and with them their labels
-            a.text(-0.04, 0.5, name, transform=a.transAxes, rotation=90, ha="right", va="center", fontsize=8)
+            axis.text(-0.04, 0.5, name, transform=axis.transAxes, rotation=90, ha="right", va="center", fontsize=8)
     drawn = len({i for (_, i), _ in cells})
     kinds = f" of {', '.join(images)}" if len(images) > 1 else ""
     return Picture(figure, f"picture of {drawn}{'' if drawn == total else f' of {total}'} images{kinds}")
 
 
-def _check(batch: Any):
+def _check_is_batch(batch: Any):
     """Raises TypeError for a value that is not a batch. The message says how to get a batch from it."""
-    if _is_list(batch) or isinstance(batch, (Mapping, list, tuple)) or hasattr(batch, "__array__"):
+    if _is_tensor_list(batch) or isinstance(batch, (Mapping, list, tuple)) or hasattr(batch, "__array__"):
         return
     if isinstance(batch, Pipeline):
-        how = ": jaxdali.show(pipeline.run()) shows its next batch"
+        advice = ": jaxdali.show(pipeline.run()) shows its next batch"
     elif isinstance(batch, Iterator):
-        how = ": jaxdali.show(next(iterator)) shows its next batch"
+        advice = ": jaxdali.show(next(iterator)) shows its next batch"
     elif isinstance(batch, (str, bytes, os.PathLike)):
-        how = ": a JPEG file is shown by jaxdali.show([jaxdali.decode_jpeg(pathlib.Path(path).read_bytes())])"
+        advice = ": a JPEG file is shown by jaxdali.show([jaxdali.decode_jpeg(pathlib.Path(path).read_bytes())])"
     else:
-        how = ""
+        advice = ""
     raise TypeError(
-        f"jaxdali.show takes a batch, as an iterator or Pipeline.run returns it, or arrays; got {type(batch).__name__}{how}"
+        f"jaxdali.show takes a batch, as an iterator or Pipeline.run returns it, or arrays; got {type(batch).__name__}{advice}"
     )
 
 
@@ -156,7 +161,9 @@ def _outputs(batch: Any) -> dict[str, Any]:
     """The outputs of a batch by name, or by number if they have no names."""
     if isinstance(batch, Mapping):
         return {str(k): x for k, x in batch.items()}
-    one_per_sample = isinstance(batch, (list, tuple)) and all(not _is_list(x) and np.ndim(x) in (2, 3) for x in batch)
+    one_per_sample = isinstance(batch, (list, tuple)) and all(
+        not _is_tensor_list(x) and np.ndim(x) in (2, 3) for x in batch
+    )
     if isinstance(batch, (list, tuple)) and not one_per_sample:
         # DALIGenericIterator of another framework returns one dict per pipeline.
         if len(batch) == 1 and isinstance(batch[0], Mapping):
@@ -165,17 +172,17 @@ def _outputs(batch: Any) -> dict[str, Any]:
     return {"images": batch}
 
 
-def _is_list(x: Any) -> bool:
+def _is_tensor_list(x: Any) -> bool:
     return isinstance(x, (TensorListCPU, TensorListGPU))
 
 
 def _samples(x: Any) -> list[np.ndarray]:
     """The samples of an output, on the host."""
-    if _is_list(x):
+    if _is_tensor_list(x):
         return [np.asarray(sample) for sample in x.as_cpu()]
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        parts = {s.index[0].start or 0: s.data for s in x.addressable_shards if s.data.ndim}
-        return [row for start in sorted(parts) for row in np.asarray(parts[start])]
+        data_by_start = {s.index[0].start or 0: s.data for s in x.addressable_shards if s.data.ndim}
+        return [row for start in sorted(data_by_start) for row in np.asarray(data_by_start[start])]
     if isinstance(x, (list, tuple)):
         return [np.asarray(sample) for sample in x]
     a = np.asarray(x)
@@ -183,36 +190,46 @@ def _samples(x: Any) -> list[np.ndarray]:
 
 
 def images_of(x: Any, layout: str | None) -> list[np.ndarray]:
-    """The samples as images ``HWC`` or ``HW``; empty if they are not images."""
-    return as_images(_samples(x), layout or (x.layout() if _is_list(x) else ""))
+    """The samples of an output as images ``HWC`` or ``HW``; empty if they are not images."""
+    return as_images(_samples(x), layout or (x.layout() if _is_tensor_list(x) else ""))
 
 
-def _texts(
+def _captions(
     outputs: Mapping[str, Any],
     images: Mapping[str, Any],
     labels: str | Sequence[Any] | None,
     classes: Sequence[str] | None,
     total: int,
 ) -> list[str]:
-    """The texts above the images."""
+    """The text above each image, from `labels` or from the outputs with one number per image; empty if there are none."""
     if isinstance(labels, str):
         if labels not in outputs:
-            raise ValueError(f"there is no output {labels!r} for the labels: {_described(outputs)}")
+            raise ValueError(f"there is no output {labels!r} for the labels: {_describe(outputs)}")
         columns = {labels: _samples(outputs[labels])}
     elif labels is not None:
         columns = {"labels": list(labels)}
     else:
-        found = {name: _samples(x) for name, x in outputs.items() if name not in images}
-        columns = {name: s for name, s in found.items() if len(s) == total and all(np.size(x) == 1 for x in s)}
-    if any(len(c) != total for c in columns.values()):
-        raise ValueError(f"there are {total} images and {', '.join(str(len(c)) for c in columns.values())} labels")
+        candidates = {name: _samples(x) for name, x in outputs.items() if name not in images}
+        columns = {
+            name: samples
+            for name, samples in candidates.items()
+            if len(samples) == total and all(np.size(x) == 1 for x in samples)
+        }
+    if any(len(column) != total for column in columns.values()):
+        raise ValueError(
+            f"there are {total} images and {', '.join(str(len(column)) for column in columns.values())} labels"
+        )
 
     def text(x: Any) -> str:
         return _label(x, classes)
 
     if len(columns) == 1:
         return [text(x) for column in columns.values() for x in column]
-    return ["\n".join(f"{name} {text(c[i])}" for name, c in columns.items()) for i in range(total)] if columns else []
+    return (
+        ["\n".join(f"{name} {text(column[i])}" for name, column in columns.items()) for i in range(total)]
+        if columns
+        else []
+    )
 
 
 def _label(x: Any, classes: Sequence[str] | None) -> str:
@@ -226,19 +243,19 @@ def _label(x: Any, classes: Sequence[str] | None) -> str:
 def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, total: int) -> list[np.ndarray]:
     """The boxes of each image, ``f64[n, 4]``: left, top, right, bottom."""
     if isinstance(boxes, str) and boxes not in outputs:
-        raise ValueError(f"there is no output {boxes!r} for the boxes: {_described(outputs)}")
+        raise ValueError(f"there is no output {boxes!r} for the boxes: {_describe(outputs)}")
     samples = _samples(outputs[boxes] if isinstance(boxes, str) else boxes)
     if len(samples) != total:
         raise ValueError(f"there are {total} images and {len(samples)} arrays of boxes")
-    found = []
-    for x in samples:
-        if x.size and (x.ndim != 2 or x.shape[1] != 4):
-            raise ValueError(f"boxes must be [n, 4] for each image, got {list(x.shape)}")
-        corners = x.astype(np.float64).reshape(-1, 4)
+    corners_of_images = []
+    for array in samples:
+        if array.size and (array.ndim != 2 or array.shape[1] != 4):
+            raise ValueError(f"boxes must be [n, 4] for each image, got {list(array.shape)}")
+        corners = array.astype(np.float64).reshape(-1, 4)
         if not ltrb:
             corners[:, 2:] += corners[:, :2]
-        found.append(corners)
-    return found
+        corners_of_images.append(corners)
+    return corners_of_images
 
 
 def _labels_of_boxes(
@@ -280,8 +297,8 @@ def _draw_boxes(axes: Any, boxes: np.ndarray, texts: Sequence[str]):
                 )
 
 
-def _described(outputs: Mapping[str, Any]) -> str:
-    def form(x: Any) -> str:
+def _describe(outputs: Mapping[str, Any]) -> str:
+    def describe_output(x: Any) -> str:
         samples = _samples(x)
         return (
             f"{len(samples)} samples of shape {list(samples[0].shape)} and type {samples[0].dtype}"
@@ -289,4 +306,4 @@ def _described(outputs: Mapping[str, Any]) -> str:
             else "empty"
         )
 
-    return "; ".join(f"{name}: {form(x)}" for name, x in outputs.items()) or "it is empty"
+    return "; ".join(f"{name}: {describe_output(x)}" for name, x in outputs.items()) or "it is empty"

@@ -19,9 +19,9 @@ def test_settings_are_converted_once():
         output_dtype=types.UINT8,
     )
     assert (type(s.batch_size), s.batch_size, s.threads, s.seed, s.depth) == (int, 4, available_cpus(), None, 3)
-    assert s.outputs == {"output_dtype": np.dtype(np.uint8), "output_ndim": None, "output_layout": None}
-    assert s.given.keys() == {"batch_size", "prefetch_queue_depth", "output_dtype"}
-    assert PipelineSettings(**s.given) == PipelineSettings(**s.for_file) == s
+    assert s.output_requirements == {"output_dtype": np.dtype(np.uint8), "output_ndim": None, "output_layout": None}
+    assert s.non_defaults.keys() == {"batch_size", "prefetch_queue_depth", "output_dtype"}
+    assert PipelineSettings(**s.non_defaults) == PipelineSettings(**s.serialized) == s
 
 
 def test_what_may_be_missing_until_a_pipeline_runs():

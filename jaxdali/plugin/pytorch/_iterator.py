@@ -25,14 +25,14 @@ from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
 from ..._iterator.stream import BatchStream
-from ..._pipeline.argument_checks import before_devices
+from ..._pipeline.argument_checks import device_hooks
 from ..._pipeline.lease import lease, outputs_of, own_places
 from ..._pipeline.pipeline import Pipeline
 from ..._plan.plan import Plan, Ref
 from ...backend import TensorCPU, TensorGPU
 from . import _memory
 
-before_devices.append(_memory.take_as_needed)
+device_hooks.append(_memory.take_as_needed)
 _DENSE, _LIST, _COO = "dense", "sparse_list", "sparse_coo"
 
 
