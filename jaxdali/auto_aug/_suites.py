@@ -1,4 +1,4 @@
-"""What the three schemes share: translations, the seeds of their draws, and excluded augmentations."""
+"""Helpers of the three schemes: translations, the seeds of random draws, and exclusion of augmentations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Extent = float | tuple[float, float] | None
 
 
 def translations(
-    use_shape: bool, most_abs: Extent, most_rel: Extent, default_abs: float, default_rel: float
+    use_shape: bool, max_abs: Extent, max_rel: Extent, default_abs: float, default_rel: float
 ) -> list[Augmentation]:
     """Makes translations along x and y, up to a fraction of the image's shape or up to a number of pixels.
 
@@ -25,31 +25,29 @@ def translations(
     """
     if not isinstance(use_shape, bool):
         raise ArgumentError(f"use_shape must be True or False, got {use_shape!r}")
-    wrong, other, needs = (
-        (most_abs, "max_translate_abs", "without") if use_shape else (most_rel, "max_translate_rel", "with")
+    unused, unused_name, preposition = (
+        (max_abs, "max_translate_abs", "without") if use_shape else (max_rel, "max_translate_rel", "with")
     )
-    if wrong is not None:
-        raise ArgumentError(f"{other} is for translations {needs} the images' shapes")
-    most = (
-        (default_rel if most_rel is None else most_rel)
-        if use_shape
-        else (default_abs if most_abs is None else most_abs)
+    if unused is not None:
+        raise ArgumentError(f"{unused_name} is for translations {preposition} the images' shapes")
+    extent = (
+        (default_rel if max_rel is None else max_rel) if use_shape else (default_abs if max_abs is None else max_abs)
     )
-    height, width = pair("max_translate_rel" if use_shape else "max_translate_abs", most)
+    height, width = height_and_width("max_translate_rel" if use_shape else "max_translate_abs", extent)
     x, y = (a.translate_x, a.translate_y) if use_shape else (a.translate_x_no_shape, a.translate_y_no_shape)
     return [x.augmentation((0, width), True), y.augmentation((0, height), True)]
 
 
-def pair(name: str, most: float | tuple[float, float]) -> tuple[float, float]:
-    """The largest translations along y and x. Raises ArgumentError if there are not one or two."""
-    if isinstance(most, (list, tuple)) and len(most) != 2:
-        raise ArgumentError(f"{name} must be one number, or two for the height and the width, got {most!r}")
-    return (most[0], most[1]) if isinstance(most, (list, tuple)) else (most, most)
+def height_and_width(name: str, extent: float | tuple[float, float]) -> tuple[float, float]:
+    """The largest translations along y and x, from one number or two. Raises ArgumentError for another number of them."""
+    if isinstance(extent, (list, tuple)) and len(extent) != 2:
+        raise ArgumentError(f"{name} must be one number, or two for the height and the width, got {extent!r}")
+    return (extent[0], extent[1]) if isinstance(extent, (list, tuple)) else (extent, extent)
 
 
-def seeds(seed: int | None, n: int) -> list[int]:
-    """Seeds of n independent draws; -1: the pipeline's."""
-    return [-1] * n if seed is None else [seed * n + i for i in range(n)]
+def derived_seeds(seed: int | None, num_draws: int) -> list[int]:
+    """Seeds of independent draws from a user's seed. Without one they are -1, which stands for the pipeline's seed."""
+    return [-1] * num_draws if seed is None else [seed * num_draws + i for i in range(num_draws)]
 
 
 def without(augmentations: Sequence[Augmentation], excluded: Sequence[str] | None) -> list[Augmentation]:
@@ -62,15 +60,17 @@ def without(augmentations: Sequence[Augmentation], excluded: Sequence[str] | Non
 
 
 def arguments(shape: Any, fill_value: Any, interp_type: types.DALIInterpType | None) -> dict[str, Any]:
-    """The arguments that augmentations get by name."""
-    given = {"fill_value": fill_value, "interp_type": interp_type}
-    return given if shape is None else {**given, "shape": shape}
+    """The arguments that augmentations get by name, if they take them."""
+    arguments_of_all = {"fill_value": fill_value, "interp_type": interp_type}
+    return arguments_of_all if shape is None else {**arguments_of_all, "shape": shape}
 
 
-def chosen(augmentations: Sequence[Augmentation], which: DataNode, caller: str, **arguments: Any) -> DataNode:
-    """`select`, with advice if the shape is missing."""
+def select_augmentation(
+    augmentations: Sequence[Augmentation], index: DataNode, caller: str, **arguments: Any
+) -> DataNode:
+    """Calls `select`, with advice in the error if the shape is missing."""
     try:
-        return select(augmentations, which, **arguments)
+        return select(augmentations, index, **arguments)
     except MissingArgument as e:
         if e.names != ("shape",):
             raise

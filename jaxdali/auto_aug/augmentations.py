@@ -18,46 +18,46 @@ from .core import augmentation
 
 
 def warp_x_param(magnitude: float) -> list[float]:
-    """A magnitude along x."""
+    """The parameter of a warp with a magnitude along x."""
     return [magnitude, 0]
 
 
 def warp_y_param(magnitude: float) -> list[float]:
-    """A magnitude along y."""
+    """The parameter of a warp with a magnitude along y."""
     return [0, magnitude]
 
 
 def shift_enhance_range(magnitude: float) -> float:
-    """Factors of brightness, contrast and colour, which are 1 if nothing changes."""
+    """The factor of brightness, contrast or colour; 1 changes nothing."""
     return 1 + magnitude
 
 
-def _warped(data: DataNode, matrix: DataNode, fill_value: Any, interp_type: Any) -> DataNode:
+def _warp_affine(data: DataNode, matrix: DataNode, fill_value: Any, interp_type: Any) -> DataNode:
     return fn.warp_affine(data, matrix=matrix, fill_value=fill_value, interp_type=interp_type, inverse_map=False)
 
 
 @augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_x_param)
 def shear_x(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Shears along x."""
-    return _warped(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_y_param)
 def shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Shears along y."""
-    return _warped(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.shear(shear=shear), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_x_param, name="shear_x")
 def pixel_shear_x(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Shears along x about the centre of the first pixel, as TensorFlow does, not about its corner."""
-    return _warped(data, fn.transforms.shear(shear=shear, center=(0.5, 0.5)), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.shear(shear=shear, center=(0.5, 0.5)), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 0.3), randomly_negate=True, mag_to_param=warp_y_param, name="shear_y")
 def pixel_shear_y(data: DataNode, shear: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Shears along y about the centre of the first pixel, as TensorFlow does, not about its corner."""
-    return _warped(data, fn.transforms.shear(shear=shear, center=(0.5, 0.5)), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.shear(shear=shear, center=(0.5, 0.5)), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_x_param)
@@ -65,13 +65,13 @@ def translate_x(
     data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None
 ) -> DataNode:
     """Translates along x, by a fraction of the width; `shape` is height and width."""
-    return _warped(data, fn.transforms.translation(offset=rel_offset * shape[1]), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.translation(offset=rel_offset * shape[1]), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 250), randomly_negate=True, mag_to_param=warp_x_param, name="translate_x")
 def translate_x_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Translates along x, by pixels."""
-    return _warped(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0.0, 1.0), randomly_negate=True, mag_to_param=warp_y_param)
@@ -79,13 +79,13 @@ def translate_y(
     data: DataNode, rel_offset: DataNode, shape: Any, fill_value: Any = 128, interp_type: Any = None
 ) -> DataNode:
     """Translates along y, by a fraction of the height; `shape` is height and width."""
-    return _warped(data, fn.transforms.translation(offset=rel_offset * shape[0]), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.translation(offset=rel_offset * shape[0]), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 250), randomly_negate=True, mag_to_param=warp_y_param, name="translate_y")
 def translate_y_no_shape(data: DataNode, offset: DataNode, fill_value: Any = 128, interp_type: Any = None) -> DataNode:
     """Translates along y, by pixels."""
-    return _warped(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
+    return _warp_affine(data, fn.transforms.translation(offset=offset), fill_value, interp_type)
 
 
 @augmentation(mag_range=(0, 30), randomly_negate=True)
@@ -125,21 +125,22 @@ def contrast_by_area(data: DataNode, parameter: DataNode) -> DataNode:
 
 @augmentation(mag_range=(0, 40))
 def cutout(data: DataNode, radius: DataNode, fill_value: Any = 128) -> DataNode:
-    """Fills a square of twice this size at a random place, which may reach outside."""
+    """Fills a square with sides of twice the radius, at a random place. It may reach beyond the image."""
     center = fn.random.uniform(range=(0.0, 1.0), shape=(2,))
-    given = {"normalized_anchor": True, "normalized_shape": False, "centered_anchor": True, "axis_names": "HW"}
-    return fn.erase(data, anchor=center, shape=fn.stack(2 * radius, 2 * radius), fill_value=fill_value, **given)
+    settings = {"normalized_anchor": True, "normalized_shape": False, "centered_anchor": True, "axis_names": "HW"}
+    return fn.erase(data, anchor=center, shape=fn.stack(2 * radius, 2 * radius), fill_value=fill_value, **settings)
 
 
 def sharpness_kernel(magnitude: float) -> np.ndarray:
     """The filter that blurs (-1), changes nothing (0) or sharpens (1)."""
+    # Pillow's ImageFilter.SMOOTH.
     blur = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
-    same = np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32)
-    return (1 + magnitude) * same - magnitude * blur
+    unchanged = np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], np.float32)
+    return (1 + magnitude) * unchanged - magnitude * blur
 
 
 def sharpness_kernel_shifted(magnitude: float) -> np.ndarray:
-    """The same with 0 to 2 for -1 to 1."""
+    """The same as `sharpness_kernel`, with magnitudes 0 to 2 in place of -1 to 1."""
     return sharpness_kernel(magnitude - 1)
 
 
@@ -150,7 +151,7 @@ def sharpness(data: DataNode, kernel: DataNode) -> DataNode:
 
 
 def poster_mask_uint8(magnitude: float) -> np.ndarray:
-    """The mask that keeps this many bits, at least 1."""
+    """The mask that keeps the given number of highest bits, at least 1."""
     bits = min(max(int(np.round(magnitude)), 1), 8)
     return np.array(256 - 2 ** (8 - bits), np.uint8)
 

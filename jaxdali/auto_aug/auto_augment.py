@@ -161,9 +161,15 @@ def auto_augment(
         "reduced_cifar10": get_reduced_cifar10_policy,
     }
     if policy_name == "reduced_image_net":
-        of_shape = {"shape": shape, "max_translate_abs": max_translate_abs, "max_translate_rel": max_translate_rel}
-        if given := [n for n, x in of_shape.items() if x is not None]:
-            raise ArgumentError(f"the policy {policy_name!r} has no translations, so {', '.join(given)} can't be given")
+        translation_arguments = {
+            "shape": shape,
+            "max_translate_abs": max_translate_abs,
+            "max_translate_rel": max_translate_rel,
+        }
+        if unused := [n for n, x in translation_arguments.items() if x is not None]:
+            raise ArgumentError(
+                f"the policy {policy_name!r} has no translations, so {', '.join(unused)} can't be given"
+            )
         policy = get_reduced_image_net_policy()
     elif policy_name in policies:
         policy = policies[policy_name](shape is not None, max_translate_abs, max_translate_rel)
@@ -201,31 +207,46 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
         )
     if not policy.sub_policies:
         raise ArgumentError(f"apply_auto_augment: the policy {policy.name!r} is empty")
-    found = tuple(policy.augmentations.values())
-    check_used(found, kwargs, "apply_auto_augment")
+    augmentations = tuple(policy.augmentations.values())
+    check_used(augmentations, kwargs, "apply_auto_augment")
     steps = max(map(len, policy.sub_policies))
-    luck, which, sign = _suites.seeds(seed, 3)
-    runs = fn.random.uniform(range=[0, 1], shape=(steps,), dtype=types.FLOAT, seed=luck)
-    chosen = fn.random.uniform(values=list(range(len(policy.sub_policies))), dtype=types.INT32, seed=which)
+    seed_of_runs, seed_of_choice, seed_of_signs = _suites.derived_seeds(seed, 3)
+    draws = fn.random.uniform(range=[0, 1], shape=(steps,), dtype=types.FLOAT, seed=seed_of_runs)
+    sub_policy = fn.random.uniform(values=list(range(len(policy.sub_policies))), dtype=types.INT32, seed=seed_of_choice)
     signs = (
-        fn.random.uniform(values=[0, 1], shape=(steps,), dtype=types.INT32, seed=sign)
-        if any(x.randomly_negate for x in found)
+        fn.random.uniform(values=[0, 1], shape=(steps,), dtype=types.INT32, seed=seed_of_signs)
+        if any(x.randomly_negate for x in augmentations)
         else None
     )
+    # Each step looks up its entry of the sample's sub-policy: a probability, a bin, and the index of an augmentation.
     for step in range(steps):
-        entries = [s[step] if step < len(s) else (a.identity, 0.0, None) for s in policy.sub_policies]
-        probability = taken(np.array([p for _, p, _ in entries], np.float32), chosen)
-        bins = taken(np.array([m or 0 for _, _, m in entries], np.int32), chosen)
-        here: list[Augmentation] = list(dict.fromkeys(x for x, _, _ in entries))
-        number = taken(np.array([here.index(x) for x, _, _ in entries], np.int32), chosen)
+        entries = [
+            policy_steps[step] if step < len(policy_steps) else (a.identity, 0.0, None)
+            for policy_steps in policy.sub_policies
+        ]
+        probability = taken(np.array([p for _, p, _ in entries], np.float32), sub_policy)
+        bins = taken(np.array([m or 0 for _, _, m in entries], np.int32), sub_policy)
+        step_augmentations: list[Augmentation] = list(dict.fromkeys(x for x, _, _ in entries))
+        index = taken(np.array([step_augmentations.index(x) for x, _, _ in entries], np.int32), sub_policy)
         magnitude: Any = bins if signs is None else signed_bin(bins, signs[step])
-        given = {"data": data, "magnitude_bin": magnitude, "num_magnitude_bins": policy.num_magnitude_bins, **kwargs}
-        data = _applied(runs[step] < probability, here, number, given)
+        arguments = {
+            "data": data,
+            "magnitude_bin": magnitude,
+            "num_magnitude_bins": policy.num_magnitude_bins,
+            **kwargs,
+        }
+        data = _apply_step(draws[step] < probability, step_augmentations, index, arguments)
     return data
 
 
-def _applied(runs: DataNode, among: list[Augmentation], which: DataNode, given: dict[str, Any]) -> DataNode:
-    return either(runs, lambda: _suites.chosen(among, which, "apply_auto_augment", **given), lambda: given["data"])
+def _apply_step(
+    is_applied: DataNode, augmentations: list[Augmentation], index: DataNode, arguments: dict[str, Any]
+) -> DataNode:
+    return either(
+        is_applied,
+        lambda: _suites.select_augmentation(augmentations, index, "apply_auto_augment", **arguments),
+        lambda: arguments["data"],
+    )
 
 
 def get_image_net_policy(
@@ -279,11 +300,11 @@ def _policy(name: str, rows: Sequence[str], translations: Sequence[Augmentation]
         a.solarize.augmentation((0, 256), False),
         a.solarize_add.augmentation((0, 110), False),
     ]
-    named = {x.name: x for x in (*with_ranges, a.invert, a.equalize, a.auto_contrast)}
+    augmentations_by_name = {x.name: x for x in (*with_ranges, a.invert, a.equalize, a.auto_contrast)}
 
     def entry(text: str) -> tuple[Augmentation, float, int | None]:
         augmentation, probability, *magnitude = text.split()
-        return named[augmentation], float(probability), int(magnitude[0]) if magnitude else None
+        return augmentations_by_name[augmentation], float(probability), int(magnitude[0]) if magnitude else None
 
     return Policy(name, 11, [[entry(text) for text in row.split(";")] for row in rows])
 

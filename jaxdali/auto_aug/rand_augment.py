@@ -76,9 +76,9 @@ def rand_augment(
     else:
         make = get_rand_augment_suite if monotonic_mag else get_rand_augment_non_monotonic_suite
         augmentations = make(shape is not None, max_translate_abs, max_translate_rel)
-    found = _suites.without(augmentations, excluded)
+    included = _suites.without(augmentations, excluded)
     return apply_rand_augment(
-        found, data, n, m, num_magnitude_bins, seed, **_suites.arguments(shape, fill_value, interp_type)
+        included, data, n, m, num_magnitude_bins, seed, **_suites.arguments(shape, fill_value, interp_type)
     )
 
 
@@ -91,38 +91,40 @@ def apply_rand_augment(
     seed: int | None = None,
     **kwargs: Any,
 ) -> DataNode:
-    """The same with user-defined augmentations.
+    """Does the same as `rand_augment`, with user-defined augmentations.
 
     Args:
       augmentations: to choose from.
       data, n, m, num_magnitude_bins, seed: see `rand_augment`.
       **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
-    _check("n", n, 0)
-    _check("num_magnitude_bins", num_magnitude_bins, 1)
-    _check("m", m, 0, num_magnitude_bins - 1)
+    _check_integer("n", n, 0)
+    _check_integer("num_magnitude_bins", num_magnitude_bins, 1)
+    _check_integer("m", m, 0, num_magnitude_bins - 1)
     if n == 0:
         warnings.warn("apply_rand_augment: n is 0, so nothing is applied", stacklevel=2)
         return data
     if not augmentations:
         raise ArgumentError("apply_rand_augment: there is no augmentation to choose from")
     check_used(augmentations, kwargs, "apply_rand_augment")
-    one, sign = _suites.seeds(seed, 2)
+    seed_of_choice, seed_of_signs = _suites.derived_seeds(seed, 2)
     shape = () if n == 1 else (n,)
-    which = fn.random.uniform(values=list(range(len(augmentations))), shape=shape, dtype=types.INT32, seed=one)
-    signed = any(x.randomly_negate for x in augmentations)
-    magnitude: Any = signed_bin(m, seed=sign, shape=shape) if signed else m
+    indices = fn.random.uniform(
+        values=list(range(len(augmentations))), shape=shape, dtype=types.INT32, seed=seed_of_choice
+    )
+    is_signed = any(x.randomly_negate for x in augmentations)
+    magnitude: Any = signed_bin(m, seed=seed_of_signs, shape=shape) if is_signed else m
     for step in range(n):
-        one_of, bin = (which, magnitude) if n == 1 else (which[step], magnitude[step] if signed else m)
-        given = {"data": data, "magnitude_bin": bin, "num_magnitude_bins": num_magnitude_bins, **kwargs}
-        data = _suites.chosen(augmentations, one_of, "apply_rand_augment", **given)
+        index, magnitude_bin = (indices, magnitude) if n == 1 else (indices[step], magnitude[step] if is_signed else m)
+        arguments = {"data": data, "magnitude_bin": magnitude_bin, "num_magnitude_bins": num_magnitude_bins, **kwargs}
+        data = _suites.select_augmentation(augmentations, index, "apply_rand_augment", **arguments)
     return data
 
 
-def _check(name: str, x: Any, least: int, most: int | None = None):
-    if isinstance(x, bool) or not isinstance(x, int) or x < least or (most is not None and x > most):
+def _check_integer(name: str, x: Any, minimum: int, maximum: int | None = None):
+    if isinstance(x, bool) or not isinstance(x, int) or x < minimum or (maximum is not None and x > maximum):
         raise ArgumentError(
-            f"{name} must be a whole number from {least}{'' if most is None else f' to {most}'}, got {x!r}"
+            f"{name} must be a whole number from {minimum}{'' if maximum is None else f' to {maximum}'}, got {x!r}"
         )
 
 
@@ -152,7 +154,9 @@ def get_rand_augment_suite(
 def get_rand_augment_non_monotonic_suite(
     use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None
 ) -> list[Augmentation]:
-    """The same with AutoAugment's ranges for colours, where a larger bin does not always mean a stronger change."""
+    """The augmentations of `rand_augment` with AutoAugment's ranges for colours, where a larger bin does not always mean a
+    stronger change.
+    """
     return [
         *_geometric(use_shape, max_translate_abs, max_translate_rel),
         a.brightness.augmentation((0.1, 1.9), False, None),
@@ -173,48 +177,54 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
     Args:
       max_translate_abs: see there; of level 10.
     """
-    height, width = _suites.pair("max_translate_abs", 100 if max_translate_abs is None else max_translate_abs)
+    height, width = _suites.height_and_width(
+        "max_translate_abs", 100 if max_translate_abs is None else max_translate_abs
+    )
+    # Level 10 has the full strength of the paper; other levels are in proportion.
     tenths = np.arange(_LEVELS) / 10
 
-    def at_ten(most: float) -> np.ndarray:
-        return (tenths * most).astype(np.float32)
+    def float_magnitudes(at_level_10: float) -> np.ndarray:
+        return (tenths * at_level_10).astype(np.float32)
 
-    def whole(most: float) -> np.ndarray:
-        return np.trunc(tenths * most)
+    def whole_magnitudes(at_level_10: float) -> np.ndarray:
+        return np.trunc(tenths * at_level_10)
 
     factors = (tenths * 1.8 + 0.1).astype(np.float32)
     return [
         a.auto_contrast,
         a.equalize,
         a.invert,
-        a.rotate.augmentation(at_ten(30), True),
-        a.posterize.augmentation(whole(4), False, _mask_of_bits),
-        a.solarize.augmentation(whole(256), False, None),
+        a.rotate.augmentation(float_magnitudes(30), True),
+        a.posterize.augmentation(whole_magnitudes(4), False, _mask_of_bits),
+        a.solarize.augmentation(whole_magnitudes(256), False, None),
         a.color.augmentation(factors, False, None),
         a.contrast_by_area.augmentation(factors, False, None),
         a.brightness.augmentation(factors, False, None),
         a.sharpness.augmentation(factors, False, a.sharpness_kernel_shifted),
-        *(a.pixel_shear_x.augmentation(at_ten(0.3), True), a.pixel_shear_y.augmentation(at_ten(0.3), True)),
-        a.translate_x_no_shape.augmentation(at_ten(width), True),
-        a.translate_y_no_shape.augmentation(at_ten(height), True),
-        a.cutout.augmentation(whole(40), False, None),
-        a.solarize_add.augmentation(whole(110), False, _shift),
+        *(
+            a.pixel_shear_x.augmentation(float_magnitudes(0.3), True),
+            a.pixel_shear_y.augmentation(float_magnitudes(0.3), True),
+        ),
+        a.translate_x_no_shape.augmentation(float_magnitudes(width), True),
+        a.translate_y_no_shape.augmentation(float_magnitudes(height), True),
+        a.cutout.augmentation(whole_magnitudes(40), False, None),
+        a.solarize_add.augmentation(whole_magnitudes(110), False, _shift),
     ]
 
 
 def _mask_of_bits(bits: float) -> np.ndarray:
-    """The mask that keeps this many bits."""
+    """The mask that keeps the given number of highest bits; unlike `poster_mask_uint8`, also 0."""
     return np.array(256 - 2 ** (8 - min(int(bits), 8)), np.uint8)
 
 
 def _shift(shift: float) -> np.ndarray:
-    """What is added to dark pixels, 255 at most."""
+    """The number that is added to dark pixels, at most 255."""
     return np.array(min(shift, 255), np.int32)
 
 
-def _geometric(use_shape: bool, most_abs: _suites.Extent, most_rel: _suites.Extent) -> list[Augmentation]:
+def _geometric(use_shape: bool, max_abs: _suites.Extent, max_rel: _suites.Extent) -> list[Augmentation]:
     return [
-        *_suites.translations(use_shape, most_abs, most_rel, 100, 100 / 224),
+        *_suites.translations(use_shape, max_abs, max_rel, 100, 100 / 224),
         a.shear_x.augmentation((0, 0.3), True),
         a.shear_y.augmentation((0, 0.3), True),
         a.rotate.augmentation((0, 30), True),

@@ -47,8 +47,8 @@ def trivial_augment_wide(
       ArgumentError: an argument is out of range, or can't be combined with another.
     """
     suite = get_trivial_augment_wide_suite(shape is not None, max_translate_abs, max_translate_rel)
-    given = _suites.arguments(shape, fill_value, interp_type)
-    return apply_trivial_augment(_suites.without(suite, excluded), data, num_magnitude_bins, seed, **given)
+    arguments = _suites.arguments(shape, fill_value, interp_type)
+    return apply_trivial_augment(_suites.without(suite, excluded), data, num_magnitude_bins, seed, **arguments)
 
 
 def apply_trivial_augment(
@@ -58,7 +58,7 @@ def apply_trivial_augment(
     seed: int | None = None,
     **kwargs: Any,
 ) -> DataNode:
-    """The same with user-defined augmentations.
+    """Does the same as `trivial_augment_wide`, with user-defined augmentations.
 
     Args:
       augmentations: to choose from.
@@ -70,12 +70,12 @@ def apply_trivial_augment(
     if not augmentations:
         raise ArgumentError("apply_trivial_augment: there is no augmentation to choose from")
     check_used(augmentations, kwargs, "apply_trivial_augment")
-    one, strength, sign = _suites.seeds(seed, 3)
-    which = fn.random.uniform(values=list(range(len(augmentations))), dtype=types.INT32, seed=one)
-    bins = fn.random.uniform(values=list(range(num_magnitude_bins)), dtype=types.INT32, seed=strength)
-    magnitude: Any = signed_bin(bins, seed=sign) if any(x.randomly_negate for x in augmentations) else bins
-    given = {"data": data, "magnitude_bin": magnitude, "num_magnitude_bins": num_magnitude_bins, **kwargs}
-    return _suites.chosen(augmentations, which, "apply_trivial_augment", **given)
+    seed_of_choice, seed_of_bins, seed_of_signs = _suites.derived_seeds(seed, 3)
+    index = fn.random.uniform(values=list(range(len(augmentations))), dtype=types.INT32, seed=seed_of_choice)
+    bins = fn.random.uniform(values=list(range(num_magnitude_bins)), dtype=types.INT32, seed=seed_of_bins)
+    magnitude: Any = signed_bin(bins, seed=seed_of_signs) if any(x.randomly_negate for x in augmentations) else bins
+    arguments = {"data": data, "magnitude_bin": magnitude, "num_magnitude_bins": num_magnitude_bins, **kwargs}
+    return _suites.select_augmentation(augmentations, index, "apply_trivial_augment", **arguments)
 
 
 def get_trivial_augment_wide_suite(

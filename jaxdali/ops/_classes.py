@@ -15,28 +15,28 @@ from .._core.tracebacks import boundaries
 
 @boundaries
 class OperatorClass:
-    """What the classes of `jaxdali.ops` have in common.
+    """Base of the classes of `jaxdali.ops`.
 
     Attributes:
-      function: the function of `jaxdali.fn` that a call calls.
-      device: "cpu", "mixed" or "gpu", as given to the constructor; "cpu" when it was not.
+      function: the function of `jaxdali.fn`, which a call of the operator calls.
+      device: the constructor's argument: "cpu", "mixed" or "gpu". Default: "cpu".
     """
 
     function: ClassVar[Callable[..., Any]]
 
     def __init__(self, **arguments: Any):
-        self._check(arguments)
+        self._check_names(arguments)
         self._arguments = arguments
 
     @classmethod
-    def _check(cls, arguments: dict[str, Any]):
+    def _check_names(cls, arguments: dict[str, Any]):
         parameters = inspect.signature(cls.function).parameters
-        known = [
+        names = [
             p.name for p in parameters.values() if p.kind is not p.POSITIONAL_ONLY and p.kind is not p.VAR_POSITIONAL
         ]
         for name in arguments:
-            if name not in known:
-                raise TypeError(unexpected(f"{cls.__module__.partition('.')[2]}.{cls.__name__}", name, known))
+            if name not in names:
+                raise TypeError(unexpected(f"{cls.__module__.partition('.')[2]}.{cls.__name__}", name, names))
 
     @property
     def device(self) -> str:
@@ -46,23 +46,24 @@ class OperatorClass:
         """Adds the operator to the pipeline being defined.
 
         Args:
-          *inputs: as the function's.
-          **arguments: of the function, those that the constructor was not given. In both places None is not given.
+          *inputs: the inputs of the function.
+          **arguments: further arguments of the function. Each may be passed to the constructor or to the call, but not to
+            both; None counts as not passed.
 
         Raises:
-          TypeError: an argument that the function does not have.
-          ValueError: the constructor was given it already.
+          TypeError: the function has no argument of a name.
+          ValueError: an argument was passed to the constructor, too.
         """
-        self._check(arguments)
-        given = dict(self._arguments)
+        self._check_names(arguments)
+        merged = dict(self._arguments)
         for name, x in arguments.items():
             if x is None:
-                given.setdefault(name)
-            elif given.get(name) is None:
-                given[name] = x
+                merged.setdefault(name)
+            elif merged.get(name) is None:
+                merged[name] = x
             else:
                 raise ValueError(f"{type(self).__name__}: the argument {name!r} was given to the constructor already")
-        return type(self).function(*inputs, **given)
+        return type(self).function(*inputs, **merged)
 
     def __repr__(self) -> str:
         return f"ops.{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._arguments.items())})"
@@ -72,7 +73,7 @@ class ExternalSource(OperatorClass):
     """`fn.external_source`; `source` and `num_outputs` may be given by position, as in DALI."""
 
     def __init__(self, source: Any = None, num_outputs: int | None = None, **arguments: Any):
-        super().__init__(**_given(source=source, num_outputs=num_outputs), **arguments)
+        super().__init__(**_without_none(source=source, num_outputs=num_outputs), **arguments)
 
 
 class PythonFunction(OperatorClass):
@@ -86,21 +87,23 @@ class PythonFunction(OperatorClass):
         batch_processing: bool | None = None,
         **arguments: Any,
     ):
-        given = _given(function=function, num_outputs=num_outputs, device=device, batch_processing=batch_processing)
-        super().__init__(**given, **arguments)
+        passed = _without_none(
+            function=function, num_outputs=num_outputs, device=device, batch_processing=batch_processing
+        )
+        super().__init__(**passed, **arguments)
 
 
-def _given(**arguments: Any) -> dict[str, Any]:
+def _without_none(**arguments: Any) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if v is not None}
 
 
 class Classes(dict[str, Any]):
-    """The classes of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there is
-    an AttributeError.
+    """A dict of the classes of an index module of `jaxdali.fn`, and of modules with the classes of its submodules. A
+    missing name raises AttributeError, as of a module.
 
     Args:
-      functions: the module.
-      name: of the module that they are for.
+      functions: the module of the functions.
+      name: the name of the module of the classes.
     """
 
     def __init__(self, functions: types.ModuleType, name: str):
@@ -108,9 +111,9 @@ class Classes(dict[str, Any]):
         self._name = name
         for public, x in members(functions).items():
             if inspect.isfunction(x):
-                self[class_name(public)] = _class_of(x, class_name(public), name)
+                self[class_name(public)] = _make_class(x, class_name(public), name)
             elif inspect.ismodule(x) and x.__name__ == f"{functions.__name__}.{public}":
-                self[public] = _module_of(x, f"{name}.{public}")
+                self[public] = _make_module(x, f"{name}.{public}")
 
     def __missing__(self, name: str) -> Any:
         if text := instead(self._name, name):
@@ -121,7 +124,7 @@ class Classes(dict[str, Any]):
         raise AttributeError(f"{self._name} has no class {name!r}{did_you_mean(name, self)}")
 
 
-def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
+def _make_module(functions: types.ModuleType, name: str) -> types.ModuleType:
     module = sys.modules[name] = types.ModuleType(name, f"The classes of `{functions.__name__}`.")
     classes = Classes(functions, name)
     vars(module).update(
@@ -130,7 +133,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
     return module
 
 
-def _class_of(function: Callable[..., Any], name: str, module: str) -> type[OperatorClass]:
+def _make_class(function: Callable[..., Any], name: str, module: str) -> type[OperatorClass]:
     base = {
         "ExternalSource": ExternalSource,
         "PythonFunction": PythonFunction,

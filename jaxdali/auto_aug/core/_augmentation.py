@@ -37,9 +37,9 @@ class SignedBin:
     signed_magnitude_idx: DataNode
 
     def __getitem__(self, i: int) -> SignedBin:
-        """That of one step, of those of a sequence of augmentations."""
-        one = self.bin if isinstance(self.bin, int) else self.bin[i]
-        return SignedBin(one, self.random_sign[i], self.signed_magnitude_idx[i])
+        """The signed bin of step `i` of a sequence of augmentations."""
+        bin_of_step = self.bin if isinstance(self.bin, int) else self.bin[i]
+        return SignedBin(bin_of_step, self.random_sign[i], self.signed_magnitude_idx[i])
 
 
 def signed_bin(
@@ -87,7 +87,7 @@ class Augmentation:
         param_device: str | None = None,
         name: str | None = None,
     ):
-        self._given = {
+        self._settings = {
             "mag_range": mag_range,
             "randomly_negate": randomly_negate,
             "mag_to_param": mag_to_param,
@@ -103,31 +103,31 @@ class Augmentation:
     @property
     def mag_range(self) -> tuple[float, float] | np.ndarray | None:
         """The magnitudes of the first and the last bin, or of all bins; None: there are no magnitudes."""
-        return self._given["mag_range"]
+        return self._settings["mag_range"]
 
     @property
     def randomly_negate(self) -> bool:
         """Whether the magnitude is negated for a random half of the samples."""
-        return bool(self._given["randomly_negate"])
+        return bool(self._settings["randomly_negate"])
 
     @property
     def mag_to_param(self) -> Callable[[float], Any]:
-        """Makes the parameter from a magnitude."""
-        return self._given["mag_to_param"] or np.asarray
+        """Function that makes the parameter from a magnitude."""
+        return self._settings["mag_to_param"] or np.asarray
 
     @property
     def param_device(self) -> str:
         """Where the parameter is: "cpu", "gpu", or "auto" for the place of the data."""
-        return device_named(self._given["param_device"]) or "cpu"
+        return device_named(self._settings["param_device"]) or "cpu"
 
     @property
     def name(self) -> str:
         """The function's name, unless another was given."""
-        return self._given["name"] or getattr(self.op, "__name__", type(self.op).__name__)
+        return self._settings["name"] or getattr(self.op, "__name__", type(self.op).__name__)
 
     def __repr__(self) -> str:
-        given = "".join(f", {k}={v!r}" for k, v in self._given.items() if v is not None)
-        return f"Augmentation({self.op!r}{given})"
+        settings = "".join(f", {k}={v!r}" for k, v in self._settings.items() if v is not None)
+        return f"Augmentation({self.op!r}{settings})"
 
     def augmentation(
         self,
@@ -138,8 +138,8 @@ class Augmentation:
         name: Any = _UNCHANGED,
         augmentation_cls: type[Augmentation] | None = None,
     ) -> Augmentation:
-        """Returns the same operation with other settings; settings that are not given stay."""
-        new = {
+        """Returns the same operation with other settings. Settings that are not passed do not change."""
+        changes = {
             "mag_range": mag_range,
             "randomly_negate": randomly_negate,
             "mag_to_param": mag_to_param,
@@ -147,7 +147,7 @@ class Augmentation:
             "name": name,
         }
         return (augmentation_cls or type(self))(
-            self.op, **{**self._given, **{k: v for k, v in new.items() if v is not _UNCHANGED}}
+            self.op, **{**self._settings, **{k: v for k, v in changes.items() if v is not _UNCHANGED}}
         )
 
     def __call__(
@@ -202,44 +202,47 @@ class Augmentation:
             )
             magnitude_bin = signed_bin(magnitude_bin)
         if self.randomly_negate:
-            magnitudes, place = (
+            # The table of entry 2 * bin + sign.
+            magnitudes, index = (
                 np.stack([magnitudes, -magnitudes], axis=1).reshape(-1),
                 magnitude_bin.signed_magnitude_idx,
             )
         else:
-            place = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
+            index = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
         table = self._table(magnitudes)
-        if isinstance(place, int):
-            node = types.Constant(table[place], device="cpu")
+        if isinstance(index, int):
+            node = types.Constant(table[index], device="cpu")
         else:
-            node = taken(table, place)
+            node = taken(table, index)
         on_device = data.device == "gpu" if self.param_device == "auto" else self.param_device == "gpu"
         return node.gpu() if on_device else node
 
     def _magnitudes(self, bins: int | None) -> np.ndarray | None:
-        given = self.mag_range
-        if given is None:
+        mag_range = self.mag_range
+        if mag_range is None:
             return None
-        if isinstance(given, np.ndarray):
-            if bins not in (None, len(given)):
+        if isinstance(mag_range, np.ndarray):
+            if bins not in (None, len(mag_range)):
                 raise ArgumentError(
-                    f"the augmentation {self.name} has {len(given)} magnitudes, but num_magnitude_bins is {bins}"
+                    f"the augmentation {self.name} has {len(mag_range)} magnitudes, but num_magnitude_bins is {bins}"
                 )
-            return given
+            return mag_range
         if bins is None:
             raise ArgumentError(f"the augmentation {self.name} has a range of magnitudes: pass num_magnitude_bins")
-        if not isinstance(given, Sequence) or len(given) != 2:
-            raise ArgumentError(f"mag_range of {self.name} must be a pair or an array of all magnitudes, got {given!r}")
-        return np.linspace(*given, bins, dtype=np.float32)
+        if not isinstance(mag_range, Sequence) or len(mag_range) != 2:
+            raise ArgumentError(
+                f"mag_range of {self.name} must be a pair or an array of all magnitudes, got {mag_range!r}"
+            )
+        return np.linspace(*mag_range, bins, dtype=np.float32)
 
     def _table(self, magnitudes: np.ndarray) -> np.ndarray:
-        """The parameter of each magnitude."""
-        found = [self.mag_to_param(m) for m in magnitudes]
-        if any(is_node(x) or (isinstance(x, (list, tuple)) and any(map(is_node, x))) for x in found):
+        """The parameters of all magnitudes, stacked along the first axis. JAX's types have at most 32 bits."""
+        parameters = [self.mag_to_param(m) for m in magnitudes]
+        if any(is_node(x) or (isinstance(x, (list, tuple)) and any(map(is_node, x))) for x in parameters):
             raise ArgumentError(
                 f"mag_to_param of {self.name} must return numbers or arrays, not DataNodes: it is called once for each bin"
             )
-        arrays = [np.asarray(x) for x in found]
+        arrays = [np.asarray(x) for x in parameters]
         kinds = dict.fromkeys((a.shape, a.dtype.name) for a in arrays)
         if len(kinds) > 1:
             raise ArgumentError(
@@ -267,8 +270,10 @@ def check_used(augmentations: Sequence[Augmentation], arguments: Mapping[str, An
 
 @functools.lru_cache(maxsize=1024)
 def _parameters(op: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
-    """Names of a function's positional parameters, of those that can be named but for the first two, and which of these
-    have no default.
+    """Names of parameters of a function, in three groups.
+
+    Returns:
+      The positional ones; those that can be passed by name, without the first two; and those of these without a default.
     """
     parameters = list(inspect.signature(op).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -21,11 +21,14 @@ def select(ops: Sequence[Augmentation], selected_op_idx: DataNode, *op_args: Any
     """
     if not ops:
         raise ArgumentError("select: there is no augmentation to choose from")
-    return _among(range(len(ops)), selected_op_idx, lambda i: ops[i](*op_args, **op_kwargs))
+    return _select_from(range(len(ops)), selected_op_idx, lambda i: ops[i](*op_args, **op_kwargs))
 
 
-def _among(numbers: range, chosen: DataNode, call: Callable[[int], DataNode]) -> DataNode:
-    if len(numbers) == 1:
-        return call(numbers[0])
-    low, high = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
-    return either(chosen < high[0], lambda: _among(low, chosen, call), lambda: _among(high, chosen, call))
+def _select_from(indices: range, selected: DataNode, call: Callable[[int], DataNode]) -> DataNode:
+    """Selects among some of the augmentations by bisection, so that log2 of their number of `if`s are nested."""
+    if len(indices) == 1:
+        return call(indices[0])
+    low, high = indices[: len(indices) // 2], indices[len(indices) // 2 :]
+    return either(
+        selected < high[0], lambda: _select_from(low, selected, call), lambda: _select_from(high, selected, call)
+    )

@@ -34,10 +34,10 @@ class Policy:
         self.name = name
         self.num_magnitude_bins = num_magnitude_bins
         for entry in (e for s in sub_policies for e in s):
-            self._check(entry)
-        self.sub_policies = _with_names(tuple(tuple((a, p, m) for a, p, m in s) for s in sub_policies))
+            self._check_entry(entry)
+        self.sub_policies = _with_distinct_names(tuple(tuple((a, p, m) for a, p, m in s) for s in sub_policies))
 
-    def _check(self, entry: object):
+    def _check_entry(self, entry: object):
         if not isinstance(entry, (list, tuple)) or len(entry) != 3:
             raise ArgumentError(
                 f"an entry of a sub-policy must be (augmentation, probability, magnitude bin), got {entry!r}"
@@ -69,27 +69,27 @@ class Policy:
             or not isinstance(magnitude, int)
             or not 0 <= magnitude < self.num_magnitude_bins
         ):
-            most = self.num_magnitude_bins - 1
+            maximum = self.num_magnitude_bins - 1
             raise ArgumentError(
-                f"the magnitude bin of {augmentation.name} must be a number from 0 to {most}, got {magnitude!r}"
+                f"the magnitude bin of {augmentation.name} must be a number from 0 to {maximum}, got {magnitude!r}"
             )
 
     @property
     def augmentations(self) -> dict[str, Augmentation]:
         """All augmentations by their names, in alphabetical order."""
-        found = {a.name: a for s in self.sub_policies for a, _, _ in s}
-        return dict(sorted(found.items()))
+        by_name = {a.name: a for s in self.sub_policies for a, _, _ in s}
+        return dict(sorted(by_name.items()))
 
     def __repr__(self) -> str:
         rows = "".join(f"\n  {[(a.name, p, m) for a, p, m in s]}" for s in self.sub_policies)
         return f"Policy(name={self.name!r}, num_magnitude_bins={self.num_magnitude_bins}, sub_policies:{rows})"
 
 
-def _with_names(sub_policies: tuple[tuple[tuple[Augmentation, float, int | None], ...], ...]):
-    """The sequences with a distinct name for each augmentation."""
-    found = list(dict.fromkeys(a for s in sub_policies for a, _, _ in s))
-    if len({a.name for a in found}) == len(found):
+def _with_distinct_names(sub_policies: tuple[tuple[tuple[Augmentation, float, int | None], ...], ...]):
+    """The sequences with a distinct name for each augmentation: if two have the same, all get a number in front."""
+    augmentations = list(dict.fromkeys(a for s in sub_policies for a, _, _ in s))
+    if len({a.name for a in augmentations}) == len(augmentations):
         return sub_policies
-    digits = len(str(len(found) - 1))
-    renamed = {a: a.augmentation(name=f"{i:0{digits}}__{a.name}") for i, a in enumerate(found)}
+    digits = len(str(len(augmentations) - 1))
+    renamed = {a: a.augmentation(name=f"{i:0{digits}}__{a.name}") for i, a in enumerate(augmentations)}
     return tuple(tuple((renamed[a], p, m) for a, p, m in s) for s in sub_policies)
