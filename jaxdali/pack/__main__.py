@@ -18,7 +18,7 @@ from typing import Any
 from .. import tfrecord
 from .._core.errors import ArgumentError, OperatorError
 from .._core.system import available_cpus
-from ._shards import Packing, Report, opened, reader_of, write_shard
+from ._shards import Packing, Report, open_reader, reader_of, write_shard
 from ._writers import WRITERS
 
 _DESCRIPTION = """\
@@ -31,20 +31,20 @@ Writes the records of any reader as shards of WebDataset (tar), TFRecord or Arra
 
 A run that was stopped, even by kill -9, goes on with the shards that are missing when it is started again.
 """
-_SHOWN = 20  # bad samples
+_MAX_LISTED = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the tool. Returns 0; 1 if nothing could be packed; 2 for wrong arguments."""
     parser = _parser()
-    given = parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     try:
-        packing = _packing(given)
+        packing = _packing(options)
         os.makedirs(os.path.join(packing.target, ".pack"), exist_ok=True)
-        records = _check(packing)
-        shards = given.shards or max(1, -(-records // given.samples_per_shard))
+        records = _count_records(packing)
+        shards = options.shards or max(1, -(-records // options.samples_per_shard))
         packing = dataclasses.replace(packing, shards=min(shards, max(records, 1)))
-        _claim(packing, records)
+        _write_manifest(packing, records)
     except (ArgumentError, OperatorError, TypeError, ValueError, OSError, ImportError) as e:
         print(f"{parser.prog}: {e}", file=sys.stderr)
         return 2
@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{len(finished)} of {packing.shards} shards are there from an earlier run")
     missing = [i for i in range(packing.shards) if i not in finished]
     update, close = _progress(records, sum(r.records + len(r.bad) for r in finished.values()))
-    run = _in_ray if given.ray else _in_processes
+    run = _in_ray if options.ray else _in_processes
     try:
-        for i, report in run(packing, missing, given.workers):
+        for i, report in run(packing, missing, options.workers):
             finished[i] = report
             update(report.records + len(report.bad))
     except (OperatorError, ArgumentError, OSError, RuntimeError) as e:
@@ -135,8 +135,8 @@ def _quality(text: str) -> int:
 _quality.__name__ = "quality, 1 to 100,"
 
 
-def _packing(given: argparse.Namespace) -> Packing:
-    source, *pairs = given.source
+def _packing(options: argparse.Namespace) -> Packing:
+    source, *pairs = options.source
     if not pairs and os.path.isdir(source):
         reader, arguments = "readers.file", {"file_root": os.path.abspath(source)}
     else:
@@ -149,23 +149,23 @@ def _packing(given: argparse.Namespace) -> Packing:
                 f"{reader}: {name} is determined by the shards that are written"
                 + (", use --on-error" if name == "on_error" else "")
             )
-    short = reader.removeprefix("fn.").removeprefix("readers.")
+    reader_name = reader.removeprefix("fn.").removeprefix("readers.")
     return Packing(
-        reader=f"readers.{short}",
+        reader=f"readers.{reader_name}",
         arguments=arguments,
-        target=os.path.abspath(given.target),
-        format=given.format,
-        prefix=given.prefix,
-        names=given.names,
-        resize_shorter=given.resize_shorter,
-        quality=given.quality,
-        image=given.image,
-        on_error=given.on_error,
+        target=os.path.abspath(options.target),
+        format=options.format,
+        prefix=options.prefix,
+        names=options.names,
+        resize_shorter=options.resize_shorter,
+        quality=options.quality,
+        image=options.image,
+        on_error=options.on_error,
     )
 
 
 def _argument(pair: str) -> tuple[str, Any]:
-    """``key=value``; a value is a Python literal, a list of texts separated by commas, or a text."""
+    """Parses ``key=value``. A value is a Python literal, a list of texts separated by commas, or a text."""
     name, equals, text = pair.partition("=")
     if not equals or not name.isidentifier():
         raise ArgumentError(f"expected key=value, an argument of the reader, got {pair!r}")
@@ -178,24 +178,28 @@ def _argument(pair: str) -> tuple[str, Any]:
 
 
 def _features(text: str) -> dict[str, Any]:
-    """The features of TFRecord files: ``image/encoded:string,label:int64``."""
-    found: dict[str, Any] = {}
-    for part in text.split(","):
-        name, _, kind = part.rpartition(":")
-        if kind not in tfrecord.FeatureType.__members__ or not name:
+    """Parses the features of TFRecord files: ``image/encoded:string,label:int64``."""
+    features: dict[str, Any] = {}
+    for field in text.split(","):
+        name, _, type_name = field.rpartition(":")
+        if type_name not in tfrecord.FeatureType.__members__ or not name:
             raise ArgumentError(
-                f"features: expected NAME:TYPE with one of {', '.join(tfrecord.FeatureType.__members__)}, got {part!r}"
+                f"features: expected NAME:TYPE with one of {', '.join(tfrecord.FeatureType.__members__)}, got {field!r}"
             )
-        t = tfrecord.FeatureType[kind]
-        found[name] = tfrecord.FixedLenFeature((), t, "") if t == tfrecord.string else tfrecord.VarLenFeature(t, 0)
-    return found
+        feature_type = tfrecord.FeatureType[type_name]
+        features[name] = (
+            tfrecord.FixedLenFeature((), feature_type, "")
+            if feature_type == tfrecord.string
+            else tfrecord.VarLenFeature(feature_type, 0)
+        )
+    return features
 
 
-def _check(packing: Packing) -> int:
-    """Opens the reader once, so that wrong arguments are found at once. Returns the number of records."""
+def _count_records(packing: Packing) -> int:
+    """Returns the number of records. It opens the reader and a writer, so that wrong arguments are reported at once."""
     WRITERS[packing.format][0](os.path.join(packing.target, ".pack", "test")).close()
     os.unlink(os.path.join(packing.target, ".pack", "test"))
-    executor, names = opened(packing, 0, 1)
+    executor, names = open_reader(packing, 0, 1)
     try:
         if packing.image is not None and packing.image not in names:
             raise ArgumentError(f"--image {packing.image}: the outputs are {', '.join(names)}")
@@ -204,16 +208,26 @@ def _check(packing: Packing) -> int:
         executor.close()
 
 
-def _claim(packing: Packing, records: int):
-    """Stores what the target is made of. Raises ArgumentError if it is made of something else already."""
+def _write_manifest(packing: Packing, records: int):
+    """Writes the arguments of this run into the target folder, for later runs that continue it.
+
+    Raises:
+      ArgumentError: the folder has shards of a run with other arguments.
+    """
     path = os.path.join(packing.target, ".pack", f"{packing.prefix}.json")
     fields = dataclasses.asdict(packing)
     fields.pop("target")
-    here = json.loads(json.dumps({**fields, "arguments": repr(sorted(packing.arguments.items())), "records": records}))
+    manifest = json.loads(
+        json.dumps({**fields, "arguments": repr(sorted(packing.arguments.items())), "records": records})
+    )
     if os.path.exists(path):
         with open(path) as f:
-            there = json.load(f)
-        different = [f"{k} is {here.get(k)} now and was {there.get(k)}" for k in here if here.get(k) != there.get(k)]
+            earlier_manifest = json.load(f)
+        different = [
+            f"{k} is {manifest.get(k)} now and was {earlier_manifest.get(k)}"
+            for k in manifest
+            if manifest.get(k) != earlier_manifest.get(k)
+        ]
         if different:
             raise ArgumentError(
                 f"{packing.target} holds shards of another run: {'; '.join(different)}. Take another folder, another --prefix, or remove "
@@ -221,11 +235,12 @@ def _claim(packing: Packing, records: int):
             )
     else:
         with open(f"{path}.partial", "w") as f:
-            json.dump(here, f, indent=1)
+            json.dump(manifest, f, indent=1)
         os.replace(f"{path}.partial", path)
 
 
 def _in_processes(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
+    """Writes shards in processes of this machine; a single shard in this process, with `workers` threads."""
     if len(shards) < 2 or workers == 1:
         packing = dataclasses.replace(packing, num_threads=workers)
         yield from ((i, write_shard(packing, i)) for i in shards)
@@ -242,6 +257,7 @@ def _in_processes(packing: Packing, shards: Sequence[int], workers: int) -> Iter
 
 
 def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
+    """Writes shards as tasks of Ray, of which the cluster decides how many run at once."""
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as e:
@@ -257,7 +273,9 @@ def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[t
 
 
 def _progress(total: int, done: int) -> tuple[Callable[[int], object], Callable[[], object]]:
-    """Functions for progress: add records, end. They show a bar if tqdm is installed and the output is a terminal."""
+    """Returns two functions: one adds records to the progress bar, one closes it. There is a bar if tqdm is installed and the
+    output is a terminal.
+    """
     try:
         from tqdm import tqdm
     except ImportError:
@@ -274,16 +292,16 @@ def _summary(reports: Sequence[Report]) -> str:
     bad = [entry for r in reports for entry in r.bad]
     if bad:
         lines.append(f"{len(bad)} bad samples were left out:")
-        lines += [f"  {path}: {reason}" for path, reason in bad[:_SHOWN]]
-        if len(bad) > _SHOWN:
+        lines += [f"  {path}: {reason}" for path, reason in bad[:_MAX_LISTED]]
+        if len(bad) > _MAX_LISTED:
             lines.append(
-                f"  and {len(bad) - _SHOWN} more; all are in the files of {os.path.join(os.path.dirname(reports[0].file), '.pack')}"
+                f"  and {len(bad) - _MAX_LISTED} more; all are in the files of {os.path.join(os.path.dirname(reports[0].file), '.pack')}"
             )
     return "\n".join(lines)
 
 
 def _pattern(reports: Sequence[Report]) -> str:
-    """The files' names, with braces as WebDataset expands them."""
+    """The names of all files as one pattern, with braces as WebDataset expands them."""
     first, last = reports[0].file, reports[-1].file
     if first == last:
         return first

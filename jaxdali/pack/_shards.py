@@ -1,4 +1,4 @@
-"""Makes one shard: reads its records, encodes images anew if that is wanted, and writes the file."""
+"""Writes one shard: reads its records, optionally resizes and encodes images anew, and writes the file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .._data.walk import shard_bounds
 from .._pipeline.pipeline import internals_of
 from .._plan.options import RunOptions
 from .._plan.plan import Ref
-from ._writers import WRITERS, Record, index_of, replaced
+from ._writers import WRITERS, Record, replace_file, write_index_of
 
-_NAMES = {  # of the outputs, where they have no names of their own
+_NAMES = {  # of the outputs, for readers whose outputs have no names
     "file": ("image", "label"),
     "caffe": ("image", "label"),
     "caffe2": ("image", "label"),
@@ -35,20 +35,23 @@ _NAMES = {  # of the outputs, where they have no names of their own
     "nemo_asr": ("audio", "text"),
     "array_record": ("record",),
 }
-_BATCH = 64
+_BATCH = 64  # records that are read at a time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """What is written.
+    """The options of a run.
 
     Attributes:
-      reader: name of the reader in `fn.readers`; arguments: its arguments.
-      names: of its outputs; None: the usual ones.
-      target: the folder; format: of the files; prefix: of their names.
+      reader: name of the reader in `fn.readers`.
+      arguments: its arguments.
+      target: the folder of the files.
+      format: of the files, a key of `WRITERS`.
+      prefix: of the names of the files.
       shards: number of files.
-      resize_shorter: images whose shorter side is longer get this one, and are encoded anew; None: files are copied.
-      quality: of these JPEG files.
+      names: of the outputs of the reader; None: the usual ones.
+      resize_shorter: pixels; larger images are resized to this shorter side and encoded anew; None: files are copied.
+      quality: of the JPEG files that are encoded anew.
       image: name of the output that has the images; None: the first.
       on_error: "skip" leaves bad samples out, "raise" stops.
       num_threads: threads that read, decode and encode in a process.
@@ -72,7 +75,7 @@ class Packing:
         return os.path.join(self.target, f"{self.prefix}-{shard:05}-of-{self.shards:05}.{WRITERS[self.format][1]}")
 
     def report(self, shard: int) -> str:
-        """The path of what is known about a finished shard. It is written last."""
+        """The path of the report of a finished shard. It is written last, so it marks the shard as complete."""
         return os.path.join(self.target, ".pack", f"{self.prefix}-{shard:05}-of-{self.shards:05}.json")
 
 
@@ -82,9 +85,10 @@ class Report:
 
     Attributes:
       file: its path.
-      records, size: how many records and bytes it has.
-      images: how many were encoded anew.
-      bad: where a sample came from that was left out, and why.
+      records: number of records.
+      size: in bytes.
+      images: number of images that were encoded anew.
+      bad: (file, reason) of each sample that was left out.
     """
 
     file: str
@@ -95,11 +99,11 @@ class Report:
 
     @classmethod
     def of_finished(cls, packing: Packing, shard: int) -> Report | None:
-        """The report of a shard that an earlier run has finished; None: it has not."""
+        """The report of a shard that an earlier run has finished; None: there is no complete one."""
         try:
             with open(packing.report(shard)) as f:
-                found = json.load(f)
-            report = cls(**{**found, "bad": tuple(map(tuple, found["bad"]))})
+                fields = json.load(f)
+            report = cls(**{**fields, "bad": tuple(map(tuple, fields["bad"]))})
             return report if os.path.getsize(packing.file(shard)) == report.size else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
@@ -125,17 +129,17 @@ def write_shard(packing: Packing, shard: int) -> Report:
                 if record is not None:
                     writer.write(number, record)
                     records += 1
-    replaced(partial, path)
-    index_of(path)
+    replace_file(partial, path)
+    write_index_of(path)
     report = Report(path, records, os.path.getsize(path), images, tuple(bad))
     with open(f"{packing.report(shard)}.partial", "w") as f:
         json.dump(dataclasses.asdict(report), f)
-    replaced(f"{packing.report(shard)}.partial", packing.report(shard))
+    replace_file(f"{packing.report(shard)}.partial", packing.report(shard))
     return report
 
 
 def reader_of(name: str) -> Any:
-    """A function of `fn.readers`. Raises ArgumentError if there is none of this name, or if it gives no records."""
+    """Returns a function of `fn.readers`. Raises ArgumentError if there is none of this name, or if it returns no records."""
     short = name.removeprefix("fn.").removeprefix("readers.")
     if short not in dir(fn.readers):
         raise ArgumentError(f"there is no reader {name!r}; there are readers.{', readers.'.join(dir(fn.readers))}")
@@ -146,28 +150,36 @@ def reader_of(name: str) -> Any:
     return getattr(fn.readers, short)
 
 
-def opened(packing: Packing, shard: int, shards: int) -> tuple[Executor, list[str]]:
-    """What reads the records of a shard, and the names of its outputs."""
+def open_reader(packing: Packing, shard: int, shards: int) -> tuple[Executor, list[str]]:
+    """Returns an executor that reads the records of a shard, and the names of its outputs."""
     function = reader_of(packing.reader)
     with Pipeline(batch_size=_BATCH, num_threads=packing.num_threads, device_id=None, seed=0) as pipe:
-        found = function(
+        outputs = function(
             **packing.arguments, num_shards=shards, shard_id=shard, on_error=packing.on_error, name="reader"
         )
-        nodes = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else [found]
+        nodes = (
+            list(outputs.values()) if isinstance(outputs, dict) else outputs if isinstance(outputs, list) else [outputs]
+        )
         pipe.set_outputs(*nodes)
-    names = _names(packing, list(found) if isinstance(found, dict) else None, len(nodes))
+    names = _names(packing, list(outputs) if isinstance(outputs, dict) else None, len(nodes))
     options = RunOptions(batch_size=_BATCH, num_threads=packing.num_threads, seed=0)
     return Executor.of_values(internals_of(pipe).graph, jax.local_devices(backend="cpu")[0], options), names
 
 
 def _names(packing: Packing, keys: Sequence[str] | None, outputs: int) -> list[str]:
-    """The names of a record's entries. Raises ArgumentError if they are not known, or do not suit."""
-    own = keys or _NAMES.get(packing.reader.rpartition(".")[2])
+    """The names of a record's entries. Raises ArgumentError if they are unknown or differ in number from the outputs.
+
+    Args:
+      packing: the options; its `names` come first.
+      keys: the names that the reader gives its outputs; None: it gives none.
+      outputs: number of outputs, of which the last ones may be metadata.
+    """
+    default_names = keys or _NAMES.get(packing.reader.rpartition(".")[2])
     for argument in ("ext", "columns"):
-        if own is None and argument in packing.arguments:
-            given = packing.arguments[argument]
-            own = [given] if isinstance(given, str) else list(given)
-    names = list(packing.names or own or [])
+        if default_names is None and argument in packing.arguments:
+            argument_value = packing.arguments[argument]
+            default_names = [argument_value] if isinstance(argument_value, str) else list(argument_value)
+    names = list(packing.names or default_names or [])
     metadata = packing.arguments.get("metadata", [])
     metadata = [metadata] if isinstance(metadata, str) else list(metadata)
     if len(names) == outputs - len(metadata):
@@ -182,31 +194,32 @@ def _names(packing: Packing, keys: Sequence[str] | None, outputs: int) -> list[s
 def _records(
     packing: Packing, shard: int, bad: list[tuple[str, str]]
 ) -> Iterator[tuple[list[int], list[Record | None], list[str]]]:
-    """Batches of records with their numbers in the data set, and where they came from. Those that can't be read are
-    added to `bad`.
+    """Yields batches: the numbers of records in the data set, the records (None: bad), and the files that they came from.
+    Records that can't be read are added to `bad`.
     """
-    executor, names = opened(packing, shard, packing.shards)
+    executor, names = open_reader(packing, shard, packing.shards)
     try:
         with own_settings():
             executor.build()
             (source,) = executor.sources.values()
             meta = source.metas[0]
-            first, behind = shard_bounds(meta["epoch_size"], packing.shards, shard)
+            first, end = shard_bounds(meta["epoch_size"], packing.shards, shard)
             state = executor.reader.initial_state
-            for at in range(first, behind, _BATCH):
+            for start in range(first, end, _BATCH):
                 batch = executor.reader.read(state)
                 state = batch.after
                 assert batch.ids is not None
                 if batch.failures:
                     raise sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
-                here = range(min(_BATCH, behind - at))  # the next samples are those of the next round
-                bad += [(batch.ids.paths[i], reason) for i, reason in batch.ids.unread.items() if i in here]
+                indices = range(min(_BATCH, end - start))  # the samples behind the shard's end are of the next round
+                bad += [(batch.ids.paths[i], reason) for i, reason in batch.ids.unread.items() if i in indices]
                 values = [batch.values[Ref(x.node.id, x.index)] for x in executor.graph.outputs]
-                there = np.ones(_BATCH, bool) if batch.ids.present is None else batch.ids.present
-                found: list[Record | None] = [
-                    dict(zip(names, (_entry(v, i) for v in values), strict=True)) if there[i] else None for i in here
+                is_present = np.ones(_BATCH, bool) if batch.ids.present is None else batch.ids.present
+                records: list[Record | None] = [
+                    dict(zip(names, (_entry(v, i) for v in values), strict=True)) if is_present[i] else None
+                    for i in indices
                 ]
-                yield [at + i for i in here], found, [batch.ids.paths[i] for i in here]
+                yield [start + i for i in indices], records, [batch.ids.paths[i] for i in indices]
     except SourceError as e:
         assert e.__cause__ is not None
         raise e.__cause__ from None
@@ -215,22 +228,23 @@ def _records(
 
 
 def _entry(value: Value, i: int) -> Any:
-    """An entry of a record: bytes for files and strings, arrays for numbers."""
+    """Returns an entry of a record: bytes for files and strings, arrays for numbers."""
     x = value.sample(i)
     if value.spec.is_metadata:
         x = np.asarray(x)[()]
         return x.encode() if isinstance(x, str) else x if isinstance(x, bytes) else json.dumps(x).encode()
+    # One-dimensional bytes whose lengths differ are files.
     return x.tobytes() if x.ndim == 1 and x.dtype == np.uint8 and value.spec.shape is None else np.array(x)
 
 
 def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad: list[tuple[str, str]]) -> int:
-    """Encodes the images of records anew, in place; returns how many. A record whose image can't be decoded becomes
-    None.
+    """Resizes and encodes the images of records anew, in place. Returns their number. A record whose image can't be
+    decoded becomes None, and is added to `bad`.
     """
     if packing.resize_shorter is None:
         return 0
     shorter = packing.resize_shorter
-    chosen = []
+    images_to_encode = []
     for i, record in enumerate(batch):
         if record is None:
             continue
@@ -240,27 +254,28 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
             raise ArgumentError(
                 f"the output {name!r} has no images, but {'no such name' if data is None else 'numbers'}: choose one with --image"
             )
-        chosen.append((i, name, data))
+        images_to_encode.append((i, name, data))
+    # The whole batch is decoded at once; a bad image is removed, and the others are tried again.
     count = 0
-    while chosen:
+    while images_to_encode:
         try:
-            images = dynamic.decoders.image([data for *_, data in chosen])
+            images = dynamic.decoders.image([data for *_, data in images_to_encode])
             shapes = np.array([x.shape for x in images])
             large = [k for k, shape in enumerate(shapes) if min(shape[:2]) > shorter]
             if large:
                 resized = dynamic.resize(
                     [np.asarray(images[k]) for k in large], resize_shorter=float(shorter), antialias=True
                 )
-                files = encode_jpeg(
+                jpegs = encode_jpeg(
                     [np.asarray(x) for x in resized], quality=packing.quality, num_threads=packing.num_threads
                 )
-                for k, file in zip(large, files, strict=True):
-                    i, name, _ = chosen[k]
-                    batch[i] = {**(batch[i] or {}), name: file}
+                for k, jpeg in zip(large, jpegs, strict=True):
+                    i, name, _ = images_to_encode[k]
+                    batch[i] = {**(batch[i] or {}), name: jpeg}
                 count += len(large)
             return count
         except SampleError as e:
-            i, *_ = chosen.pop(e.index)
+            i, *_ = images_to_encode.pop(e.index)
             batch[i], reason = None, e.reason.removeprefix(f"{e.source}: ")
             if packing.on_error == "raise":
                 raise RuntimeError(f"{paths[i]}: {reason}") from e

@@ -22,7 +22,7 @@ class Writer(Protocol):
     """Writes one file."""
 
     def write(self, number: int, record: Record) -> None:
-        """Adds a record. `number`: of the record in the whole data set."""
+        """Adds a record, with its number in the whole data set."""
         ...
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class WebDatasetWriter:
 
     def write(self, number: int, record: Record):
         for name, x in record.items():
-            data, extension = _file_of(name, x)
+            data, extension = _encode_member(name, x)
             # Without times and owners, so that equal records give equal files.
             member = tarfile.TarInfo(f"{number:09}.{extension}")
             member.size = len(data)
@@ -51,14 +51,18 @@ class WebDatasetWriter:
         self._tar.close()
 
 
-_MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"fLaC": "flac", b"OggS": "ogg"}
+# By the first bytes of a file.
+_EXTENSIONS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"fLaC": "flac", b"OggS": "ogg"}
 
 
-def _file_of(name: str, x: Any) -> tuple[bytes, str]:
-    """The content of a member, and its extension."""
+def _encode_member(name: str, x: Any) -> tuple[bytes, str]:
+    """Encodes an entry of a record as a member of an archive. Returns its content and its extension."""
     if isinstance(x, bytes):
-        found = next((e for magic, e in _MAGIC.items() if x.startswith(magic)), "webp" if x[8:12] == b"WEBP" else "")
-        return x, found if name in ("image", "audio", "data") and found else name
+        extension = next(
+            (known_extension for magic, known_extension in _EXTENSIONS.items() if x.startswith(magic)),
+            "webp" if x[8:12] == b"WEBP" else "",
+        )
+        return x, extension if name in ("image", "audio", "data") and extension else name
     if x.size == 1 and x.dtype.kind in "iub":
         return str(int(x.reshape(()))).encode(), "cls" if name == "label" else name
     if x.ndim == 1 and x.dtype.kind in "iub":
@@ -77,15 +81,16 @@ class TFRecordWriter:
     def write(self, number: int, record: Record):
         data = example(record)
         length = struct.pack("<Q", len(data))
-        self._file.write(b"".join((length, _masked(length), data, _masked(data))))
+        self._file.write(b"".join((length, _masked_crc(length), data, _masked_crc(data))))
 
     def close(self):
         self._file.close()
 
 
 class ArrayRecordWriter:
-    """An ArrayRecord file, for random access one record to a group: `tf.train.Example`s, or the only entry of a record
-    as it is.
+    """An ArrayRecord file of `tf.train.Example`s; a record whose only entry is bytes is stored as these bytes.
+
+    Each group has one record, for random access.
     """
 
     def __init__(self, path: str):
@@ -96,8 +101,8 @@ class ArrayRecordWriter:
         self._file = array_record_module.ArrayRecordWriter(path, "group_size:1")
 
     def write(self, number: int, record: Record):
-        only = next(iter(record.values()))
-        self._file.write(only if len(record) == 1 and isinstance(only, bytes) else example(record))
+        first_entry = next(iter(record.values()))
+        self._file.write(first_entry if len(record) == 1 and isinstance(first_entry, bytes) else example(record))
 
     def close(self):
         self._file.close()
@@ -110,7 +115,7 @@ WRITERS = {
 }
 
 
-def index_of(path: str) -> str | None:
+def write_index_of(path: str) -> str | None:
     """Writes the index that DALI's readers use for a file. Returns its path; None: the format needs none."""
     if path.endswith(".array_record"):
         return None
@@ -135,6 +140,8 @@ def example(record: Record) -> bytes:
 
 
 def _feature(name: str, x: Any) -> bytes:
+    """An entry of the map `Features.feature`: field 1 is the key, field 2 the value, a `tf.train.Feature`."""
+    # The fields of Feature: 1 is a BytesList, 2 a FloatList, 3 an Int64List. Each has its values in field 1.
     if isinstance(x, bytes):
         value = _field(1, _field(1, x))
     elif x.dtype.kind == "f":
@@ -145,10 +152,12 @@ def _feature(name: str, x: Any) -> bytes:
 
 
 def _field(number: int, data: bytes) -> bytes:
+    """A field of Protocol Buffers with wire type 2, LEN: tag, length, data."""
     return _varint(number << 3 | 2) + _varint(len(data)) + data
 
 
 def _varint(x: int) -> bytes:
+    """A varint of Protocol Buffers: 7 bits in each byte, the lowest first; negative numbers as of 64 bits."""
     x &= (1 << 64) - 1
     out = bytearray()
     while x > 127:
@@ -158,14 +167,14 @@ def _varint(x: int) -> bytes:
     return bytes(out)
 
 
-def _masked(data: bytes) -> bytes:
-    """TFRecord's checksum."""
+def _masked_crc(data: bytes) -> bytes:
+    """The checksum of a TFRecord file: a CRC-32C, rotated right by 15 bits, plus a constant."""
     crc = _cpu.crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def replaced(source: str, target: str):
-    """Gives a complete file its name. It is on the disk before it has it."""
+def replace_file(source: str, target: str):
+    """Renames a complete file after it is synced to the disk, so that a file with the final name is always complete."""
     fd = os.open(source, os.O_RDONLY)
     try:
         os.fsync(fd)

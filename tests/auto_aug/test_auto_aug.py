@@ -89,7 +89,7 @@ def described(suite):
             x.name,
             ranges,
             x.randomly_negate,
-            x._given["mag_to_param"].__name__ if x._given["mag_to_param"] else None,
+            x._settings["mag_to_param"].__name__ if x._settings["mag_to_param"] else None,
         ]
 
     return [of(x) for x in suite]
