@@ -31,7 +31,7 @@ def a_run(num_threads=1, batch_size=4, speed=100.0, waited=0.9, rows=(), longest
 
 def test_a_folder_of_any_depth(tmp_path, capsys, monkeypatch):
     """Images beside each other and in folders; what can't be decoded is named."""
-    monkeypatch.setattr(_report, "_LEAST", 0.0)  # on a busy machine an operator's share of two images can be tiny
+    monkeypatch.setattr(_report, "_MIN_SHARE", 0.0)  # on a busy machine an operator's share of two images can be tiny
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     photos = sorted(places.PHOTOS.glob("*/*_0.jpg"))[:3]
@@ -94,7 +94,7 @@ class Page(html.parser.HTMLParser):
 
 def test_the_report_is_one_page(tmp_path, capsys, monkeypatch):
     """It has the tables and sentences that are printed, plots of them, and needs no other file."""
-    monkeypatch.setattr(_report, "_LEAST", 0.0)
+    monkeypatch.setattr(_report, "_MIN_SHARE", 0.0)
     folder = tmp_path / "<photos> & more"
     folder.mkdir()
     shutil.copy(min(places.PHOTOS.glob("*/*_0.jpg")), folder)

@@ -87,9 +87,9 @@ def test_files_are_evenly_spaced(tmp_path, capsys):
     for k in range(10):
         saved(photo((8 + k, 8)), tmp_path / f"{k}.png")
     seen = []
-    look_at = _decoders.look_at
+    classify_files = _decoders.classify_files
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_decoders, "look_at", lambda paths: (seen.extend(paths), look_at(paths))[1])
+        patch.setattr(_decoders, "classify_files", lambda paths: (seen.extend(paths), classify_files(paths))[1])
         assert main(["--decoders", str(tmp_path), "--rounds", "1", "--files", "3"]) == 0
     assert seen == [str(tmp_path / f"{k}.png") for k in (0, 3, 6)]
     assert "3 of 10 images" in capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_decoders_are_compared(tmp_path):
         saved(photo((50, 20)), tmp_path / "b.jpg"),
         saved(photo(), tmp_path / "c.png"),
     ]
-    files, bad = _decoders.look_at(paths)
+    files, bad = _decoders.classify_files(paths)
     assert not bad
     asked = []
 
@@ -134,7 +134,7 @@ def test_decoders_are_compared(tmp_path):
     groups, failed = _decoders.compare(files, decoders, 2, ticks.append)
     assert sum(ticks) == 3 * 3
     assert set(asked) == {b"\xff\xd8"}
-    assert [(str(g.kind), len(g.files), sorted((r.decoder, r.decoded) for r in g.results)) for g in groups] == [
+    assert [(str(g.category), len(g.files), sorted((r.decoder, r.decoded) for r in g.results)) for g in groups] == [
         ("JPEG, below 0.1 megapixels, quality 70 to 80", 2, [("JPEG alone", 2), ("Pillow 1", 2), ("brighter", 2)]),
         ("PNG, below 0.1 megapixels", 1, [("Pillow 1", 1), ("brighter", 1), ("smaller", 1)]),
     ]
@@ -146,7 +146,7 @@ def test_decoders_are_compared(tmp_path):
     assert 0.9 < results["brighter"].difference <= 1
     assert results["JPEG alone"].difference == 0
     assert results["Pillow 1"].speed == 1
-    lines = list(_comparison.closing(failed, {}, {}, ["OpenCV"]))
+    lines = list(_comparison.notes(failed, {}, {}, ["OpenCV"]))
     assert lines[1:] == [
         f"smaller does not decode 2 files: {paths[0]} (it gives uint8[29, 40, 3]), {paths[1]} (it gives uint8[19, 50, 3])",
         "Not installed: OpenCV",
@@ -157,7 +157,9 @@ def test_what_is_installed_but_broken_is_named(monkeypatch, tmp_path, capsys):
     def broken(module):
         raise OSError("libx.so is missing\nand more")
 
-    monkeypatch.setattr(_decoders, "_OTHERS", (("Broken", "json", broken), ("Absent", "no_such_module_at_all", broken)))
+    monkeypatch.setattr(
+        _decoders, "_LIBRARIES", (("Broken", "json", broken), ("Absent", "no_such_module_at_all", broken))
+    )
     saved(photo(), tmp_path / "a.jpg")
     assert main(["--decoders", str(tmp_path), "--rounds", "1"]) == 0
     out = capsys.readouterr().out
@@ -165,7 +167,7 @@ def test_what_is_installed_but_broken_is_named(monkeypatch, tmp_path, capsys):
     assert "Not installed: Absent\n" in out
 
 
-@pytest.mark.parametrize(("name", "module"), [(name, module) for name, module, _ in _decoders._OTHERS])
+@pytest.mark.parametrize(("name", "module"), [(name, module) for name, module, _ in _decoders._LIBRARIES])
 def test_the_pixels_of_each_library(name, module, tmp_path):
     """Those that are installed decode what they say that they decode; gray files become RGB."""
     with _decoders.installed() as (decoders, unusable):
@@ -182,8 +184,8 @@ def test_the_pixels_of_each_library(name, module, tmp_path):
             ("P", "png"),
             ("RGB", "webp"),
         ):
-            (file,), _ = _decoders.look_at([saved(photo().convert(mode), tmp_path / f"{mode}.{suffix}")])
-            if _decoders._takes(found[0], file):
+            (file,), _ = _decoders.classify_files([saved(photo().convert(mode), tmp_path / f"{mode}.{suffix}")])
+            if _decoders._accepts(found[0], file):
                 with open(file.path, "rb") as f:
                     data = f.read()
                 got, want = found[0].decode(data), pillow.decode(data)
@@ -195,10 +197,10 @@ def test_the_pixels_of_each_library(name, module, tmp_path):
 def test_plots(suffix, tmp_path):
     if suffix == "png":
         pytest.importorskip("matplotlib.figure")  # with what it warns of at import
-    kind = _decoders.Kind("JPEG", "below 0.1 megapixels", "")
+    kind = _decoders.Category("JPEG", "below 0.1 megapixels", "")
     results = [
-        _decoders.Result("jaxdali 1", 0.001, 300.0, 3.0, 0.0, 4),
-        _decoders.Result("a <b> & c", 0.002, 150.0, 1.5, math.nan, 4),
+        _decoders.DecoderResult("jaxdali 1", 0.001, 300.0, 3.0, 0.0, 4),
+        _decoders.DecoderResult("a <b> & c", 0.002, 150.0, 1.5, math.nan, 4),
     ]
     path = tmp_path / f"plot.{suffix}"
     _comparison.plot(path, [_decoders.Group(kind, [], results)], "photos & more")

@@ -19,8 +19,8 @@ from .._core.system import available_cpus
 from . import _comparison, _decoders, _definitions, _measure, _page, _report
 
 BATCH_SIZES = (16, 64, 256)
-_PROFILED = 5  # batches
-_PLOT = pathlib.Path("benchmark.png")
+_PROFILED_BATCHES = 5
+_DEFAULT_PLOT = pathlib.Path("benchmark.png")
 
 
 def _numbers(text: str) -> list[int]:
@@ -33,7 +33,7 @@ def _numbers(text: str) -> list[int]:
 _numbers.__name__ = "list of whole numbers"  # argparse shows it in messages
 
 
-def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+def _arguments(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(
         "python -m jaxdali.benchmark",
         description="Measures a pipeline on a folder of images: throughput against threads and batch size, what bounds it, and settings. "
@@ -50,8 +50,8 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
         metavar="FILE",
         type=pathlib.Path,
         nargs="?",
-        const=_PLOT,
-        help=f"draw the results, too, into this file, or {_PLOT}: PNG, which needs matplotlib; with --decoders also SVG or HTML",
+        const=_DEFAULT_PLOT,
+        help=f"draw the results, too, into this file, or {_DEFAULT_PLOT}: PNG, which needs matplotlib; with --decoders also SVG or HTML",
     )
     parser.add_argument(
         "--html",
@@ -59,8 +59,8 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
         type=pathlib.Path,
         help="write the report with its plots into this file, too: one page that needs no other",
     )
-    of_pipelines = parser.add_argument_group("pipelines")
-    of_pipelines.add_argument(
+    pipeline_group = parser.add_argument_group("pipelines")
+    pipeline_group.add_argument(
         "--pipeline",
         metavar="MODULE:FUNCTION",
         help="a pipeline definition of your own, which gets DIR if it has a parameter for it; MODULE may be a file. Default: random "
@@ -69,30 +69,32 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     cores = available_cpus()
     powers = [1 << k for k in range(cores.bit_length()) if 1 << k <= cores]
     threads = sorted({*powers, cores})
-    of_pipelines.add_argument(
+    pipeline_group.add_argument(
         "--threads", type=_numbers, help=f"num_threads to try; default: {','.join(map(str, threads))}"
     )
     sizes = ",".join(map(str, BATCH_SIZES))
-    of_pipelines.add_argument("--batch-sizes", type=_numbers, help=f"batch sizes to try; default: {sizes}")
-    of_pipelines.add_argument("--seconds", type=float, help="of each measurement; default: 2")
-    of_pipelines.add_argument(
+    pipeline_group.add_argument("--batch-sizes", type=_numbers, help=f"batch sizes to try; default: {sizes}")
+    pipeline_group.add_argument("--seconds", type=float, help="of each measurement; default: 2")
+    pipeline_group.add_argument(
         "--step-ms", type=float, help="time of a training step, which is waited for after each batch; default: 0"
     )
-    of_decoders = parser.add_argument_group("decoders")
-    of_decoders.add_argument(
+    decoder_group = parser.add_argument_group("decoders")
+    decoder_group.add_argument(
         "--decoders",
         action="store_true",
         help="compare the installed ones of jaxdali, Pillow, simplejpeg, PyTurboJPEG, OpenCV, imagecodecs, torchvision and torchcodec, "
         "each in one thread, by format, size and quality",
     )
-    of_decoders.add_argument("--files", type=int, help="how many files of DIR, evenly spaced; default: 200")
-    args = parser.parse_args(given)
+    decoder_group.add_argument("--files", type=int, help="how many files of DIR, evenly spaced; default: 200")
+    args = parser.parse_args(argv)
     pipelines = {"pipeline": None, "threads": threads, "batch_sizes": list(BATCH_SIZES), "seconds": 2.0, "step_ms": 0.0}
     decoders = {"files": 200}
-    unused, why = (pipelines, "--decoders takes no") if args.decoders else (decoders, "without --decoders there is no")
+    unused, message = (
+        (pipelines, "--decoders takes no") if args.decoders else (decoders, "without --decoders there is no")
+    )
     for name in unused:
         if getattr(args, name) is not None:
-            parser.error(f"{why} --{name.replace('_', '-')}")
+            parser.error(f"{message} --{name.replace('_', '-')}")
     for name, value in {"rounds": 5 if args.decoders else 2, **pipelines, **decoders}.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -100,8 +102,8 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
         parser.error("--seconds, --rounds and --files must be positive, --step-ms not negative")
     has_matplotlib = importlib.util.find_spec("matplotlib") is not None
     if args.decoders and args.plot is not None:
-        if args.plot is _PLOT and not has_matplotlib:
-            args.plot = _PLOT.with_suffix(".svg")
+        if args.plot is _DEFAULT_PLOT and not has_matplotlib:
+            args.plot = _DEFAULT_PLOT.with_suffix(".svg")
         if args.plot.suffix not in _comparison.PLOTS:
             parser.error(f"--plot must name a file with one of {', '.join(_comparison.PLOTS)}, got {args.plot}")
     if args.plot is not None and (args.plot.suffix == ".png" or not args.decoders) and not has_matplotlib:
@@ -110,87 +112,94 @@ def _arguments(given: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints. Returns 0, or 2 if there is nothing to measure."""
+    """Measures and prints the results. Returns 0, or 2 if there is nothing to measure."""
     parser, args = _arguments(arguments)
     try:
         if args.decoders:
-            _compare(args)
+            _compare_decoders(args)
             return 0
         if args.pipeline is None:
             files = _definitions.find_images(args.folder)
-            make, what = _definitions.imagenet_train(files), "random crop, resize to 224x224, mirror, normalise"
+            make_pipeline, description = (
+                _definitions.imagenet_train(files),
+                "random crop, resize to 224x224, mirror, normalise",
+            )
             size = sum(map(os.path.getsize, files)) / len(files)
             data = f"{args.folder}: {len(files)} images of {size / 1e3:.0f} KB on average"
         else:
             if not args.folder.exists():
                 raise _definitions.UsageError(f"{args.folder} is not there")
-            make, what, data = _definitions.of_user(args.pipeline, str(args.folder)), args.pipeline, str(args.folder)
-        _run(args, make, f"{data}\npipeline: {what}")
+            make_pipeline, description, data = (
+                _definitions.of_user(args.pipeline, str(args.folder)),
+                args.pipeline,
+                str(args.folder),
+            )
+        _measure_pipeline(args, make_pipeline, f"{data}\npipeline: {description}")
     except (_definitions.UsageError, ArgumentError, RuntimeError) as e:
         print(f"{parser.prog}: {e}", file=sys.stderr)
         return 2
     return 0
 
 
-def _compare(args: argparse.Namespace):
-    """Decoders, side by side."""
+def _compare_decoders(args: argparse.Namespace):
+    """Measures image decoders and prints, plots and writes the comparison."""
     paths = _definitions.find_images(args.folder)
-    chosen = [paths[k * len(paths) // args.files] for k in range(args.files)] if len(paths) > args.files else paths
-    files, bad = _decoders.look_at(chosen)
+    selected = [paths[k * len(paths) // args.files] for k in range(args.files)] if len(paths) > args.files else paths
+    files, bad = _decoders.classify_files(selected)
     if not files:
         raise _definitions.UsageError(
             f"{args.folder}: no image can be read; {next(iter(bad))}: {next(iter(bad.values()))}"
         )
     print(
-        f"{args.folder}: {len(chosen)} of {len(paths)} images, {args.rounds} rounds, {available_cpus()} cores",
+        f"{args.folder}: {len(selected)} of {len(paths)} images, {args.rounds} rounds, {available_cpus()} cores",
         flush=True,
     )
-    _say_load()
-    tick, say, close = _report.progress(len(files) * (args.rounds + 1))
+    _print_load_warning()
+    tick, set_label, close_bar = _report.progress(len(files) * (args.rounds + 1))
     try:
         with _decoders.installed() as (decoders, unusable):
-            say("decoders")
+            set_label("decoders")
             groups, failed = _decoders.compare(files, decoders, args.rounds, tick)
     finally:
-        close()
-    present = {d.name.split()[0] for d in decoders} | unusable.keys()
-    missing = [name for name in _decoders.names() if name not in present]
-    print("", *_comparison.tables(groups), *_comparison.closing(failed, bad, unusable, missing), sep="\n")
+        close_bar()
+    installed_names = {d.name.split()[0] for d in decoders} | unusable.keys()
+    missing_names = [name for name in _decoders.library_names() if name not in installed_names]
+    print("", *_comparison.tables(groups), *_comparison.notes(failed, bad, unusable, missing_names), sep="\n")
     if args.plot is not None:
         _comparison.plot(args.plot, groups, f"{args.folder}: {len(files)} images, one thread")
         print(f"{args.plot} written")
     if args.html is not None:
         parts = [
             _page.paragraph(
-                f"{args.folder}: {len(chosen)} of {len(paths)} images, medians of {args.rounds} measurements"
+                f"{args.folder}: {len(selected)} of {len(paths)} images, medians of {args.rounds} measurements"
             )
         ]
         parts.append(_comparison.svg(groups, f"{len(files)} images, one thread"))
         for group in groups:
-            name, rows = _comparison.rows_of(group)
+            name, rows = _comparison.table_rows(group)
             parts += [
                 _page.heading(name),
                 _page.table(rows, 1) if len(rows) > 1 else _page.paragraph("no decoder takes them"),
             ]
-        parts += map(_page.paragraph, _comparison.closing(failed, bad, unusable, missing))
+        parts += map(_page.paragraph, _comparison.notes(failed, bad, unusable, missing_names))
         _write_page(args.html, "Speed of image decoders", parts)
 
 
-def _machine() -> str:
-    """The versions and the machine."""
+def _environment() -> str:
+    """Describes the versions and the machine."""
     return f"jaxdali {__version__}, jax {jax.__version__}, {jax.devices()[0].device_kind}, {available_cpus()} cores"
 
 
 def _write_page(path: pathlib.Path, title: str, parts: Sequence[str]):
-    about = f"{_machine()}; Python {platform.python_version()}, {platform.machine()}; {datetime.datetime.now():%Y-%m-%d %H:%M}"
-    if busy := _load():
-        about += f"\n{busy}"
-    path.write_text(_page.page(title, [*parts, f"<footer>{_page.paragraph(about)}</footer>"]), encoding="utf-8")
+    footer = f"{_environment()}; Python {platform.python_version()}, {platform.machine()}; {datetime.datetime.now():%Y-%m-%d %H:%M}"
+    if warning := _load_warning():
+        footer += f"\n{warning}"
+    path.write_text(_page.page(title, [*parts, f"<footer>{_page.paragraph(footer)}</footer>"]), encoding="utf-8")
     print(f"{path} written")
 
 
-def _load() -> str:
-    """What is said of a machine with other work, or ""."""
+def _load_warning() -> str:
+    """A sentence for a machine with other work, else ""."""
     load = os.getloadavg()[0]
     return (
         f"The machine has other work (load {load:.1f}), so these are not its best figures."
@@ -199,58 +208,67 @@ def _load() -> str:
     )
 
 
-def _say_load():
-    if busy := _load():
-        print(f"{busy}\n", flush=True)
+def _print_load_warning():
+    if warning := _load_warning():
+        print(f"{warning}\n", flush=True)
 
 
-def _run(args: argparse.Namespace, make: _definitions.Make, what: str):
-    print(f"{_machine()}\n{what}\n", flush=True)
-    busy = bool(_load())  # now, before this adds to the load
-    _say_load()
-    middle = args.batch_sizes[len(args.batch_sizes) // 2]
+def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make, description: str):
+    print(f"{_environment()}\n{description}\n", flush=True)
+    is_busy = bool(_load_warning())  # read now, because the measurements add to the load
+    _print_load_warning()
+    middle_size = args.batch_sizes[len(args.batch_sizes) // 2]
     step = args.step_ms / 1e3
-    tick, say, close = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)
+    tick, set_label, close_bar = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)
 
-    def best(threads: Sequence[int], sizes: Sequence[int]) -> list[_measure.Run]:
-        """The fastest run of each setting. The settings take turns in each round."""
+    def fastest_runs(threads: Sequence[int], sizes: Sequence[int]) -> list[_measure.Run]:
+        """Measures all settings, which take turns in each round. Returns the fastest run of each."""
         runs: dict[tuple[int, int], _measure.Run] = {}
         for _ in range(args.rounds):
             for key in ((t, b) for t in threads for b in sizes):
-                say(f"num_threads={key[0]} batch_size={key[1]}")
-                run = _measure.measure(make, *key, args.seconds, step, tick)
+                set_label(f"num_threads={key[0]} batch_size={key[1]}")
+                run = _measure.measure(make_pipeline, *key, args.seconds, step, tick)
                 runs[key] = max(run, runs.get(key, run), key=lambda r: r.images_per_second)
         return list(runs.values())
 
+    # First the threads with a middle batch size, then the batch sizes with the recommended threads.
     try:
-        by_threads = best(args.threads, [middle])
-        chosen = _measure.recommended(by_threads)
-        by_batch = [*best([chosen.num_threads], [b for b in args.batch_sizes if b != middle]), chosen]
+        by_threads = fastest_runs(args.threads, [middle_size])
+        best = _measure.recommended(by_threads)
+        by_batch = [*fastest_runs([best.num_threads], [b for b in args.batch_sizes if b != middle_size]), best]
         by_batch.sort(key=lambda r: r.batch_size)
-        chosen = _measure.recommended(by_batch)
-        say("operators")
-        inside = _measure.operators_in_programs(make, chosen.num_threads, chosen.batch_size, _PROFILED)
+        best = _measure.recommended(by_batch)
+        set_label("operators")
+        operator_seconds = _measure.operators_in_programs(
+            make_pipeline, best.num_threads, best.batch_size, _PROFILED_BATCHES
+        )
         tick(1)
     finally:
-        close()
-    spent = _measure.costs(chosen, inside)
-    speeds = _report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle)])
-    title, costs = _report.where_time_goes(chosen, spent)
-    said = [*_report.verdict(chosen, spent, _measure.bound_of(chosen, spent), _measure.recommended_depth(chosen), busy)]
-    if bad := sorted({f for r in (*by_threads, *by_batch) for f in r.bad}):
-        said.append(f"Not decoded: {len(bad)} files, {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''}")
-    print(*_report.table(speeds, 0), "", f"{title}:", "", *_report.table(costs, 2), "", *said, sep="\n")
+        close_bar()
+    costs_of_batch = _measure.costs(best, operator_seconds)
+    speed_rows = _report.speeds([*by_threads, *(r for r in by_batch if r.batch_size != middle_size)])
+    title, cost_rows = _report.where_time_goes(best, costs_of_batch)
+    sentences = [
+        *_report.verdict(
+            best, costs_of_batch, _measure.bound_of(best, costs_of_batch), _measure.recommended_depth(best), is_busy
+        )
+    ]
+    if bad_files := sorted({f for r in (*by_threads, *by_batch) for f in r.bad}):
+        sentences.append(
+            f"Not decoded: {len(bad_files)} files, {', '.join(bad_files[:3])}{', ...' if len(bad_files) > 3 else ''}"
+        )
+    print(*_report.table(speed_rows, 0), "", f"{title}:", "", *_report.table(cost_rows, 2), "", *sentences, sep="\n")
     if args.plot is not None:
-        _report.plot(args.plot, by_threads, by_batch, chosen, spent, what.replace("\npipeline: ", "; "))
+        _report.plot(args.plot, by_threads, by_batch, best, costs_of_batch, description.replace("\npipeline: ", "; "))
         print(f"{args.plot} written")
     if args.html is not None:
         parts = [
-            _page.paragraph(what),
-            _page.paragraph(said[0], "verdict"),
-            *map(_page.paragraph, said[1:]),
-            _page.plots(by_threads, by_batch, chosen, spent),
-            *(_page.heading("Throughput"), _page.table(speeds, 0)),
-            *(_page.heading(title), _page.table(costs, 2)),
+            _page.paragraph(description),
+            _page.paragraph(sentences[0], "verdict"),
+            *map(_page.paragraph, sentences[1:]),
+            _page.plots(by_threads, by_batch, best, costs_of_batch),
+            *(_page.heading("Throughput"), _page.table(speed_rows, 0)),
+            *(_page.heading(title), _page.table(cost_rows, 2)),
         ]
         _write_page(args.html, "Speed of a pipeline", parts)
 

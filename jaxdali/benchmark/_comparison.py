@@ -1,4 +1,4 @@
-"""Shows decoders side by side: tables with bars, and plots."""
+"""Tables and plots that compare image decoders."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ._decoders import REFERENCE, Group
 from ._report import table
 
 PLOTS = (".svg", ".html", ".png")  # PNG needs matplotlib
-_BAR = 24  # characters of the longest
-_LISTED = 3  # files of a decoder that are named
+_BAR_LENGTH = 24  # characters of the longest bar
+_MAX_LISTED = 3  # names of files in a sentence
 
 
 def tables(groups: Sequence[Group]) -> Iterator[str]:
-    """A table for each kind of files, with bars for megapixels per second."""
+    """Yields the lines of a table for each category of files, with bars for megapixels per second."""
     for group in groups:
-        name, (head, *rows) = rows_of(group)
-        most = max((r.megapixels for r in group.results), default=0.0)
-        drawn = ["#" * max(1, round(_BAR * r.megapixels / most)) for r in group.results]
+        name, (head, *rows) = table_rows(group)
+        fastest = max((r.megapixels for r in group.results), default=0.0)
+        bars = ["#" * max(1, round(_BAR_LENGTH * r.megapixels / fastest)) for r in group.results]
         yield name
         yield ""
-        with_bars = [(head[0], "", *head[1:]), *((row[0], bar, *row[1:]) for row, bar in zip(rows, drawn, strict=True))]
+        with_bars = [(head[0], "", *head[1:]), *((row[0], bar, *row[1:]) for row, bar in zip(rows, bars, strict=True))]
         yield from table(with_bars, 2) if rows else ["no decoder takes them"]
         yield ""
 
 
-def rows_of(group: Group) -> tuple[str, list[tuple[str, ...]]]:
-    """What the files of a group are, and the rows of its table, the head first."""
+def table_rows(group: Group) -> tuple[str, list[tuple[str, ...]]]:
+    """Returns a heading for a group of files, and the rows of its table, the head first."""
     size = sum(f.size for f in group.files) / len(group.files)
     rows = [("decoder", "CPU ms/image", "megapixels/s", f"times {REFERENCE}", f"from {REFERENCE}", "files")]
     for r in group.results:
@@ -38,45 +38,45 @@ def rows_of(group: Group) -> tuple[str, list[tuple[str, ...]]]:
                 r.decoder,
                 f"{1e3 * r.seconds:.2f}",
                 f"{r.megapixels:.0f}",
-                _or_dash(r.speed),
-                _or_dash(r.difference),
+                _number_or_dash(r.speed),
+                _number_or_dash(r.difference),
                 str(r.decoded),
             )
         )
-    return f"{group.kind}: {_files(len(group.files))} of {size / 1e3:.0f} KB on average", rows
+    return f"{group.category}: {_count_files(len(group.files))} of {size / 1e3:.0f} KB on average", rows
 
 
-def closing(
+def notes(
     failed: Mapping[str, Mapping[str, str]], bad: Mapping[str, str], unusable: Mapping[str, str], missing: Sequence[str]
 ) -> Iterator[str]:
-    """What could not be decoded or measured."""
+    """Yields sentences about the columns, and about files and decoders without results."""
     yield f'"from {REFERENCE}" is the mean difference of the pixels, in levels of 0 to 255. Each library decodes in one thread.'
     for name, files in failed.items():
         if files:
-            yield f"{name} does not decode {_files(len(files))}: {_some(files)}"
+            yield f"{name} does not decode {_count_files(len(files))}: {_listed(files)}"
     if bad:
-        yield f"Not measured: {_files(len(bad))}: {_some(bad)}"
+        yield f"Not measured: {_count_files(len(bad))}: {_listed(bad)}"
     for name, reason in unusable.items():
         yield f"{name} is installed but can't be used: {reason}"
     if missing:
         yield f"Not installed: {', '.join(missing)}"
 
 
-def _files(n: int) -> str:
+def _count_files(n: int) -> str:
     return f"{n} file{'s' * (n != 1)}"
 
 
-def _some(files: Mapping[str, str]) -> str:
-    named = [f"{path} ({reason})" for path, reason in list(files.items())[:_LISTED]]
-    return ", ".join([*named, *["..."] * (len(files) > _LISTED)])
+def _listed(files: Mapping[str, str]) -> str:
+    named = [f"{path} ({reason})" for path, reason in list(files.items())[:_MAX_LISTED]]
+    return ", ".join([*named, *["..."] * (len(files) > _MAX_LISTED)])
 
 
-def _or_dash(number: float) -> str:
+def _number_or_dash(number: float) -> str:
     return "-" if math.isnan(number) else f"{number:.2f}"
 
 
 def plot(path: pathlib.Path, groups: Sequence[Group], title: str):
-    """Draws megapixels per second. The file's suffix, one of PLOTS, says how."""
+    """Draws megapixels per second into a file, whose suffix, one of PLOTS, selects the format."""
     if path.suffix == ".png":
         _png(path, groups, title)
         return
@@ -87,23 +87,25 @@ def plot(path: pathlib.Path, groups: Sequence[Group], title: str):
 
 
 def svg(groups: Sequence[Group], title: str) -> str:
-    """A drawing with a bar for each decoder and kind of files. The bars of a kind have one scale."""
-    left, most, row, gap = 190, 360, 18, 40  # pixels: names, longest bar, height of a bar, space between kinds
+    """Draws a bar for each decoder and category of files. The bars of a category have one scale."""
+    name_width, bar_width, bar_height, group_gap = 190, 360, 18, 40  # pixels
     lines, y = [f'<text x="10" y="22" font-size="15">{html.escape(title)}</text>'], 30
     for group in groups:
-        y += gap
+        y += group_gap
         lines.append(
-            f'<text x="10" y="{y - 8}" font-weight="bold">{html.escape(f"{group.kind} ({_files(len(group.files))})")}</text>'
+            f'<text x="10" y="{y - 8}" font-weight="bold">{html.escape(f"{group.category} ({_count_files(len(group.files))})")}</text>'
         )
-        longest = max((r.megapixels for r in group.results), default=1.0)
+        fastest = max((r.megapixels for r in group.results), default=1.0)
         for r in group.results:
-            width = most * r.megapixels / longest
+            width = bar_width * r.megapixels / fastest
             color = "#2a6fbb" if r.decoder.startswith("jaxdali ") else "#b0b7bf"
-            lines.append(f'<text x="{left - 6}" y="{y + 12}" text-anchor="end">{html.escape(r.decoder)}</text>')
-            lines.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{row - 4}" fill="{color}"/>')
-            lines.append(f'<text x="{left + width + 5:.1f}" y="{y + 12}">{r.megapixels:.0f} megapixels/s</text>')
-            y += row
-    size = f'width="{left + most + 150}" height="{y + 15}"'
+            lines.append(f'<text x="{name_width - 6}" y="{y + 12}" text-anchor="end">{html.escape(r.decoder)}</text>')
+            lines.append(
+                f'<rect x="{name_width}" y="{y}" width="{width:.1f}" height="{bar_height - 4}" fill="{color}"/>'
+            )
+            lines.append(f'<text x="{name_width + width + 5:.1f}" y="{y + 12}">{r.megapixels:.0f} megapixels/s</text>')
+            y += bar_height
+    size = f'width="{name_width + bar_width + 150}" height="{y + 15}"'
     body = "\n".join(lines)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
     return f'{head}\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
@@ -123,7 +125,9 @@ def _png(path: pathlib.Path, groups: Sequence[Group], title: str):
         colors = ["tab:blue" if r.decoder.startswith("jaxdali ") else "lightgray" for r in group.results]
         bars = axes.barh([r.decoder for r in group.results], [r.megapixels for r in group.results], color=colors)
         axes.bar_label(bars, [f"{r.megapixels:.0f}" for r in group.results], padding=3)
-        axes.set_title(f"{group.kind} ({_files(len(group.files))}), megapixels/s", fontsize="medium", loc="left")
+        axes.set_title(
+            f"{group.category} ({_count_files(len(group.files))}), megapixels/s", fontsize="medium", loc="left"
+        )
         axes.invert_yaxis()
         axes.margins(x=0.1)
     figure.savefig(path, format="png", dpi=120)

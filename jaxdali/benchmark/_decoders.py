@@ -1,4 +1,4 @@
-"""Image decoders of several libraries, and what they take on the user's files."""
+"""Image decoders of several libraries, and their CPU time on the user's files."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class Decoder:
 
     Attributes:
       name: library and version.
-      decode: file's bytes to uint8 RGB ``[height, width, 3]``, in one thread. The EXIF orientation is not applied.
-      formats: what it decodes, in Pillow's words; empty: it is asked for each file.
+      decode: function from the bytes of a file to uint8 RGB ``[height, width, 3]``, in one thread. It does not apply the
+        EXIF orientation.
+      formats: formats that it decodes, by Pillow's names; empty: each file is tried.
     """
 
     name: str
@@ -51,21 +52,21 @@ REFERENCE = "Pillow"  # always installed
 
 @contextlib.contextmanager
 def installed() -> Iterator[tuple[list[Decoder], dict[str, str]]]:
-    """The decoders that are installed, ours first, and why others that are installed can't be used."""
+    """The installed decoders, jaxdali's first, and reasons why other installed ones can't be used, by library."""
     with contextlib.ExitStack() as stack:
-        found, unusable = [_ours(stack), _of_pillow()], dict[str, str]()
-        for name, module, make in _OTHERS:
+        decoders, unusable = [_of_jaxdali(stack), _of_pillow()], dict[str, str]()
+        for name, module, make in _LIBRARIES:
             try:
                 if importlib.util.find_spec(module) is not None:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        found.append(make(importlib.import_module(module)))
+                        decoders.append(make(importlib.import_module(module)))
             except Exception as e:  # for example, a library that a package needs is missing
-                unusable[name] = _reason(e)
-        yield found, unusable
+                unusable[name] = _first_line(e)
+        yield decoders, unusable
 
 
-def _ours(stack: contextlib.ExitStack) -> Decoder:
+def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
     pool = _cpu.pool_create(1)
     stack.callback(_cpu.pool_destroy, pool)
 
@@ -133,10 +134,17 @@ def _of_opencv(cv2: Any) -> Decoder:
 
 
 def _of_imagecodecs(imagecodecs: Any) -> Decoder:
-    kinds = {"JPEG": "jpeg8", "PNG": "png", "WEBP": "webp", "TIFF": "tiff", "BMP": "bmp", "JPEG2000": "jpeg2k"}
+    names_of_formats = {
+        "JPEG": "jpeg8",
+        "PNG": "png",
+        "WEBP": "webp",
+        "TIFF": "tiff",
+        "BMP": "bmp",
+        "JPEG2000": "jpeg2k",
+    }
     functions = {
-        kind: getattr(imagecodecs, f"{name}_decode")
-        for kind, name in kinds.items()
+        container: getattr(imagecodecs, f"{name}_decode")
+        for container, name in names_of_formats.items()
         if hasattr(imagecodecs, f"{name}_decode")
     }
 
@@ -177,7 +185,7 @@ def _of_torchcodec(torchcodec: Any) -> Decoder:
     return Decoder(f"torchcodec {torchcodec.__version__}", decode)
 
 
-_OTHERS: Sequence[tuple[str, str, Callable[[Any], Decoder]]] = (  # name, module, decoder
+_LIBRARIES: Sequence[tuple[str, str, Callable[[Any], Decoder]]] = (  # name, module, decoder
     ("simplejpeg", "simplejpeg", _of_simplejpeg),
     ("PyTurboJPEG", "turbojpeg", _of_turbojpeg),
     ("OpenCV", "cv2", _of_opencv),
@@ -187,16 +195,16 @@ _OTHERS: Sequence[tuple[str, str, Callable[[Any], Decoder]]] = (  # name, module
 )
 
 
-def names() -> list[str]:
-    """The libraries that take part if they are installed."""
-    return [name for name, *_ in _OTHERS]
+def library_names() -> list[str]:
+    """The names of the libraries that are compared if they are installed, besides jaxdali and Pillow."""
+    return [name for name, *_ in _LIBRARIES]
 
 
 def _version(distribution: str) -> str:
     return importlib.metadata.version(distribution)
 
 
-def _reason(e: BaseException) -> str:
+def _first_line(e: BaseException) -> str:
     """The first line of an error's message."""
     return next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
 
@@ -205,8 +213,8 @@ def _reason(e: BaseException) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
-    """What files have in common that are shown together. The fields are what a heading says."""
+class Category:
+    """A category of files that are shown together. The fields are the words of its heading."""
 
     format: str
     size: str
@@ -218,10 +226,10 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """An image file. `container`: its format in Pillow's words."""
+    """An image file. `container`: its format by Pillow's name; `pixels`: their number; `size`: in bytes."""
 
     path: str
-    kind: Kind
+    category: Category
     container: str
     pixels: int
     size: int
@@ -232,25 +240,25 @@ QUALITIES = (70, 80, 90)
 _MODES = {"RGB": "", "L": "gray", "P": "palette", "RGBA": "with alpha", "LA": "gray with alpha", "1": "1 bit"}
 
 
-def look_at(paths: Sequence[str]) -> tuple[list[File], dict[str, str]]:
-    """The files, ordered by kind, and those that are no images or damaged at the beginning, with the reasons."""
-    found, bad = list[tuple[tuple[Any, ...], File]](), dict[str, str]()
+def classify_files(paths: Sequence[str]) -> tuple[list[File], dict[str, str]]:
+    """Returns the image files, ordered by category; and the reasons why others can't be read, by path."""
+    ordered_files, bad = list[tuple[tuple[Any, ...], File]](), dict[str, str]()
     for path in paths:
         try:
             data = pathlib.Path(path).read_bytes()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of large images, and of tags
                 with Image.open(io.BytesIO(data)) as image:
-                    order, file = _described(path, data, image)
-            found.append((order, file))
+                    order, file = _classify_file(path, data, image)
+            ordered_files.append((order, file))
         except Exception as e:
             bad[path] = (
-                _reason(e) if not isinstance(e, PIL.UnidentifiedImageError) else "not an image that Pillow knows"
+                _first_line(e) if not isinstance(e, PIL.UnidentifiedImageError) else "not an image that Pillow knows"
             )
-    return [file for _, file in sorted(found, key=operator.itemgetter(0))], bad
+    return [file for _, file in sorted(ordered_files, key=operator.itemgetter(0))], bad
 
 
-def _described(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, ...], File]:
+def _classify_file(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, ...], File]:
     container = _container(data) or image.format or ""
     traits = [_MODES.get(image.mode, image.mode)]
     quality = None
@@ -262,17 +270,22 @@ def _described(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, .
         traits.append("lossless" if _is_lossless(data) else "lossy")
     megapixels = image.width * image.height / 1e6
     name = " ".join([{"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(container, container), *filter(None, traits)])
-    kind = Kind(
+    category = Category(
         name,
-        _class(megapixels, SIZES, "megapixels"),
-        "" if quality is None else f"quality {_class(quality, QUALITIES)}",
+        _interval_text(megapixels, SIZES, "megapixels"),
+        "" if quality is None else f"quality {_interval_text(quality, QUALITIES)}",
     )
-    file = File(path, kind, container, image.width * image.height, len(data))
-    return (name, sum(megapixels >= s for s in SIZES), sum((quality or 0) >= q for q in QUALITIES), path), file
+    file = File(path, category, container, image.width * image.height, len(data))
+    return (
+        name,
+        sum(megapixels >= limit for limit in SIZES),
+        sum((quality or 0) >= limit for limit in QUALITIES),
+        path,
+    ), file
 
 
-def _class(value: float, limits: Sequence[float], unit: str = "") -> str:
-    """The class of a number: "below 70", "70 to 80", "90 and more"."""
+def _interval_text(value: float, limits: Sequence[float], unit: str = "") -> str:
+    """Describes the interval of a number between limits: "below 70", "70 to 80", "90 and more"."""
     k = sum(value >= limit for limit in limits)
     text = (
         f"below {limits[0]}"
@@ -285,7 +298,8 @@ def _class(value: float, limits: Sequence[float], unit: str = "") -> str:
 
 
 def _container(data: bytes) -> str:
-    """The format in Pillow's words, "" if it is another one. Pillow says MPO for JPEG files with more than one image."""
+    """The format by Pillow's name, from the first bytes of a file; "" for other formats."""
+    # Not from Pillow itself, which calls JPEG files with more than one image MPO.
     beginnings = {
         b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF",
         b"\xff\x4f\xff\x51": "JPEG2000", b"\0\0\0\x0cjP  ": "JPEG2000",
@@ -297,18 +311,20 @@ def _container(data: bytes) -> str:
 
 def _is_lossless(webp: bytes) -> bool:
     """Whether the first image of a WebP file is lossless."""
-    at = 12
-    while at + 8 <= len(webp):
-        name, size = struct.unpack_from("<4sI", webp, at)
+    # RIFF chunks begin after 12 bytes: a name, a size, and data of an even number of bytes. The 16 bytes at the beginning
+    # of an ANMF chunk, a frame of an animation, are its header; chunks of the image follow.
+    offset = 12
+    while offset + 8 <= len(webp):
+        name, size = struct.unpack_from("<4sI", webp, offset)
         if name in (b"VP8 ", b"VP8L"):
             return name == b"VP8L"
-        at += 8 + (16 if name == b"ANMF" else size + size % 2)  # a frame of an animation contains chunks
+        offset += 8 + (16 if name == b"ANMF" else size + size % 2)
     return False
 
 
-# The luminance table of the JPEG standard, section K.1, which libjpeg scales by a quality. The order of its values does
-# not matter here.
-_LUMINANCE = np.array([
+# The luminance quantization table of the JPEG standard (ITU-T T.81, table K.1), which libjpeg scales by the quality. Only
+# its sum is used, so the order of values does not matter.
+_LUMINANCE_TABLE = np.array([
     16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
     14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
     18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92,
@@ -317,33 +333,36 @@ _LUMINANCE = np.array([
 
 
 @functools.cache
-def _sums() -> np.ndarray:
-    """The sums of libjpeg's luminance table for the qualities 1 to 100."""
+def _table_sums() -> np.ndarray:
+    """The sums of libjpeg's luminance tables for the qualities 1 to 100."""
+    # As in libjpeg's jpeg_quality_scaling and jpeg_add_quant_table.
     quality = np.arange(1, 101)
     scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
-    return np.clip((_LUMINANCE * scale[:, None] + 50) // 100, 1, 255).sum(axis=1)
+    return np.clip((_LUMINANCE_TABLE * scale[:, None] + 50) // 100, 1, 255).sum(axis=1)
 
 
 def jpeg_quality(image: Image.Image) -> int:
-    """The quality, 1 to 100, at which libjpeg's table is nearest to the file's."""
+    """The quality, 1 to 100, at which the sum of libjpeg's luminance table is nearest to that of the file's table."""
     tables = getattr(image, "quantization", None)
     if not tables:
         raise ValueError("the file has no quantization table")
-    return int(np.argmin(np.abs(_sums() - sum(tables[min(tables)])))) + 1
+    return int(np.argmin(np.abs(_table_sums() - sum(tables[min(tables)])))) + 1
 
 
 # --- measurement -----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-    """A decoder's result on the files of one kind.
+class DecoderResult:
+    """A decoder's result on the files of one category.
 
     Attributes:
-      seconds: CPU time per image, mean over the files that it decodes; megapixels: of images, per second of CPU time.
-      speed: times as fast as Pillow, on the files that both decode.
+      decoder: its name.
+      seconds: CPU time per image, the mean over the files that it decodes.
+      megapixels: per second of CPU time.
+      speed: Pillow's time divided by its time, on the files that both decode.
       difference: mean absolute difference of its pixels from Pillow's, on these files, in levels of 0 to 255.
-      decoded: how many files it decodes.
+      decoded: number of files that it decodes.
     """
 
     decoder: str
@@ -356,11 +375,11 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The files of one kind, and the results of the decoders that decode any of them, the fastest first."""
+    """The files of one category, and the results of the decoders that decode any of them, the fastest first."""
 
-    kind: Kind
+    category: Category
     files: Sequence[File]
-    results: Sequence[Result]
+    results: Sequence[DecoderResult]
 
 
 def compare(
@@ -369,91 +388,99 @@ def compare(
     """Measures all decoders on all files.
 
     Args:
-      rounds: how often each file is decoded. A file's time is the median. The decoders take turns file by file.
+      files: the files.
+      decoders: the decoders, among them Pillow.
+      rounds: number of times that each file is decoded. A file's time is the median. The decoders take turns file by file.
       tick: called with the number of files done, `rounds` + 1 times for each.
 
     Returns:
-      The results by kind, and for each decoder the files that it does not decode, with the reasons.
+      The results by category; and for each decoder the files that it does not decode, with the reasons.
 
     Raises:
       UsageError: no file can be decoded.
     """
-    failed: dict[str, dict[str, str]] = {d.name: {} for d in decoders}
-    differences: dict[str, dict[str, float]] = {d.name: {} for d in decoders}
+    failed: dict[str, dict[str, str]] = {decoder.name: {} for decoder in decoders}
+    differences: dict[str, dict[str, float]] = {decoder.name: {} for decoder in decoders}
     times: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
     for file in files:
-        _try(file, decoders, failed, differences)
+        _decode_once(file, decoders, failed, differences)
         tick(1)
     for k in range(rounds):
         for file in files:
             data = pathlib.Path(file.path).read_bytes()
-            for d in [*decoders[k % len(decoders) :], *decoders[: k % len(decoders)]]:
-                if file.path in failed[d.name] or not _takes(d, file):
+            # Each round begins with another decoder, so that none always comes first.
+            for decoder in [*decoders[k % len(decoders) :], *decoders[: k % len(decoders)]]:
+                if file.path in failed[decoder.name] or not _accepts(decoder, file):
                     continue
                 start = time.process_time()  # of all threads, for libraries with threads of their own
-                d.decode(data)
-                times[d.name, file.path].append(time.process_time() - start)
+                decoder.decode(data)
+                times[decoder.name, file.path].append(time.process_time() - start)
             tick(1)
     if not times:
         raise UsageError("no file can be decoded")
-    typical = {key: statistics.median(t) for key, t in times.items()}
-    groups = collections.defaultdict[Kind, list[File]](list)
+    median_times = {key: statistics.median(times_of_file) for key, times_of_file in times.items()}
+    groups = collections.defaultdict[Category, list[File]](list)
     for file in files:
-        groups[file.kind].append(file)
-    reference = next(d.name for d in decoders if d.name.startswith(REFERENCE))
-    found = []
-    for kind, members in groups.items():
-        results = [r for d in decoders if (r := _result(d.name, reference, members, typical, differences)) is not None]
-        found.append(Group(kind, members, sorted(results, key=lambda r: -r.megapixels)))
-    return found, failed
+        groups[file.category].append(file)
+    reference = next(decoder.name for decoder in decoders if decoder.name.startswith(REFERENCE))
+    results_by_category = []
+    for category, files_of_category in groups.items():
+        results = [
+            r
+            for decoder in decoders
+            if (r := _result_of_decoder(decoder.name, reference, files_of_category, median_times, differences))
+            is not None
+        ]
+        results_by_category.append(Group(category, files_of_category, sorted(results, key=lambda r: -r.megapixels)))
+    return results_by_category, failed
 
 
-def _takes(decoder: Decoder, file: File) -> bool:
+def _accepts(decoder: Decoder, file: File) -> bool:
     return not decoder.formats or file.container in decoder.formats
 
 
-def _try(
+def _decode_once(
     file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, str]], differences: dict[str, dict[str, float]]
 ):
-    """Decodes a file once by each decoder, which compares the pixels and warms up."""
+    """Decodes a file by each decoder, to warm up and to compare the pixels. Adds to `failed` and `differences`."""
     data = pathlib.Path(file.path).read_bytes()
     pixels: dict[str, np.ndarray] = {}
-    for d in filter(lambda d: _takes(d, file), decoders):
+    for decoder in filter(lambda decoder: _accepts(decoder, file), decoders):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                got = d.decode(data)
+                decoded = decoder.decode(data)
             if (
-                got.dtype != np.uint8
-                or got.ndim != 3
-                or got.shape[2] != 3
-                or got.shape[0] * got.shape[1] != file.pixels
+                decoded.dtype != np.uint8
+                or decoded.ndim != 3
+                or decoded.shape[2] != 3
+                or decoded.shape[0] * decoded.shape[1] != file.pixels
             ):
-                raise ValueError(f"it gives {got.dtype}{list(got.shape)}")
-            pixels[d.name] = got
+                raise ValueError(f"it gives {decoded.dtype}{list(decoded.shape)}")
+            pixels[decoder.name] = decoded
         except Exception as e:
-            failed[d.name][file.path] = _reason(e)
+            failed[decoder.name][file.path] = _first_line(e)
     reference = next((p for name, p in pixels.items() if name.startswith(REFERENCE)), None)
-    for name, got in pixels.items():
-        if reference is not None and reference.shape == got.shape:
-            differences[name][file.path] = float(np.abs(got.astype(np.int16) - reference).mean())
+    for name, decoded in pixels.items():
+        if reference is not None and reference.shape == decoded.shape:
+            differences[name][file.path] = float(np.abs(decoded.astype(np.int16) - reference).mean())
 
 
-def _result(
+def _result_of_decoder(
     name: str, reference: str, files: Sequence[File], times: dict[tuple[str, str], float], differences: Any
-) -> Result | None:
-    mine = [f for f in files if (name, f.path) in times]
-    if not mine:
+) -> DecoderResult | None:
+    decoded_files = [f for f in files if (name, f.path) in times]
+    if not decoded_files:
         return None
-    seconds = max(sum(times[name, f.path] for f in mine), 1e-9)
-    shared = [f for f in mine if (reference, f.path) in times]
-    theirs, ours = (sum(times[n, f.path] for f in shared) for n in (reference, name))
-    apart = [differences[name][f.path] for f in shared if f.path in differences[name]]
-    return Result(
+    seconds = max(sum(times[name, f.path] for f in decoded_files), 1e-9)
+    shared_files = [f for f in decoded_files if (reference, f.path) in times]
+    reference_seconds, decoder_seconds = (sum(times[n, f.path] for f in shared_files) for n in (reference, name))
+    pixel_differences = [differences[name][f.path] for f in shared_files if f.path in differences[name]]
+    return DecoderResult(
         name,
-        seconds / len(mine),
-        sum(f.pixels for f in mine) / 1e6 / seconds,
-        theirs / ours if ours else float("nan"),
-        statistics.fmean(apart) if apart else float("nan"),
-        len(mine),
+        seconds / len(decoded_files),
+        sum(f.pixels for f in decoded_files) / 1e6 / seconds,
+        reference_seconds / decoder_seconds if decoder_seconds else float("nan"),
+        statistics.fmean(pixel_differences) if pixel_differences else float("nan"),
+        len(decoded_files),
     )

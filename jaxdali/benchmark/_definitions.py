@@ -1,4 +1,4 @@
-"""The measured pipelines, and the images of a folder."""
+"""The pipelines that are measured, and the images of a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._pipeline.pipeline import Pipeline
 from .._pipeline.pipeline_def import pipeline_def
 from ..fn.readers._file import FILE_FILTERS
 
-Make = Callable[..., Pipeline]  # make(num_threads=, batch_size=)
+Make = Callable[..., Pipeline]  # called as make(num_threads=..., batch_size=...)
 
 _SUFFIXES = {f.removeprefix("*").casefold() for f in FILE_FILTERS} - {".flac", ".ogg", ".wav"}
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # of ImageNet's pixels
@@ -35,26 +35,26 @@ def find_images(folder: pathlib.Path) -> list[str]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is {'no folder' if folder.exists() else 'not there'}")
-    found, others = [], collections.Counter[str]()
+    images, suffixes = [], collections.Counter[str]()
     for root, folders, files in os.walk(folder, followlinks=True):
         folders.sort()
         for name in sorted(files):
             suffix = os.path.splitext(name)[1].casefold()
             if suffix in _SUFFIXES:
-                found.append(os.path.join(root, name))
+                images.append(os.path.join(root, name))
             else:
-                others[suffix or "no suffix"] += 1
-    if found:
-        return found
-    held = ", ".join(f"{n} with {suffix}" for suffix, n in others.most_common(3))
+                suffixes[suffix or "no suffix"] += 1
+    if images:
+        return images
+    description = ", ".join(f"{n} with {suffix}" for suffix, n in suffixes.most_common(3))
     raise UsageError(
-        f"{folder}: no images ({' '.join(sorted(_SUFFIXES))}); {f'it has files, {held}' if others else 'it has no files'}"
+        f"{folder}: no images ({' '.join(sorted(_SUFFIXES))}); {f'it has files, {description}' if suffixes else 'it has no files'}"
     )
 
 
 def imagenet_train(files: Sequence[str]) -> Make:
-    """The usual training pipeline for ImageNet. Labels are the files' folders. Files that can't be decoded are replaced
-    and reported.
+    """The usual training pipeline for ImageNet. The folders of the files are the labels. Files that can't be decoded are
+    replaced and reported.
     """
     folders = {name: i for i, name in enumerate(sorted({os.path.dirname(f) for f in files}))}
     labels = [folders[os.path.dirname(f)] for f in files]
@@ -74,8 +74,8 @@ def imagenet_train(files: Sequence[str]) -> Make:
 
 
 def of_user(text: str, folder: str) -> Make:
-    """The pipeline that MODULE:FUNCTION names, where MODULE may be a file. The function gets the folder, if it has a
-    parameter for it.
+    """The pipeline of a function `text`, MODULE:FUNCTION, where MODULE may be a file. The function gets the folder if it
+    has a parameter without a default.
 
     Raises:
       UsageError: the function does not exist, or is not a pipeline definition.
@@ -83,7 +83,7 @@ def of_user(text: str, folder: str) -> Make:
     module, colon, name = text.rpartition(":")
     if not (module and colon and name):
         raise UsageError(f"--pipeline must be MODULE:FUNCTION or FILE.py:FUNCTION, got {text!r}")
-    function = getattr(_module(module), name, None)
+    function = getattr(_import_module(module), name, None)
     if not callable(function):
         raise UsageError(f"--pipeline {text}: {module} has no function {name!r}")
     try:
@@ -98,20 +98,20 @@ def of_user(text: str, folder: str) -> Make:
             f"--pipeline {text}: it may have only one parameter without a default, for the folder; got {', '.join(needed)}"
         )
     define: Any = function if "_is_pipeline_def" in vars(function) else pipeline_def(function)
-    given = [folder] if needed else []
+    arguments_for_folder = [folder] if needed else []
 
-    def make(**arguments: Any) -> Pipeline:
-        pipeline = define(*given, **arguments)
+    def make_pipeline(**pipeline_arguments: Any) -> Pipeline:
+        pipeline = define(*arguments_for_folder, **pipeline_arguments)
         if not isinstance(pipeline, Pipeline):
             raise UsageError(
                 f"--pipeline {text}: it must define a pipeline (see jaxdali.pipeline_def), and returned {type(pipeline).__name__}"
             )
         return pipeline
 
-    return make
+    return make_pipeline
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     sys.path.insert(0, os.getcwd())
     try:
         if not name.endswith(".py"):

@@ -1,4 +1,4 @@
-"""Runs pipelines and measures images per second, CPU time, and the parts of a batch's time."""
+"""Runs pipelines and measures images per second, CPU time, and the costs of a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._batch.meter import Measured
 from .._pipeline.pipeline import Pipeline
 from ._definitions import Make, UsageError
 
-_WARM_UP = 3  # batches, which determine types, compile, and fill the queue
+_WARM_UP_BATCHES = 3  # they determine types, compile, and fill the queue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,13 @@ class Run:
     """The result of running one pipeline.
 
     Attributes:
-      images_per_second: that a user gets; cpu: CPU seconds per image; cores: busy cores on average.
+      images_per_second: as the user takes them.
+      cpu: CPU seconds per image.
+      cores: number of busy cores, on average.
       waited: fraction of the time in which the user waited for batches.
       longest: time of the longest batch, divided by the median.
-      rows: the meter's rows; batches: the number of batches in them.
+      rows: the meter's rows.
+      batches: number of batches in these rows.
       bad: files that could not be decoded.
     """
 
@@ -48,40 +51,44 @@ class Run:
 
 
 def measure(
-    make: Make, num_threads: int, batch_size: int, seconds: float, step: float, tick: Callable[[float], object]
+    make_pipeline: Make, num_threads: int, batch_size: int, seconds: float, step: float, tick: Callable[[float], object]
 ) -> Run:
     """Takes batches for some seconds.
 
     Args:
-      make: makes the pipeline; step: seconds of the consumer's work after each batch; tick: called with the fraction of
-        time since the last call.
+      make_pipeline: makes the pipeline.
+      num_threads: its number of threads.
+      batch_size: its batch size.
+      seconds: time to measure.
+      step: seconds of the consumer's work after each batch.
+      tick: called after each batch with its time as a fraction of `seconds`.
     """
-    with _running(make, num_threads, batch_size, step) as pipeline:
-        before, cpu, start = pipeline.statistics(), _cpu_time(), time.perf_counter()
-        times, last = [], start
-        while last - start < seconds or len(times) < 2:
+    with _warm_pipeline(make_pipeline, num_threads, batch_size, step) as pipeline:
+        rows_before, cpu, start = pipeline.statistics(), _cpu_time(), time.perf_counter()
+        times, previous = [], start
+        while previous - start < seconds or len(times) < 2:
             if not _take(pipeline):
                 break
             if step:
                 time.sleep(step)
-            now = time.perf_counter()
-            times.append(now - last)
-            tick(min(now - last, seconds) / seconds)
-            last = now
+            current = time.perf_counter()
+            times.append(current - previous)
+            tick(min(current - previous, seconds) / seconds)
+            previous = current
         if not times:
             raise UsageError(f"the pipeline gives too few batches of {batch_size} to be measured")
-        wall, cpu = last - start, _cpu_time() - cpu
-        rows, bad = _since(pipeline.statistics(), before), [b.file for b in pipeline.bad_samples()]
+        wall, cpu = previous - start, _cpu_time() - cpu
+        rows, bad = _rows_since(pipeline.statistics(), rows_before), [b.file for b in pipeline.bad_samples()]
     waited = sum(m.seconds for m in rows if (m.stage, m.step) == ("wait", "user")) / wall
-    images, typical = len(times) * batch_size, sorted(times)[len(times) // 2]
+    num_images, median_time = len(times) * batch_size, sorted(times)[len(times) // 2]
     return Run(
         num_threads,
         batch_size,
-        images / wall,
-        cpu / images,
+        num_images / wall,
+        cpu / num_images,
         cpu / wall,
         waited,
-        max(times) / typical,
+        max(times) / median_time,
         rows,
         len(times),
         bad,
@@ -95,34 +102,34 @@ def operators_in_programs(make: Make, num_threads: int, batch_size: int, batches
     The time of a fused native call is divided among its operators in proportion to their times when they run
     separately.
     """
-    found = _profiled(make, num_threads, batch_size, batches)
-    apart = (
-        _profiled(functools.partial(make, fuse=False), num_threads, batch_size, batches)
-        if any(" " in name for name in found)
+    seconds_of_calls = _profile(make, num_threads, batch_size, batches)
+    unfused_seconds = (
+        _profile(functools.partial(make, fuse=False), num_threads, batch_size, batches)
+        if any(" " in name for name in seconds_of_calls)
         else {}
     )
     seconds = collections.defaultdict[str, float](float)
-    for names, together in found.items():
-        each = {name: apart.get(name, 0.0) for name in names.split(" ")}
-        for name, alone in each.items():
-            seconds[name] += together * (alone / sum(each.values()) if sum(each.values()) else 1 / len(each))
+    for names, fused_seconds in seconds_of_calls.items():
+        shares = {name: unfused_seconds.get(name, 0.0) for name in names.split(" ")}
+        for name, share in shares.items():
+            seconds[name] += fused_seconds * (share / sum(shares.values()) if sum(shares.values()) else 1 / len(shares))
     return dict(seconds)
 
 
-def _profiled(make: Make, num_threads: int, batch_size: int, batches: int) -> dict[str, float]:
-    """Seconds per batch of each call in programs, by its operators."""
-    with _running(make, num_threads, batch_size) as pipeline, tempfile.TemporaryDirectory() as folder:
+def _profile(make: Make, num_threads: int, batch_size: int, batches: int) -> dict[str, float]:
+    """Seconds per batch of each native call in programs, by the names of its operators, separated by spaces."""
+    with _warm_pipeline(make, num_threads, batch_size) as pipeline, tempfile.TemporaryDirectory() as folder:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
-        before = pipeline.statistics()
+        rows_before = pipeline.statistics()
         jax.profiler.start_trace(folder, profiler_options=options)
         try:
             for _ in range(batches):
                 _take(pipeline)
         finally:
             jax.profiler.stop_trace()
-        launched = _since(pipeline.statistics(), before)
-        names = _instructions(pipeline)
+        launch_rows = _rows_since(pipeline.statistics(), rows_before)
+        names = _operators_by_instruction(pipeline)
         files = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)
         events = [
             e
@@ -135,26 +142,31 @@ def _profiled(make: Make, num_threads: int, batch_size: int, batches: int) -> di
         for event in events:
             if event.name in names:
                 seconds[names[event.name]] += (event.duration_ns or 0) * 1e-9
-    count = max((m.calls for m in launched if m.stage == "launch"), default=0)
+    count = max((m.calls for m in launch_rows if m.stage == "launch"), default=0)
     return {name: s / count for name, s in seconds.items()} if count else {}
 
 
-def _instructions(pipeline: Pipeline) -> dict[str, str]:
-    """Maps each instruction of the pipeline's programs to its operator."""
-    found: dict[str, str] = {}
+def _operators_by_instruction(pipeline: Pipeline) -> dict[str, str]:
+    """Maps each instruction of the pipeline's programs to its operators, as named in the metadata of the HLO text."""
+    operators: dict[str, str] = {}
     for m in (m for m in pipeline.statistics() if m.stage == "launch"):
         text = pipeline.lower(int(m.step.partition(":")[0])).compile().as_text() or ""
-        for name, operator in re.findall(r"%(\S+) = .*metadata=\{op_name=\"jit\(\w+\)/(?:shard_map/)?([\w. ]+)/", text):
-            found[name] = operator if found.get(name, operator) == operator else f"{found[name]} | {operator}"
-    return found
+        # %INSTRUCTION = ... metadata={op_name="jit(FUNCTION)/OPERATORS/...
+        for instruction, name in re.findall(
+            r"%(\S+) = .*metadata=\{op_name=\"jit\(\w+\)/(?:shard_map/)?([\w. ]+)/", text
+        ):
+            # Instructions of several programs may have one name.
+            known_name = operators.get(instruction, name)
+            operators[instruction] = name if known_name == name else f"{known_name} | {name}"
+    return operators
 
 
 @contextlib.contextmanager
-def _running(make: Make, num_threads: int, batch_size: int, step: float = 0.0):
-    """A pipeline that has warmed up, and made batches ahead while the consumer worked."""
+def _warm_pipeline(make: Make, num_threads: int, batch_size: int, step: float = 0.0):
+    """Makes a pipeline and takes its first batches, with `step` seconds of the consumer's work after each. Closes it."""
     pipeline = make(num_threads=num_threads, batch_size=batch_size, enable_statistics=True)
     try:
-        for _ in range(_WARM_UP):
+        for _ in range(_WARM_UP_BATCHES):
             _take(pipeline)
             time.sleep(step)
         yield pipeline
@@ -174,19 +186,21 @@ def _take(pipeline: Pipeline) -> bool:
 
 
 def _cpu_time() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
-def _since(now: Sequence[Measured], before: Sequence[Measured]) -> list[Measured]:
-    """The rows measured between two times."""
-    then = {(m.stage, m.step): m for m in before}
+def _rows_since(rows: Sequence[Measured], earlier_rows: Sequence[Measured]) -> list[Measured]:
+    """The difference of two measurements: the rows now, without what was measured in the earlier rows."""
+    earlier = {(m.stage, m.step): m for m in earlier_rows}
     numbers = ("seconds", "calls", "samples", "bytes")
     return [
-        dataclasses.replace(m, **{n: getattr(m, n) - getattr(then[m.stage, m.step], n) for n in numbers})
-        if (m.stage, m.step) in then
+        dataclasses.replace(
+            m, **{field: getattr(m, field) - getattr(earlier[m.stage, m.step], field) for field in numbers}
+        )
+        if (m.stage, m.step) in earlier
         else m
-        for m in now
+        for m in rows
     ]
 
 
@@ -204,36 +218,39 @@ class Cost:
 
 
 def costs(run: Run, operators: Mapping[str, float]) -> list[Cost]:
-    """How the threads that make a batch spend their time, the largest part first. `operators`: seconds per batch in
-    programs.
+    """The costs of a batch in the threads that make it, the largest first.
+
+    Args:
+      run: the measurement.
+      operators: seconds per batch of operators in programs; empty: unknown, so a program is one cost.
     """
     dispatch = "dispatch" if operators else "programs"
-    spent: dict[tuple[str, str], float] = collections.defaultdict(float)
+    seconds_by_key: dict[tuple[str, str], float] = collections.defaultdict(float)
     for m in run.rows:
         if m.stage in ("read", "host", "setup", "output"):
-            spent[m.stage, _operator(m.step)] += m.seconds / run.batches
+            seconds_by_key[m.stage, _operator_name(m.step)] += m.seconds / run.batches
         elif m.stage in ("launch", "check"):
-            spent["launch", dispatch] += m.seconds / run.batches
-    inside = sum(operators.values())
+            seconds_by_key["launch", dispatch] += m.seconds / run.batches
+    program_seconds = sum(operators.values())
     # The two were measured in different runs, so the operators' times are scaled down to the programs' time in this
     # run.
-    scale = min(1.0, spent["launch", dispatch] / inside) if inside else 0.0
+    scale = min(1.0, seconds_by_key["launch", dispatch] / program_seconds) if program_seconds else 0.0
     for name, seconds in operators.items():
-        spent["program", name] += seconds * scale
-        spent["launch", dispatch] -= seconds * scale
-    found = [
-        Cost(stage, name, max(seconds, 0.0), _kind(stage, name, bool(operators)))
-        for (stage, name), seconds in spent.items()
+        seconds_by_key["program", name] += seconds * scale
+        seconds_by_key["launch", dispatch] -= seconds * scale
+    unsorted = [
+        Cost(stage, name, max(seconds, 0.0), _kind_of_cost(stage, name, bool(operators)))
+        for (stage, name), seconds in seconds_by_key.items()
     ]
-    return sorted(found, key=lambda c: -c.seconds)
+    return sorted(unsorted, key=lambda c: -c.seconds)
 
 
-def _operator(step: str) -> str:
-    """The name of a node: the user's name, or the operator's."""
+def _operator_name(step: str) -> str:
+    """The operator's name from the automatic name of a node, ``__NAME_NUMBER``; a user's name does not change."""
     return re.sub(r"^__(.+)_\d+$", r"\1", step)
 
 
-def _kind(stage: str, operator: str, known: bool) -> str:
+def _kind_of_cost(stage: str, operator: str, known: bool) -> str:
     if stage == "read":
         return "storage"
     if operator.startswith(("decoders.", "experimental.decoders.")) and stage != "setup":
@@ -252,22 +269,22 @@ class Bound:
     share: float
 
 
-def bound_of(run: Run, spent: Sequence[Cost]) -> Bound:
-    """Finds what to make faster first."""
+def bound_of(run: Run, costs: Sequence[Cost]) -> Bound:
+    """Finds the limit of a pipeline. A user who waits less than 5 % of the time is the limit."""
     if run.waited < 0.05:
         return Bound("consumer", "", 1 - run.waited)
-    total = sum(c.seconds for c in spent)
-    parts = collections.Counter[tuple[str, str]]()
-    for c in spent:
-        parts[c.kind, c.operator if c.kind == "operator" else ""] += c.seconds  # pyright: ignore[reportArgumentType]
-    (kind, operator), most = max(parts.items(), key=lambda item: item[1])
-    return Bound(kind, operator, most / total if total else 0.0)
+    total = sum(cost.seconds for cost in costs)
+    seconds_by_part = collections.Counter[tuple[str, str]]()
+    for cost in costs:
+        seconds_by_part[cost.kind, cost.operator if cost.kind == "operator" else ""] += cost.seconds  # pyright: ignore[reportArgumentType]
+    (kind, operator), largest = max(seconds_by_part.items(), key=lambda item: item[1])
+    return Bound(kind, operator, largest / total if total else 0.0)
 
 
 def recommended(runs: Sequence[Run]) -> Run:
-    """The fewest threads, and of these the smallest batch, that reach 95 % of the highest throughput."""
-    most = max(r.images_per_second for r in runs)
-    return min((r for r in runs if r.images_per_second >= 0.95 * most), key=lambda r: (r.num_threads, r.batch_size))
+    """The run with the fewest threads, and of these the smallest batch, that reaches 95 % of the highest throughput."""
+    highest = max(r.images_per_second for r in runs)
+    return min((r for r in runs if r.images_per_second >= 0.95 * highest), key=lambda r: (r.num_threads, r.batch_size))
 
 
 def recommended_depth(run: Run) -> int:

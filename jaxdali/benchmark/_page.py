@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ._measure import Cost, Run
-from ._report import shown
+from ._report import cost_shares
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; max-width: 1000px; margin: 2em auto; padding: 0 1em; }
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 480, 300, 64, 16, 40, 46  # of a
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """A whole page of parts that are HTML already."""
+    """A whole page of HTML parts."""
     head = f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}</title>'
     body = "\n".join(parts)
     head += f"\n<style>{_STYLE}</style>"
@@ -51,33 +51,33 @@ def table(rows: Sequence[Sequence[str]], texts: int) -> str:
     return '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def plots(by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, spent: Sequence[Cost]) -> str:
-    """Throughput against threads and batch size, on one axis, and the costs of a batch of `run`."""
-    most = max(r.images_per_second for r in (*by_threads, *by_batch))
+def plots(by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, costs: Sequence[Cost]) -> str:
+    """Draws throughput by threads and by batch size, with equal axes, and the costs of a batch of `run`."""
+    highest = max(r.images_per_second for r in (*by_threads, *by_batch))
     first = by_threads[0]
     threads = [(str(r.num_threads), r.images_per_second) for r in by_threads]
     ideal = [first.images_per_second * r.num_threads / first.num_threads for r in by_threads]
     sizes = [(str(r.batch_size), r.images_per_second) for r in by_batch]
     drawings = [
-        lines(f"images/s by num_threads (batch_size={first.batch_size})", threads, most, ideal),
-        lines(f"images/s by batch_size (num_threads={by_batch[0].num_threads})", sizes, most),
+        lines(f"images/s by num_threads (batch_size={first.batch_size})", threads, highest, ideal),
+        lines(f"images/s by batch_size (num_threads={by_batch[0].num_threads})", sizes, highest),
         bars(
             f"ms of a batch (num_threads={run.num_threads}, batch_size={run.batch_size})",
             [
                 (f"{operator} ({stage})" if stage else operator, 1e3 * seconds, f"{1e3 * seconds:.2f} ms, {share:.0%}")
-                for stage, operator, seconds, share in shown(spent)
+                for stage, operator, seconds, share in cost_shares(costs)
             ],
         ),
     ]
     return '<div class="plots">\n' + "\n".join(drawings) + "\n</div>"
 
 
-def lines(title: str, points: Sequence[tuple[str, float]], most: float, ideal: Sequence[float] = ()) -> str:
-    """A line through points at equal distances, from 0 to at least `most`; `ideal`: a dashed line, which may leave the
-    plot at its top.
+def lines(title: str, points: Sequence[tuple[str, float]], highest: float, ideal: Sequence[float] = ()) -> str:
+    """Draws a line through points at equal distances along x. The axis is from 0 to at least `highest`. `ideal` has the
+    values of a dashed line, which is cut off at the top of the plot.
     """
-    step = _step(most)
-    top = step * math.ceil(most / step) or 1.0
+    step = _step(highest)
+    top = step * math.ceil(highest / step) or 1.0
     x = lambda k: _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k + 0.5) / len(points)
     y = lambda v: _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * v / top
     parts = []
@@ -88,10 +88,10 @@ def lines(title: str, points: Sequence[tuple[str, float]], most: float, ideal: S
         parts.append(f'<text x="{_LEFT - 8}" y="{y(k * step) + 4:.1f}" text-anchor="end">{k * step:g}</text>')
     if ideal:
         box = f'x="{_LEFT}" y="{_TOP}" width="{_WIDTH - _LEFT - _RIGHT}" height="{_HEIGHT - _TOP - _BOTTOM}"'
-        inside = f'<clipPath id="plot"><rect {box}/></clipPath>'
+        clip_path = f'<clipPath id="plot"><rect {box}/></clipPath>'
         path = " ".join(f"{x(k):.1f},{y(v):.1f}" for k, v in enumerate(ideal))
         parts += [
-            inside,
+            clip_path,
             f'<polyline points="{path}" fill="none" stroke="{_GRAY}" stroke-dasharray="5 4" clip-path="url(#plot)"/>',
         ]
         parts.append(
@@ -110,24 +110,26 @@ def lines(title: str, points: Sequence[tuple[str, float]], most: float, ideal: S
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    """A bar for each row: its name, its length, and the text beside it."""
-    left, row, room = 260, 24, 130
+    """Draws a bar for each row: its name, its length, and the text beside it."""
+    name_width, row_height, text_width = 260, 24, 130
     longest = max((v for _, v, _ in rows), default=0.0) or 1.0
     parts = []
     for k, (name, value, text) in enumerate(rows):
-        y, width = _TOP + row * k, (2 * _WIDTH - left - room) * value / longest
-        parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{html.escape(name)}</text>')
-        parts.append(f'<rect x="{left}" y="{y + 3}" width="{width:.1f}" height="{row - 8}" rx="2" fill="{_BLUE}"/>')
-        parts.append(f'<text x="{left + width + 6:.1f}" y="{y + 15}">{html.escape(text)}</text>')
-    return _svg(title, 2 * _WIDTH, _TOP + row * len(rows) + 8, parts)
+        y, width = _TOP + row_height * k, (2 * _WIDTH - name_width - text_width) * value / longest
+        parts.append(f'<text x="{name_width - 8}" y="{y + 15}" text-anchor="end">{html.escape(name)}</text>')
+        parts.append(
+            f'<rect x="{name_width}" y="{y + 3}" width="{width:.1f}" height="{row_height - 8}" rx="2" fill="{_BLUE}"/>'
+        )
+        parts.append(f'<text x="{name_width + width + 6:.1f}" y="{y + 15}">{html.escape(text)}</text>')
+    return _svg(title, 2 * _WIDTH, _TOP + row_height * len(rows) + 8, parts)
 
 
-def _step(most: float) -> float:
-    """A round number of which about four make `most`."""
-    if most <= 0:
+def _step(highest: float) -> float:
+    """The distance of grid lines: 1, 2 or 5 times a power of ten, so that at most five reach `highest`."""
+    if highest <= 0:
         return 1.0
-    power = 10.0 ** math.floor(math.log10(most / 4))
-    return next(power * f for f in (1, 2, 5, 10) if most / (power * f) <= 5)
+    power = 10.0 ** math.floor(math.log10(highest / 4))
+    return next(power * f for f in (1, 2, 5, 10) if highest / (power * f) <= 5)
 
 
 def _svg(title: str, width: int, height: int, parts: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ _NAMES = {
     "Python": "Python (the host's part of operators, and dispatch)",
     "consumer": "the consumer",
 }
-_LEAST = 0.01  # smallest share of a batch's time that gets a row
+_MIN_SHARE = 0.01  # smallest share of a batch's time that gets a row
 
 
 def table(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
@@ -36,7 +36,7 @@ def table(rows: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
 
 
 def speeds(runs: Sequence[Run]) -> list[tuple[str, ...]]:
-    """Throughput against threads and batch size: the rows of a table."""
+    """The rows of a table of throughput by threads and batch size."""
     rows: list[tuple[str, ...]] = [("num_threads", "batch_size", "images/s", "CPU ms/image", "busy cores")]
     for r in runs:
         rows.append(
@@ -51,26 +51,28 @@ def speeds(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     return rows
 
 
-def where_time_goes(run: Run, spent: Sequence[Cost]) -> tuple[str, list[tuple[str, ...]]]:
-    """The costs of a batch: a title, and the rows of a table whose first two columns are texts."""
+def where_time_goes(run: Run, costs: Sequence[Cost]) -> tuple[str, list[tuple[str, ...]]]:
+    """A title, and the rows of a table of the costs of a batch, whose first two columns are texts."""
     rows: list[tuple[str, ...]] = [("stage", "operator", "ms/batch", "us/image", "share")]
-    for stage, operator, seconds, share in shown(spent):
+    for stage, operator, seconds, share in cost_shares(costs):
         rows.append((stage, operator, f"{1e3 * seconds:.2f}", f"{1e6 * seconds / run.batch_size:.0f}", f"{share:.0%}"))
     return f"Where the time of a batch goes (num_threads={run.num_threads}, batch_size={run.batch_size})", rows
 
 
-def shown(spent: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
-    """Stage, operator, seconds and share of the larger costs, and of the rest together."""
-    total = sum(c.seconds for c in spent) or 1.0
-    large = [c for c in spent if c.seconds >= _LEAST * total]
+def cost_shares(costs: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]]:
+    """Yields stage, operator, seconds and share of the larger costs, and of the small ones together."""
+    total = sum(c.seconds for c in costs) or 1.0
+    large = [c for c in costs if c.seconds >= _MIN_SHARE * total]
     yield from ((c.stage, c.operator, c.seconds, c.seconds / total) for c in large)
-    if small := len(spent) - len(large):
-        seconds = sum(c.seconds for c in spent) - sum(c.seconds for c in large)
+    if small := len(costs) - len(large):
+        seconds = sum(c.seconds for c in costs) - sum(c.seconds for c in large)
         yield "", f"{small} more", seconds, seconds / total
 
 
-def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int, busy: bool = False) -> Iterator[str]:
-    """Says what limits the pipeline, and recommends settings; not on a `busy` machine, where other work takes the CPUs."""
+def verdict(run: Run, costs: Sequence[Cost], bound: Bound, depth: int, is_busy: bool = False) -> Iterator[str]:
+    """Yields sentences: the limit of the pipeline, advice, and recommended settings. On a machine that is busy with other
+    work there is no advice.
+    """
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time"
         if bound.kind == "consumer"
@@ -79,21 +81,21 @@ def verdict(run: Run, spent: Sequence[Cost], bound: Bound, depth: int, busy: boo
     cores = available_cpus()
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
     settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
-    if busy:
+    if is_busy:
         yield f"Fastest beside the machine's other work: {settings}: {run.images_per_second:.0f} images/s"
         yield "What helps can be said of a machine without other work only: measure again there"
         return
     advice = _ADVICE[bound.kind]
-    # It decodes whole images in each epoch.
-    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in spent):
+    # Whole images are decoded in each epoch, which other operators and settings can avoid.
+    if bound.kind == "decode" and any(c.operator == "decoders.image" for c in costs):
         advice += "; decoders.image_random_crop where only a window is used, dct_scaling=True for large photos, cache= for small sets"
     yield f"What helps: {advice}"
     yield f"Recommended: {settings}: {run.images_per_second:.0f} images/s"
 
 
 def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any], Callable[[], Any]]:
-    """Functions for progress: add work done, name the next part, end. They show a bar if tqdm is installed and the
-    output is a terminal.
+    """Returns three functions: one adds work to the progress bar, one sets its label, one closes it. There is a bar if
+    tqdm is installed and the output is a terminal.
     """
     try:
         from tqdm import tqdm
@@ -105,38 +107,43 @@ def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any]
 
 
 def plot(
-    path: pathlib.Path, by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, spent: Sequence[Cost], title: str
+    path: pathlib.Path,
+    by_threads: Sequence[Run],
+    by_batch: Sequence[Run],
+    run: Run,
+    costs_of_batch: Sequence[Cost],
+    title: str,
 ):
-    """Throughput against threads and batch size, and the costs of a batch of `run`, as a PNG."""
+    """Draws throughput by threads and by batch size, and the costs of a batch of `run`, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 4), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.4))
+    threads_axes, batch_axes, cost_axes = figure.subplots(1, 3, width_ratios=(1, 1, 1.4))
     threads = [r.num_threads for r in by_threads]
-    left.plot(threads, [r.images_per_second for r in by_threads], "o-", label="measured")
+    threads_axes.plot(threads, [r.images_per_second for r in by_threads], "o-", label="measured")
     first = by_threads[0]
-    left.plot(
+    threads_axes.plot(
         threads,
         [first.images_per_second * t / first.num_threads for t in threads],
         "--",
         color="gray",
         label="in proportion",
     )
-    left.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
-    left.legend(loc="lower right")
+    threads_axes.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
+    threads_axes.legend(loc="lower right")
     sizes = [str(r.batch_size) for r in by_batch]
-    middle.sharey(left)
-    middle.plot(sizes, [r.images_per_second for r in by_batch], "o-")
-    left.set_ylim(bottom=0)  # last, because it fixes the axis to the data drawn so far
-    middle.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
-    costs = list(shown(spent))
-    names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in costs]
-    bars = right.barh(names, [1e3 * seconds for *_, seconds, _ in costs])
-    right.bar_label(bars, [f"{share:.0%}" for *_, share in costs], padding=3)
-    right.invert_yaxis()
-    right.margins(x=0.15)
-    right.set(xlabel=f"ms of a batch (num_threads={run.num_threads}, batch_size={run.batch_size})")
+    batch_axes.sharey(threads_axes)
+    batch_axes.plot(sizes, [r.images_per_second for r in by_batch], "o-")
+    threads_axes.set_ylim(bottom=0)  # last, because it fixes the axis to the data drawn so far
+    batch_axes.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
+    shares = list(cost_shares(costs_of_batch))
+    names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in shares]
+    bars = cost_axes.barh(names, [1e3 * seconds for *_, seconds, _ in shares])
+    cost_axes.bar_label(bars, [f"{share:.0%}" for *_, share in shares], padding=3)
+    cost_axes.invert_yaxis()
+    cost_axes.margins(x=0.15)
+    cost_axes.set(xlabel=f"ms of a batch (num_threads={run.num_threads}, batch_size={run.batch_size})")
     figure.savefig(path, format="png", dpi=120)
