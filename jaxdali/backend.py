@@ -1,4 +1,4 @@
-"""What `Pipeline.run` returns: one `TensorListCPU` or `TensorListGPU` per output, a list of tensors each."""
+"""The results of `Pipeline.run`: for each output a `TensorListCPU` or a `TensorListGPU`, a list of tensors."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ from .types import DALIDataType, dali_type_of, numpy_dtype
 
 
 def _checked_layout(layout: str | None, ndim: int) -> str:
+    """Returns the layout, "" for None. Raises ArgumentError unless there is one letter for each dimension."""
     if layout and len(layout) != ndim:
         raise ArgumentError(f"the layout {layout!r} does not fit data of {ndim} dimensions")
     return layout or ""
 
 
-def _same_size(dtype: Any, new_type: Any) -> np.dtype:
-    new = numpy_dtype(new_type)
-    if new.itemsize != np.dtype(dtype).itemsize:
-        raise RuntimeError(f"reinterpret: elements of {dtype} can't be reinterpreted as {new}, which has another size")
-    return new
+def _dtype_of_same_size(dtype: Any, new_type: Any) -> np.dtype:
+    """The NumPy dtype of `new_type`. Raises RuntimeError if its elements have another size than those of `dtype`."""
+    new_dtype = numpy_dtype(new_type)
+    if new_dtype.itemsize != np.dtype(dtype).itemsize:
+        raise RuntimeError(
+            f"reinterpret: elements of {dtype} can't be reinterpreted as {new_dtype}, which has another size"
+        )
+    return new_dtype
 
 
 class _Tensor:
-    """What tensors on the host and on the accelerator share."""
+    """Base of tensors on the host and on the accelerator."""
 
     device: str
 
@@ -77,7 +81,7 @@ class _Tensor:
 
     def reinterpret(self, new_type: Any) -> None:
         """Reinterprets the elements as another type of the same size, in place. Raises RuntimeError for another size."""
-        self._array = self._array.view(_same_size(self._array.dtype, new_type))
+        self._array = self._array.view(_dtype_of_same_size(self._array.dtype, new_type))
 
     def squeeze(self, dim: int | None = None) -> bool:
         """Removes axes of extent 1, in place.
@@ -139,7 +143,7 @@ class TensorCPU(_Tensor):
 
     @property
     def __array_interface__(self) -> dict:
-        # NumPy would see "two bytes", and not call `__array__`
+        # NumPy would see an array of "two bytes", and would not call `__array__`.
         if dali_type_of(self._array.dtype) == DALIDataType.BFLOAT16:
             raise AttributeError("the array interface has no type bfloat16")
         return self._array.__array_interface__
@@ -147,7 +151,7 @@ class TensorCPU(_Tensor):
     def __dlpack__(self, **kwargs: Any) -> Any:
         # DLPack can't mark memory as read-only, and NumPy refuses to export read-only arrays, so those are copied.
         array = self._array if self._array.flags.writeable else self._array.copy()
-        if self.dtype == DALIDataType.BFLOAT16:  # NumPy can't export it either
+        if self.dtype == DALIDataType.BFLOAT16:  # NumPy can't export this type, JAX can
             array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
         return array.__dlpack__(**kwargs)
 
@@ -207,11 +211,14 @@ class TensorGPU(_Tensor):
 
 
 def _device_id(array: jax.Array) -> int:
+    """The smallest index in ``jax.local_devices()`` of the devices of an array."""
     return min(jax.local_devices().index(d) for d in array.devices() if d in jax.local_devices())
 
 
 class _TensorList:
-    """A batch: either one array ``[N, ...]`` or a list of arrays of one rank."""
+    """A batch: either one array ``[N, ...]`` (`_dense`) or a list of arrays of one rank (`_samples`). The other one is
+    None or empty.
+    """
 
     device: str
     _tensor: type
@@ -232,16 +239,16 @@ class _TensorList:
         )
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
-        first = self._dense if self._dense is not None else next(self._in_place(), None)
+        first = self._dense if self._dense is not None else next(self._sample_views(), None)
         if first is None:
             self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0
         else:
             self._dtype, self._ndim = np.dtype(first.dtype), first.ndim - (self._dense is not None)
-        for x in self._samples if isinstance(self._samples, list) else ():
-            if x.dtype != self._dtype or x.ndim != self._ndim:
+        for sample in self._samples if isinstance(self._samples, list) else ():
+            if sample.dtype != self._dtype or sample.ndim != self._ndim:
                 raise ValueError(
                     f"all samples of a batch must have one type and number of dimensions, got {self._dtype} with {self._ndim} "
-                    f"and {x.dtype} with {x.ndim}"
+                    f"and {sample.dtype} with {sample.ndim}"
                 )
         if layout and len(layout) != self._ndim:
             raise ValueError(f"the layout {layout!r} does not fit samples of {self._ndim} dimensions")
@@ -297,7 +304,7 @@ class _TensorList:
 
     def reinterpret(self, new_type: Any) -> None:
         """Reinterprets the elements as another type of the same size, in place. Raises RuntimeError for another size."""
-        self._dtype = _same_size(self._dtype, new_type)
+        self._dtype = _dtype_of_same_size(self._dtype, new_type)
         self._samples = [x.view(self._dtype) for x in self._samples]
         self._dense = None if self._dense is None else self._dense.view(self._dtype)
 
@@ -313,7 +320,7 @@ class _TensorList:
         """The address of the first element. Raises RuntimeError if the samples differ in shape, as each then has its
         own.
         """
-        return self._tensor(self._whole()).data_ptr()
+        return self._tensor(self._as_array()).data_ptr()
 
     def is_dense_tensor(self) -> bool:
         """Whether all samples have one shape."""
@@ -322,12 +329,12 @@ class _TensorList:
     def _stack(self, samples: list[Any]) -> Any:
         raise NotImplementedError
 
-    def _in_place(self) -> Iterator[Any]:
-        """The samples of a list, those of `DeviceSamples` as views of its memory."""
+    def _sample_views(self) -> Iterator[Any]:
+        """The samples of a list without copies. Those of `DeviceSamples` are views of its memory."""
         samples = self._samples
         return (samples.view(i) for i in range(len(samples))) if isinstance(samples, DeviceSamples) else iter(samples)
 
-    def _whole(self) -> Any:
+    def _as_array(self) -> Any:
         """The batch as one array. A list of samples is stacked once, on first use."""
         if self._dense is None:
             if not self.is_dense_tensor():
@@ -336,7 +343,9 @@ class _TensorList:
                     "take them one by one with [i] or at(i)"
                 )
             self._dense = (
-                self._stack(list(self._in_place())) if self._samples else np.empty((0,) * (self._ndim + 1), self._dtype)
+                self._stack(list(self._sample_views()))
+                if self._samples
+                else np.empty((0,) * (self._ndim + 1), self._dtype)
             )
             self._samples = ()
         return self._dense
@@ -345,17 +354,17 @@ class _TensorList:
         """The batch as one tensor, whose layout begins with ``"N"``. Raises RuntimeError if the samples differ in
         shape.
         """
-        return self._tensor(self._whole(), "N" + self._layout if self._layout else "")
+        return self._tensor(self._as_array(), "N" + self._layout if self._layout else "")
 
     def as_reshaped_tensor(self, shape: Sequence[int]) -> Any:
         """The batch as one tensor of another shape with as many elements.
 
         Raises RuntimeError if the samples differ in shape, ValueError when the number of elements differs.
         """
-        whole = self._whole()
-        if math.prod(shape) != whole.size:
-            raise ArgumentError(f"a batch of {whole.size} elements can't have the shape {tuple(shape)}")
-        return self._tensor(whole.reshape(tuple(shape)))
+        array = self._as_array()
+        if math.prod(shape) != array.size:
+            raise ArgumentError(f"a batch of {array.size} elements can't have the shape {tuple(shape)}")
+        return self._tensor(array.reshape(tuple(shape)))
 
     def block_until_ready(self):
         """Waits for the computation that makes this batch."""
@@ -373,9 +382,9 @@ class _TensorList:
         )
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows of a batch of images: the first ones; None of others."""
-        first = [np.asarray(self[i]) for i in range(min(_SHOWN, len(self)))]
-        return _page_of(repr(self), first, self._layout, len(self))
+        """The first images of a batch, for a notebook; None for other batches."""
+        first_samples = [np.asarray(self[i]) for i in range(min(_SHOWN, len(self)))]
+        return _page_of(repr(self), first_samples, self._layout, len(self))
 
 
 class TensorListCPU(_TensorList):
@@ -419,7 +428,7 @@ class TensorListCPU(_TensorList):
         """The batch as one NumPy array ``[N, ...]``, without a copy if it is stored as one. Raises RuntimeError if the
         samples differ in shape.
         """
-        return self._whole()
+        return self._as_array()
 
     def as_cpu(self) -> TensorListCPU:
         """This batch."""
@@ -457,7 +466,7 @@ class TensorListGPU(_TensorList):
 
     def copy_to_external(self, ptr: Any, cuda_stream: Any = None, non_blocking: bool = False) -> None:
         """Copies all samples, one after the other, to memory at `ptr`; see `TensorGPU.copy_to_external`."""
-        _copy_from_device([self._dense] if self._dense is not None else list(self._in_place()), ptr, cuda_stream)
+        _copy_from_device([self._dense] if self._dense is not None else list(self._sample_views()), ptr, cuda_stream)
 
 
 if not _TYPE_CHECKING:

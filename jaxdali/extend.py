@@ -164,7 +164,7 @@ def include_dir() -> str:
     ``python -m jaxdali.extend`` prints both as a compiler's arguments.
     """
     installed = pathlib.Path(_cpu.__file__).parent / "include"
-    # The latter for a build inside the source tree.
+    # A build inside the source tree has no folder `include`: there the headers are in the tree.
     folder = installed if installed.is_dir() else pathlib.Path(__file__).parent.parent
     assert (folder / "ffi" / "common" / "extension.h").exists(), folder
     return str(folder)

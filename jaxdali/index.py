@@ -13,8 +13,8 @@ from ._data.index import write_index
 
 
 def _progress(path: str) -> tuple[Callable[[int], object], Callable[[], object]]:
-    """Functions for progress: add bytes that were read, end. They show a bar if tqdm is installed and the output is a
-    terminal.
+    """Returns two functions: one adds bytes that were read to a progress bar, one closes it. There is a bar if tqdm is
+    installed and the output is a terminal.
     """
     try:
         from tqdm import tqdm
@@ -40,21 +40,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="where the indices are written; default: beside the files"
     )
-    given = parser.parse_args(arguments)
-    failed = 0
-    for path in given.files:
-        index = os.path.join(given.output or os.path.dirname(path), f"{os.path.basename(path)}.idx")
+    options = parser.parse_args(arguments)
+    status = 0
+    for path in options.files:
+        index = os.path.join(options.output or os.path.dirname(path), f"{os.path.basename(path)}.idx")
         try:
-            update, close = _progress(path)
+            update, close_bar = _progress(path)
             try:
                 count = write_index(path, index, update)
             finally:
-                close()
+                close_bar()
             print(f"{index}: {count} records")
         except (OSError, RuntimeError) as e:
             print(f"can't read {e.filename}: {e.strerror}" if isinstance(e, OSError) else e, file=sys.stderr)
-            failed = 1
-    return failed
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ __all__ = ["Workers"]
 # Without Ray, type checkers take `import ray` for this module.
 ray: Any = importlib.import_module("ray")
 _pickle: Any = importlib.import_module("ray.cloudpickle")
-_PATIENCE = 10.0  # seconds that the first batch waits for all workers; later it does with those that run
-_ATTEMPTS = 4  # to make a batch, on several workers if there are several
+_START_PATIENCE = 10.0  # seconds that the first batch waits until all workers run; after that, one is enough
+_ATTEMPTS = 4  # at making a batch, each on another worker if there are several
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # accelerators are for training
 
 
@@ -80,19 +80,21 @@ class Workers:
         )
         if not ray.is_initialized():
             ray.init()
-        return _Pool(self, _pickled(definition))
+        return _Pool(self, _pickle_definition(definition))
 
 
-def _pickled(definition: Definition) -> bytes:
+def _pickle_definition(definition: Definition) -> bytes:
+    """Pickles a definition, together with the registered decoders of images, which it may need."""
     try:
         return _pickle.dumps((definition, registered.registered()))
     except Exception as e:
         for node in definition.graphs[0].nodes:
-            _check_pickles(node)
+            _check_can_pickle(node)
         raise TypeError(f"the pipeline can't be sent to Ray's workers: {e}") from e
 
 
-def _check_pickles(node: Node):
+def _check_can_pickle(node: Node):
+    """Raises TypeError, with the user's line, if the operator of a node can't be pickled."""
     try:
         _pickle.dumps(node.op)
     except Exception as e:
@@ -103,14 +105,14 @@ def _check_pickles(node: Node):
 
 
 class Worker:
-    """The actor."""
+    """The class of the actors, which make batches."""
 
     def __init__(self, pickled: bytes):
         self._pickled = pickled
         self._maker: BatchMaker | None = None
 
     def make(self, shard: int, state: dict[str, Any]) -> Made:
-        """See `BatchMaker.make`. The pipeline is unpickled here, so that errors reach the iterator."""
+        """See `BatchMaker.make`. The pipeline is unpickled in the first call, so that its errors reach the iterator."""
         try:
             if self._maker is None:
                 definition, decoders = _pickle.loads(self._pickled)
@@ -118,41 +120,57 @@ class Worker:
                 self._maker = BatchMaker(definition)
         except Exception as e:
             return Made(error=e)
-        return _picklable(self._maker.make(shard, state))
+        return _with_picklable_error(self._maker.make(shard, state))
 
     def statistics(self) -> Statistics | None:
         return self._maker.statistics() if self._maker is not None else None
 
     def process(self) -> int:
-        """Its number. This answers when the actor runs."""
+        """The process id. The actor runs when this returns."""
         return os.getpid()
 
 
-def _picklable(made: Made) -> Made:
-    if made.error is None:
-        return made
+def _with_picklable_error(result: Made) -> Made:
+    """The result; an error that can't be pickled and unpickled becomes a RuntimeError with its text."""
+    if result.error is None:
+        return result
     try:
-        _pickle.loads(_pickle.dumps(made.error))
+        _pickle.loads(_pickle.dumps(result.error))
     except Exception:
-        return Made(error=RuntimeError(f"{type(made.error).__name__}: {made.error}"))
-    return made
+        return Made(error=RuntimeError(f"{type(result.error).__name__}: {result.error}"))
+    return result
 
 
 @dataclasses.dataclass(eq=False)
-class _Member:
-    """An actor of a pool. `starting`: what shows that it runs, at first and after a failure; None: it does."""
+class _Actor:
+    """An actor of a pool.
 
-    actor: Any
+    Attributes:
+      handle: Ray's handle of the actor.
+      number: its place in the pool.
+      num_tasks: number of tasks that it has and that are not finished.
+      start_ref: a result that is ready when the actor runs, at first and after a failure; None: it runs.
+    """
+
+    handle: Any
     number: int
-    tasks: int = 0
-    starting: Any = None
+    num_tasks: int = 0
+    start_ref: Any = None
 
 
 @dataclasses.dataclass(eq=False)
-class _Ticket:
+class _Task:
+    """A batch that an actor makes.
+
+    Attributes:
+      shard, state: arguments of `Worker.make`.
+      ref: Ray's reference to the result; None: it was taken.
+      attempts: number of actors that tried.
+    """
+
     shard: int
     state: dict[str, Any]
-    member: _Member
+    actor: _Actor
     ref: Any
     attempts: int = 1
 
@@ -164,113 +182,120 @@ class _Pool:
         self._workers = workers
         self._name = f"jaxdali-{secrets.token_hex(4)}"
         self._pickled = pickled
-        self._lock = threading.Lock()  # guards `_members`
-        self._members = [self._member(i) for i in range(workers.num_workers)]
-        starting = [m.starting for m in self._members]
-        ray.wait(starting, num_returns=len(starting), timeout=min(_PATIENCE, workers.timeout))
-        if not ray.wait(starting, timeout=workers.timeout)[0]:
+        self._lock = threading.Lock()  # guards `_actors`
+        self._actors = [self._start_actor(i) for i in range(workers.num_workers)]
+        start_refs = [actor.start_ref for actor in self._actors]
+        ray.wait(start_refs, num_returns=len(start_refs), timeout=min(_START_PATIENCE, workers.timeout))
+        if not ray.wait(start_refs, timeout=workers.timeout)[0]:
             self.close()
             raise RuntimeError(
                 f"none of Ray's workers has started in {workers.timeout:g} s: the cluster may lack {workers.num_cpus:g} free CPUs for one, "
                 f"or what options={dict(workers.options)} asks for"
             )
 
-    def _member(self, i: int, generation: int = 0) -> _Member:
-        actor = self._actor(i, generation)
-        return _Member(actor, i, starting=actor.process.remote())
+    def _start_actor(self, number: int, generation: int = 0) -> _Actor:
+        handle = self._create_actor(number, generation)
+        return _Actor(handle, number, start_ref=handle.process.remote())
 
-    def _actor(self, i: int, generation: int = 0) -> Any:
-        name = f"{self._name}-worker-{i}" + (f".{generation}" if generation else "")
+    def _create_actor(self, number: int, generation: int = 0) -> Any:
+        name = f"{self._name}-worker-{number}" + (f".{generation}" if generation else "")
         options = dict(self._workers.options)
         environment = dict(options.pop("runtime_env", {}))
         environment["env_vars"] = {**_ENVIRONMENT, **environment.get("env_vars", {})}
-        made: Any = ray.remote(Worker)
-        return made.options(
+        remote_class: Any = ray.remote(Worker)
+        return remote_class.options(
             name=name, num_cpus=self._workers.num_cpus, max_restarts=-1, runtime_env=environment, **options
         ).remote(self._pickled)
 
-    def submit(self, shard: int, state: dict[str, Any]) -> _Ticket:
+    def submit(self, shard: int, state: dict[str, Any]) -> _Task:
         with self._lock:
-            for m in self._members:
-                self._look_at(m)
-            member = self._least_busy(None)
-            return _Ticket(shard, state, member, self._begin(member, shard, state))
+            for a in self._actors:
+                self._update_starting(a)
+            actor = self._least_busy(None)
+            return _Task(shard, state, actor, self._start_task(actor, shard, state))
 
-    def _begin(self, member: _Member, shard: int, state: dict[str, Any]) -> Any:
-        member.tasks += 1
-        return member.actor.make.remote(shard, state)
+    def _start_task(self, actor: _Actor, shard: int, state: dict[str, Any]) -> Any:
+        actor.num_tasks += 1
+        return actor.handle.make.remote(shard, state)
 
-    def _least_busy(self, but: _Member | None) -> _Member:
-        """The worker to use; `but`: the one that has just failed, if there is another."""
-        running = [m for m in self._members if m.starting is None]
-        return min([m for m in running if m is not but] or running or self._members, key=lambda m: m.tasks)
+    def _least_busy(self, excluded: _Actor | None) -> _Actor:
+        """The running actor with the fewest tasks; not `excluded`, which has just failed, if there is another."""
+        running = [actor for actor in self._actors if actor.start_ref is None]
+        return min(
+            [actor for actor in running if actor is not excluded] or running or self._actors,
+            key=lambda actor: actor.num_tasks,
+        )
 
     def _await_worker(self):
-        """Waits until a worker runs, at most as long as for a batch."""
+        """Waits until an actor runs, at most as long as for a batch."""
         deadline = time.monotonic() + self._workers.timeout
         while True:
             with self._lock:
-                if not self._members:
+                if not self._actors:
                     raise RuntimeError("the iterator is closed")
-                for m in self._members:
-                    self._look_at(m)
-                if any(m.starting is None for m in self._members) or time.monotonic() > deadline:
+                for actor in self._actors:
+                    self._update_starting(actor)
+                if any(actor.start_ref is None for actor in self._actors) or time.monotonic() > deadline:
                     return
             time.sleep(0.1)
 
-    def _look_at(self, member: _Member):
-        """Finds out whether a worker has started."""
-        if member.starting is not None and ray.wait([member.starting], timeout=0)[0]:
+    def _update_starting(self, actor: _Actor):
+        """Updates `start_ref` of an actor without waiting."""
+        if actor.start_ref is not None and ray.wait([actor.start_ref], timeout=0)[0]:
             try:
-                ray.get(member.starting)
-                member.starting = None
-            except RayError:  # it has died again, or is not there yet
-                member.starting = member.actor.process.remote()
+                ray.get(actor.start_ref)
+                actor.start_ref = None
+            except RayError:  # it has died again, or is not restarted yet
+                actor.start_ref = actor.handle.process.remote()
 
-    def result(self, ticket: _Ticket) -> Made:
+    def result(self, task: _Task) -> Made:
         while True:
             try:
-                made: Any = ray.get(ticket.ref, timeout=self._workers.timeout)
+                result: Any = ray.get(task.ref, timeout=self._workers.timeout)
             except RayTaskError as e:
-                self._done(ticket)
+                self._finish(task)
                 raise (e.cause or e) from None
             except (GetTimeoutError, RayError) as e:
-                self._again(ticket, e)
+                self._retry(task, e)
             else:
-                self._done(ticket)
-                return made
+                self._finish(task)
+                return result
 
-    def _done(self, ticket: _Ticket):
+    def _finish(self, task: _Task):
         with self._lock:
-            ticket.member.tasks -= 1
-            ticket.ref = None
+            task.actor.num_tasks -= 1
+            task.ref = None
 
-    def _again(self, ticket: _Ticket, error: Exception):
-        """Has another worker make a batch, after a failure."""
+    def _retry(self, task: _Task, error: Exception):
+        """Gives a task to another actor after a failure. An actor that timed out is killed and replaced by a new one."""
         with self._lock:
-            failed = ticket.member
-            failed.tasks -= 1
-            if ticket.attempts == _ATTEMPTS:
-                said = f"no answer in {self._workers.timeout:g} s" if isinstance(error, GetTimeoutError) else str(error)
+            failed = task.actor
+            failed.num_tasks -= 1
+            if task.attempts == _ATTEMPTS:
+                reason = (
+                    f"no answer in {self._workers.timeout:g} s" if isinstance(error, GetTimeoutError) else str(error)
+                )
                 raise RuntimeError(
-                    f"{_ATTEMPTS} of Ray's workers failed to make the same batch; the last one: {said}"
+                    f"{_ATTEMPTS} of Ray's workers failed to make the same batch; the last one: {reason}"
                 ) from error
-            if isinstance(error, GetTimeoutError) and failed in self._members:
-                ray.kill(failed.actor)
-                self._members[self._members.index(failed)] = self._member(failed.number, ticket.attempts)
-            elif failed.starting is None:
-                failed.starting = failed.actor.process.remote()
+            if isinstance(error, GetTimeoutError) and failed in self._actors:
+                ray.kill(failed.handle)
+                self._actors[self._actors.index(failed)] = self._start_actor(failed.number, task.attempts)
+            elif failed.start_ref is None:
+                failed.start_ref = failed.handle.process.remote()
         self._await_worker()
         with self._lock:
-            ticket.attempts += 1
-            ticket.member = self._least_busy(failed)
-            ticket.ref = self._begin(ticket.member, ticket.shard, ticket.state)
+            task.attempts += 1
+            task.actor = self._least_busy(failed)
+            task.ref = self._start_task(task.actor, task.shard, task.state)
 
     def statistics(self) -> Sequence[Statistics]:
-        found = ray.get([m.actor.statistics.remote() for m in self._members], timeout=self._workers.timeout)
-        return [x for x in found if x is not None]
+        statistics = ray.get(
+            [actor.handle.statistics.remote() for actor in self._actors], timeout=self._workers.timeout
+        )
+        return [x for x in statistics if x is not None]
 
     def close(self):
-        for m in self._members:
-            ray.kill(m.actor)
-        self._members.clear()
+        for actor in self._actors:
+            ray.kill(actor.handle)
+        self._actors.clear()

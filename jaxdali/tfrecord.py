@@ -74,7 +74,7 @@ def FixedLenFeature(shape: Sequence[int], dtype: FeatureType, default_value: Any
       dtype: `int64`, `float32` or `string`.
       default_value: the value if a record lacks the feature: for all elements, or the text of a string.
     """
-    return Feature(_extents(shape), _type(dtype), default_value)
+    return Feature(_extents(shape), _checked_type(dtype), default_value)
 
 
 def VarLenFeature(*arguments: Any) -> Feature:
@@ -90,8 +90,8 @@ def VarLenFeature(*arguments: Any) -> Feature:
         raise ArgumentTypeError(
             f"VarLenFeature takes (dtype, default) or (partial_shape, dtype, default), got {len(arguments)} arguments"
         )
-    *partial, dtype, default = arguments
-    return Feature(None, _type(dtype), default, _extents(partial[0]) if partial else ())
+    *partial_shapes, dtype, default = arguments
+    return Feature(None, _checked_type(dtype), default, _extents(partial_shapes[0]) if partial_shapes else ())
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def _extents(shape: Any) -> tuple[int, ...]:
         raise ArgumentTypeError(f"a shape must be a list of whole numbers, got {shape!r}") from None
 
 
-def _type(dtype: Any) -> FeatureType:
+def _checked_type(dtype: Any) -> FeatureType:
     try:
         return FeatureType(dtype)
     except ValueError:

@@ -138,8 +138,8 @@ _TO_NUMPY: dict[DALIDataType, type] = {
 _FROM_NUMPY = {np.dtype(n): d for d, n in _TO_NUMPY.items()}
 
 
-def _member(dtype: Any) -> DALIDataType:
-    """The type of a number. Raises TypeError for a member of another enum, whose numbers mean something else."""
+def _checked_data_type(dtype: Any) -> DALIDataType:
+    """The `DALIDataType` of a number. Raises TypeError for a member of another enum, whose numbers mean something else."""
     if isinstance(dtype, enum.Enum) and not isinstance(dtype, DALIDataType):
         raise TypeError(
             f"expected a numeric type such as types.FLOAT, got {dtype!r}, whose number means something else"
@@ -150,7 +150,7 @@ def _member(dtype: Any) -> DALIDataType:
 def to_numpy_type(dali_type: DALIDataType) -> type:
     """The NumPy scalar type of a `DALIDataType`. Raises TypeError for types that don't hold numbers."""
     try:
-        return _TO_NUMPY[_member(dali_type)]
+        return _TO_NUMPY[_checked_data_type(dali_type)]
     except (KeyError, ValueError):
         raise TypeError(
             f"{dali_type!r} has no NumPy equivalent; numeric types are {', '.join(t.name for t in _TO_NUMPY)}"
@@ -178,7 +178,7 @@ def numpy_dtype(x: Any) -> np.dtype:
     """
     if isinstance(x, DALIDataType):
         return np.dtype(to_numpy_type(x))
-    python = {
+    types_by_name = {
         bool: np.bool_,
         int: np.int32,
         float: np.float32,
@@ -190,8 +190,8 @@ def numpy_dtype(x: Any) -> np.dtype:
     if text.startswith("torch."):
         x = text.removeprefix("torch.")
     try:
-        if isinstance(x, (type, str)) and x in python:
-            return np.dtype(python[x])
+        if isinstance(x, (type, str)) and x in types_by_name:
+            return np.dtype(types_by_name[x])
         dtype = np.dtype(x) if x is not None and not isinstance(x, (int, float)) else None
     except (TypeError, UnicodeError):  # the latter for a name that is not a string
         dtype = None
@@ -228,15 +228,15 @@ class ScalarConstant:
     dtype: DALIDataType
 
     def __init__(self, value: Any, dtype: DALIDataType | None = None):
-        own = getattr(value, "dtype", None)  # for a NumPy scalar or an array of one element
-        if own is not None and np.size(value) == 1:
-            value, dtype = np.asarray(value).item(), to_dali_type(own) if dtype is None else dtype
+        numpy_dtype_of_value = getattr(value, "dtype", None)  # for a NumPy scalar or an array of one element
+        if numpy_dtype_of_value is not None and np.size(value) == 1:
+            value, dtype = np.asarray(value).item(), to_dali_type(numpy_dtype_of_value) if dtype is None else dtype
         if not isinstance(value, (bool, int, float)):
             raise TypeError(f"ScalarConstant: expected a bool, an int or a float, got {type(value).__name__}")
         if dtype is None:
             dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
-        object.__setattr__(self, "dtype", _member(dtype))
-        object.__setattr__(self, "value", _python_number(value, self.dtype))
+        object.__setattr__(self, "dtype", _checked_data_type(dtype))
+        object.__setattr__(self, "value", _as_python_number(value, self.dtype))
 
     @property
     def shape(self) -> list[int]:
@@ -311,13 +311,14 @@ class ScalarConstant:
         return repr(self.value)
 
 
-def _python_number(value: Any, dtype: DALIDataType) -> Any:
-    kind = numpy_dtype(dtype)
-    if kind == np.bool_:
+def _as_python_number(value: Any, dtype: DALIDataType) -> Any:
+    """Converts a value to a Python bool, int or float. Raises ValueError if it is outside the range of an integer type."""
+    target = numpy_dtype(dtype)
+    if target == np.bool_:
         return True if value else False
-    if is_float(kind):
+    if is_float(target):
         return float(value)
-    number, limits = int(value), np.iinfo(kind)
+    number, limits = int(value), np.iinfo(target)
     if not limits.min <= number <= limits.max:
         raise ValueError(f"the constant {value} is outside the range of {dtype.name}: {limits.min} ... {limits.max}")
     return number
@@ -354,11 +355,11 @@ def Constant(
     """
     if isinstance(value, ScalarConstant):
         dtype, value = value.dtype if dtype is None else dtype, value.value
-    number = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
-    pseudo_scalar = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # DALI's rule
-    if number and pseudo_scalar and layout is None and device is None and name is None:
+    is_scalar = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
+    is_scalar_shape = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # as in DALI, also [1]
+    if is_scalar and is_scalar_shape and layout is None and device is None and name is None:
         return ScalarConstant(value, dtype)
-    array = _language().narrowed(value) if dtype is None else _converted(value, numpy_dtype(dtype))
+    array = _language().narrowed(value) if dtype is None else _convert_array(value, numpy_dtype(dtype))
     if shape is not None:
         array = np.broadcast_to(array, tuple(shape)) if array.size == 1 else array.reshape(tuple(shape))
     return _language().array_node(array, layout=layout or "", device=device, name=name)
@@ -375,11 +376,12 @@ def ConstantNode(
     return Constant(value, dtype, shape, layout, device)
 
 
-def _converted(value: Any, dtype: np.dtype) -> np.ndarray:
+def _convert_array(value: Any, dtype: np.dtype) -> np.ndarray:
+    """Converts a value to an array. Raises ValueError if an integer is outside the range of an integer type."""
     array = np.asarray(value)
     if dtype.kind in "iu" and array.size and array.dtype.kind in "iu":
         for x in (array.max(), array.min()):
-            _python_number(x, to_dali_type(dtype))  # raises when it is out of range
+            _as_python_number(x, to_dali_type(dtype))  # only to check the range
     return array.astype(dtype)
 
 
