@@ -35,8 +35,8 @@ class Checked:
 
     def worst(self) -> str:
         """ "fails", "untried" or "runs"."""
-        found = {r["what"] for r in self.results}
-        return next((what for what in ("fails", "untried") if what in found), "runs")
+        statuses = {r["what"] for r in self.results}
+        return next((status for status in ("fails", "untried") if status in statuses), "runs")
 
 
 def check(path: pathlib.Path, seconds: float) -> Checked:
@@ -79,19 +79,19 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
 
 def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: list[str]) -> list[dict[str, Any]]:
     """The messages of a process that tries the file. The last one is {"end": True}, or {"died": reason}."""
-    own = pathlib.Path(tempfile.mkdtemp(dir=folder))
-    report = own / "report"
+    run_folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    report = run_folder / "report"
     report.touch()
     environment = _alias.environment(os.environ)
     # `device_id=1`
     environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
     environment["MPLBACKEND"] = "agg"
-    command = [sys.executable, "-c", _START, str(path.absolute()), str(report), str(own), str(seconds), *skipped]
-    with (own / "output").open("wb") as output:
+    command = [sys.executable, "-c", _START, str(path.absolute()), str(report), str(run_folder), str(seconds), *skipped]
+    with (run_folder / "output").open("wb") as output:
         process = subprocess.Popen(
             command,
             env=environment,
-            cwd=own,
+            cwd=run_folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -107,14 +107,14 @@ def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: l
                 time.sleep(0.05)
             status = process.poll()
         finally:
-            _end(process)
+            _kill(process)
     events = [json.loads(line) for line in report.read_text().splitlines()]
     if not events or "end" not in events[-1]:
-        events.append({"died": _why(status, seconds, (own / "output").read_text(errors="replace"))})
+        events.append({"died": _reason_of_death(status, seconds, (run_folder / "output").read_text(errors="replace"))})
     return events
 
 
-def _end(process: subprocess.Popen[bytes]):
+def _kill(process: subprocess.Popen[bytes]):
     """Ends the process and its children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -123,13 +123,13 @@ def _end(process: subprocess.Popen[bytes]):
     process.wait()
 
 
-def _why(status: int | None, seconds: float, output: str) -> str:
-    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+def _reason_of_death(status: int | None, seconds: float, output: str) -> str:
+    last_line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     if status is None:
         return f"it is still running after {seconds:g} s, and can't be interrupted"
-    how = (
+    reason = (
         f"the process is ended by signal {signal.Signals(-status).name}"
         if status < 0
         else f"the process ends with status {status}"
     )
-    return how + (f"; its last words: {last:.200}" if last else "")
+    return reason + (f"; its last words: {last_line:.200}" if last_line else "")

@@ -30,12 +30,12 @@ def makes_pipelines(node: ast.AST) -> bool:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] == "Pipeline":
             return True
-    called = (
+    functions = (
         [node]
         if isinstance(node, ast.FunctionDef)
         else [x for x in ast.iter_child_nodes(node) if getattr(x, "name", "") == "__init__"]
     )
-    for function in called:
+    for function in functions:
         if any(isinstance(x, ast.FunctionDef) and x is not function and _is_definition(x) for x in ast.walk(function)):
             return True
     return False
@@ -96,15 +96,15 @@ def code_of(tree: ast.Module, function: Any) -> ast.AST:
 
 def passed_on_as(node: ast.AST, name: str) -> list[str]:
     """The names of the arguments that a parameter is passed on as."""
-    found = []
+    names = []
     for call in ast.walk(node):
         if isinstance(call, ast.Call):
-            found += [
+            names += [
                 k.arg
                 for k in call.keywords
                 if k.arg is not None and isinstance(k.value, ast.Name) and k.value.id == name
             ]
-    return found
+    return names
 
 
 def has_attributes(node: ast.AST, name: str) -> bool:
@@ -119,19 +119,19 @@ def keys_read(tree: ast.AST, name: str) -> list[str]:
     ``self.kwargs.get("path")``.
     """
 
-    def is_it(x: ast.expr) -> bool:
-        return ast.unparse(x).rpartition(".")[2] == name
+    def is_dict(node: ast.expr) -> bool:
+        return ast.unparse(node).rpartition(".")[2] == name
 
-    found = []
-    for x in ast.walk(tree):
-        match x:
-            case ast.Subscript(value=of, slice=ast.Constant(value=str(key))) if is_it(of):
-                found.append(key)
-            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if (
-                is_it(of)
+    keys = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key))) if is_dict(value):
+                keys.append(key)
+            case ast.Call(func=ast.Attribute(value=value, attr="get" | "pop"), args=[ast.Constant(value=str(key))]) if (
+                is_dict(value)
             ):
-                found.append(key)
-    return list(dict.fromkeys(found))
+                keys.append(key)
+    return list(dict.fromkeys(keys))
 
 
 def positional_only(function: Any) -> list[str]:

@@ -38,11 +38,11 @@ exit status:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report. Returns the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    arguments_of_tool = list(sys.argv[1:] if arguments is None else arguments)
     program = []
-    if "--run" in given:  # the following arguments are the script's
-        place = given.index("--run")
-        given, program = given[: place + 1], given[place + 1 :]
+    if "--run" in arguments_of_tool:  # the following arguments are the script's
+        index = arguments_of_tool.index("--run")
+        arguments_of_tool, program = arguments_of_tool[: index + 1], arguments_of_tool[index + 1 :]
     parser = argparse.ArgumentParser(
         "python -m jaxdali.port",
         usage="%(prog)s [--lines] FILE_OR_FOLDER ...\n       %(prog)s --check [--timeout SECONDS] FILE_OR_FOLDER ...\n"
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--run", action="store_true", help="run a script, or with -m a module; all that follows is its own"
     )
-    args = parser.parse_args(given)
+    args = parser.parse_args(arguments_of_tool)
     if args.run:
         if args.path or args.lines or args.check:
             parser.error("--run stands first: what follows it is the script and its arguments")
@@ -77,52 +77,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--timeout must be positive")
     if args.check and args.lines:
         parser.error("--lines goes without --check")
-    return _tried(args.path, args.timeout) if args.check else _names(args.path, args.lines)
+    return _check_files(args.path, args.timeout) if args.check else _report_names(args.path, args.lines)
 
 
-def _tried(paths: Sequence[str], seconds: float) -> int:
+def _check_files(paths: Sequence[str], seconds: float) -> int:
+    """Tries the pipelines of files and prints a report of each file. Returns the exit status."""
     columns = shutil.get_terminal_size((140, 24)).columns
-    files, tried = list(find(paths)), 0
-    everything: list[dict[str, Any]] = []
-    bad = untried = False
+    files, num_checked = list(find(paths)), 0
+    results: list[dict[str, Any]] = []
+    is_failed = is_untried = False
     for path in files:
         try:
             reading = read(path)
         except SyntaxError as e:
             print(f"can't be read: {path}:{e.lineno}: {e.msg}\n")
-            bad = True
+            is_failed = True
             continue
         except (OSError, ValueError, KeyError, TypeError) as e:
             print(f"can't be read: {path}: {e}\n")
-            bad = True
+            is_failed = True
             continue
         if not reading.uses and not reading.unseen:
             continue
-        tried += 1
+        num_checked += 1
         print(path, flush=True)
-        checked = check(path, seconds)
+        trial = check(path, seconds)
         missing = list(_report.by_line(reading.uses))
         _print(["not here", *missing] if missing else [])
         _print(_report.remarks_by_line(_RANKS, reading.ranks))
-        _print(_report.trials(checked.results, columns))
-        if checked.stand_ins:
-            print(f"not installed, so that nothing of it runs: {', '.join(checked.stand_ins)}\n")
-        bad |= bool(missing) or checked.worst() == "fails"
-        if not any(r["name"] for r in checked.results) and any(
-            u.name.startswith(("fn.", "ops.")) for u in reading.uses
-        ):
+        _print(_report.trials(trial.results, columns))
+        if trial.stand_ins:
+            print(f"not installed, so that nothing of it runs: {', '.join(trial.stand_ins)}\n")
+        is_failed |= bool(missing) or trial.worst() == "fails"
+        if not any(r["name"] for r in trial.results) and any(u.name.startswith(("fn.", "ops.")) for u in reading.uses):
             print("it uses operators, but no pipeline definition is found in it\n")
-            untried = True
-        untried |= checked.worst() == "untried"
-        everything += checked.results
-    if not tried:
+            is_untried = True
+        is_untried |= trial.worst() == "untried"
+        results += trial.results
+    if not num_checked:
         print("It does not use DALI." if len(files) == 1 else f"None of {len(files)} files uses DALI.")
     else:
-        print(_report.counts(everything))
-    return 1 if bad else 3 if untried else 0
+        print(_report.counts(results))
+    return 1 if is_failed else 3 if is_untried else 0
 
 
-def _names(paths: Sequence[str], each_line: bool) -> int:
+def _report_names(paths: Sequence[str], each_line: bool) -> int:
+    """Prints which names of DALI the files use that jaxdali lacks. Returns the exit status."""
     uses: list[Use] = []
     unseen: list[Remark] = []
     hints: list[Remark] = []
@@ -165,11 +165,11 @@ def _names(paths: Sequence[str], each_line: bool) -> int:
         print(f"can't be read: {text}")
     if not each_line and (using or not unread):
         if not using:
-            none = "It does not use DALI" if len(files) == 1 else f"None of {len(files)} files uses DALI"
-            print(none + (", as far as that is seen." if unseen else "."))
+            sentence = "It does not use DALI" if len(files) == 1 else f"None of {len(files)} files uses DALI"
+            print(sentence + (", as far as that is seen." if unseen else "."))
         else:
-            of = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. "
-            print(f"{of if len(files) > 1 else ''}{_report.summary(uses)}.")
+            prefix = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. "
+            print(f"{prefix if len(files) > 1 else ''}{_report.summary(uses)}.")
     return int(bool(bad or unread))
 
 

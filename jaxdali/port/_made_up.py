@@ -210,7 +210,7 @@ class Data:
 
     def webdataset(self, ext: Sequence[str]) -> str:
         """An archive whose samples have these components."""
-        names = [part for each in ext for part in each.split(";")[:1]]
+        names = [extension for component in ext for extension in component.split(";")[:1]]
         path = self.folder / f"{zlib.crc32(repr(names).encode())}.tar"
         with tarfile.open(path, "w") as archive:
             for i in range(_IMAGES):
@@ -565,23 +565,23 @@ class Guesses:
         return value
 
     def _value(self, name: str, annotation: Any, uses: Sequence[str], within: bool) -> tuple[Any, bool]:
-        wanted = annotation if isinstance(annotation, type) else _NAMED.get(str(annotation).strip("'\""))
-        for each in (name, *uses):
+        expected_type = annotation if isinstance(annotation, type) else _NAMED.get(str(annotation).strip("'\""))
+        for candidate_name in (name, *uses):
             for pattern, value in _rules(self._data, self._settings):
-                if re.search(pattern, each.lower()):
+                if re.search(pattern, candidate_name.lower()):
                     if callable(value) and not isinstance(value, Source):
                         value = value(name)
                     if isinstance(value, Source) and within:
                         continue
-                    if wanted in (bool, int, float, str) and not isinstance(value, wanted):
+                    if expected_type in (bool, int, float, str) and not isinstance(value, expected_type):
                         try:
-                            value = wanted(value)  # pyright: ignore[reportArgumentType]
+                            value = expected_type(value)  # pyright: ignore[reportArgumentType]
                         except (TypeError, ValueError):
                             continue
                     self._data.used_root |= value is self._data.root
                     return value, True
-        if wanted in (bool, int, float, str):
-            return {bool: False, int: 1, float: 0.5, str: "x"}[wanted], False
+        if expected_type in (bool, int, float, str):
+            return {bool: False, int: 1, float: 0.5, str: "x"}[expected_type], False
         return None, False
 
 

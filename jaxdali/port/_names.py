@@ -1,4 +1,4 @@
-"""Looks up DALI's names in jaxdali."""
+"""Lookup of DALI's names in jaxdali."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from .._core.operator import HostOperator, NativeOperator, Operator, ProgramOper
 
 
 class Missing(Exception):
-    """jaxdali does not have a name."""
+    """Raised for a name that jaxdali does not have."""
 
 
 @functools.cache
 def look_up(name: str) -> Any:
-    """The object for DALI's name `name` under ``nvidia.dali``. Raises `Missing`."""
-    found: Any = jaxdali
-    for part in name.split("."):
+    """Returns the object for DALI's name `name` under ``nvidia.dali``; None if it is unknown. Raises `Missing`."""
+    value: Any = jaxdali
+    for name_part in name.split("."):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated names work
             try:
-                found = getattr(found, part)
+                value = getattr(value, name_part)
             except AttributeError:
-                found = _module(found, part)
-        if found is None:  # a stand-in, whose contents are unknown
+                value = _submodule(value, name_part)
+        if value is None:  # a name of a plugin whose framework is not installed
             break
-    return found
+    return value
 
 
-def _module(parent: Any, part: str) -> Any:
+def _submodule(parent: Any, part: str) -> Any:
+    """Imports a submodule. Raises `Missing`. If its framework is not installed, it is a module whose names are all None."""
     if not isinstance(parent, types.ModuleType) or not hasattr(parent, "__path__"):
         raise Missing(part)
     spec = importlib.util.find_spec(f"{parent.__name__}.{part}")
@@ -47,7 +48,7 @@ def _module(parent: Any, part: str) -> Any:
         raise Missing(part)
     try:
         return importlib.import_module(spec.name)
-    except ImportError:  # the plugin's framework is not installed: its text tells what it defines
+    except ImportError:  # the framework of a plugin is not installed: the names are read from the plugin's code
         assert spec.origin is not None
         module = types.ModuleType(spec.name)
         for node in ast.parse(pathlib.Path(spec.origin).read_text()).body:
@@ -67,10 +68,10 @@ def keywords(x: Any) -> frozenset[str] | None:
         parameters = inspect.signature(x).parameters.values()
     except (TypeError, ValueError):
         return None
-    found = frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+    names = frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return found
-    return found | pipeline_keywords() if x is jaxdali.pipeline_def else None
+        return names
+    return names | pipeline_keywords() if x is jaxdali.pipeline_def else None
 
 
 def pipeline_keywords() -> frozenset[str]:
@@ -82,42 +83,44 @@ def pipeline_keywords() -> frozenset[str]:
 
 
 @functools.cache
-def _kinds() -> dict[str, set[type[Operator]]]:
+def _classes_by_operator() -> dict[str, set[type[Operator]]]:
     """The classes of each operator, by its name."""
-    found: dict[str, set[type[Operator]]] = {}
-    todo = [Operator]
-    while todo:
-        kind = todo.pop()
-        todo += kind.__subclasses__()
-        if "name" in vars(kind):
-            found.setdefault(kind.name, set()).add(kind)
-    return found
+    classes: dict[str, set[type[Operator]]] = {}
+    pending = [Operator]
+    while pending:
+        operator_class = pending.pop()
+        pending += operator_class.__subclasses__()
+        if "name" in vars(operator_class):
+            classes.setdefault(operator_class.name, set()).add(operator_class)
+    return classes
 
 
 def operator_of(x: Any) -> str:
     """The name of the operator of a function in `jaxdali.fn` or a class in `jaxdali.ops`; "" if it is uncertain."""
     function = getattr(x, "function", x) if isinstance(x, type) else x
     name = next((n for n, f in functions.items() if f is function), "")
-    return name if name in _kinds() else ""
+    return name if name in _classes_by_operator() else ""
 
 
 @functools.cache
 def side(operator: str) -> str:
     """Where an operator runs: "host", "program", or "either" (where its inputs are); "" if it is uncertain."""
     if operator.startswith("decoders.image"):
-        return "program"  # bound later, when its inputs are known
-    kinds = _kinds()[operator]
+        return "program"  # it becomes an operator of the program when its inputs are known
+    classes = _classes_by_operator()[operator]
     if all(
-        issubclass(k, (HostOperator, SourceOperator, SampleOperator)) and not issubclass(k, ProgramOperator)
-        for k in kinds
+        issubclass(operator_class, (HostOperator, SourceOperator, SampleOperator))
+        and not issubclass(operator_class, ProgramOperator)
+        for operator_class in classes
     ):
         return "host"
-    if not all(issubclass(k, ProgramOperator) for k in kinds):
+    if not all(issubclass(operator_class, ProgramOperator) for operator_class in classes):
         return ""
-    form = {k.has_host_form for k in kinds}
+    host_forms = {operator_class.has_host_form for operator_class in classes}
     return (
         "program"
-        if form == {Operator.has_host_form} and not any(issubclass(k, HostOperator) for k in kinds)
+        if host_forms == {Operator.has_host_form}
+        and not any(issubclass(operator_class, HostOperator) for operator_class in classes)
         else "either"
     )
 
@@ -127,9 +130,17 @@ def host_reads(operator: str, argument: bool) -> bool:
     """Whether the host certainly reads the data of an operator's first input, or of an argument per sample, wherever
     the operator runs.
     """
-    kinds = _kinds()[operator]
-    if all(issubclass(k, HostOperator) and not issubclass(k, ProgramOperator) for k in kinds):
-        return all(k.run_reads is HostOperator.run_reads for k in kinds if issubclass(k, HostOperator))
+    classes = _classes_by_operator()[operator]
+    if all(
+        issubclass(operator_class, HostOperator) and not issubclass(operator_class, ProgramOperator)
+        for operator_class in classes
+    ):
+        return all(
+            operator_class.run_reads is HostOperator.run_reads
+            for operator_class in classes
+            if issubclass(operator_class, HostOperator)
+        )
     return argument and all(
-        issubclass(k, NativeOperator) and k.setup_reads is NativeOperator.setup_reads for k in kinds
+        issubclass(operator_class, NativeOperator) and operator_class.setup_reads is NativeOperator.setup_reads
+        for operator_class in classes
     )

@@ -1,9 +1,9 @@
 """Finds a script's uses of DALI by reading it. Nothing in the script runs.
 
-A use works if this package has the name; keyword arguments are compared with the signature in this package. What a
-script does with the objects that it gets (attributes of batches, for example) is not analysed. Names of DALI are
-followed through variables, attributes, tuples, dicts, functions that return them, and other files in the script's
-folders. Where they can't be followed, the place is reported.
+A use works if this package has the name; keyword arguments are compared with the signature in this package. Later uses
+of objects, such as attributes of batches, are not analysed. Names of DALI are followed through variables, attributes,
+tuples, dicts, functions that return them, and other files in the script's folders. Places where they can't be followed
+are reported.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import jaxdali
 from ._names import Missing, host_reads, keywords, look_up, operator_of, pipeline_keywords, side
 
 DALI = "nvidia.dali"
-_SKIPPED = {".git", ".venv", "__pycache__", "node_modules", "site-packages"}
-_MAKERS = ("pipeline_def", "data_iterator", "peekable_data_iterator")
+_SKIPPED_FOLDERS = {".git", ".venv", "__pycache__", "node_modules", "site-packages"}
+_DECORATORS = ("pipeline_def", "data_iterator", "peekable_data_iterator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """A remark on a line: the uses there are unknown, or it costs time."""
+    """A remark on a line: its uses are unknown, or it is slow."""
 
     text: str
     file: str
@@ -54,9 +54,10 @@ class Reading:
     """The findings in a file.
 
     Attributes:
-      unseen: where the uses of DALI's names are unknown, and why.
-      hints: where the host waits for a program in each batch.
-      ranks: where a pipeline runs on the GPU with the number of its process.
+      uses: of DALI's names and arguments.
+      unseen: lines where uses of DALI's names are unknown, with reasons.
+      hints: lines where the host waits for a program in each batch.
+      ranks: lines where a pipeline runs on the GPU with the number of its process.
     """
 
     uses: list[Use] = dataclasses.field(default_factory=list)
@@ -71,7 +72,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-    """Something in DALI, by its name there; `nvidia` for the enclosing package."""
+    """A name of DALI, without ``nvidia.dali.``; `nvidia` stands for the enclosing package."""
 
     name: str
 
@@ -85,15 +86,15 @@ class _Object:
 
 @dataclasses.dataclass(frozen=True)
 class _Definition:
-    """A function of the script that `maker` turned into a pipeline, and its own arguments."""
+    """A function of the script that is decorated as a definition, with the names of its parameters."""
 
-    maker: str
-    own: frozenset[str]
+    decorator: str
+    parameters: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Made:
-    """The result of an operator at a line. `place`: "host", "program", or "" if it is uncertain."""
+class _Output:
+    """The output of an operator at a line. `place`: "host", "program", or "" if it is uncertain."""
 
     operator: str
     place: str
@@ -116,12 +117,12 @@ class _Function:
     scopes: list[_Scope]
 
 
-_Bound: TypeAlias = _Name | _Object | _Definition | _Made | _Group | _Function
+_Bound: TypeAlias = _Name | _Object | _Definition | _Output | _Group | _Function
 
 
 class _Scope(dict[str, "_Bound | None"]):
-    """The variables of a module, class or function. A class also has those that its methods set, with an ``@`` before
-    the name.
+    """The variables of a module, class or function. A class also has the attributes that its methods set, with an ``@``
+    before the name.
     """
 
     def __init__(self, items: Mapping[str, _Bound | None] | None = None, base: str | None = None):
@@ -133,26 +134,26 @@ class _Scope(dict[str, "_Bound | None"]):
 class _Reader(ast.NodeVisitor):
     """Collects the uses of DALI in one file."""
 
-    def __init__(self, path: pathlib.Path, line: Callable[[int], str], seen: dict[pathlib.Path, _Scope]):
-        self._found: list[tuple[int, Use]] = []
+    def __init__(self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, _Scope]):
+        self._uses: list[tuple[int, Use]] = []
         self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": [], "ranks": []}
         self._path, self._line = path, line
-        self._seen = seen  # the other files that were read
+        self._scopes_of_files = scopes_of_files  # by path, of other files that were read
         self.module = _Scope()
         self._scopes = [self.module]
-        # Bodies of functions, which see the module's final variables.
-        self._later: list[tuple[list[_Scope], Sequence[ast.AST]]] = []
-        # Functions that were called with names of DALI.
-        self._entered: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
+        # Bodies of functions are visited last, because they see the module's final variables.
+        self._deferred_bodies: list[tuple[list[_Scope], Sequence[ast.AST]]] = []
+        # Calls of functions with names of DALI that are visited or will be: the function's node, and the arguments.
+        self._entered_calls: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
         self._returns: list[_Bound] = []
-        self._depth = 0
-        self._pipelines: set[str] = set()  # names of the script's classes of pipelines
+        self._depth = 0  # of calls and imports that are followed
+        self._pipeline_classes: set[str] = set()  # names of the script's classes of pipelines
 
     def read(self, tree: ast.Module):
         """Visits a whole file."""
         for statement in tree.body:
             self.visit(statement)
-        for scopes, body in self._later:  # the list grows meanwhile
+        for scopes, body in self._deferred_bodies:  # the list grows meanwhile
             self._scopes = scopes
             for statement in body:
                 self.visit(statement)
@@ -161,165 +162,172 @@ class _Reader(ast.NodeVisitor):
     def reading(self) -> Reading:
         """The findings, in the order of lines."""
 
-        def in_order(found: Iterable[tuple[int, Any]]) -> list[Any]:
-            return list(dict.fromkeys(x for _, x in sorted(found, key=lambda item: item[0])))
+        def in_order(findings: Iterable[tuple[int, Any]]) -> list[Any]:
+            return list(dict.fromkeys(x for _, x in sorted(findings, key=lambda item: item[0])))
 
-        uses = [u for _, u in sorted(self._found, key=lambda item: item[0])]
+        uses = [use for _, use in sorted(self._uses, key=lambda item: item[0])]
         ranks = in_order(self._remarks["ranks"]) if uses else []
         return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]), ranks)
 
-    def _use(self, name: str, node: ast.AST, works: bool = True):
+    def _add_use(self, name: str, node: ast.AST, works: bool = True):
         number = getattr(node, "lineno", 1)
-        self._found.append((number, Use(name, str(self._path), self._line(number), works)))
+        self._uses.append((number, Use(name, str(self._path), self._line(number), works)))
 
-    def _remark(self, kind: str, text: str, node: ast.AST):
+    def _add_remark(self, kind: str, text: str, node: ast.AST):
         number = getattr(node, "lineno", 1)
         self._remarks[kind].append((number, Remark(text, str(self._path), self._line(number))))
 
-    def _record(self, name: str, node: ast.AST) -> Any:
+    def _record_use(self, name: str, node: ast.AST) -> Any:
         """Records a use of `name`, unless it is a module that exists. Returns the object, or None."""
         if not name:
             return jaxdali
         try:
             x = look_up(name)
         except Missing:
-            self._use(name, node, works=False)
+            self._add_use(name, node, works=False)
             return None
         if not isinstance(x, types.ModuleType):
-            self._use(name, node)
+            self._add_use(name, node)
         return x
 
     # --- values of variables
 
-    def _bind(self, name: str, to: _Bound | None):
+    def _bind(self, name: str, value: _Bound | None):
         scope = self._scopes[-1]
-        (self.module if name in scope.of_module else scope)[name] = to
+        (self.module if name in scope.of_module else scope)[name] = value
 
-    def _bound(self, name: str) -> _Bound | None:
+    def _lookup(self, name: str) -> _Bound | None:
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
-    def _class(self) -> _Scope | None:
+    def _class_scope(self) -> _Scope | None:
         return next((scope for scope in reversed(self._scopes) if scope.base is not None), None)
 
-    def _own_attribute(self, name: str) -> _Bound | None:
+    def _self_attribute(self, name: str) -> _Bound | None:
         """An attribute of the object whose method this is."""
-        scope = self._class()
+        scope = self._class_scope()
         return None if scope is None else scope.get(f"@{name}") or scope.get(name)
 
     def _resolve(self, node: ast.AST | None) -> _Bound | None:
         """The value of an expression; None: it is not from DALI."""
         match node:
             case ast.Name(id=name):
-                return self._bound(name)
+                return self._lookup(name)
             case ast.Attribute():
-                return self._attribute(node)
+                return self._resolve_attribute(node)
             case ast.Subscript(value=value, slice=index):
-                of = self._resolve(value)
-                if isinstance(of, _Group) and isinstance(index, ast.Constant):
-                    return of.items.get(index.value)
-                return of if isinstance(of, _Made) else self._bound(ast.unparse(node))
+                parent = self._resolve(value)
+                if isinstance(parent, _Group) and isinstance(index, ast.Constant):
+                    return parent.items.get(index.value)
+                return parent if isinstance(parent, _Output) else self._lookup(ast.unparse(node))
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return _group(dict(enumerate(map(self._resolve, elements))))
             case ast.Dict(keys=keys, values=values):
                 return _group({k.value: self._resolve(v) for k, v in zip(keys, values) if isinstance(k, ast.Constant)})
-            case ast.IfExp(body=body, orelse=other):
-                return self._resolve(body) or self._resolve(other)
+            case ast.IfExp(body=body, orelse=orelse):
+                return self._resolve(body) or self._resolve(orelse)
             case ast.BoolOp(values=values):
                 return next(filter(None, map(self._resolve, values)), None)
             case ast.NamedExpr(value=value) | ast.Await(value=value):
                 return self._resolve(value)
             case ast.BinOp(left=left, right=right):
                 return next(
-                    (x for x in map(self._resolve, (left, right)) if isinstance(x, _Made) and x.place == "program"),
+                    (x for x in map(self._resolve, (left, right)) if isinstance(x, _Output) and x.place == "program"),
                     None,
                 )
             case ast.Lambda():
                 return _Function(node, self, list(self._scopes))
             case ast.Call():
-                return self._result(node)
+                return self._resolve_call(node)
         return None
 
-    def _attribute(self, node: ast.Attribute) -> _Bound | None:
+    def _resolve_attribute(self, node: ast.Attribute) -> _Bound | None:
         if (
             isinstance(node.value, ast.Name)
             and node.value.id in ("self", "cls")
-            and (own := self._own_attribute(node.attr)) is not None
+            and (attribute := self._self_attribute(node.attr)) is not None
         ):
-            return own
-        if (kept := self._bound(ast.unparse(node))) is not None:
-            return kept
-        of = self._resolve(node.value)
-        if isinstance(of, _Group):
-            return of.items.get(node.attr)
-        if isinstance(of, _Name) and of.name == "nvidia":
+            return attribute
+        if (variable := self._lookup(ast.unparse(node))) is not None:
+            return variable
+        parent = self._resolve(node.value)
+        if isinstance(parent, _Group):
+            return parent.items.get(node.attr)
+        if isinstance(parent, _Name) and parent.name == "nvidia":
             return _Name("") if node.attr == "dali" else None
-        return _Name(_joined(of.name, node.attr)) if isinstance(of, (_Name, _Object)) else None
+        return _Name(_dotted(parent.name, node.attr)) if isinstance(parent, (_Name, _Object)) else None
 
-    def _result(self, node: ast.Call) -> _Bound | None:
+    def _resolve_call(self, node: ast.Call) -> _Bound | None:
         """The result of a call."""
         function = ast.unparse(node.func)
         if function == "super":
-            scope = self._class()
+            scope = self._class_scope()
             return _Object(scope.base) if scope is not None and scope.base else None
-        if (module := _imported(node, function)) is not None:
-            return _name(module)
+        if (module := _imported_module(node, function)) is not None:
+            return _name_of_module(module)
         if function == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             return self._resolve(
                 ast.copy_location(ast.Attribute(node.args[0], str(node.args[1].value), ast.Load()), node)
             )
         if function.rpartition(".")[2] in ("dict", "SimpleNamespace", "Namespace", "namedtuple"):
             return _group({k.arg: self._resolve(k.value) for k in node.keywords if k.arg is not None})
-        if isinstance(node.func, ast.Attribute) and isinstance(x := self._resolve(node.func.value), _Made):
+        if isinstance(node.func, ast.Attribute) and isinstance(x := self._resolve(node.func.value), _Output):
             return x  # x.gpu()
-        of = self._resolve(node.func)
-        if isinstance(of, _Definition):
-            return _Object("Pipeline") if of.maker == "pipeline_def" else None
-        if isinstance(of, _Function):
-            return self._returned(of, node)
-        if isinstance(of, (_Name, _Object)):
+        function_value = self._resolve(node.func)
+        if isinstance(function_value, _Definition):
+            return _Object("Pipeline") if function_value.decorator == "pipeline_def" else None
+        if isinstance(function_value, _Function):
+            return self._function_result(function_value, node)
+        if isinstance(function_value, (_Name, _Object)):
             with contextlib.suppress(Missing):
-                x = look_up(of.name)
-                if isinstance(x, type) and isinstance(of, _Name):
-                    return _Object(of.name)
-                return self._made(node, x)
+                x = look_up(function_value.name)
+                if isinstance(x, type) and isinstance(function_value, _Name):
+                    return _Object(function_value.name)
+                return self._output_of(node, x)
         return None
 
-    def _made(self, node: ast.Call, x: Any) -> _Made | None:
+    def _output_of(self, node: ast.Call, x: Any) -> _Output | None:
         operator = operator_of(x)
         if not operator:
             return None
         place = side(operator)
         if place == "either":
-            read = [self._resolve(a) for a in node.args]
-            place = "program" if any(isinstance(m, _Made) and m.place == "program" for m in read) else ""
-        return _Made(operator, place, self._line(node.lineno))
+            inputs = [self._resolve(a) for a in node.args]
+            place = (
+                "program"
+                if any(isinstance(input_value, _Output) and input_value.place == "program" for input_value in inputs)
+                else ""
+            )
+        return _Output(operator, place, self._line(node.lineno))
 
-    def _returned(self, of: _Function, call: ast.Call) -> _Bound | None:
-        """The result of a function of the script: the first of its possible results that is from DALI."""
+    def _function_result(self, function: _Function, call: ast.Call) -> _Bound | None:
+        """The result of a function of the script: the first possible one that is from DALI."""
         if self._depth > 5:
             return None
-        silent = _Reader(of.reader._path, of.reader._line, self._seen)
-        silent.module, silent._depth = of.reader.module, self._depth + 1
-        parameters = self._parameters(of, call) if call is not None else {}
-        silent._scopes = [*of.scopes, _Scope(parameters)]
-        if isinstance(of.node, ast.Lambda):
-            return silent._resolve(of.node.body)
-        for statement in of.node.body:
+        # Another reader, whose findings are not used.
+        silent = _Reader(function.reader._path, function.reader._line, self._scopes_of_files)
+        silent.module, silent._depth = function.reader.module, self._depth + 1
+        parameters = self._parameters(function, call) if call is not None else {}
+        silent._scopes = [*function.scopes, _Scope(parameters)]
+        if isinstance(function.node, ast.Lambda):
+            return silent._resolve(function.node.body)
+        for statement in function.node.body:
             silent.visit(statement)
         return next(iter(silent._returns), None)
 
-    def _parameters(self, of: _Function, call: ast.Call) -> dict[str, _Bound | None]:
+    def _parameters(self, function: _Function, call: ast.Call) -> dict[str, _Bound | None]:
         """The values of a function's parameters in a call."""
-        a = of.node.args
-        names = [x.arg for x in (*a.posonlyargs, *a.args)]
+        arguments = function.node.args
+        names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
         if names[:1] in (["self"], ["cls"]) and isinstance(call.func, ast.Attribute):
             names = names[1:]
-        known: dict[str, _Bound | None] = dict.fromkeys(x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs))
+        values: dict[str, _Bound | None] = dict.fromkeys(
+            x.arg for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        )
         for name, x in (*zip(names, call.args), *((k.arg, k.value) for k in call.keywords)):
-            to = self._resolve(x)
-            if name in known and isinstance(to, (_Name, _Group)):
-                known[name] = to
-        return known
+            value = self._resolve(x)
+            if name in values and isinstance(value, (_Name, _Group)):
+                values[name] = value
+        return values
 
     def visit_Return(self, node: ast.Return):
         self.generic_visit(node)
@@ -334,13 +342,13 @@ class _Reader(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import):
         for alias in node.names:
             if alias.name == DALI or alias.name.startswith(f"{DALI}."):
-                self._record(alias.name.removeprefix(DALI).lstrip("."), node)
+                self._record_use(alias.name.removeprefix(DALI).lstrip("."), node)
                 if alias.asname:
-                    self._bind(alias.asname, _name(alias.name))
+                    self._bind(alias.asname, _name_of_module(alias.name))
                 else:
                     self._bind("nvidia", _Name("nvidia"))
             elif alias.asname or "." not in alias.name:
-                self._bind(alias.asname or alias.name, self._other(alias.name, 0))
+                self._bind(alias.asname or alias.name, self._read_module(alias.name, 0))
 
     def visit_ImportFrom(self, node: ast.ImportFrom):
         module = node.module or ""
@@ -352,35 +360,39 @@ class _Reader(ast.NodeVisitor):
                 if alias.name == "dali":
                     self._bind(alias.asname or "dali", _Name(""))
                 continue
-            of = module.removeprefix(DALI).lstrip(".")
+            dali_module = module.removeprefix(DALI).lstrip(".")
             if alias.name == "*":
-                for name in dir(self._record(of, node)):
+                for name in dir(self._record_use(dali_module, node)):
                     if not name.startswith("_"):
-                        self._bind(name, _Name(_joined(of, name)))
+                        self._bind(name, _Name(_dotted(dali_module, name)))
             else:
-                self._record(_joined(of, alias.name), node)
-                self._bind(alias.asname or alias.name, _Name(_joined(of, alias.name)))
+                self._record_use(_dotted(dali_module, alias.name), node)
+                self._bind(alias.asname or alias.name, _Name(_dotted(dali_module, alias.name)))
 
     def _import_other(self, node: ast.ImportFrom, module: str):
-        group = self._other(module, node.level)
+        group = self._read_module(module, node.level)
         for alias in node.names:
             if alias.name == "*":
                 if group is not None:
                     self._scopes[-1].update({k: v for k, v in group.items.items() if v is not None})
                 continue
-            to = group.items.get(alias.name) if group is not None else None
-            if to is None:
-                to = self._other(f"{module}.{alias.name}".lstrip("."), node.level)
-            self._bind(alias.asname or alias.name, to)
-            if to is None and self._file(module, node.level) is None and "dali" in f"{module}.{alias.name}".lower():
-                self._remark(
+            value = group.items.get(alias.name) if group is not None else None
+            if value is None:
+                value = self._read_module(f"{module}.{alias.name}".lstrip("."), node.level)
+            self._bind(alias.asname or alias.name, value)
+            if (
+                value is None
+                and self._module_file(module, node.level) is None
+                and "dali" in f"{module}.{alias.name}".lower()
+            ):
+                self._add_remark(
                     "unseen",
                     f"what {alias.name} of {'.' * node.level}{module} is: the module is not found beside the file",
                     node,
                 )
 
-    def _file(self, module: str, level: int) -> pathlib.Path | None:
-        """The file of another module of the script."""
+    def _module_file(self, module: str, level: int) -> pathlib.Path | None:
+        """The file of another module of the script; None: there is none in the folders above."""
         parts = module.split(".") if module else []
         folder = self._path.absolute().parent
         folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
@@ -393,23 +405,23 @@ class _Reader(ast.NodeVisitor):
                     return path
         return None
 
-    def _other(self, module: str, level: int) -> _Group | None:
-        """The variables of another module of the script."""
-        path = self._file(module, level)
+    def _read_module(self, module: str, level: int) -> _Group | None:
+        """Reads another module of the script. Returns its variables that are from DALI; None: there are none."""
+        path = self._module_file(module, level)
         if path is None or self._depth > 5:
             return None
-        if path not in self._seen:
-            self._seen[path] = _Scope()  # empty while it is being read
+        if path not in self._scopes_of_files:
+            self._scopes_of_files[path] = _Scope()  # empty while it is being read
             with contextlib.suppress(OSError, ValueError, SyntaxError):
                 data = path.read_bytes()
                 if b"dali" in data.lower():
-                    reader = _Reader(path, str, self._seen)
+                    reader = _Reader(path, str, self._scopes_of_files)
                     reader._depth = self._depth + 1
                     for statement in _parse(data.decode("utf-8-sig")).body:
                         reader.visit(statement)
-                    self._seen[path] = reader.module
-        known = {k: v for k, v in self._seen[path].items() if v is not None}
-        return _Group(known) if known else None
+                    self._scopes_of_files[path] = reader.module
+        dali_values = {name: value for name, value in self._scopes_of_files[path].items() if value is not None}
+        return _Group(dali_values) if dali_values else None
 
     # --- statements
 
@@ -428,21 +440,29 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.value)
         self._assign(node.target, self._resolve(node.value))
 
-    def _assign(self, target: ast.expr, to: _Bound | None):
+    def _assign(self, target: ast.expr, value: _Bound | None):
         match target:
             case ast.Name(id=name):
-                self._bind(name, to)
+                self._bind(name, value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                for i, each in enumerate(targets):
-                    of = to.items.get(i) if isinstance(to, _Group) else to if isinstance(to, _Made) else None
-                    self._assign(each.value if isinstance(each, ast.Starred) else each, of)
-            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if (scope := self._class()) is not None:
-                if to is not None or f"@{name}" not in scope:
-                    scope[f"@{name}"] = to
+                for i, element in enumerate(targets):
+                    element_value = (
+                        value.items.get(i)
+                        if isinstance(value, _Group)
+                        else value
+                        if isinstance(value, _Output)
+                        else None
+                    )
+                    self._assign(element.value if isinstance(element, ast.Starred) else element, element_value)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if (
+                scope := self._class_scope()
+            ) is not None:
+                if value is not None or f"@{name}" not in scope:
+                    scope[f"@{name}"] = value
             case ast.Attribute() | ast.Subscript():
                 self.visit(target.value)
-                if to is not None or self._bound(ast.unparse(target)) is not None:
-                    self._bind(ast.unparse(target), to)
+                if value is not None or self._lookup(ast.unparse(target)) is not None:
+                    self._bind(ast.unparse(target), value)
             case _:
                 self.visit(target)
 
@@ -461,53 +481,62 @@ class _Reader(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If):
         self.visit(node.test)
-        self._either(node.body, [node.orelse])
+        self._visit_alternatives(node.body, [node.orelse])
 
     def visit_Try(self, node: ast.Try):
-        self._either([*node.body, *node.orelse], [h.body for h in node.handlers])
+        self._visit_alternatives([*node.body, *node.orelse], [h.body for h in node.handlers])
         for statement in node.finalbody:
             self.visit(statement)
 
-    def _either(self, body: Sequence[ast.stmt], others: Sequence[Sequence[ast.stmt]]):
-        """Merges alternative paths: what is DALI's on one path stays so, even if another path sets something else."""
+    def _visit_alternatives(self, body: Sequence[ast.stmt], others: Sequence[Sequence[ast.stmt]]):
+        """Visits alternative paths, and merges their variables: a value from DALI on one path has precedence."""
         scope = self._scopes[-1]
-        known = dict(scope)
+        scope_before = dict(scope)
         for statement in body:
             self.visit(statement)
-        ends = [dict(scope)]
-        for other in others:
+        scopes_after = [dict(scope)]
+        for statements in others:
             scope.clear()
-            scope.update(known)
-            for statement in other:
+            scope.update(scope_before)
+            for statement in statements:
                 self.visit(statement)
-            ends.append(dict(scope))
-        for end in reversed(ends):
-            scope.update({k: v for k, v in end.items() if v is not None or scope.get(k) is None})
+            scopes_after.append(dict(scope))
+        for scope_after in reversed(scopes_after):
+            scope.update(
+                {name: value for name, value in scope_after.items() if value is not None or scope.get(name) is None}
+            )
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef):
-        a = node.args
-        names = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x is not None]
-        to: _Bound = _Function(node, self, list(self._scopes))
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = node.args
+        names = [
+            x.arg
+            for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+            if x is not None
+        ]
+        value: _Bound = _Function(node, self, list(self._scopes))
         for decorator in node.decorator_list:
             self.visit(decorator)
-            by = self._resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            if isinstance(by, _Name) and by.name.rpartition(".")[2] in _MAKERS:
-                to = _Definition(by.name.rpartition(".")[2], frozenset(names))
+            decorator_value = self._resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            if isinstance(decorator_value, _Name) and decorator_value.name.rpartition(".")[2] in _DECORATORS:
+                value = _Definition(decorator_value.name.rpartition(".")[2], frozenset(names))
         parameters: dict[str, _Bound | None] = dict.fromkeys(names)
         for x, default in (
-            *zip(reversed([*a.posonlyargs, *a.args]), reversed(a.defaults)),
-            *zip(a.kwonlyargs, a.kw_defaults),
+            *zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults)),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults),
         ):
             if default is not None:
                 self.visit(default)
                 parameters[x.arg] = self._resolve(default) if isinstance(default, (ast.Name, ast.Attribute)) else None
-        for annotation in (*(x.annotation for x in (*a.posonlyargs, *a.args, *a.kwonlyargs)), node.returns):
+        for annotation in (
+            *(x.annotation for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)),
+            node.returns,
+        ):
             if annotation is not None:
                 self.visit(annotation)
-        self._bind(node.name, to)
-        self._later.append(([*self._scopes, _Scope(parameters)], node.body))
+        self._bind(node.name, value)
+        self._deferred_bodies.append(([*self._scopes, _Scope(parameters)], node.body))
 
-    visit_FunctionDef = visit_AsyncFunctionDef = _function
+    visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
 
     def visit_Lambda(self, node: ast.Lambda):
         self._scopes.append(_Scope(dict.fromkeys(x.arg for x in node.args.args)))
@@ -517,11 +546,11 @@ class _Reader(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef):
         for x in (*node.bases, *node.keywords, *node.decorator_list):
             self.visit(x)
-        bases = [of.name for of in map(self._resolve, node.bases) if isinstance(of, _Name)]
+        bases = [base.name for base in map(self._resolve, node.bases) if isinstance(base, _Name)]
         self._bind(node.name, None)
         with contextlib.suppress(Missing):
             if bases and _is_pipeline(look_up(bases[0])):
-                self._pipelines.add(node.name)
+                self._pipeline_classes.add(node.name)
         self._scopes = [*self._scopes, _Scope(base=bases[0] if bases else "")]
         for statement in node.body:
             self.visit(statement)
@@ -532,74 +561,83 @@ class _Reader(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name):
         if isinstance(node.ctx, ast.Store):
             self._bind(node.id, None)
-        elif isinstance(to := self._bound(node.id), _Name) and to.name != "nvidia":
-            self._record(to.name, node)
+        elif isinstance(value := self._lookup(node.id), _Name) and value.name != "nvidia":
+            self._record_use(value.name, node)
 
     def visit_Attribute(self, node: ast.Attribute):
-        to = self._resolve(node)
-        if not isinstance(to, _Name):
+        value = self._resolve(node)
+        if not isinstance(value, _Name):
             self.visit(node.value)
             return
-        # Attributes of an object are checked where it is made: see `visit_Call`
+        # Methods of an object are recorded where they are called: see `visit_Call`.
         if isinstance(self._resolve(node.value), _Object):
             self.visit(node.value)
             return
-        self._record(to.name, node)
+        self._record_use(value.name, node)
 
     def visit_Call(self, node: ast.Call):
         self.visit(node.func)
         function = ast.unparse(node.func)
-        to = self._resolve(node.func)
+        callee = self._resolve(node.func)
         if (
-            isinstance(to, _Name)
+            isinstance(callee, _Name)
             and isinstance(node.func, ast.Attribute)
             and isinstance(self._resolve(node.func.value), _Object)
         ):
-            self._record(to.name, node.func)
-        self._device_of_rank(node, to)
-        if isinstance(to, (_Name, _Object, _Definition)):
-            self._arguments(node, to)
-            self._places(node, to)
-        elif isinstance(to, _Function) and not isinstance(to.node, ast.Lambda):
-            self._enter(to, node)
+            self._record_use(callee.name, node.func)
+        self._remark_ranks(node, callee)
+        if isinstance(callee, (_Name, _Object, _Definition)):
+            self._check_arguments(node, callee)
+            self._remark_round_trips(node, callee)
+        elif isinstance(callee, _Function) and not isinstance(callee.node, ast.Lambda):
+            self._defer_function(callee, node)
         else:
-            self._out_of_sight(node, function)
-        if (module := _imported(node, function)) is not None:
-            self._record(module.removeprefix(DALI).lstrip("."), node)
+            self._remark_unseen(node, function)
+        if (module := _imported_module(node, function)) is not None:
+            self._record_use(module.removeprefix(DALI).lstrip("."), node)
         for x in (*node.args, *node.keywords):
             self.visit(x)
 
-    def _enter(self, to: _Function, node: ast.Call):
-        """Records the uses in a function of the script that is called with names of DALI."""
-        given = {k: v for k, v in self._parameters(to, node).items() if v is not None}
-        key = (id(to.node), frozenset((k, v) for k, v in given.items() if isinstance(v, _Name)))
+    def _defer_function(self, callee: _Function, node: ast.Call):
+        """Visits a function of the script later, with the arguments of a call, if some are from DALI."""
+        dali_arguments = {
+            name: argument for name, argument in self._parameters(callee, node).items() if argument is not None
+        }
+        key = (
+            id(callee.node),
+            frozenset((name, argument) for name, argument in dali_arguments.items() if isinstance(argument, _Name)),
+        )
         if (
-            given
-            and to.reader is self
-            and key not in self._entered
-            and isinstance(to.node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            dali_arguments
+            and callee.reader is self
+            and key not in self._entered_calls
+            and isinstance(callee.node, (ast.FunctionDef, ast.AsyncFunctionDef))
         ):
-            self._entered.add(key)
-            self._later.append(([*to.scopes, _Scope(self._parameters(to, node))], to.node.body))
+            self._entered_calls.add(key)
+            self._deferred_bodies.append(([*callee.scopes, _Scope(self._parameters(callee, node))], callee.node.body))
 
-    def _out_of_sight(self, node: ast.Call, function: str):
-        """Adds remarks on calls of other libraries that get objects of DALI."""
-        given = [self._resolve(x.value if isinstance(x, ast.Starred) else x) for x in node.args]
-        given += [self._resolve(k.value) for k in node.keywords]
-        first = given[0] if given else None
-        if function == "getattr" and isinstance(first, (_Name, _Object)) and not isinstance(node.args[1], ast.Constant):
-            name = f"nvidia.dali.{first.name}".rstrip(".")
-            self._remark(
+    def _remark_unseen(self, node: ast.Call, function: str):
+        """Adds remarks on calls that use unknown names of DALI: by `getattr`, `exec`, or in other libraries."""
+        values = [self._resolve(x.value if isinstance(x, ast.Starred) else x) for x in node.args]
+        values += [self._resolve(k.value) for k in node.keywords]
+        first_value = values[0] if values else None
+        if (
+            function == "getattr"
+            and isinstance(first_value, (_Name, _Object))
+            and not isinstance(node.args[1], ast.Constant)
+        ):
+            name = f"nvidia.dali.{first_value.name}".rstrip(".")
+            self._add_remark(
                 "unseen", f"which attribute of {name} getattr takes: the name is made while the script runs", node
             )
         elif function in ("exec", "eval") and any("dali" in text for text in _strings(node)):
-            self._remark("unseen", f"what the code that {function} gets uses", node)
+            self._add_remark("unseen", f"what the code that {function} gets uses", node)
         elif (
             "import" in function
             and any(text.startswith(DALI) for text in _strings(node))
-            and _imported(node, function) is None
+            and _imported_module(node, function) is None
         ):
-            self._remark(
+            self._add_remark(
                 "unseen", f"which module of {DALI} {function} imports: its name is made while the script runs", node
             )
         elif function not in (
@@ -616,89 +654,91 @@ class _Reader(ast.NodeVisitor):
             "id",
             "type",
         ):
-            for x in given:
+            for x in values:
                 if isinstance(x, _Name) and x.name != "nvidia" and _is_module(x.name):
-                    self._remark(
+                    self._add_remark(
                         "unseen", f"what {function} uses of {DALI}{'.' * bool(x.name)}{x.name}, which it is given", node
                     )
 
     def visit_Subscript(self, node: ast.Subscript):
         match node.value:
-            case ast.Attribute(value=of, attr="__dict__") | ast.Call(func=ast.Name(id="vars"), args=[of]):
-                of = self._resolve(of)
+            case ast.Attribute(value=owner, attr="__dict__") | ast.Call(func=ast.Name(id="vars"), args=[owner]):
+                owner = self._resolve(owner)
             case _:
-                of = None
-        if isinstance(of, _Name):
-            self._remark(
-                "unseen", f"which attribute of {DALI}.{of.name} is taken: by a subscript of its dictionary", node
+                owner = None
+        if isinstance(owner, _Name):
+            self._add_remark(
+                "unseen", f"which attribute of {DALI}.{owner.name} is taken: by a subscript of its dictionary", node
             )
         self.generic_visit(node)
 
-    def _arguments(self, node: ast.Call, to: _Name | _Object | _Definition):
-        takes = None
-        if isinstance(to, _Definition):
-            name, takes = to.maker, pipeline_keywords() | to.own
+    def _check_arguments(self, node: ast.Call, callee: _Name | _Object | _Definition):
+        keyword_names = None
+        if isinstance(callee, _Definition):
+            name, keyword_names = callee.decorator, pipeline_keywords() | callee.parameters
         else:
-            name = to.name
+            name = callee.name
             with contextlib.suppress(Missing):
-                takes = keywords(look_up(to.name))
-        if takes is None:
+                keyword_names = keywords(look_up(callee.name))
+        if keyword_names is None:
             return
-        for k in node.keywords:
-            if k.arg is None:
-                known = self._resolve(k.value)
-                if isinstance(k.value, ast.Dict):
-                    for key in k.value.keys:
-                        if isinstance(key, ast.Constant) and key.value not in takes:
-                            self._use(f"{name}({key.value}=)", key, works=False)
-                elif known is None:
-                    self._remark(
-                        "unseen", f"which arguments {name} gets: they are in **{ast.unparse(k.value)}", k.value
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                dict_value = self._resolve(keyword.value)
+                if isinstance(keyword.value, ast.Dict):
+                    for key in keyword.value.keys:
+                        if isinstance(key, ast.Constant) and key.value not in keyword_names:
+                            self._add_use(f"{name}({key.value}=)", key, works=False)
+                elif dict_value is None:
+                    self._add_remark(
+                        "unseen",
+                        f"which arguments {name} gets: they are in **{ast.unparse(keyword.value)}",
+                        keyword.value,
                     )
-            elif k.arg not in takes:
-                self._use(f"{name}({k.arg}=)", k.value, works=False)
+            elif keyword.arg not in keyword_names:
+                self._add_use(f"{name}({keyword.arg}=)", keyword.value, works=False)
 
-    def _device_of_rank(self, node: ast.Call, to: _Bound | None):
+    def _remark_ranks(self, node: ast.Call, callee: _Bound | None):
         """Adds a remark where a pipeline runs on the GPU with the number of its process."""
-        is_class = isinstance(node.func, ast.Name) and node.func.id in self._pipelines
-        if isinstance(to, _Name):
+        is_class = isinstance(node.func, ast.Name) and node.func.id in self._pipeline_classes
+        if isinstance(callee, _Name):
             with contextlib.suppress(Missing):
-                is_class = _is_pipeline(look_up(to.name))
-        if not is_class and not isinstance(to, (_Definition, _Function)):
+                is_class = _is_pipeline(look_up(callee.name))
+        if not is_class and not isinstance(callee, (_Definition, _Function)):
             return
         values = [k.value for k in node.keywords if k.arg == "device_id"]
-        values += node.args[2:3] if is_class else []  # of `Pipeline`, and as most classes of pipelines have it
+        values += node.args[2:3] if is_class else []  # the third parameter of `Pipeline`, and of most of its subclasses
         for value in values:
             if re.search(
                 r"(?<![a-z])(local)?rank(?![a-z])|current_device", expression := ast.unparse(value), re.IGNORECASE
             ):
-                self._remark("ranks", f"device_id is {expression}", value)
+                self._add_remark("ranks", f"device_id is {expression}", value)
 
-    def _places(self, node: ast.Call, to: _Name | _Object | _Definition):
-        """Adds remarks on values that a program makes and the host needs."""
-        if isinstance(to, _Definition):
+    def _remark_round_trips(self, node: ast.Call, callee: _Name | _Object | _Definition):
+        """Adds remarks on values that are computed by a program and read by the host."""
+        if isinstance(callee, _Definition):
             return
         operator = ""
         with contextlib.suppress(Missing):
-            operator = operator_of(look_up(to.name))
+            operator = operator_of(look_up(callee.name))
         if not operator:
             return
         if operator == "readers.numpy" and any(
             k.arg == "device" and ast.unparse(k.value) in ("'gpu'", '"gpu"') for k in node.keywords
         ):
-            self._remark(
+            self._add_remark(
                 "hints", "the files are read by the host, and the arrays copied: GPU Direct Storage is not used", node
             )
         for x, argument in (
             *((a, "") for a in node.args),
             *((k.value, k.arg) for k in node.keywords if k.arg is not None),
         ):
-            made = self._resolve(x)
-            if isinstance(made, _Made) and made.place == "program" and host_reads(operator, bool(argument)):
-                what = f"on the host, {operator} needs" + (f" for {argument}=" if argument else "")
-                self._remark(
+            output = self._resolve(x)
+            if isinstance(output, _Output) and output.place == "program" and host_reads(operator, bool(argument)):
+                text = f"on the host, {operator} needs" + (f" for {argument}=" if argument else "")
+                self._add_remark(
                     "hints",
-                    f"{what} what {made.operator} (line {made.line}) makes in the compiled program: a round trip in each batch",
+                    f"{text} what {output.operator} (line {output.line}) makes in the compiled program: a round trip in each batch",
                     x,
                 )
 
@@ -707,12 +747,12 @@ def _group(items: dict[Any, _Bound | None]) -> _Group | None:
     return _Group(items) if any(items.values()) else None
 
 
-def _name(module: str) -> _Name:
+def _name_of_module(module: str) -> _Name:
     return _Name(module.removeprefix(DALI).lstrip("."))
 
 
 def _strings(node: ast.Call) -> Iterator[str]:
-    """The strings among the arguments of a call. For a composed string, its beginning."""
+    """Yields the strings among the arguments of a call; of a composed string, the beginning."""
     for x in (*node.args, *(k.value for k in node.keywords)):
         while isinstance(x, (ast.BinOp, ast.JoinedStr)):
             x = x.left if isinstance(x, ast.BinOp) else x.values[0] if x.values else None
@@ -720,8 +760,8 @@ def _strings(node: ast.Call) -> Iterator[str]:
             yield x.value
 
 
-def _imported(node: ast.Call, function: str) -> str | None:
-    """The module of DALI that a call imports by name, whatever function does it: ``lazy_import("nvidia.dali")``."""
+def _imported_module(node: ast.Call, function: str) -> str | None:
+    """The module of DALI that a call imports by name, by any function with a name like ``lazy_import``; else None."""
     if not any(word in function.lower() for word in ("import", "lazy")):
         return None
     for x in node.args:
@@ -747,21 +787,21 @@ def _is_module(name: str) -> bool:
     return False
 
 
-def _joined(of: str, name: str) -> str:
-    return f"{of}.{name}" if of else name
+def _dotted(parent: str, name: str) -> str:
+    return f"{parent}.{name}" if parent else name
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
 def find(paths: Sequence[str]) -> Iterator[pathlib.Path]:
-    """The Python files and notebooks among paths and in folders."""
+    """Yields the Python files and notebooks among paths and in folders."""
     for path in map(pathlib.Path, paths):
         if not path.is_dir():
             yield path
             continue
         for folder, folders, files in os.walk(path):
-            folders[:] = sorted(f for f in folders if f not in _SKIPPED)
+            folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
             yield from (pathlib.Path(folder) / f for f in sorted(files) if f.endswith((".py", ".ipynb")))
 
 
@@ -773,14 +813,14 @@ def source(path: pathlib.Path) -> tuple[str, Callable[[int], str]]:
     text, lines = "", []
     for number, cell in enumerate(json.loads(data)["cells"], 1):
         if cell["cell_type"] == "code":
-            code = _python("".join(cell["source"]))
+            code = _code_of_cell("".join(cell["source"]))
             text += code
             lines += [f"cell {number}, line {k}" for k in range(1, code.count("\n") + 1)]
     return text, lambda line: lines[line - 1]
 
 
 def read(path: pathlib.Path) -> Reading:
-    """The uses of DALI in a file. Raises OSError or ValueError if the file can't be read (a SyntaxError becomes a
+    """Finds the uses of DALI in a file. Raises OSError or ValueError if the file can't be read (a SyntaxError becomes a
     ValueError).
     """
     if b"dali" not in path.read_bytes().lower():
@@ -797,7 +837,7 @@ def _parse(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def _python(cell: str) -> str:
+def _code_of_cell(cell: str) -> str:
     """The code of a notebook's cell, with lines of magics blanked out."""
     lines = cell.split("\n")
     if lines[0].startswith("%%") and not lines[0].startswith(("%%time", "%%capture")):

@@ -94,14 +94,18 @@ class Replaced:
             for function in (getattr(jaxdali.fn.readers, name), getattr(jaxdali.fn, f"{name}_reader", None)):
                 if function is not None:
                     replaced[function] = self._reader(f"readers.{name}", function)
-        todo: list[Any] = [jaxdali.fn, jaxdali.ops]
-        seen = set()
-        while todo:
-            module = todo.pop()
-            seen.add(id(module))
+        pending: list[Any] = [jaxdali.fn, jaxdali.ops]
+        visited_ids = set()
+        while pending:
+            module = pending.pop()
+            visited_ids.add(id(module))
             for name, x in [(n, getattr(module, n)) for n in dir(module) if not n.startswith("_")]:
-                if isinstance(x, types.ModuleType) and x.__name__.startswith(module.__name__) and id(x) not in seen:
-                    todo.append(x)
+                if (
+                    isinstance(x, types.ModuleType)
+                    and x.__name__.startswith(module.__name__)
+                    and id(x) not in visited_ids
+                ):
+                    pending.append(x)
                 elif isinstance(x, types.FunctionType) and x in replaced:
                     setattr(module, name, replaced[x])
                 elif isinstance(x, type) and getattr(x, "function", None) in replaced:
@@ -121,7 +125,7 @@ class Replaced:
         def external_source(source: Any = None, num_outputs: int | None = None, **kwargs: Any) -> Any:
             if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
                 return function(source, num_outputs, **kwargs)
-            found: list[Any] = []
+            source_nodes: list[Any] = []
             kwargs = {
                 k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")
             }
@@ -130,36 +134,38 @@ class Replaced:
             def made_up() -> Any:
                 if next(batches, None) is None:
                     raise StopIteration
-                given = [self._fed(node, i, kwargs) for i, node in enumerate(found)]
-                return given[0] if num_outputs is None else tuple(given)
+                batches_of_outputs = [self._fed(node, i, kwargs) for i, node in enumerate(source_nodes)]
+                return batches_of_outputs[0] if num_outputs is None else tuple(batches_of_outputs)
 
             nodes = function(made_up, num_outputs, **kwargs)
-            found += nodes if isinstance(nodes, (list, tuple)) else [nodes]
+            source_nodes += nodes if isinstance(nodes, (list, tuple)) else [nodes]
             return nodes
 
         return external_source
 
-    def _fed(self, handle: Any, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
+    def _fed(self, handle: Any, output: int, arguments: Mapping[str, Any]) -> list[np.ndarray]:
         """A batch for an output of an `external_source`."""
         for pipeline in reversed(self.pipelines):
             with contextlib.suppress(Exception):
                 graph = internals_of(pipeline).graph
                 node = graph.find(handle)
                 if node is not None:
-                    return self.batch(pipeline, node, output, given)
+                    return self.batch(pipeline, node, output, arguments)
         return [_made_up.array(self._data.variant, i) for i in range(4)]
 
-    def batch(self, pipeline: jaxdali.Pipeline, node: Node, output: int, given: Mapping[str, Any]) -> list[np.ndarray]:
+    def batch(
+        self, pipeline: jaxdali.Pipeline, node: Node, output: int, arguments: Mapping[str, Any]
+    ) -> list[np.ndarray]:
         """A batch of what the consumers of an `external_source` need.
 
         Args:
           node: the source, in the graph of the pipeline.
           output: the number of the output.
-          given: the arguments of the source.
+          arguments: of the source.
         """
 
         def of_output(name: str) -> Any:
-            x = given.get(name)
+            x = arguments.get(name)
             return x[output] if isinstance(x, (list, tuple)) and len(x) > output else x
 
         dtype = of_output("dtype")
@@ -173,8 +179,8 @@ class Replaced:
 
 def _consumers(graph: Any, node: Node, output: int) -> list[str]:
     """The operators that read an output, directly or behind operators that change little."""
-    found = []
-    for other in graph.nodes:
-        if any(x.node is node and x.index == output for x in other.inputs):
-            found += _consumers(graph, other, 0) if _made_up.passing(other.op.name) else [other.op.name]
-    return found
+    operators = []
+    for consumer in graph.nodes:
+        if any(x.node is node and x.index == output for x in consumer.inputs):
+            operators += _consumers(graph, consumer, 0) if _made_up.passing(consumer.op.name) else [consumer.op.name]
+    return operators

@@ -14,7 +14,7 @@ from ._reading import Remark, Use
 
 
 def summary(uses: Sequence[Use]) -> str:
-    """A sentence that says how many uses work."""
+    """A sentence with the number of names that work."""
     names = {u.name: u.works for u in uses if not u.name.endswith("=)")}
     arguments = {u.name for u in uses if u.name.endswith("=)")}
     text = f"{sum(names.values())} of {len(names)} names work"
@@ -24,25 +24,25 @@ def summary(uses: Sequence[Use]) -> str:
 
 
 def by_line(uses: Sequence[Use]) -> Iterator[str]:
-    """For one file: a row for each use that is missing."""
+    """Yields a row for each missing use, in the order of one file's lines."""
     missing = list(dict.fromkeys((u.line, u.name) for u in uses if not u.works))
     width = max((len(line) for line, _ in missing), default=0)
     for line, name in missing:
-        yield f"  {line:>{width}}  {name}" + (f": {how}" if (how := hint(name)) else "")
+        yield f"  {line:>{width}}  {name}" + (f": {advice}" if (advice := hint(name)) else "")
 
 
 def by_name(uses: Sequence[Use], columns: int) -> Iterator[str]:
-    """A row for each missing name, the one that most files use first, with its places."""
+    """Yields a row for each missing name, with its places. Names that most files use come first."""
     return _table("not here", [(u.name, u.file, u.line) for u in uses if not u.works], columns)
 
 
 def by_text(title: str, remarks: Sequence[Remark], columns: int) -> Iterator[str]:
-    """The same for remarks."""
+    """Yields rows as `by_name`, for remarks."""
     return _table(title, [(r.text, r.file, r.line) for r in remarks], columns)
 
 
 def remarks_by_line(title: str, remarks: Sequence[Remark]) -> Iterator[str]:
-    """A row for each remark, for one file."""
+    """Yields a row for each remark, in the order of one file's lines."""
     if remarks:
         yield title
     width = max((len(r.line) for r in remarks), default=0)
@@ -50,53 +50,57 @@ def remarks_by_line(title: str, remarks: Sequence[Remark]) -> Iterator[str]:
         yield f"  {r.line:>{width}}  {r.text}"
 
 
-def _table(title: str, found: Sequence[tuple[str, str, str]], columns: int) -> Iterator[str]:
-    places: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
-    for name, file, line in found:
-        if line not in places[name][file]:
-            places[name][file].append(line)
-    width = max((len(name) for name in (*places, title)), default=0)
+def _table(title: str, rows: Sequence[tuple[str, str, str]], columns: int) -> Iterator[str]:
+    """Yields a table of rows (name, file, line), one row for each name, with as many places as fit into the columns."""
+    places_by_name: dict[str, dict[str, list[str]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for name, file, line in rows:
+        if line not in places_by_name[name][file]:
+            places_by_name[name][file].append(line)
+    width = max((len(name) for name in (*places_by_name, title)), default=0)
     if width > columns // 2:  # texts instead of names: the places go below
         width = 0
-    if places:
+    if places_by_name:
         yield f"{title:<{width}}  files  lines  where" if width else title
-    for name, files in sorted(places.items(), key=lambda item: (-len(item[1]), item[0])):
-        spots = [f"{file}:{line}" for file, lines in files.items() for line in lines]
-        head = f"{name:<{width}}  {len(files):>5}  {len(spots):>5}  " if width else "    "
-        shown = 1
-        while shown < len(spots) and len(head) + len(", ".join(spots[: shown + 1])) + len(" and 999 more") <= columns:
-            shown += 1
-        rest = len(spots) - shown
+    for name, files in sorted(places_by_name.items(), key=lambda item: (-len(item[1]), item[0])):
+        file_lines = [f"{file}:{line}" for file, lines in files.items() for line in lines]
+        prefix = f"{name:<{width}}  {len(files):>5}  {len(file_lines):>5}  " if width else "    "
+        num_shown = 1
+        while (
+            num_shown < len(file_lines)
+            and len(prefix) + len(", ".join(file_lines[: num_shown + 1])) + len(" and 999 more") <= columns
+        ):
+            num_shown += 1
+        num_hidden = len(file_lines) - num_shown
         if not width:
             yield f"  {name}"
-        yield head + ", ".join(spots[:shown]) + (f" and {rest} more" if rest else "")
+        yield prefix + ", ".join(file_lines[:num_shown]) + (f" and {num_hidden} more" if num_hidden else "")
 
 
 _COLOURS = {"runs": "32", "fails": "31", "untried": "33"}
-_WORDS = {"runs": "runs", "fails": "FAILS", "untried": "not tried"}
+_STATUS_WORDS = {"runs": "runs", "fails": "FAILS", "untried": "not tried"}
 
 
-def _coloured(text: str, what: str) -> str:
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return f"\x1b[{_COLOURS[what]}m{text}\x1b[0m" if wanted else text
+def _coloured(text: str, status: str) -> str:
+    is_terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return f"\x1b[{_COLOURS[status]}m{text}\x1b[0m" if is_terminal else text
 
 
 def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
-    """Rows with the result of each pipeline definition of a file."""
+    """Yields rows with the result of each pipeline definition of a file."""
     names = [r["name"] or "(the file)" for r in results]
     lines = [r["line"] for r in results]
-    width, at = max(map(len, [*names, "pipeline"])), max(map(len, [*lines, "line"]))
+    name_width, line_width = max(map(len, [*names, "pipeline"])), max(map(len, [*lines, "line"]))
     if results:
-        yield f"  {'line':>{at}}  {'pipeline':<{width}}  result"
+        yield f"  {'line':>{line_width}}  {'pipeline':<{name_width}}  result"
     for name, line, r in zip(names, lines, results):
-        yield f"  {line:>{at}}  {name:<{width}}  {_coloured(_WORDS[r['what']], r['what'])}"
+        yield f"  {line:>{line_width}}  {name:<{name_width}}  {_coloured(_STATUS_WORDS[r['what']], r['what'])}"
         text = r["text"]
         if r.get("where"):
             text = f"{'line ' if ':' not in r['where'] and r['where'][:1].isdigit() else ''}{r['where']}: {text}"
         made_up = [f"made up: {r['made_up']}"] if r.get("made_up") and r["what"] != "runs" else []
         for paragraph in (text, *r.get("hints", ()), *made_up):
             for part in paragraph.splitlines()[:6]:
-                indent = " " * (at + 6)
+                indent = " " * (line_width + 6)
                 yield from textwrap.wrap(
                     part,
                     max(columns, 60),
@@ -108,10 +112,12 @@ def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
 
 
 def counts(results: Sequence[Mapping[str, Any]]) -> str:
-    """How many pipelines run, fail, and could not be tried."""
-    of = collections.Counter(r["what"] for r in results if r["name"])
-    total = sum(of.values())
+    """A sentence with the numbers of pipelines that run, fail, and could not be tried."""
+    num_by_status = collections.Counter(r["what"] for r in results if r["name"])
+    total = sum(num_by_status.values())
     if not total:
         return "No pipeline definition is found."
-    text = f"{total} pipeline definition{'s' if total > 1 else ''}: {of['runs']} run{'s' if of['runs'] == 1 else ''}"
-    return f"{text}, {of['fails']} fail{'s' if of['fails'] == 1 else ''}, {of['untried']} could not be tried."
+    runs = num_by_status["runs"]
+    text = f"{total} pipeline definition{'s' if total > 1 else ''}: {runs} run{'s' if runs == 1 else ''}"
+    fails = num_by_status["fails"]
+    return f"{text}, {fails} fail{'s' if fails == 1 else ''}, {num_by_status['untried']} could not be tried."

@@ -197,14 +197,14 @@ def _tree(file: str) -> ast.AST:
 
 def stand_in_among(values: Any) -> str:
     """The name of the first stand-in among values, or in collections among them; "" if there is none."""
-    todo, seen = [values], 0
-    while todo and seen < 2000:
-        x = todo.pop()
-        seen += 1
+    pending, num_visited = [values], 0
+    while pending and num_visited < 2000:
+        x = pending.pop()
+        num_visited += 1
         if isinstance(x, StandIn):
             return x.stands_for
         if isinstance(x, dict):
-            todo += list(x.values())
+            pending += list(x.values())
         elif isinstance(x, (list, tuple)):
-            todo += list(x)
+            pending += list(x)
     return ""

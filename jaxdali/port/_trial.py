@@ -165,8 +165,8 @@ class Trial:
 
     def _try_made(self, module: types.ModuleType):
         """Tries the pipelines that the file makes when it is imported."""
-        made = list(self._replaced.pipelines)
-        for pipeline in made:
+        pipelines = list(self._replaced.pipelines)
+        for pipeline in pipelines:
             names = [k for k, v in vars(module).items() if v is pipeline]
             if not names or names[0] in self._skipped:
                 continue
@@ -187,11 +187,11 @@ class Trial:
 
     def _definitions(self, module: types.ModuleType) -> Iterator[tuple[str, int, Callable[[_made_up.Guesses], Any]]]:
         """The name and line of each definition, and a function that makes its pipeline."""
-        seen: set[int] = set()
+        visited_ids: set[int] = set()
 
         def once(x: Any) -> bool:
-            new = id(x) not in seen
-            seen.add(id(x))
+            new = id(x) not in visited_ids
+            visited_ids.add(id(x))
             return new
 
         for name, x in list(vars(module).items()):
@@ -240,13 +240,15 @@ class Trial:
     def _of_function(self, factory: Any, guesses: _made_up.Guesses, owned: Any = None) -> Any:
         """Calls a factory that `pipeline_def` made."""
         function = inspect.unwrap(factory)
-        known = self._written(function.__name__)
-        arguments = self._arguments(function, guesses, known, bound=owned is not None)
+        constant_arguments = self._written(function.__name__)
+        arguments = self._arguments(function, guesses, constant_arguments, bound=owned is not None)
         for name, value in (("batch_size", 4), ("num_threads", 2), ("device_id", None)):
             if name not in arguments and name not in factory._pipeline_kwargs:
-                arguments[name] = known.get(name, value)
+                arguments[name] = constant_arguments.get(name, value)
         arguments |= {
-            k: v for k, v in known.items() if k in inspect.signature(jaxdali.Pipeline).parameters and k not in arguments
+            k: v
+            for k, v in constant_arguments.items()
+            if k in inspect.signature(jaxdali.Pipeline).parameters and k not in arguments
         }
         return _called(
             factory if owned is None else functools.partial(factory, owned),
@@ -290,16 +292,16 @@ class Trial:
 
     def _written(self, name: str) -> dict[str, Any]:
         """The keyword arguments that the file calls a function with, if they are constants."""
-        found: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
                 for k in node.keywords:
                     with contextlib.suppress(ValueError):
-                        if k.arg is not None and k.arg not in found:
+                        if k.arg is not None and k.arg not in constants:
                             value = ast.literal_eval(k.value)
                             if not isinstance(value, str) or "/" not in value:
-                                found[k.arg] = value
-        return found
+                                constants[k.arg] = value
+        return constants
 
     def _try(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
         """The best result of a definition, tried with several kinds of data if that makes a difference."""
@@ -325,14 +327,14 @@ class Trial:
         return best
 
     def _try_once(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
-        before = {id(p) for p in self._replaced.pipelines}
+        ids_before = {id(p) for p in self._replaced.pipelines}
         guesses = _made_up.Guesses(self._data)
         try:
             with self._limited():
-                made = make(guesses)
-                pipelines = [p for p in self._replaced.pipelines if id(p) not in before]
-                if isinstance(made, jaxdali.Pipeline) and not any(p is made for p in pipelines):
-                    pipelines.append(made)
+                result = make(guesses)
+                pipelines = [p for p in self._replaced.pipelines if id(p) not in ids_before]
+                if isinstance(result, jaxdali.Pipeline) and not any(p is result for p in pipelines):
+                    pipelines.append(result)
                 if not pipelines:
                     return Result(
                         name,
@@ -349,7 +351,7 @@ class Trial:
         self, name: str, line: int, pipelines: Sequence[jaxdali.Pipeline], guesses: _made_up.Guesses | None
     ) -> Result:
         """Builds pipelines and runs a batch, unless an iterator has done so."""
-        where = self._line_name(line) if line else ""
+        location = self._line_name(line) if line else ""
         outputs: list[str] = []
         hints: list[str] = []
         try:
@@ -369,7 +371,7 @@ class Trial:
             for pipeline in pipelines:
                 with contextlib.suppress(Exception):
                     internals_of(pipeline).session.close()
-        return Result(name, where, "runs", ", ".join(outputs) or "no outputs", hints=hints, made_up=_shown(guesses))
+        return Result(name, location, "runs", ", ".join(outputs) or "no outputs", hints=hints, made_up=_shown(guesses))
 
     def _feed(self, pipeline: jaxdali.Pipeline):
         """Feeds the data that the user's code would feed."""
@@ -379,25 +381,25 @@ class Trial:
         assert executor is not None
         for node in internals_of(pipeline).graph.nodes:
             if node.op.name == "external_source" and node.id in executor.sources and executor.sources[node.id].fed:
-                given = dict(node.call.arguments) if node.call is not None else {}
+                arguments = dict(node.call.arguments) if node.call is not None else {}
                 for _ in range(4):  # as many batches as are made ahead
                     pipeline.feed_input(
-                        node.name, self._replaced.batch(pipeline, node, 0, given), layout=given.get("layout")
+                        node.name, self._replaced.batch(pipeline, node, 0, arguments), layout=arguments.get("layout")
                     )
 
     def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
         executor = internals_of(pipeline).session.executor
         if executor is None:
             return []
-        plan, found = executor.plan, []
+        plan, remarks = executor.plan, []
         for step in plan.steps:
             if step.phase >= 0 and (refs := plan.fetched(step)):
-                made = ", ".join(dict.fromkeys(plan.maker(r).node.op.name for r in refs))
-                found.append(
-                    f"line {self._place(step.node.where)}: {step.node.op.name} needs on the host what {made} makes in the compiled "
+                operators = ", ".join(dict.fromkeys(plan.maker(r).node.op.name for r in refs))
+                remarks.append(
+                    f"line {self._place(step.node.where)}: {step.node.op.name} needs on the host what {operators} makes in the compiled "
                     "program: a round trip in each batch"
                 )
-        return found
+        return remarks
 
     # --- what went wrong ----------------------------------------------------------------------------------------
 
@@ -409,25 +411,25 @@ class Trial:
     def _failed(self, name: str, line: int, e: BaseException, guesses: _made_up.Guesses | None) -> Result:
         frames = list(traceback.walk_tb(e.__traceback__))
         files = [frame.f_code.co_filename for frame, _ in frames]
-        own = [(f, number) for (_, number), f in zip(frames, files) if _stand_ins.is_users(f)]
-        where = self._place(f"{own[-1][0]}:{own[-1][1]}") if own else ""
+        user_frames = [(f, number) for (_, number), f in zip(frames, files) if _stand_ins.is_users(f)]
+        location = self._place(f"{user_frames[-1][0]}:{user_frames[-1][1]}") if user_frames else ""
         if isinstance(e, OperatorError):
-            where = self._place(e.where)
-        elif not where and (line_in_text := re.search(r"\b(?:created|called) at (\S+:\d+)", str(e))):
-            where = self._place(line_in_text[1])
-        result = Result(name, self._line_name(line) if line else "", "untried", "", where, _shown(guesses))
+            location = self._place(e.where)
+        elif not location and (line_in_text := re.search(r"\b(?:created|called) at (\S+:\d+)", str(e))):
+            location = self._place(line_in_text[1])
+        result = Result(name, self._line_name(line) if line else "", "untried", "", location, _shown(guesses))
         text = (
             str(e)
             if isinstance(e, (OperatorError, ValueError, NotImplementedError)) and str(e)
             else f"{type(e).__name__}: {e}"
         )
         result.text = text
-        here = [
+        package_frames = [
             frame
             for frame, f in zip((frame for frame, _ in frames), files)
             if in_package(f) and f"{os.sep}port{os.sep}" not in f
         ]
-        raised_here = bool(files) and in_package(files[-1]) and f"{os.sep}port{os.sep}_trial" not in files[-1]
+        is_raised_in_package = bool(files) and in_package(files[-1]) and f"{os.sep}port{os.sep}_trial" not in files[-1]
         stand_in = next(
             filter(None, (_stand_ins.stand_in_among(dict(frame.f_locals)) for frame, _ in reversed(frames[1:]))), ""
         )
@@ -443,8 +445,10 @@ class Trial:
             isinstance(e, OperatorError) and e.operator.startswith(("readers.", "io.file."))
         ):
             result.text = f"with made-up data: {text}"
-        elif not raised_here and not (isinstance(e, OperatorError) and e.__cause__ is None):
-            result.text = f"the script's own code, with made-up arguments: {text}" if not here or own else text
+        elif not is_raised_in_package and not (isinstance(e, OperatorError) and e.__cause__ is None):
+            result.text = (
+                f"the script's own code, with made-up arguments: {text}" if not package_frames or user_frames else text
+            )
         elif guesses is not None and guesses.unsure:
             result.hints.append(f"made up without knowing what they are: {', '.join(guesses.unsure)}")
         else:
