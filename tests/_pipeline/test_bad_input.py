@@ -1,4 +1,4 @@
-"""Bad input: a Python exception that names operator, the user's line and the file; then things go on."""
+"""Bad input raises a Python exception that names the operator, the user's line and the file. The next batch is good."""
 
 import pathlib
 import re
@@ -50,7 +50,8 @@ def make(folder, **options):
 
 
 @pytest.mark.parametrize("where", [None, "mesh"])
-def test_truncated_file_consumes_its_batch_and_the_next_is_good(folder, where):
+def test_truncated_file_fails_only_its_batch(folder, where):
+    """The batch counts as taken: the next call returns the batch after it, and the epoch ends as usual."""
     with make(folder)(batch_size=8) as it:
         good = [np.asarray(b["images"]) for b in it]
     truncate(folder / "class1" / "11.jpg")
@@ -58,10 +59,10 @@ def test_truncated_file_consumes_its_batch_and_the_next_is_good(folder, where):
     with make(folder, sharding=sharding)(batch_size=8) as it:
         if sharding is None:
             np.testing.assert_array_equal(next(it)["images"], good[0])
-            bad = 1
+            bad_index = 1
         else:
-            bad = 2  # shard 3 has the files 9, 10, 11
-            for _ in range(bad):
+            bad_index = 2  # shard 3 has the files 9, 10, 11
+            for _ in range(bad_index):
                 next(it)
         with pytest.raises(
             SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/11\.jpg: .*truncated"
@@ -74,7 +75,7 @@ def test_truncated_file_consumes_its_batch_and_the_next_is_good(folder, where):
             next(it)
         it.reset()
         for i in range(len(it)):  # the next epoch: the same again
-            if i == bad:
+            if i == bad_index:
                 with pytest.raises(SampleError):
                     next(it)
             else:
@@ -92,7 +93,7 @@ def test_parameters_survive_a_truncated_file(folder):
 
     step = jax.jit(step, donate_argnums=0)
     w = jnp.zeros(())
-    done = 0
+    num_steps = 0
     with make(folder)(batch_size=8) as it:
         while True:
             try:
@@ -102,8 +103,8 @@ def test_parameters_survive_a_truncated_file(folder):
             except SampleError:
                 continue
             w = step(w, batch["images"])
-            done += 1
-    assert done == 2
+            num_steps += 1
+    assert num_steps == 2
     assert np.isfinite(w)
     assert w > 0
 
@@ -119,17 +120,17 @@ def test_replace(folder, damage, shape):
     else:
         path.write_bytes(b"this is no image" * 10 if damage == "junk" else b"")
     with make(folder)(batch_size=8, on_error="replace", replace_shape=shape) as it:
-        got = [np.asarray(b["images"]) for b in it]
+        actual = [np.asarray(b["images"]) for b in it]
         bad = it.bad_samples()
-    want = [g.copy() for g in good]
-    want[1][3] = want[1][4] if shape is None else 0
-    np.testing.assert_array_equal(got, want)
+    expected = [images.copy() for images in good]
+    expected[1][3] = expected[1][4] if shape is None else 0
+    np.testing.assert_array_equal(actual, expected)
     assert [(b.file, b.count) for b in bad] == [(f"{folder}/class1/11.jpg", 1)]
     assert {"truncated": "end early", "junk": "not an image", "empty": "empty"}[damage] in bad[0].reason
 
 
 def test_replace_by_a_sample_of_another_shard(folder):
-    """One sample per shard: there is no other in its own."""
+    """With one sample per shard, the replacement comes from another shard."""
     for name in ("class1/11.jpg", "class1/15.jpg"):
         truncate(folder / name)
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
@@ -144,7 +145,7 @@ def test_replace_by_a_sample_of_another_shard(folder):
 
 
 def test_each_replaced_file_has_its_own_reason(folder):
-    """Until the truncated file is found out it is what replaces the others."""
+    """The truncated file has a good header, so at first it replaces the two others."""
     (folder / "class1" / "10.jpg").write_bytes(b"this is no image")
     (folder / "class1" / "11.jpg").write_bytes(b"P5 32 32 255 too short")
     truncate(folder / "class1" / "12.jpg")
@@ -158,14 +159,14 @@ def test_each_replaced_file_has_its_own_reason(folder):
     assert "end early" in reasons["class1/12.jpg"]
 
 
-def test_eager_function_sees_repaired_batches_only_and_in_order(folder):
+def test_eager_function_gets_repaired_batches_in_order(folder):
     for name in ("class0/03.jpg", "class1/08.jpg", "class2/17.jpg"):
         truncate(folder / name)
-    seen = []
+    calls = []
 
     def count(images, labels):
-        seen.append((threading.current_thread().name, np.asarray(labels).ravel().tolist()))
-        return jnp.asarray(np.asarray(images).astype(np.int32) + len(seen))
+        calls.append((threading.current_thread().name, np.asarray(labels).ravel().tolist()))
+        return jnp.asarray(np.asarray(images).astype(np.int32) + len(calls))
 
     @data_iterator(output_map=["images"], reader_name="reader", last_batch_policy=LastBatchPolicy.DROP)
     def definition():
@@ -175,8 +176,8 @@ def test_eager_function_sees_repaired_batches_only_and_in_order(folder):
 
     with definition(batch_size=4) as it:
         assert len(list(it)) == 6
-    assert [labels for _, labels in seen[:6]] == [[0] * 4, [0] * 4, [1] * 4, [1] * 4, [2] * 4, [2] * 4]
-    assert len({thread for thread, _ in seen}) == 1
+    assert [labels for _, labels in calls[:6]] == [[0] * 4, [0] * 4, [1] * 4, [1] * 4, [2] * 4, [2] * 4]
+    assert len({thread for thread, _ in calls}) == 1
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "bmp", "tiff", "webp", "ppm", "jpeg2000"])
@@ -184,7 +185,7 @@ def test_eager_function_sees_repaired_batches_only_and_in_order(folder):
     "decode", [fn.decoders.image, fn.decoders.image_crop, fn.decoders.image_slice, fn.decoders.image_random_crop]
 )
 def test_too_many_pixels(tmp_path, kind, decode):
-    """The limit is of the stored image, whatever window is wanted."""
+    """The limit applies to the stored image, not to the window that is decoded."""
     path = tmp_path / "class0" / f"file.{kind}"
     path.parent.mkdir()
     Image.new("RGB", (20, 30)).save(path, kind)
@@ -216,7 +217,7 @@ def test_too_many_pixels(tmp_path, kind, decode):
 
 
 def test_pixels_are_limited_as_in_pillow(tmp_path):
-    """A PNG of 22 kB, and of one pixel more than Pillow takes."""
+    """A PNG file of 22 kB with one pixel more than Pillow accepts."""
     width = 178_956_971
     header = struct.pack(">IIBBBBB", width, 1, 1, 0, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(1 + (width + 7) // 8))), (b"IEND", b"")]
@@ -231,7 +232,7 @@ def test_pixels_are_limited_as_in_pillow(tmp_path):
         pipeline_def(lambda: fn.decoders.image(fn.readers.file(files=[str(path)])[0]))(batch_size=1).run()
 
 
-def test_file_that_vanished(folder):
+def test_missing_file(folder):
     (folder / "class0" / "02.jpg").unlink()
     (folder / "class0" / "02.jpg").symlink_to(folder / "nowhere.jpg")
     with pytest.raises(
@@ -248,7 +249,7 @@ def test_missing_and_empty_directories(tmp_path):
         make(tmp_path / "empty")(batch_size=8)
 
 
-def test_ragged_output_where_a_uniform_one_is_needed(folder):
+def test_ragged_output_names_sizes_and_advice(folder):
     Image.new("RGB", (40, 20)).save(folder / "class0" / "03.jpg")
 
     @data_iterator(output_map=["images"], reader_name="reader", prepare_first_batch=False)
@@ -279,7 +280,7 @@ def test_ragged_output_where_a_uniform_one_is_needed(folder):
         (lambda x: fn.decoders.image(x, device="npu"), ValueError),
     ],
 )
-def test_wrong_arguments_raise_at_the_user_s_line(call, error):
+def test_wrong_arguments_raise_at_the_users_line(call, error):
     @pipeline_def(batch_size=1)
     def definition():
         return call(fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)]))
@@ -314,7 +315,7 @@ def test_unknown_pipeline_arguments():
         pipeline_def(lambda: 1)().build()
 
 
-def test_exception_in_a_source_keeps_its_type_and_the_next_batch_comes():
+def test_source_exception_keeps_type_and_loses_one_batch():
     def source(info):
         if info.iteration == 1:
             raise KeyError("mine")
@@ -348,12 +349,12 @@ def test_wrong_data_name_operator_and_line():
     pipe.close()
 
 
-def test_bad_samples_counts_batches_when_they_are_taken(folder):
+def test_bad_samples_counts_only_taken_batches(folder):
     truncate(folder / "class0" / "05.jpg")
     with make(folder)(batch_size=4, on_error="replace", prefetch_queue_depth=3) as it:
         for count in (0, 1, 1):
             next(it)
-            time.sleep(0.3)  # others are made ahead
+            time.sleep(0.3)  # meanwhile other batches are made ahead
             assert sum(b.count for b in it.bad_samples()) == count
 
 
@@ -389,7 +390,7 @@ def test_folder_can_be_repaired(folder):
         (lambda x: fn.random.uniform(shape=[2**20, 2**20]), "^random.uniform .*MemoryError: Unable to allocate"),
     ],
 )
-def test_sizes_that_no_memory_holds(define, text):
+def test_sizes_beyond_memory(define, text):
     pipe = Pipeline(batch_size=2, num_threads=1)
     with pipe:
         x = fn.external_source(source=lambda: [np.zeros((4, 4, 3), np.uint8)] * 2, layout="HWC")
@@ -453,13 +454,13 @@ def test_numbers_beyond_64_bits_name_their_argument(window):
 
 
 @pytest.mark.parametrize("name", ["é\ud800", "\ud800", ["float32", "\udcff"], "junk"])
-def test_names_that_are_no_text_are_no_types(name):
+def test_undecodable_names_are_no_types(name):
     with pytest.raises(TypeError, match=r"must be a numeric type such as types\.FLOAT or np\.float32, or a list of"):
         pipeline_def(lambda: fn.random.coin_flip())(batch_size=1, num_threads=1, device_id=None, output_dtype=name)
 
 
 @pytest.mark.parametrize("reader", ["file", "numpy", "parquet", "webdataset", "tfrecord", "root"])
-def test_names_that_no_file_can_have(reader):
+def test_impossible_file_names(reader):
     name = "é\ud800.x"
     make = {
         "file": lambda: fn.readers.file(files=[name])[0],

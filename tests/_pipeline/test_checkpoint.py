@@ -1,4 +1,4 @@
-"""Checkpoints: what goes on from one is what the iterator it was taken of gives, bit for bit."""
+"""Checkpoints: an iterator that is restored from one returns the same batches as the original, bit for bit."""
 
 import contextlib
 import copy
@@ -31,7 +31,7 @@ def definition(files, num_shards=1, shard_id=0, order=None):
 
 
 def make(files, shards=1, policy="FILL", auto_reset=False, mask_name=None, **order):
-    """A function that makes iterators."""
+    """Returns a function that makes iterators."""
     factory = data_iterator(
         definition,
         ["x", "u", "c"],
@@ -83,21 +83,23 @@ def test_continuation_is_identical(files, shards, policy, options):
         iterator(batch_size=3) as it,
         warned_of_states() if (shards, policy) == (2, "DROP") else contextlib.nullcontext(),
     ):
-        taken, states, steps = [it.checkpoints()], [it.get_state()], []
+        checkpoints, states, steps = [it.checkpoints()], [it.get_state()], []
         for _ in range(18):  # at least two epochs
             steps += forward(it, 1)
-            taken.append(it.checkpoints())
+            checkpoints.append(it.checkpoints())
             states.append(it.get_state())
         steps += forward(it, 18)
         assert sum(s[2] is None for s in steps) >= 2
-        assert len(taken[0]) == shards
-        for at in (0, 1, 4, 9, 17):
-            with iterator(batch_size=3, checkpoints=taken[at], prefetch_queue_depth=1 + at % 3, seed=99) as other:
-                assert other.checkpoints() == taken[at]
-                assert forward(other, 12) == steps[at : at + 12]
-            it.set_state(json.loads(json.dumps(states[at])))
-            assert it.get_state() == states[at]
-            assert forward(it, 12) == steps[at : at + 12]
+        assert len(checkpoints[0]) == shards
+        for i in (0, 1, 4, 9, 17):
+            with iterator(
+                batch_size=3, checkpoints=checkpoints[i], prefetch_queue_depth=1 + i % 3, seed=99
+            ) as restored:
+                assert restored.checkpoints() == checkpoints[i]
+                assert forward(restored, 12) == steps[i : i + 12]
+            it.set_state(json.loads(json.dumps(states[i])))
+            assert it.get_state() == states[i]
+            assert forward(it, 12) == steps[i : i + 12]
 
 
 @pytest.mark.parametrize("auto_reset", [False, True])
@@ -111,25 +113,25 @@ def test_at_the_end_of_an_epoch(files, auto_reset):
             next(it)
         after_stop = it.checkpoints()
         assert (before_stop == after_stop) == (not auto_reset)
-        with iterator(batch_size=4, checkpoints=before_stop) as other:
+        with iterator(batch_size=4, checkpoints=before_stop) as restored:
             with pytest.raises(StopIteration):
-                next(other)
-            other.reset()
+                next(restored)
+            restored.reset()
             it.reset()
-            assert step(other) == step(it)
+            assert step(restored) == step(it)
 
 
-def test_a_loop_takes_the_rest_of_the_epoch(files, caplog):
-    """Without the warning that it gets where batches were taken before it."""
+def test_loop_continues_a_restored_epoch(files, caplog):
+    """A loop after `set_state` gets no warning, unlike one after batches that were taken before it."""
     iterator = make(files)
     with iterator(batch_size=4) as it:
         next(it)
-        saved, state = it.checkpoints(), it.get_state()
-        rest = [b["x"].tolist() for b in iterator(batch_size=4, checkpoints=saved)]
-        assert len(rest) == len(it) - 1
+        checkpoints, state = it.checkpoints(), it.get_state()
+        remaining = [b["x"].tolist() for b in iterator(batch_size=4, checkpoints=checkpoints)]
+        assert len(remaining) == len(it) - 1
         next(it)
         it.set_state(state)
-        assert [b["x"].tolist() for b in it] == rest
+        assert [b["x"].tolist() for b in it] == remaining
         assert not caplog.text
         assert len(list(it)) == len(it)  # the next epoch
         it.set_state(state)
@@ -138,7 +140,7 @@ def test_a_loop_takes_the_rest_of_the_epoch(files, caplog):
         assert "this loop goes on in the middle of epoch" in caplog.text
 
 
-def test_taking_one_changes_nothing(files):
+def test_taking_a_checkpoint_changes_nothing(files):
     iterator = make(files, 2, random_shuffle=True)
     with iterator(seed=5) as a, iterator(seed=5) as b:
         for _ in range(20):
@@ -147,7 +149,7 @@ def test_taking_one_changes_nothing(files):
             assert step(a) == step(b)
 
 
-def test_small_and_independent_of_what_is_prefetched(files):
+def test_small_and_independent_of_prefetched_batches(files):
     iterator = make(files, 2)
     with iterator(seed=1, prefetch_queue_depth=1) as a, iterator(seed=1, prefetch_queue_depth=8) as b:
         for _ in range(3):
@@ -157,19 +159,19 @@ def test_small_and_independent_of_what_is_prefetched(files):
         assert len(json.dumps(a.get_state())) < 1300
 
 
-def test_another_batch_size_goes_on_from_the_same_sample(files):
+def test_another_batch_size_continues_at_the_sample(files):
     iterator = make(files, random_shuffle=True)
     with iterator(batch_size=3) as it:
         for _ in range(3):
             next(it)
         state = it.checkpoints()
-        rest = list(it)
-    with iterator(batch_size=2, checkpoints=state) as other:
-        also = list(other)
-        assert len(also) == 7
+        remaining = list(it)
+    with iterator(batch_size=2, checkpoints=state) as restored:
+        resumed = list(restored)
+        assert len(resumed) == 7
     for name in "xu":
-        want = np.concatenate([np.asarray(b[name]).ravel() for b in rest])[:14]
-        assert np.concatenate([np.asarray(b[name]).ravel() for b in also])[:14].tolist() == want.tolist()
+        expected = np.concatenate([np.asarray(b[name]).ravel() for b in remaining])[:14]
+        assert np.concatenate([np.asarray(b[name]).ravel() for b in resumed])[:14].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("before", range(6))
@@ -177,23 +179,23 @@ def test_another_batch_size_goes_on_from_the_same_sample(files):
 @pytest.mark.parametrize(
     "options", [{"random_shuffle": True, "pad_last_batch": True, "policy": "PARTIAL", "mask_name": "mask"}, {}]
 )
-def test_another_number_of_shards(files, shards, others, before, options):
-    """Of each sample, the mask (or the first round's end) lets one copy through in each epoch, with the numbers it
-    would have had.
+def test_another_number_of_shards(files, shards, new_shards, batches_before, options):
+    """Each sample has one valid copy in an epoch, by the mask or before the end of the first round. Its random numbers are
+    those of the original number of shards.
     """
-    seen = {}
+    draws = {}
 
     def take(it):
         batch = next(it)
         valid = np.asarray(batch["mask"]) if "mask" in batch else np.ones(len(batch["u"]), bool)
-        for x, u in zip(np.asarray(batch["x"])[valid].ravel().tolist(), np.asarray(batch["u"])[valid].tolist()):
-            seen.setdefault(x, []).append(u)
+        for sample, draw in zip(np.asarray(batch["x"])[valid].ravel().tolist(), np.asarray(batch["u"])[valid].tolist()):
+            draws.setdefault(sample, []).append(draw)
 
     with make(files, shards, **options)(batch_size=1, seed=3) as it:
-        for _ in range(before):
+        for _ in range(batches_before):
             take(it)
         state = it.get_state()
-    with make(files, others, **options)(batch_size=1) as it:
+    with make(files, new_shards, **options)(batch_size=1) as it:
         it.set_state(state)
         assert it.pipelines[0].seed == 3
         steps = 0
@@ -203,15 +205,15 @@ def test_another_number_of_shards(files, shards, others, before, options):
                 steps += 1
             except StopIteration:
                 break
-        assert steps == -(-(N - before * shards) // others)
-    first = {x: u[0] for x, u in seen.items()}
-    assert sorted(seen) == list(range(1, N + 1))
-    assert sum(len(u) > 1 for u in seen.values()) <= (0 if options else others)  # what filled the last batch
+        assert steps == -(-(N - batches_before * shards) // new_shards)
+    first_draws = {sample: draw[0] for sample, draw in draws.items()}
+    assert sorted(draws) == list(range(1, N + 1))
+    assert sum(len(draw) > 1 for draw in draws.values()) <= (0 if options else new_shards)  # what filled the last batch
     with make(files, **options)(batch_size=1, seed=3) as it:
-        whole = {}
+        draws_of_one_shard = {}
         for batch in it:
-            whole.setdefault(ids(batch)[0], np.asarray(batch["u"])[0].item())
-    assert first == whole
+            draws_of_one_shard.setdefault(ids(batch)[0], np.asarray(batch["u"])[0].item())
+    assert first_draws == draws_of_one_shard
 
 
 def test_checkpoints_of_another_number_of_shards(files):
@@ -224,35 +226,35 @@ def test_checkpoints_of_another_number_of_shards(files):
         make(files, 4)(checkpoints=four[:3])
 
 
-def test_one_process_tells_the_shards_of_all(files):
+def test_one_process_determines_all_shards(files):
     with make(files, 4, random_shuffle=True)(seed=3) as it:
         for _ in range(8):
             step(it)
         state = it.get_state()
-        whole = copy.deepcopy(state)
+        full_state = copy.deepcopy(state)
         state["pipelines"] = state["pipelines"][2:3]
-        want = forward(it, 5)
+        expected = forward(it, 5)
         it.set_state(state)
-        assert it.get_state() == whole
-        assert forward(it, 5) == want
+        assert it.get_state() == full_state
+        assert forward(it, 5) == expected
 
 
-def test_sharing_out_that_is_impossible_says_why(files):
+def test_impossible_redistribution_names_the_reason(files):
     with make(files, 2, "DROP")(batch_size=2) as it:
         for _ in range(9):
             step(it)
         with warned_of_states():
             state = it.get_state()
     with make(files, 4, "DROP")(batch_size=2) as it:
-        want = [ids(next(it)), None]
+        first_ids = [ids(next(it)), None]
         with warned_of_states():
-            before = it.get_state()
+            state_before = it.get_state()
         with pytest.raises(
             RuntimeError, match=r"can't be divided.*pad_last_batch=True keeps them together; .*restart_epoch=True"
         ):
             it.set_state(state)
-        assert it.get_state() == before  # it goes on where it was
-        assert ids(next(it)) != want
+        assert it.get_state() == state_before  # it goes on where it was
+        assert ids(next(it)) != first_ids
 
 
 # --- epochs that begin anew -----------------------------------------------------------------------------------------
@@ -296,12 +298,12 @@ def test_restarted_epochs(files, shards, policy, options, steps, form):
             step(it)
         saved = it.get_state() if form == "state" else it.checkpoints()
     padded = make(files, shards, policy, auto_reset=True, pad_last_batch=True, **order, **options)
-    with padded(batch_size=3, seed=3) as whole, padded(batch_size=3) as it:
+    with padded(batch_size=3, seed=3) as reference, padded(batch_size=3) as it:
         for _ in range(1 if steps < 11 else 2):
-            while step(whole) is not None:
+            while step(reference) is not None:
                 pass
         it.set_state(saved, restart_epoch=True)
-        assert forward(it, 9) == forward(whole, 9)
+        assert forward(it, 9) == forward(reference, 9)
 
 
 def test_refusals_to_restart_an_epoch(files):
@@ -355,16 +357,16 @@ def test_pipeline(files, tmp_path, ahead):
 
     p = define()
     start = p.checkpoint()
-    first = [run(p) for _ in range(10)]
-    data = p.checkpoint(str(tmp_path / "checkpoint"))
-    assert (tmp_path / "checkpoint").read_bytes() == data == p.checkpoint()
-    again, further = define(checkpoint=start), define(checkpoint=data, prefetch_queue_depth=4)
-    assert [run(again) for _ in range(10)] == first
-    assert [run(again) for _ in range(5)] == [run(further) for _ in range(5)]
-    assert again.seed == further.seed == p.seed
-    assert again.is_restored_from_checkpoint
+    outputs = [run(p) for _ in range(10)]
+    checkpoint = p.checkpoint(str(tmp_path / "checkpoint"))
+    assert (tmp_path / "checkpoint").read_bytes() == checkpoint == p.checkpoint()
+    from_start, from_data = define(checkpoint=start), define(checkpoint=checkpoint, prefetch_queue_depth=4)
+    assert [run(from_start) for _ in range(10)] == outputs
+    assert [run(from_start) for _ in range(5)] == [run(from_data) for _ in range(5)]
+    assert from_start.seed == from_data.seed == p.seed
+    assert from_start.is_restored_from_checkpoint
     assert not p.is_restored_from_checkpoint
-    for x in (p, again, further):
+    for x in (p, from_start, from_data):
         x.close()
 
 
@@ -380,12 +382,12 @@ def test_separate_pipelines_of_one_iterator(files):
     with iterator() as it:
         forward(it, 9)
         checkpoints = it.checkpoints()
-        want = forward(it, 9)
+        expected = forward(it, 9)
         assert it.pipelines[1].checkpoint() == it.checkpoints()[1]
-    with iterator(checkpoints, seed=100) as other:
-        assert forward(other, 9) == want
+    with iterator(checkpoints, seed=100) as restored:
+        assert forward(restored, 9) == expected
     with pytest.raises(RuntimeError, match="different moments"):
-        iterator([checkpoints[0], other.checkpoints()[1]])
+        iterator([checkpoints[0], restored.checkpoints()[1]])
     with pytest.raises(RuntimeError, match="some pipelines have a checkpoint"):
         iterator([checkpoints[0], None])
 
@@ -403,9 +405,9 @@ def test_size_and_no_reader(files):
     with iterator() as it:
         forward(it, 9)
         checkpoints = it.checkpoints()
-        want = forward(it, 9)
-    with iterator(checkpoints) as other:
-        assert forward(other, 9) == want
+        expected = forward(it, 9)
+    with iterator(checkpoints) as restored:
+        assert forward(restored, 9) == expected
     with (
         pytest.raises(RuntimeError, match="size is 20 here and 22 in the checkpoint"),
         pytest.warns(UserWarning, match="size is given"),
@@ -415,22 +417,22 @@ def test_size_and_no_reader(files):
         )
 
 
-# --- external_source ------------------------------------------------------------------------------------------------
+# --- sources -----------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_failed_is_behind(files):
+def test_failed_batch_counts_as_taken(files):
     files = [*files[:4], files[4] + ".missing", *files[5:]]
     with make(files)() as it:
         for _ in range(2):
             next(it)
-        before = it.get_state()
+        state_before = it.get_state()
         with pytest.raises(RuntimeError, match="missing"):
             next(it)
-        after = it.get_state()
-        want = step(it)
-        it.set_state(after)
-        assert step(it) == want
-        it.set_state(before)
+        state_after = it.get_state()
+        expected = step(it)
+        it.set_state(state_after)
+        assert step(it) == expected
+        it.set_state(state_before)
         with pytest.raises(RuntimeError, match="missing"):
             next(it)
 
@@ -441,24 +443,24 @@ def test_without_a_source():
         next(it)
         next(it)
         checkpoints = it.checkpoints()
-        want = np.concatenate([np.asarray(next(it)["u"]) for _ in range(2)])
+        expected = np.concatenate([np.asarray(next(it)["u"]) for _ in range(2)])
     with factory(batch_size=2, num_threads=1, enable_checkpointing=True, checkpoints=checkpoints) as it:
-        assert np.concatenate([np.asarray(next(it)["u"]) for _ in range(4)]).tolist() == want.tolist()
+        assert np.concatenate([np.asarray(next(it)["u"]) for _ in range(4)]).tolist() == expected.tolist()
 
 
 # --- peekable -------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_was_only_peeked_at_comes_again(files):
+def test_peeked_batch_is_not_taken(files):
     factory = peekable_data_iterator(definition, ["x", "u", "c"], reader_name="reader")
     with factory(files, batch_size=2, num_threads=1) as it:
         next(it)
-        before = it.get_state()
+        state_before = it.get_state()
         peeked = ids(it.peek())
-        assert it.get_state() == before
+        assert it.get_state() == state_before
         next(it)
         assert ids(it.peek()) != peeked
-        it.set_state(before)
+        it.set_state(state_before)
         assert ids(next(it)) == peeked
 
 
@@ -491,7 +493,7 @@ def test_not_enabled(files):
 @pytest.mark.parametrize(
     "data", [b"", b"junk", b"\xff\x00", b"{}", b"[]", b'{"format":"jaxdali checkpoint","version":1}']
 )
-def test_bytes_that_are_no_checkpoint(files, data):
+def test_invalid_bytes(files, data):
     with pytest.raises(RuntimeError, match="not a checkpoint of jaxdali, or it is damaged"):
         make(files)(checkpoints=[data])
 
@@ -519,15 +521,15 @@ def test_damaged_states(files):
         make(files)(checkpoints=[5])
 
 
-def test_what_differs_is_named(files):
-    fed_by_us = data_iterator(lambda: fn.external_source(source=lambda: np.zeros(2, np.int32)), ["x"])
+def test_errors_name_the_difference(files):
+    external_source_iterator = data_iterator(lambda: fn.external_source(source=lambda: np.zeros(2, np.int32)), ["x"])
 
     def state(*args, **kwargs):
         with make(*args, **kwargs)() as it:
             return it.get_state()
 
     with make(files)() as it:
-        for other, text in [
+        for other_state, text in [
             (state(files, random_shuffle=True), "random_shuffle is False here and True in the checkpoint"),
             (state(files, pad_last_batch=True), "pad_last_batch is False here and True"),
             (state(files[1:]), "files is .* here and .* in the checkpoint; size is 23 here and 22"),
@@ -536,22 +538,22 @@ def test_what_differs_is_named(files):
             (state(files, seed=3), "seed is None here and 3"),
         ]:
             with pytest.raises(RuntimeError, match=text):
-                it.set_state(other)
+                it.set_state(other_state)
     with (
-        fed_by_us(batch_size=2, num_threads=1) as other,
+        external_source_iterator(batch_size=2, num_threads=1) as unnamed,
         pytest.raises(RuntimeError, match="another iterator: reader_name is None here and 'reader'"),
     ):
-        other.set_state(it.get_state())
-    with data_iterator(definition, ["x", "u", "c"])(files, batch_size=2, num_threads=1) as alone:
+        unnamed.set_state(it.get_state())
+    with data_iterator(definition, ["x", "u", "c"])(files, batch_size=2, num_threads=1) as uncounted:
         with (
-            fed_by_us(batch_size=2, num_threads=1) as other,
+            external_source_iterator(batch_size=2, num_threads=1) as unnamed,
             pytest.raises(RuntimeError, match=r"the sources \['reader'\], this pipeline \['__external_source_0"),
         ):
-            other.set_state(alone.get_state())
+            unnamed.set_state(uncounted.get_state())
 
 
 def result_of(f, x):
-    """(what it returns, None), or (None, the text of its error)."""
+    """Returns (result, None), or (None, the text of the error)."""
     try:
         return f(x), None
     except RuntimeError as e:
@@ -559,7 +561,7 @@ def result_of(f, x):
 
 
 def flips(data, bits):
-    """The bytes with each of their bits flipped in turn, or with a byte replaced, or cut."""
+    """Yields (index, damaged bytes): with each bit flipped in turn, with a byte replaced or removed, and cut short."""
     for i in range(len(data)):
         for bit in bits:
             yield i, data[:i] + bytes([data[i] ^ 1 << bit]) + data[i + 1 :]
@@ -570,40 +572,40 @@ def flips(data, bits):
 
 
 def test_a_changed_bit_is_noticed(files):
-    """Each damaged checkpoint is an error that says so, or the same checkpoint."""
+    """A damaged checkpoint either raises an error that mentions the checkpoint, or is read as the same one."""
     with make(files, random_shuffle=True)() as it:
         for _ in range(3):
             step(it)
         (data,), state = it.checkpoints(), it.get_state()
-    whole = from_bytes(data)
+    expected = from_bytes(data)
     for i, damaged in flips(data, range(8)):
-        found, error = result_of(from_bytes, damaged)
-        assert found == whole if error is None else "checkpoint" in error, i
+        result, error = result_of(from_bytes, damaged)
+        assert result == expected if error is None else "checkpoint" in error, i
     for i, damaged in flips(json.dumps(state).encode(), range(0, 8, 3)):
-        with contextlib.suppress(ValueError):  # of the JSON: whoever wrote it says so
-            found, error = result_of(records_and_position, json.loads(damaged))
-            assert found == records_and_position(state) if error is None else "checkpoint" in error, i
+        with contextlib.suppress(ValueError):  # the state is the user's JSON, whose parser reports its own errors
+            result, error = result_of(records_and_position, json.loads(damaged))
+            assert result == records_and_position(state) if error is None else "checkpoint" in error, i
 
 
 def mutations(x):
-    """The value with something else in each of its places, or without that."""
-    others = [None, -1, 1 << 80, "x", [], {}, True, 1.5]
+    """Yields copies of a value in which one element, at any depth, is replaced or removed."""
+    replacements = [None, -1, 1 << 80, "x", [], {}, True, 1.5]
     for key in x if isinstance(x, dict) else range(len(x)) if isinstance(x, list) else ():
-        for other in others:
-            y = copy.deepcopy(x)
-            y[key] = other
-            yield y
-        y = copy.deepcopy(x)
-        del y[key]
-        yield y
-        for inside in mutations(x[key]):
-            y = copy.deepcopy(x)
-            y[key] = inside
-            yield y
+        for replacement in replacements:
+            copied = copy.deepcopy(x)
+            copied[key] = replacement
+            yield copied
+        copied = copy.deepcopy(x)
+        del copied[key]
+        yield copied
+        for mutation in mutations(x[key]):
+            copied = copy.deepcopy(x)
+            copied[key] = mutation
+            yield copied
 
 
 def test_states_of_another_form_say_so(files):
-    """With a right checksum: made by hand. Either they are a checkpoint, or the error names it."""
+    """States made by hand, with a right checksum, are either accepted or raise an error that mentions the checkpoint."""
     errors = 0
     with make(files, random_shuffle=True)() as it:
         step(it)
@@ -612,7 +614,7 @@ def test_states_of_another_form_say_so(files):
         for part in (plain["iterator"], *plain["pipelines"]):
             del part["checksum"]
         for changed in mutations(plain):
-            with contextlib.suppress(Exception):  # of those that have no parts
+            with contextlib.suppress(Exception):  # some mutations have no such entries
                 changed["iterator"] = signed(changed["iterator"])
                 changed["pipelines"] = [signed(r) for r in changed["pipelines"]]
             _, error = result_of(it.set_state, {"version": 1, **changed})
@@ -620,10 +622,10 @@ def test_states_of_another_form_say_so(files):
             assert error is None or (
                 "checkpoint" in error and not re.search("(Key|Attribute|Index|Type)Error", error)
             ), error
-    assert errors > 100
+    assert errors > 100, "most mutations must be refused"
 
 
-def test_which_checkpoint_is_damaged(files):
+def test_errors_name_the_damaged_checkpoint(files):
     with make(files, 2)() as it:
         first, second = it.checkpoints()
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Checkpoints of user sources: what they say of their state, and what resumes without."""
+"""Checkpoints of user sources, with and without a state of their own."""
 
 import itertools
 import json
@@ -13,31 +13,31 @@ from jaxdali.plugin.jax import data_iterator
 
 
 class Stateful:
-    """Random numbers with a state; ends after five batches, and starts the next epoch by itself."""
+    """A source of random numbers with a state. It ends after five batches and then starts the next epoch by itself."""
 
     def __init__(self, as_bytes):
         self.generator = np.random.Generator(np.random.PCG64(5))
-        self.at = 0
+        self.position = 0
         self.as_bytes = as_bytes
 
     def __call__(self):
-        if self.at == 5:
-            self.at = 0
+        if self.position == 5:
+            self.position = 0
             raise StopIteration
-        self.at += 1
+        self.position += 1
         return self.generator.random((3, 2), np.float32)
 
     def get_state(self):
-        state = {"at": self.at, "generator": self.generator.bit_generator.state}
+        state = {"at": self.position, "generator": self.generator.bit_generator.state}
         return json.dumps(state).encode() if self.as_bytes else state
 
     def set_state(self, state):
         state = json.loads(state) if self.as_bytes else state
-        self.at, self.generator.bit_generator.state = state["at"], state["generator"]
+        self.position, self.generator.bit_generator.state = state["at"], state["generator"]
 
 
 class StatefulIterable:
-    """The same as an iterable whose iterators have the state."""
+    """As `Stateful`, but an iterable whose iterators have the state."""
 
     def __iter__(self):
         return StatefulIterator(Stateful(False))
@@ -97,22 +97,22 @@ def external(make_source, **kwargs):
         (lambda: StatefulIterable(), {"cycle": "quiet"}),
     ],
 )
-def test_external_sources_that_go_on(source, kwargs, caplog):
+def test_external_sources_with_state_continue(source, kwargs, caplog):
     iterator = external(source, **kwargs)
     with iterator() as it:
-        taken, steps = [], []
+        checkpoints, steps = [], []
         for _ in range(14):
-            taken.append(it.checkpoints())
+            checkpoints.append(it.checkpoints())
             steps.append(step(it))
         assert (None in steps) == (kwargs.get("cycle") != "quiet")
-        for at in (0, 2, 5, 6, 8):
-            with iterator(taken[at], depth=1 + at % 4) as other:
-                assert other.checkpoints() == taken[at]
-                assert list(itertools.islice(iter(lambda o=other: step(o), 0), 14 - at)) == steps[at:]
+        for i in (0, 2, 5, 6, 8):
+            with iterator(checkpoints[i], depth=1 + i % 4) as restored:
+                assert restored.checkpoints() == checkpoints[i]
+                assert list(itertools.islice(iter(lambda o=restored: step(o), 0), 14 - i)) == steps[i:]
     assert not caplog.records
 
 
-def test_external_sources_that_start_over(caplog):
+def test_external_sources_without_state_start_over(caplog):
     def generator():
         for i in itertools.count():
             yield np.full((3, 1), i, np.int32)
@@ -122,8 +122,8 @@ def test_external_sources_that_start_over(caplog):
         for _ in range(3):
             next(it)
         state = it.get_state()
-        with caplog.at_level(logging.WARNING), iterator(it.checkpoints()) as other:
-            assert np.asarray(next(other)["x"]).ravel().tolist() == [0, 0, 0]
+        with caplog.at_level(logging.WARNING), iterator(it.checkpoints()) as restored:
+            assert np.asarray(next(restored)["x"]).ravel().tolist() == [0, 0, 0]
     assert "it starts over" in caplog.text
     with (
         external(lambda: lambda: np.zeros(3, np.int32))() as it,
@@ -132,26 +132,26 @@ def test_external_sources_that_start_over(caplog):
         it.set_state(state)
 
 
-def test_an_iterator_that_can_not_start_over_goes_on_where_it_is(caplog):
-    """Also with the item that was looked at for its type: none is lost."""
+def test_one_pass_iterator_continues_where_it_is(caplog):
+    """The first item, which is read early for its type, is not lost."""
     with external(lambda: iter([np.full((3, 1), i, np.int32) for i in range(9)]))() as it:
         next(it)
-        taken = it.checkpoints()
+        checkpoints = it.checkpoints()
     iterator = external(lambda: (np.full((3, 1), i, np.int32) for i in range(10, 19)))
-    with caplog.at_level(logging.WARNING), iterator(taken) as other:
-        assert [np.asarray(next(other)["x"])[0].item() for _ in range(3)] == [10, 11, 12]
+    with caplog.at_level(logging.WARNING), iterator(checkpoints) as restored:
+        assert [np.asarray(next(restored)["x"])[0].item() for _ in range(3)] == [10, 11, 12]
     assert "continues from its present position" in caplog.text
     pipe = pipeline_def(lambda: fn.external_source(iter([np.full(1, i) for i in range(9)])))(
         batch_size=1, enable_checkpointing=True, checkpoint=None
     )
     pipe.run()
-    again = pipeline_def(lambda: fn.external_source(iter([np.full(1, i) for i in range(10, 19)])))(
+    restored_pipe = pipeline_def(lambda: fn.external_source(iter([np.full(1, i) for i in range(10, 19)])))(
         batch_size=1, enable_checkpointing=True, checkpoint=pipe.checkpoint()
     )
-    assert [again.run()[0].as_array().item() for _ in range(3)] == [10, 11, 12]
+    assert [restored_pipe.run()[0].as_array().item() for _ in range(3)] == [10, 11, 12]
 
 
-def test_state_that_json_cannot_hold():
+def test_state_json_can_not_hold():
     class Source(Stateful):
         def get_state(self):
             return {1, 2}
@@ -165,7 +165,7 @@ def test_state_that_json_cannot_hold():
         next(it)
 
 
-def test_the_user_goes_on_changing_what_get_state_returned():
+def test_state_changed_by_the_user_later():
     class Source:
         state = [0]  # noqa: RUF012
 
@@ -189,7 +189,7 @@ def test_the_user_goes_on_changing_what_get_state_returned():
 
 
 def test_one_source_ends_before_another_one():
-    """What the second source was asked for in vain is not lost, neither here nor after a checkpoint."""
+    """The item that the second source returned when the first one ended is not lost, even after a checkpoint."""
 
     def define():
         return fn.external_source(source=Stateful(False), name="a"), fn.external_source(
@@ -198,23 +198,25 @@ def test_one_source_ends_before_another_one():
 
     def longer():
         source = Stateful(False)
-        source.at = -2  # seven batches at first
+        source.position = -2  # seven batches at first
         return fn.external_source(source=source, name="a"), fn.external_source(source=by_index, name="b")
 
     for definition in (define, longer):
         iterator = data_iterator(definition, ["x", "y"])
         with iterator(batch_size=3, num_threads=1, enable_checkpointing=True) as it:
-            taken, steps = [], []
+            checkpoints, steps = [], []
             for _ in range(15):
-                taken.append(it.checkpoints())
+                checkpoints.append(it.checkpoints())
                 steps.append(step(it))
             assert steps.count(None) >= 2
-            for at in range(0, 15, 2):
-                with iterator(batch_size=3, num_threads=1, enable_checkpointing=True, checkpoints=taken[at]) as other:
-                    assert [step(other) for _ in range(15 - at)] == steps[at:]
+            for i in range(0, 15, 2):
+                with iterator(
+                    batch_size=3, num_threads=1, enable_checkpointing=True, checkpoints=checkpoints[i]
+                ) as restored:
+                    assert [step(restored) for _ in range(15 - i)] == steps[i:]
 
 
-def test_data_that_are_fed():
+def test_fed_data():
     def define():
         return fn.external_source(name="fed", blocking=True, dtype=types.INT32, ndim=0), fn.random.uniform(
             range=[0.0, 1.0]
@@ -225,9 +227,9 @@ def test_data_that_are_fed():
             it.pipelines[0].feed_input("fed", np.full(2, i, np.int32))
         next(it)
         state = it.get_state()
-        want = np.asarray(next(it)["u"]).tolist()
-        it.set_state(state)  # a thread was waiting for data, and one will again
+        expected = np.asarray(next(it)["u"]).tolist()
+        it.set_state(state)  # stops a thread that waits for data, and starts another one
         it.pipelines[0].feed_input("fed", np.full(2, 5, np.int32))
         batch = next(it)
-    assert np.asarray(batch["u"]).tolist() == want
-    assert np.asarray(batch["x"])[0] in (2, 5)  # what was made ahead is gone
+    assert np.asarray(batch["u"]).tolist() == expected
+    assert np.asarray(batch["x"])[0] in (2, 5)  # a batch that was read ahead is lost

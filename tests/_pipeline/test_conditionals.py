@@ -1,4 +1,4 @@
-"""`if`, `and`, `or`, `not` on DataNodes. What the small pipelines give is what DALI 2.4 gives for the same code."""
+"""`if`, `and`, `or`, `not` on DataNodes. The expected results are those of DALI 2.4 for the same code."""
 
 import importlib.util
 import inspect
@@ -13,7 +13,7 @@ from branching import numbers, outputs
 from jaxdali import Pipeline, fn, pipeline_def, types
 from jaxdali.pipeline import do_not_convert
 
-# --- what DALI does ---------------------------------------------------------------------------------------------------
+# --- as in DALI -------------------------------------------------------------------------------------------------------
 
 
 def elif_():
@@ -137,7 +137,7 @@ def vectors():
     return y
 
 
-BY_DALI = [
+DALI_RESULTS = [
     (elif_, [[10, 21, 32, 10, 21, 32]]),
     (no_else, [[0, 1, 200, 0, 1, 200]]),
     (constants, [[2, 1, 1, 2, 1, 1], [False, True, True] * 2, [[3, 4], [1, 2], [1, 2]] * 2]),
@@ -164,22 +164,22 @@ BY_DALI = [
 ]
 
 
-@pytest.mark.parametrize(("define", "expected"), BY_DALI, ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize(("define", "expected"), DALI_RESULTS, ids=lambda x: getattr(x, "__name__", ""))
 def test_as_dali(define, expected):
     assert outputs(define) == expected
     assert outputs(define, 3) == expected
 
 
-@pytest.mark.parametrize(("define", "expected"), BY_DALI, ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize(("define", "expected"), DALI_RESULTS, ids=lambda x: getattr(x, "__name__", ""))
 def test_files(define, expected):
-    """Written with the branches that calls are in, and read again: fed with the same data, the same comes out."""
-    source, fed = fn.external_source, []
+    """A serialized pipeline, with the branches of its calls, returns the same results for the same data."""
+    source, callbacks = fn.external_source, []
 
-    def keeps(callback):
-        fed.append(callback)
-        return source(name=f"source {len(fed)}")
+    def record_source(callback):
+        callbacks.append(callback)
+        return source(name=f"source {len(callbacks)}")
 
-    fn.external_source = keeps
+    fn.external_source = record_source
     try:
         pipe = pipeline_def(define, batch_size=6, num_threads=2, enable_conditionals=True)()
     finally:
@@ -188,12 +188,12 @@ def test_files(define, expected):
     assert b'"when": [[[' in text or define in (logic, python_conditions, constants, chained)
     copy = Pipeline.deserialize(text)
     assert json.loads(copy.serialize())["calls"] == json.loads(text)["calls"]
-    for i, callback in enumerate(fed):
+    for i, callback in enumerate(callbacks):
         copy.feed_input(f"source {i + 1}", callback())
     assert [[np.asarray(x).tolist() for x in output.as_cpu()] for output in copy.run()] == expected
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refused code -----------------------------------------------------------------------------------------------------
 
 
 def types_differ():
@@ -252,7 +252,7 @@ def no_return():
         return x
 
 
-def vector_asked():
+def vector_condition():
     if fn.stack(numbers(), numbers()):
         y = 1
     else:
@@ -265,10 +265,10 @@ def and_of_numbers():
 
 
 def leaks():
-    found = []
+    values = []
     if numbers() > 0:
-        found.append(numbers() + 1)
-    return tuple(found)
+        values.append(numbers() + 1)
+    return tuple(values)
 
 
 def while_():
@@ -288,7 +288,7 @@ def while_():
         (texts_differ, TypeError, "the variable 'y' values of types str and str: only DataNodes, numbers and arrays"),
         (undefined, RuntimeError, "the `if` branch gives 'y' a value, so the `else` branch must"),
         (no_return, RuntimeError, "the `if` branch returns a value, so the `else` branch must"),
-        (vector_asked, RuntimeError, "must be a number for each sample, got 1-D values of type int32"),
+        (vector_condition, RuntimeError, "must be a number for each sample, got 1-D values of type int32"),
         (and_of_numbers, RuntimeError, r"and \(.*: the left side must be a truth value \(bool\)"),
         (leaks, RuntimeError, "is used outside of it as an output"),
         (while_, TypeError, "not `while`"),
@@ -297,14 +297,16 @@ def while_():
 def test_refused_with_the_users_line(define, error, message):
     with pytest.raises(error, match=message) as e:
         outputs(define)
-    lines, first = inspect.getsourcelines(define)
-    wrong = next(
+    lines, first_line = inspect.getsourcelines(define)
+    wrong_line = next(
         i for i, text in enumerate(lines) if " if " in text or "while x" in text or " and " in text or "append" in text
     )
-    assert f"{__file__}:{first + wrong}" in str(e.value) or f"{__file__}:{first + wrong + 1}" in str(e.value)
+    assert f"{__file__}:{first_line + wrong_line}" in str(
+        e.value
+    ) or f"{__file__}:{first_line + wrong_line + 1}" in str(e.value)
 
 
-def test_without_it_the_error_says_that_it_exists():
+def test_error_suggests_enable_conditionals():
     with pytest.raises(TypeError, match=r"in a pipeline or .* with enable_conditionals=True"):
         outputs(elif_, enable_conditionals=False)
 
@@ -320,9 +322,11 @@ def test_tracebacks_show_the_users_code():
 
     with pytest.raises(TypeError) as e:
         outputs(fails)
-    lines, first = inspect.getsourcelines(fails)
-    own = [entry for entry in e.traceback if str(entry.path) == __file__ and entry.frame.code.name != "outputs"]
-    assert own[-1].lineno + 1 == first + next(i for i, text in enumerate(lines) if "no such type" in text)
+    lines, first_line = inspect.getsourcelines(fails)
+    user_entries = [
+        entry for entry in e.traceback if str(entry.path) == __file__ and entry.frame.code.name != "outputs"
+    ]
+    assert user_entries[-1].lineno + 1 == first_line + next(i for i, text in enumerate(lines) if "no such type" in text)
 
 
 def test_do_not_convert():
@@ -346,11 +350,11 @@ def test_do_not_convert_of_objects():
             return -x
 
     assert outputs(lambda: Asks()(numbers())) == [[0, 1, 2] * 2]
-    kept = Asks()
-    assert do_not_convert(kept) is kept
+    unconverted = Asks()
+    assert do_not_convert(unconverted) is unconverted
     with pytest.raises(TypeError, match="truth value"):
-        outputs(lambda: kept(numbers()))
-    assert do_not_convert(Asks) is Asks  # of which there may still be subclasses
+        outputs(lambda: unconverted(numbers()))
+    assert do_not_convert(Asks) is Asks  # the class itself, which may still be subclassed
     with pytest.raises(TypeError, match="truth value"):
         outputs(lambda: Asks()(numbers()))
 
@@ -363,7 +367,7 @@ def test_code_without_a_file(caplog):
     assert "magnitude, <string>:1, runs unchanged, without conditionals: its source can't be read" in caplog.text
 
 
-def test_code_whose_file_is_another_one_by_now(tmp_path, caplog):
+def test_code_of_a_changed_file(tmp_path, caplog):
     file = tmp_path / "doubled.py"
     file.write_text("def doubled(x:\n    return x + x\n")  # in the middle of an edit
     namespace = {}
@@ -372,7 +376,7 @@ def test_code_whose_file_is_another_one_by_now(tmp_path, caplog):
     assert "doubled.py:1, runs unchanged, without conditionals: " in caplog.text
 
 
-def test_what_is_called():
+def test_kinds_of_callables():
     """Methods, objects, partials, subclasses' super(), defaults, closures."""
 
     class Base:
@@ -410,8 +414,8 @@ def test_autograph_is_imported_when_it_is_needed():
 
 
 def of_other_kinds():
-    """None of the six samples takes the first branch, all take the second: as in DALI, what they give is compared in
-    neither.
+    """None of the six samples takes the first branch, all take the second. As in DALI, types of a branch without samples
+    are not compared with those of the other one.
     """
     x = numbers()
     images = fn.external_source(lambda: [np.full((2, 3, 1), i, np.uint8) for i in range(6)], layout="HWC")
@@ -433,21 +437,23 @@ def of_other_kinds():
     return a, b, c, d, fn.resize(e, size=(4, 4)), x
 
 
-def test_values_of_other_types_where_no_sample_takes_them():
+def test_types_of_empty_branches_are_not_compared():
     pipe = pipeline_def(of_other_kinds, batch_size=6, num_threads=2, enable_conditionals=True)()
     for _ in range(2):
         a, b, c, d, e, x = pipe.run()
-        assert [o.layout() for o in (a, b, c, d, e)] == ["HWC", "HWC", "HWC", "", "HWC"]
-        for o in (a, b, c):
-            assert [np.asarray(v).dtype.name for v in o.as_cpu()] == ["uint8"] * 6
-            assert [np.asarray(v).ravel().tolist() for v in o.as_cpu()] == [[i] * 6 for i in range(6)]
-        assert [np.asarray(v).tolist() for v in d.as_cpu()] == [np.asarray(v).tolist() for v in x.as_cpu()]
-        want = np.arange(6, dtype=np.int16)[:, None, None, None] * np.ones((4, 4, 1), np.int16)
-        np.testing.assert_array_equal(np.stack([np.asarray(v) for v in e.as_cpu()]), want)
+        assert [output.layout() for output in (a, b, c, d, e)] == ["HWC", "HWC", "HWC", "", "HWC"]
+        for output in (a, b, c):
+            assert [np.asarray(sample).dtype.name for sample in output.as_cpu()] == ["uint8"] * 6
+            assert [np.asarray(sample).ravel().tolist() for sample in output.as_cpu()] == [[i] * 6 for i in range(6)]
+        assert [np.asarray(sample).tolist() for sample in d.as_cpu()] == [
+            np.asarray(sample).tolist() for sample in x.as_cpu()
+        ]
+        expected = np.arange(6, dtype=np.int16)[:, None, None, None] * np.ones((4, 4, 1), np.int16)
+        np.testing.assert_array_equal(np.stack([np.asarray(sample) for sample in e.as_cpu()]), expected)
     pipe.close()
 
 
-def test_types_must_not_change_from_batch_to_batch():
+def test_types_must_not_change_between_batches():
     @pipeline_def(batch_size=2, num_threads=1, enable_conditionals=True, prefetch_queue_depth=1)
     def definition():
         x = fn.external_source(lambda i: [np.int32(i // 2)] * 2)
@@ -467,7 +473,7 @@ def test_types_must_not_change_from_batch_to_batch():
 
 
 def test_modules_named_as_pythons(tmp_path):
-    """A user's module may be called as one of Python's; the latter's own functions run as they are."""
+    """A user's module may have the name of a module of Python, whose own functions are not rewritten."""
     path = tmp_path / "code.py"
     path.write_text(
         "import random\nfrom jaxdali import fn, pipeline_def\n"

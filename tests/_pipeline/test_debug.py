@@ -22,50 +22,55 @@ def read(**order):
     return fn.readers.file(file_root=IMAGES, name="reader", **order)
 
 
-def batches(pipeline, number):
-    """The samples, source_info and form of all outputs; or the error of a batch. The data's end begins the next epoch."""
-    found = []
-    for _ in range(number):
+def batches(pipeline, count):
+    """Runs batches. Returns samples, source_info and form of all outputs, or the error of each batch. The next epoch begins
+    when the data end.
+    """
+    results = []
+    for _ in range(count):
         try:
             outputs = pipeline.run()
         except StopIteration:
-            found.append("the end")
+            results.append("the end")
             pipeline.reset()
         except RuntimeError as e:
-            found.append(f"{type(e).__name__}: {e}")
+            results.append(f"{type(e).__name__}: {e}")
         else:
-            found.append(
+            results.append(
                 [
                     (type(x), x.dtype, x.layout(), [(np.asarray(s.as_cpu()), s.source_info()) for s in x])
                     for x in outputs
                 ]
             )
-    return found
+    return results
 
 
-def check(definition, number=3, **arguments):
-    """Compares a pipeline with the same one with debug=True; returns the errors among the batches."""
+def check(definition, count=3, **arguments):
+    """Compares a pipeline with the same one with debug=True. Returns the errors of its batches."""
     arguments = {"batch_size": 4, "num_threads": 2, "device_id": None, "seed": 7, **arguments}
     compiled, debugged = (
-        batches(pipeline_def(definition, debug=debug, **arguments)(), number) for debug in (False, True)
+        batches(pipeline_def(definition, debug=debug, **arguments)(), count) for debug in (False, True)
     )
-    for expected, got in zip(compiled, debugged, strict=True):
+    for expected, actual in zip(compiled, debugged, strict=True):
         if isinstance(expected, str):
-            assert got == expected
+            assert actual == expected
             continue
-        assert not isinstance(got, str), got
-        for (kind, dtype, layout, samples), (other_kind, other_dtype, other_layout, others) in zip(
-            expected, got, strict=True
-        ):
-            assert (kind, dtype, layout) == (other_kind, other_dtype, other_layout)
-            for (sample, info), (other, other_info) in zip(samples, others, strict=True):
-                np.testing.assert_array_equal(sample, other)
-                assert info == other_info
+        assert not isinstance(actual, str), actual
+        for (list_type, dtype, layout, samples), (
+            debugged_type,
+            debugged_dtype,
+            debugged_layout,
+            debugged_samples,
+        ) in zip(expected, actual, strict=True):
+            assert (list_type, dtype, layout) == (debugged_type, debugged_dtype, debugged_layout)
+            for (sample, info), (debugged_sample, debugged_info) in zip(samples, debugged_samples, strict=True):
+                np.testing.assert_array_equal(sample, debugged_sample)
+                assert info == debugged_info
     return [x for x in compiled if isinstance(x, str)]
 
 
 def tutorial():
-    angle = fn.random.uniform(range=(-10.0, 10.0))  # before the reader, whose samples its numbers belong to
+    angle = fn.random.uniform(range=(-10.0, 10.0))  # before the reader, to whose samples the numbers belong
     jpegs, labels = read(random_shuffle=True, num_shards=3, shard_id=1)
     images = fn.rotate(fn.decoders.image(jpegs, device="mixed"), angle=angle, fill_value=0)
     return fn.resize(images, size=(64, 64)), labels.gpu()
@@ -129,12 +134,12 @@ def two_outputs_that_end():
     "definition",
     [tutorial, training, conditions, different_sizes, functions, two_readers, no_source, two_outputs_that_end],
 )
-def test_outputs_are_those_of_the_compiled_pipeline(definition):
-    ends = check(definition, number=9, enable_conditionals=definition is conditions)
+def test_outputs_equal_the_compiled_pipelines(definition):
+    ends = check(definition, count=9, enable_conditionals=definition is conditions)
     assert ends == (["the end"] * 2 if definition is two_outputs_that_end else [])
 
 
-def test_errors_are_those_of_the_compiled_pipeline():
+def test_errors_equal_the_compiled_pipelines():
     def too_large():
         return fn.crop(fn.decoders.image(read()[0]), crop=(10000, 10000))
 
@@ -145,7 +150,7 @@ def test_errors_are_those_of_the_compiled_pipeline():
     assert "rotate (created at" in check(no_image, 1)[0]
 
 
-def test_samples_that_are_replaced():
+def test_replaced_samples():
     good = (places.ROOT / "examples" / "images" / "astronaut" / "astronaut_0.jpg").read_bytes()
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=None, debug=True)
@@ -160,34 +165,36 @@ def test_samples_that_are_replaced():
 
 
 def test_values_while_the_definition_runs():
-    seen = []
+    values = []
 
     @pipeline_def(batch_size=3, num_threads=1, device_id=None, seed=3, debug=True)
     def pipeline():
         _, labels = read()
-        more = labels + 10
-        assert isinstance(more, DataNode)
-        assert isinstance(more.get(), TensorListCPU)
-        seen.append((labels.get().as_array().ravel().tolist(), more.get().as_array().ravel().tolist(), str(more)))
-        if more.get().as_array().sum() > 31:  # plain Python
-            return fn.cast(more, dtype=types.FLOAT)
-        return more
+        shifted = labels + 10
+        assert isinstance(shifted, DataNode)
+        assert isinstance(shifted.get(), TensorListCPU)
+        values.append(
+            (labels.get().as_array().ravel().tolist(), shifted.get().as_array().ravel().tolist(), str(shifted))
+        )
+        if shifted.get().as_array().sum() > 31:  # plain Python
+            return fn.cast(shifted, dtype=types.FLOAT)
+        return shifted
 
     p = pipeline()
     outputs = [p.run()[0] for _ in range(3)]
-    assert [labels for labels, _, _ in seen] == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
+    assert [labels for labels, _, _ in values] == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
     assert (
         [x.as_array().ravel().tolist() for x in outputs]
-        == [more for _, more, _ in seen]
+        == [shifted for _, shifted, _ in values]
         == [[10, 10, 10], [11, 11, 11], [12, 12, 12]]
     )
     assert [x.dtype for x in outputs] == [types.INT32, types.FLOAT, types.FLOAT]
-    assert "operator='arithmetic" in seen[0][2]
-    assert "[10]\n[10]\n[10]" in seen[0][2]
+    assert "operator='arithmetic" in values[0][2]
+    assert "[10]\n[10]\n[10]" in values[0][2]
 
 
 def test_values_before_the_reader_is_known():
-    """The first batch is not the pipeline's first one, as shards differ: the definition is called again."""
+    """Shard 1 of 3 begins in the middle of the data, unlike the batch that is assumed, so the definition is called again."""
     calls = []
 
     def definition():
@@ -214,7 +221,7 @@ def test_metadata():
     assert "astronaut_" in "".join(shown)
 
 
-def test_user_functions_are_called_once_for_each_sample():
+def test_user_functions_are_called_once_per_sample():
     calls = collections.Counter()
 
     @pipeline_def(batch_size=4, num_threads=1, device_id=None, debug=True)
@@ -234,7 +241,7 @@ def test_user_functions_are_called_once_for_each_sample():
     assert [x.as_array().ravel().tolist() for x in (first, second)] == [[1, 2, 3, 5], [6, 7, 9, 10]]
 
 
-def test_data_that_are_fed():
+def test_fed_data():
     @pipeline_def(batch_size=4, num_threads=1, device_id=None, debug=True)
     def pipeline():
         return fn.external_source(name="x") * 2
@@ -269,13 +276,13 @@ def test_a_definition_in_a_class():
         def define_graph(self):
             return fn.random.uniform()
 
-    expected, got = (
+    expected, actual = (
         Mine(batch_size=2, device_id=None, seed=5, debug=debug).run()[0].as_array() for debug in (False, True)
     )
-    np.testing.assert_array_equal(expected, got)
+    np.testing.assert_array_equal(expected, actual)
 
 
-def test_what_needs_a_graph():
+def test_refusals_for_lack_of_a_graph():
     arguments = {"batch_size": 2, "num_threads": 1, "device_id": None, "debug": True}
     p = pipeline_def(no_source, **arguments)()
     with pytest.raises(RuntimeError, match="no graph, as its definition runs anew"):
@@ -297,7 +304,7 @@ def test_without_debug_there_are_no_values():
 
 
 def test_values_last_until_the_next_batch():
-    """Compiled programs are cached, and hold nodes, which must not hold the values of their batch."""
+    """Compiled programs are cached and hold nodes. These must not hold the values of their batch."""
     nodes = []
 
     @pipeline_def(batch_size=3, num_threads=1, device_id=None, debug=True)

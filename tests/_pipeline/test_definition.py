@@ -1,6 +1,4 @@
-"""Definitions: when they are called, nodes made outside of them, one node in several pipelines. Values are those of
-DALI 2.4.
-"""
+"""Definitions: calls of them, nodes made outside of them, one node in several pipelines. Values are those of DALI 2.4."""
 
 import contextlib
 import pathlib
@@ -49,19 +47,19 @@ def test_definition_is_called_with_the_pipeline():
         fails()
 
 
-def test_definition_of_an_iterator_is_called_once_per_shard_when_it_is_made(tmp_path):
-    seen, path = [], tmp_path / "x"
+def test_iterator_calls_definition_once_per_shard(tmp_path):
+    shard_ids, path = [], tmp_path / "x"
     path.write_bytes(b"1")
     sharding = jax.sharding.NamedSharding(jax.make_mesh((8,), ("batch",)), jax.sharding.PartitionSpec("batch"))
 
     @data_iterator(output_map=["x"], reader_name="r", sharding=sharding)
     def define(shard_id, num_shards):
-        seen.append(shard_id)
+        shard_ids.append(shard_id)
         _, label = fn.readers.file(files=[str(path)] * 16, name="r", shard_id=shard_id, num_shards=num_shards)
         return label
 
     iterators = [define(batch_size=16, num_threads=1) for _ in range(2)]
-    assert seen == list(range(8)) * 2
+    assert shard_ids == list(range(8)) * 2
     for it in iterators:
         it.close()
 
@@ -97,28 +95,28 @@ def test_one_node_in_two_pipelines():
     a.set_outputs(y)
     b.set_outputs(y + 1, x)
     assert (first(a), first(b), first(a)) == ([[2, 4]], [[3, 5], [1, 2]], [[2, 4]])
-    inside = Pipeline(**ARGUMENTS)
-    with inside:
+    owner = Pipeline(**ARGUMENTS)
+    with owner:
         z = fn.external_source(source)
-        inside.set_outputs(z)
-    other = Pipeline(**ARGUMENTS)
+        owner.set_outputs(z)
+    foreign = Pipeline(**ARGUMENTS)
     with (
-        other,
+        foreign,
         pytest.raises(
             OperatorError,
             match=rf"{HERE}:\d+\): it is made in the definition of another pipeline.* input 0 of arithmetic",
         ),
     ):
         _ = z + 1
-    other.set_outputs(z)
+    foreign.set_outputs(z)
     with pytest.raises(OperatorError, match=rf"{HERE}:\d+\): it is made in the definition of another pipeline"):
-        other.build()
-    assert first(inside) == [[1, 2]]
+        foreign.build()
+    assert first(owner) == [[1, 2]]
 
 
 X, Y = np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(10, 16, dtype=np.int32).reshape(2, 3)
 IMAGE = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-OF_ARRAYS = {  # calls without a DataNode, and NumPy's result
+ARRAY_CALLS = {  # calls without a DataNode, and NumPy's result
     "cat": (lambda: fn.cat(X, Y), np.concatenate([X, Y])),
     "cat of JAX": (lambda: fn.cat(jnp.asarray(X), Y, axis=1), np.concatenate([X, Y], 1)),
     "stack": (lambda: fn.stack(X, types.Constant(Y)), np.stack([X, Y])),
@@ -157,10 +155,10 @@ OF_ARRAYS = {  # calls without a DataNode, and NumPy's result
 }
 
 
-@pytest.mark.parametrize("case", OF_ARRAYS)
+@pytest.mark.parametrize("case", ARRAY_CALLS)
 def test_arrays_outside_of_a_definition(case):
-    """As in DALI, the node may be used in any later pipeline, in several, and in any kind."""
-    call, expected = OF_ARRAYS[case]
+    """As in DALI, the node may be used in several later pipelines of any kind."""
+    call, expected = ARRAY_CALLS[case]
     node = call()
 
     class Old(Pipeline):
@@ -184,7 +182,7 @@ def test_arrays_outside_of_a_definition(case):
 
 
 def test_random_operators_of_arrays_outside():
-    """They draw what they draw in the definition."""
+    """They draw the same numbers as inside the definition."""
     mask = np.zeros((9, 9), np.int32)
     mask[2:5, 3:8] = 1
     draws = [
@@ -222,10 +220,10 @@ def test_one_hot_needs_the_number_of_classes():
 
 
 def test_random_numbers_depend_on_the_pipeline_alone():
-    """What was made before, and where, makes no difference."""
+    """Nodes made before or outside of the pipeline make no difference."""
 
-    def draw(pipe, inside):
-        with pipe if inside else contextlib.nullcontext():
+    def draw(pipe, is_inside):
+        with pipe if is_inside else contextlib.nullcontext():
             x, y = fn.random.uniform(range=[0, 1]), fn.random.uniform(range=[0, 1])
         pipe.set_outputs(x, y)
         return first(pipe)
@@ -239,32 +237,32 @@ def test_random_numbers_depend_on_the_pipeline_alone():
     assert a[0] != a[1]
 
 
-def test_detached_nodes_have_names_that_checkpoints_can_rely_on():
+def test_detached_nodes_have_stable_names():
     def make(checkpoint=None):
         x = fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False)
         pipe = Pipeline(enable_checkpointing=True, checkpoint=checkpoint, **ARGUMENTS)
         pipe.set_outputs(x)
         return pipe
 
-    before = make()
-    before.run()
-    after = make(before.checkpoint())
-    assert [s.tolist() for s in after.run()[0].as_array()] == [2, 3]
+    original = make()
+    original.run()
+    restored = make(original.checkpoint())
+    assert [s.tolist() for s in restored.run()[0].as_array()] == [2, 3]
 
 
 def test_feeding_detached_nodes():
-    """By the node and by its name."""
-    foreign = fn.external_source()
+    """They can be fed by the node and by its name."""
+    outer = fn.external_source()
     detached = fn.external_source()
     pipe = Pipeline(**ARGUMENTS)
     with pipe:
-        own = fn.external_source()
-        pipe.set_outputs(foreign, detached, own)
-    for value, node in ((1, foreign), (2, detached), (3, own)):
+        inner = fn.external_source()
+        pipe.set_outputs(outer, detached, inner)
+    for value, node in ((1, outer), (2, detached), (3, inner)):
         pipe.feed_input(node, np.full(2, value, np.int32))
     assert first(pipe) == [1, 2, 3]
-    pipe.feed_input(own.name, np.full(2, 6, np.int32))
-    pipe.feed_input(foreign, np.full(2, 4, np.int32))
+    pipe.feed_input(inner.name, np.full(2, 6, np.int32))
+    pipe.feed_input(outer, np.full(2, 4, np.int32))
     pipe.feed_input(detached, np.full(2, 5, np.int32))
     assert first(pipe) == [4, 5, 6]
     with pytest.raises(KeyError, match="no external_source named"):
@@ -281,7 +279,7 @@ def test_names_must_differ():
     ):
         pipe.build()
     pipe = Pipeline(**ARGUMENTS)
-    pipe.set_outputs(x)  # what is not used does not count
+    pipe.set_outputs(x)  # unused nodes do not count
     assert first(pipe) == [[1, 2]]
 
 
@@ -311,24 +309,24 @@ def test_outputs():
 
 
 def test_current():
-    seen = [Pipeline.current()]
-    pipe, other = Pipeline(**ARGUMENTS), Pipeline(**ARGUMENTS)
+    current = [Pipeline.current()]
+    pipe, nested = Pipeline(**ARGUMENTS), Pipeline(**ARGUMENTS)
     with pipe:
-        seen.append(Pipeline.current())
-        with other:
-            seen.append(Pipeline.current())
-        Pipeline.push_current(other)
+        current.append(Pipeline.current())
+        with nested:
+            current.append(Pipeline.current())
+        Pipeline.push_current(nested)
         Pipeline.pop_current()
-        seen.append(Pipeline.current())
+        current.append(Pipeline.current())
 
     @pipeline_def(**ARGUMENTS)
     def define():
-        seen.append(Pipeline.current())
+        current.append(Pipeline.current())
         return 1
 
-    made = define()
-    seen.append(Pipeline.current())
-    assert seen == [None, pipe, other, pipe, made, None]
+    defined = define()
+    current.append(Pipeline.current())
+    assert current == [None, pipe, nested, pipe, defined, None]
     with pytest.raises(RuntimeError, match="no current pipeline"):
         Pipeline.pop_current()
 
@@ -439,14 +437,14 @@ def test_arguments_of_pipelines():
         ),
     ],
 )
-def test_arguments_that_are_refused(arguments, error, message):
+def test_refused_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         numbers(**arguments).run()
     with pytest.raises(error, match=message):
         DALIGenericIterator(numbers(**arguments), ["a", "b", "c"])
 
 
-def test_what_outputs_must_be():
+def test_output_requirements():
     pipe = numbers(output_dtype=[types.UINT8, None, None], output_ndim=2, output_layout=["XY", None, ""])
     assert pipe.output_dtype() == [types.UINT8, None, None]
     assert pipe.output_ndim() == [2, 2, 2]
@@ -508,17 +506,17 @@ def test_properties(tmp_path):
         data.property("text")
 
 
-def test_subclasses_may_use_any_name_of_their_own():
-    """Every private name of the library's classes, and the public ones that DALI's Pipeline does not have."""
+def test_subclasses_may_use_any_attribute_name():
+    """They may use every private name of the library's classes, and public names that DALI's Pipeline does not have."""
     sources = pathlib.Path(pipeline_module.__file__).parent.glob("*.py")
-    private = {name for p in sources for name in re.findall(r"\bself\.(_(?!_)\w+)", p.read_text())}
+    private_names = {name for p in sources for name in re.findall(r"\bself\.(_(?!_)\w+)", p.read_text())}
     names = sorted(
-        private
+        private_names
         | {"_device", "_graph", "_session", "_settings", "_seed", "_define", "_claim", "fuse", "enable_statistics"}
     )
     assert "_setups" in names
 
-    class Own(Pipeline):
+    class Subclass(Pipeline):
         def __init__(self):
             super().__init__(batch_size=2, num_threads=1, device_id=None, seed=5, enable_statistics=True)
             for name in names:
@@ -527,10 +525,10 @@ def test_subclasses_may_use_any_name_of_their_own():
         def define_graph(self):
             return fn.external_source(lambda: np.arange(2, dtype=np.int32), name="x") + 1
 
-    pipe = Own()
+    pipe = Subclass()
     assert "seed=5" in repr(pipe)
     pipe.build()
     assert pipe.run()[0].as_array().tolist() == [1, 2]
     assert pipe.statistics()
     assert [getattr(pipe, name) for name in names] == names
-    assert np.asarray(next(DALIGenericIterator(Own(), ["y"]))["y"]).tolist() == [1, 2]
+    assert np.asarray(next(DALIGenericIterator(Subclass(), ["y"]))["y"]).tolist() == [1, 2]

@@ -22,14 +22,14 @@ def test_three_ways_to_define():
         def define_graph(self):
             return fn.external_source(source=counter(), batch=False)
 
-    direct = Pipeline(batch_size=3)
-    with direct:
-        direct.set_outputs(fn.external_source(source=counter(), batch=False))
-    after = Pipeline(batch_size=3)
-    with after:
+    set_inside = Pipeline(batch_size=3)
+    with set_inside:
+        set_inside.set_outputs(fn.external_source(source=counter(), batch=False))
+    set_later = Pipeline(batch_size=3)
+    with set_later:
         x = fn.external_source(source=counter(), batch=False)
-    after.set_outputs(x, 7)
-    for pipe in (numbers(), Subclass(batch_size=3), direct, after):
+    set_later.set_outputs(x, 7)
+    for pipe in (numbers(), Subclass(batch_size=3), set_inside, set_later):
         assert values(pipe.run()) == [0, 1, 2]
         assert values(pipe.run()) == [3, 4, 5]
         pipe.close()
@@ -91,7 +91,7 @@ def test_end_of_data_and_reset():
     pipe.close()
 
 
-MAKING = ("jaxdali-produce", "jaxdali-check")  # the threads that make batches
+THREADS = ("jaxdali-produce", "jaxdali-check")  # the threads that make batches
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ MAKING = ("jaxdali-produce", "jaxdali-check")  # the threads that make batches
 def test_execution_options_change_no_values(options, own_threads):
     pipe = numbers(**options)
     assert [values(pipe.run()) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    assert len(own_threads(*MAKING)) == (0 if "exec_async" in options else 2)
+    assert len(own_threads(*THREADS)) == (0 if "exec_async" in options else 2)
     pipe.close()
 
 
@@ -122,7 +122,7 @@ def test_closed_pipelines_say_so(options, runs):
             pipe.run()
 
 
-def test_close_of_an_iterator_whose_thread_waits_for_data(own_threads):
+def test_close_while_a_thread_waits_for_data(own_threads):
     pipe = Pipeline(batch_size=1)
     with pipe:
         pipe.set_outputs(fn.external_source(name="x", blocking=True))
@@ -131,9 +131,9 @@ def test_close_of_an_iterator_whose_thread_waits_for_data(own_threads):
     assert next(it)["x"].tolist() == [1]
     pipe.feed_input("x", np.int32([2]))
     assert next(it)["x"].tolist() == [2]
-    assert len(own_threads(*MAKING)) == 2
+    assert len(own_threads(*THREADS)) == 2
     it.close()
-    assert not own_threads(*MAKING)
+    assert not own_threads(*THREADS)
 
 
 @pytest.mark.parametrize("kind", ["callable", "generator", "index"])
@@ -169,7 +169,7 @@ def test_properties():
         0,
         1,
     )
-    given = {
+    arguments = {
         "exec_pipelined": False,
         "exec_async": False,
         "prefetch_queue_depth": 1,
@@ -178,8 +178,8 @@ def test_properties():
         "default_cuda_stream_priority": -1,
         "device_id": 3,
     }
-    pipe = numbers(**given, bytes_per_sample=1000)
-    assert {k: getattr(pipe, k) for k in given} == given
+    pipe = numbers(**arguments, bytes_per_sample=1000)
+    assert {k: getattr(pipe, k) for k in arguments} == arguments
     pipe = numbers(seed=-1, device_id=-1, num_threads=-1, max_streams=-1)
     assert pipe.seed >= 0
     assert (pipe.device_id, pipe.num_threads) == (None, available_cpus())
@@ -198,7 +198,7 @@ def test_properties():
         ({"output_ndim": -1}, ValueError, "output_ndim"),
     ],
 )
-def test_arguments_out_of_range_fail_when_it_is_built(options, error, message):
+def test_arguments_out_of_range_fail_at_build(options, error, message):
     for use in (lambda p: p.build(), lambda p: DALIGenericIterator(p, ["x"])):
         with pytest.raises(error, match=message):
             use(numbers(**options))
@@ -217,7 +217,7 @@ def test_arguments_out_of_range_fail_when_it_is_built(options, error, message):
         {"unknown": 1},
     ],
 )
-def test_arguments_of_a_wrong_type_fail_at_once(options):
+def test_arguments_of_wrong_types_fail_at_once(options):
     with pytest.raises(TypeError):
         numbers(**options)
     with pytest.raises(ValueError, match="cpu_size"):
@@ -252,9 +252,9 @@ def test_epoch_size_and_reader_meta(tmp_path):
         "stick_to_shard": 0,
     }
     assert p.reader_meta()["b"]["stick_to_shard"] == 1
-    for ask in (p.epoch_size, p.reader_meta):
+    for method in (p.epoch_size, p.reader_meta):
         with pytest.raises(RuntimeError, match="no reader named 'c'"):
-            ask("c")
+            method("c")
 
 
 def test_output_checks():
@@ -269,7 +269,7 @@ def test_output_checks():
         numbers(output_ndim=[0, 0]).build()
 
 
-def test_device_id_is_the_place_among_the_local_devices():
+def test_device_id_indexes_local_devices():
     @pipeline_def(batch_size=2)
     def on_device():
         return fn.external_source(source=lambda: np.ones((2, 4), np.float32)).gpu()
@@ -302,11 +302,11 @@ def test_no_thread_outlives_its_pipeline(own_threads):
     pipes = [numbers() for _ in range(3)]
     for p in pipes:
         p.run()
-    assert len(own_threads(*MAKING)) == 6
+    assert len(own_threads(*THREADS)) == 6
     pipes[0].close()
     del p, pipes
     gc.collect()
-    assert not own_threads(*MAKING)
+    assert not own_threads(*THREADS)
 
 
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("raise ValueError", 1), ("sys.exit(3)", 3)])
@@ -325,9 +325,9 @@ other.run()
 next(it)
 {end}
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == code, done.stderr
-    assert ("Traceback" in done.stderr) == (code == 1), done.stderr
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert process.returncode == code, process.stderr
+    assert ("Traceback" in process.stderr) == (code == 1), process.stderr
 
 
 def test_flags_as_numbers():

@@ -1,4 +1,4 @@
-"""Which calls come in which order: data that are fed, scheduled runs, iter_setup."""
+"""The order of calls: fed data, scheduled runs, iter_setup."""
 
 import threading
 
@@ -40,7 +40,7 @@ def feed(pipe, i):
 @pytest.mark.parametrize("options", [{}, {"prefetch_queue_depth": 3}, {"exec_pipelined": False}])
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_feeding_ahead(options, ahead):
-    """As DALI wants it, prefetch_queue_depth batches before the first run, or fewer."""
+    """One may feed prefetch_queue_depth batches before the first run, as DALI requires, or fewer."""
     pipe = fed(**options)
     for i in range(ahead):
         feed(pipe, i)
@@ -58,12 +58,12 @@ def test_feeding_with_scheduled_calls():
     for i in range(2):
         feed(pipe, i)
     pipe.schedule_run()  # both
-    got = [values(pipe.share_outputs())]
+    batches = [values(pipe.share_outputs())]
     feed(pipe, 2)
     pipe.schedule_run()
     while not pipe.empty():
-        got.append(values(pipe.outputs()))
-    assert got == [[0, 0], [1, 1], [2, 2]]
+        batches.append(values(pipe.outputs()))
+    assert batches == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_run_with_inputs():
@@ -80,17 +80,17 @@ def test_run_with_inputs():
         fed().run(x=np.int32([3, 4]))
 
 
-def test_close_frees_a_thread_that_waits_for_data():
+def test_close_frees_a_thread_waiting_for_data():
     pipe = Pipeline(batch_size=1)
     with pipe:
         pipe.set_outputs(fn.external_source(name="x", blocking=True))
-    failed = []
+    errors = []
 
     def run():
         try:
             pipe.run()
         except Exception as e:
-            failed.append(e)
+            errors.append(e)
 
     pipe.build()
     thread = threading.Thread(target=run)
@@ -98,35 +98,35 @@ def test_close_frees_a_thread_that_waits_for_data():
     pipe.close()
     thread.join(20)
     assert not thread.is_alive()
-    assert len(failed) == 1
+    assert len(errors) == 1
 
 
 class Legacy(Pipeline):
-    """The class style: `iter_setup` feeds, and ends the epoch."""
+    """DALI's class style: `iter_setup` feeds data, and ends the epoch."""
 
     def __init__(self, **options):
         super().__init__(2, 1, None, 7, **options)
         self.calls = 0
-        self.left = 5
+        self.num_left = 5
 
     def define_graph(self):
         self.x = fn.external_source()
         return self.x, fn.random.uniform(range=(0.0, 1.0))
 
     def iter_setup(self):
-        if not self.left:
+        if not self.num_left:
             raise StopIteration
-        self.left -= 1
+        self.num_left -= 1
         self.calls += 1
-        self.feed_input(self.x, np.full((2,), self.left, np.int32))
+        self.feed_input(self.x, np.full((2,), self.num_left, np.int32))
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(1, [1, 2, 3, 4, 5]), (2, [2, 3, 4, 5, 5]), (4, [4, 5, 5, 5, 5])])
-def test_iter_setup_is_called_ahead_by_the_depth(depth, calls):
+def test_iter_setup_runs_ahead_by_the_depth(depth, calls):
     """The counts are those of DALI 2.4."""
     pipe = Legacy(prefetch_queue_depth=depth)
     for _ in range(2):
-        pipe.calls, pipe.left = 0, 5
+        pipe.calls, pipe.num_left = 0, 5
         for i in range(5):
             assert values(pipe.run()) == [4 - i] * 2
             assert pipe.calls == calls[i]
@@ -144,17 +144,17 @@ def test_iter_setup_under_an_iterator():
         batches = list(it)
         assert [b["x"].tolist() for b in batches] == [[i] * 2 for i in (4, 3, 2, 1, 0)]
         drawn += [tuple(b["random"].tolist()) for b in batches]
-        pipe.left = 5
+        pipe.num_left = 5
         it.reset()
     it.close()
     assert len(set(drawn)) == 10  # another epoch, other numbers
     pipe = Legacy()
-    pipe.left = 0
+    pipe.num_left = 0
     with pytest.raises(RuntimeError, match="before the first batch"):
         DALIGenericIterator(pipe, ["x", "random"])
 
 
-def test_iter_setup_that_fails_does_not_lose_the_batch():
+def test_failing_iter_setup_loses_no_batch():
     pipe = Legacy(exec_pipelined=False)
     pipe.run()
     feed_input, pipe.feed_input = pipe.feed_input, None
@@ -170,13 +170,13 @@ def test_scheduled_calls(options):
     pipe = numbers(stop=4, **options)
     assert pipe.empty()
     for _ in range(2):
-        got = []
+        batches = []
         pipe.schedule_run()
         while not pipe.empty():
-            got.append(values(pipe.share_outputs()))
+            batches.append(values(pipe.share_outputs()))
             pipe.release_outputs()
             pipe.schedule_run()
-        assert got == [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(4)]
+        assert batches == [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(4)]
         for _ in range(2):
             with pytest.raises(StopIteration):
                 pipe.share_outputs()
@@ -223,10 +223,10 @@ def test_mixing_calls():
     run.close()
     scheduled.close()
 
-    owned = numbers()
-    it = DALIGenericIterator(owned, ["x"])
-    owned.enable_api_check(False)
-    for call in (owned.run, owned.schedule_run, owned.outputs):
+    iterated = numbers()
+    it = DALIGenericIterator(iterated, ["x"])
+    iterated.enable_api_check(False)
+    for call in (iterated.run, iterated.schedule_run, iterated.outputs):
         with pytest.raises(RuntimeError, match="iterator"):
             call()
     it.close()

@@ -13,7 +13,7 @@ from jaxdali.plugin.jax.fn import jax_function
 @pipeline_def(batch_size=3, num_threads=2, seed=5)
 def drawn(folder):
     files, labels = fn.readers.file(file_root=folder, random_shuffle=True, name="Reader", initial_fill=4)
-    fn.random.uniform(range=(0.0, 1.0))  # numbered among the random operators, though nothing needs it
+    fn.random.uniform(range=(0.0, 1.0))  # it has a number among the random operators, although nothing needs it
     size = fn.random.uniform(range=(4.0, 9.0), shape=[2])
     odd = fn.cast(labels % 2, dtype=types.BOOL)
     vector = types.Constant(np.float32([[1, np.inf]]), layout="XY")
@@ -31,12 +31,12 @@ def folder(tmp_path):
 
 
 def batches(pipe, n=4):
-    with_info = [
+    results = [
         [(np.asarray(x).tolist(), x.source_info(), x.layout()) for o in pipe.run() for x in o.as_cpu()]
         for _ in range(n)
     ]
     pipe.close()
-    return with_info
+    return results
 
 
 def test_same_data_and_random_numbers(folder, tmp_path):
@@ -74,14 +74,14 @@ def test_deserialize_and_build(folder):
     empty.deserialize_and_build(text)
     assert (empty.batch_size, empty.num_threads, empty.seed) == (3, 2, 5)
     assert batches(empty) == batches(drawn(folder))
-    own = Pipeline(batch_size=2, seed=7, prefetch_queue_depth={"cpu_size": 1, "gpu_size": 3})
-    own.deserialize_and_build(text)
-    assert (own.batch_size, own.num_threads, own.seed) == (2, 2, 7)
-    assert own.prefetch_queue_depth == {"cpu_size": 1, "gpu_size": 3}
-    assert (own.cpu_queue_size, own.gpu_queue_size) == (1, 3)
-    assert batches(own) == batches(drawn(folder, batch_size=2, seed=7))
+    overriding = Pipeline(batch_size=2, seed=7, prefetch_queue_depth={"cpu_size": 1, "gpu_size": 3})
+    overriding.deserialize_and_build(text)
+    assert (overriding.batch_size, overriding.num_threads, overriding.seed) == (2, 2, 7)
+    assert overriding.prefetch_queue_depth == {"cpu_size": 1, "gpu_size": 3}
+    assert (overriding.cpu_queue_size, overriding.gpu_queue_size) == (1, 3)
+    assert batches(overriding) == batches(drawn(folder, batch_size=2, seed=7))
     with pytest.raises(RuntimeError, match="defined already"):
-        own.deserialize_and_build(text)
+        overriding.deserialize_and_build(text)
 
 
 def test_every_argument_is_in_the_text():
@@ -155,10 +155,10 @@ def test_a_file_of_this_version_stays_readable(folder, monkeypatch):
     stored = places.DATA / "pipeline_3.json"
     monkeypatch.chdir(folder)
     assert batches(Pipeline.deserialize(filename=stored)) == batches(drawn("."))
-    then, now = (json.loads(text) for text in (stored.read_bytes(), drawn(".").serialize()))
-    for call in (*then["calls"], *now["calls"]):
+    stored_tree, new_tree = (json.loads(text) for text in (stored.read_bytes(), drawn(".").serialize()))
+    for call in (*stored_tree["calls"], *new_tree["calls"]):
         del call["line"], call["names"]
-    assert (then["calls"], then["outputs"]) == (now["calls"], now["outputs"])
+    assert (stored_tree["calls"], stored_tree["outputs"]) == (new_tree["calls"], new_tree["outputs"])
 
 
 @pytest.mark.parametrize("version", [1, 2, 4, None])
@@ -167,7 +167,7 @@ def test_a_file_of_another_version_is_refused(version):
         Pipeline.deserialize(json.dumps({"format": "jaxdali pipeline", "version": version, "calls": []}))
 
 
-def test_the_text_holds_arguments_as_they_were_written():
+def test_text_holds_arguments_as_written():
     @pipeline_def(batch_size=1, seed=1)
     def definition():
         x = fn.external_source(name="in")
@@ -199,7 +199,7 @@ def test_the_text_holds_arguments_as_they_were_written():
     assert tree["outputs"] == [[5, 0], [6, 0]]
 
 
-def test_lists_of_inputs_subscripts_and_what_nothing_needs():
+def test_lists_of_inputs_subscripts_and_unused_nodes():
     @pipeline_def(batch_size=2, seed=3)
     def definition():
         x, i = types.Constant(np.arange(24).reshape(4, 3, 2)), fn.random.choice(3)
@@ -220,9 +220,9 @@ def test_text_before_and_after_the_first_batch():
     pipe = pipeline_def(lambda: fn.resize(types.Constant(np.zeros((4, 5, 3), np.uint8), layout="HWC"), size=3))(
         batch_size=1
     )
-    before = pipe.serialize()
+    text = pipe.serialize()
     pipe.run()
-    assert pipe.serialize() == before
+    assert pipe.serialize() == text
     pipe.close()
 
 
@@ -282,13 +282,13 @@ def test_dot_file(tmp_path):
     assert '"in" -> "__decoders.image_1";' in plain
     assert '-> "output 0";' in plain
     assert "box" not in plain
-    for place, (name, expected) in enumerate(
+    for index, (name, expected) in enumerate(
         {"show_tensors": '"in[0]"[shape=box]', "show_ids": '"in (0)"', "use_colors": 'color="#76b900"'}.items()
     ):
         text = saved(**{name: True})
         assert expected in text
         assert expected not in plain
-        assert saved(*[i == place for i in range(3)]) == text
+        assert saved(*[i == index for i in range(3)]) == text
 
 
 def test_nodes_from_outside_and_sinks():
@@ -319,7 +319,7 @@ def test_a_storage_is_written_without_credentials(folder):
 
 
 def test_a_changed_byte_is_noticed():
-    """Each damaged text is an error that says what it is, or the same pipeline."""
+    """A damaged text either raises an error that mentions it, or gives the same pipeline."""
 
     def define():
         return fn.crop(
@@ -327,28 +327,28 @@ def test_a_changed_byte_is_noticed():
         )
 
     text = pipeline_def(define)(batch_size=1, seed=7).serialize()
-    same = 0
+    num_equal = 0
     for i in range(len(text)):
         for damaged in (text[:i] + bytes([text[i] ^ 1 << i % 7]) + text[i + 1 :], text[:i] + text[i + 1 :], text[:i]):
             try:
-                again = Pipeline.deserialize(damaged).serialize()
+                result = Pipeline.deserialize(damaged).serialize()
             except RuntimeError as e:
-                again, error = None, str(e)
+                result, error = None, str(e)
                 if "serialized pipeline" not in error:
                     raise
-            same += again == text
-            assert again in (None, text)
-    assert same < len(text)  # white space
+            num_equal += result == text
+            assert result in (None, text)
+    assert num_equal < len(text)  # changed white space makes no difference
 
     tree = json.loads(text)
     del tree["checksum"]
-    assert Pipeline.deserialize(json.dumps(tree)).serialize() == text  # as files of before have none
+    assert Pipeline.deserialize(json.dumps(tree)).serialize() == text  # as in files of earlier versions
     tree["calls"][-1]["random"] = []
     with pytest.raises(RuntimeError, match="serialized pipeline is damaged"):
         Pipeline.deserialize(json.dumps({**tree, "checksum": "0"}))
 
 
-def test_a_definition_that_serialize_is_given(tmp_path):
+def test_serialize_with_a_definition(tmp_path):
     def define():
         return fn.random.uniform(range=(0.0, 1.0), shape=[2])
 

@@ -1,4 +1,4 @@
-"""The arguments of a pipeline by themselves."""
+"""`PipelineSettings`, and options that are made from them."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_settings_are_converted_once():
     assert PipelineSettings(**s.non_defaults) == PipelineSettings(**s.serialized) == s
 
 
-def test_what_may_be_missing_until_a_pipeline_runs():
+def test_arguments_required_only_to_run():
     with pytest.raises(ValueError, match="none was given"):
         PipelineSettings().check_to_run()
     with pytest.raises(ValueError, match="num_threads must be a whole number at least 1, got 0"):
@@ -38,7 +38,7 @@ def test_each_draws_a_seed_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("made", "error", "text"),
+    ("construct", "error", "text"),
     [
         (lambda: Pipeline(batch_size=[4]), TypeError, r"batch_size must be one value, got \[4\]"),
         (lambda: Pipeline(output_ndim=[1, -1]), ValueError, "output_ndim must be a whole number at least 0, or a list"),
@@ -63,6 +63,6 @@ def test_each_draws_a_seed_of_its_own():
         ),
     ],
 )
-def test_settings_that_travel_are_checked_by_their_annotations(made, error, text):
+def test_options_are_checked_by_their_annotations(construct, error, text):
     with pytest.raises(error, match=text):
-        made()
+        construct()

@@ -22,13 +22,13 @@ LABELS = np.arange(N)[:, None]
 
 
 def colours(picture):
-    """The colour in the middle of the upper and of the lower half of each image drawn, as matplotlib got it."""
-    found = []
+    """The colours in the middle of the upper and of the lower half of each image that matplotlib draws."""
+    colours_of_images = []
     for axes in picture.figure.axes:
         for image in axes.images:
             x = np.asarray(image.get_array())
-            found.append([x[len(x) // 4, 0].tolist(), x[-len(x) // 4, 0].tolist()])
-    return found
+            colours_of_images.append([x[len(x) // 4, 0].tolist(), x[-len(x) // 4, 0].tolist()])
+    return colours_of_images
 
 
 def titles(picture):
@@ -64,7 +64,7 @@ def test_sharded():
 
 
 def test_gray_and_normalised():
-    """One channel or none, in gray; what is outside of 0 .. 255 from its smallest to its largest value."""
+    """Images with one channel or none are gray. Values outside of 0 .. 255 are scaled from the smallest to the largest."""
     gray = RED[..., :1]
     assert colours(jaxdali.show(gray)) == colours(jaxdali.show(gray[..., 0]))
     np.testing.assert_allclose(colours(jaxdali.show((gray - 100.0) / 50)), [[0, 1]] * N, atol=1e-6)
@@ -104,13 +104,13 @@ def test_errors():
         jaxdali.show({"labels": LABELS})
     with Pipeline(batch_size=1) as pipeline:
         pipeline.set_outputs(fn.external_source(lambda: RED[:1]))
-    for wrong, how in (
+    for wrong, advice in (
         ("x.jpg", r"got str: a JPEG file is shown by jaxdali\.show\(\[jaxdali\.decode_jpeg"),
         (pipeline, r"got Pipeline: jaxdali\.show\(pipeline\.run\(\)\)"),
         (iter([RED]), r"got list_iterator: jaxdali\.show\(next\(iterator\)\)"),
         (None, "got NoneType$"),
     ):
-        with pytest.raises(TypeError, match=f"takes a batch, .*{how}"):
+        with pytest.raises(TypeError, match=f"takes a batch, .*{advice}"):
             jaxdali.show(wrong)
     with pytest.raises(ValueError, match="8 images and 2 labels"):
         jaxdali.show(RED, labels=[1, 2])
@@ -160,7 +160,7 @@ def test_labels_of_boxes_and_of_images():
     assert titles(jaxdali.show(batch, boxes="boxes", labels="labels")) == ["0", "1"]
 
 
-def test_a_notebook_shows_what_run_returns():
+def test_notebook_shows_results_of_run():
     pipeline = pipeline_def(lambda: fn.external_source(source=lambda: RED, batch=True, layout="HWC"))(
         batch_size=N, num_threads=1
     )

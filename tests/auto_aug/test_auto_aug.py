@@ -1,5 +1,5 @@
-"""Automatic augmentation against what DALI 2.4 gave: `tests/data/auto_aug.npz` has images, `auto_aug.json` policies and
-suites.
+"""Automatic augmentation compared with DALI 2.4: `tests/data/auto_aug.npz` has its images, `auto_aug.json` its policies
+and suites.
 """
 
 import json
@@ -62,10 +62,10 @@ def test_augmentations(name):
 
 
 @pytest.mark.parametrize("name", ["contrast", "auto_contrast"])
-def test_frames_of_sequences_of_different_shapes_are_as_images(name):
+def test_frames_are_augmented_as_images(name):
     shades = [DALI["image"], DALI["image"][:-3, 5:] // 2, DALI["image"][7:] // 3 + 50, DALI["image"][:, :-9]]
     sequences = [np.stack([shade - shade.min() // (1 + f) for f in range(n)]) for shade, n in zip(shades, (3, 1, 5, 2))]
-    places = np.array([0, 3, 7, 10], np.int32)
+    bins = np.array([0, 3, 7, 10], np.int32)
 
     def augmented(samples, bins, layout):
         def define():
@@ -76,14 +76,14 @@ def test_frames_of_sequences_of_different_shapes_are_as_images(name):
         return run(define, batch_size=len(samples))[0]
 
     counts = [len(s) for s in sequences]
-    expected = augmented([f for s in sequences for f in s], places.repeat(counts), "HWC")
-    frames = [f for s in augmented(sequences, places, "FHWC") for f in s]
-    for got, wanted in zip(frames, expected, strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    expected = augmented([f for s in sequences for f in s], bins.repeat(counts), "HWC")
+    frames = [f for s in augmented(sequences, bins, "FHWC") for f in s]
+    for frame, expected_frame in zip(frames, expected, strict=True):
+        np.testing.assert_array_equal(frame, expected_frame)
 
 
 def described(suite):
-    def of(x):
+    def describe(x):
         ranges = None if x.mag_range is None else [float(m) for m in x.mag_range]
         return [
             x.name,
@@ -92,7 +92,7 @@ def described(suite):
             x._settings["mag_to_param"].__name__ if x._settings["mag_to_param"] else None,
         ]
 
-    return [of(x) for x in suite]
+    return [describe(x) for x in suite]
 
 
 @pytest.mark.parametrize("use_shape", [False, True])
@@ -111,10 +111,10 @@ def test_suites(use_shape):
 @pytest.mark.parametrize("make", ["image_net", "reduced_image_net", "svhn", "reduced_cifar10"])
 def test_policies(make):
     policy = getattr(auto_augment, f"get_{make}_policy")()
-    want = LISTS[policy.name]
-    assert policy.num_magnitude_bins == want["bins"]
-    assert [[[a.name, p, m] for a, p, m in s] for s in policy.sub_policies] == want["sub"]
-    assert {n: described([a])[0][1:] for n, a in policy.augmentations.items()} == want["augs"]
+    expected = LISTS[policy.name]
+    assert policy.num_magnitude_bins == expected["bins"]
+    assert [[[a.name, p, m] for a, p, m in sub_policy] for sub_policy in policy.sub_policies] == expected["sub"]
+    assert {n: described([a])[0][1:] for n, a in policy.augmentations.items()} == expected["augs"]
 
 
 def marked(number):
@@ -128,22 +128,20 @@ def marked(number):
 
 
 def test_trivial_augment_draws_alike():
-    """Each augmentation and magnitude equally often, signs too; and independently of each other, with a seed of one's
-    own as well.
-    """
+    """All augmentations, magnitudes and signs are equally frequent, and independent of each other even with a user's seed."""
 
     def define():
         x = fn.external_source(lambda: np.zeros((512, 1), np.int32))
         return trivial_augment.apply_trivial_augment([marked(i) for i in range(4)], x, num_magnitude_bins=11, seed=7)
 
-    found = np.concatenate([np.concatenate(run(define, 512, n)[0]) for n in (1, 2, 3, 4)])
-    which = np.round(found / 100).astype(int)
-    magnitude = found - 100 * which
-    assert (np.abs(np.bincount(which, minlength=4) / len(found) - 0.25) < 0.05).all()
+    results = np.concatenate([np.concatenate(run(define, 512, n)[0]) for n in (1, 2, 3, 4)])
+    numbers = np.round(results / 100).astype(int)
+    all_magnitudes = results - 100 * numbers
+    assert (np.abs(np.bincount(numbers, minlength=4) / len(results) - 0.25) < 0.05).all()
     for k in range(4):
-        of = magnitude[which == k]
-        assert abs(np.abs(of).mean() - 5) < 0.6
-        assert abs((of < 0).sum() / (of != 0).sum() - 0.5 * (k % 2)) < 0.1
+        magnitudes = all_magnitudes[numbers == k]
+        assert abs(np.abs(magnitudes).mean() - 5) < 0.6
+        assert abs((magnitudes < 0).sum() / (magnitudes != 0).sum() - 0.5 * (k % 2)) < 0.1
 
 
 def test_rand_augment_applies_n():
@@ -162,15 +160,15 @@ def test_rand_augment_applies_n():
     assert set(np.array(run(define, 64)[0]).tolist()) == {3, 42, 81, 120}
 
 
-def test_auto_augment_takes_steps_by_their_probability():
+def test_auto_augment_applies_steps_by_probability():
     always, never, half = marked(0), marked(1), marked(2)
     policy = Policy("mine", 11, [[(always, 1.0, 3), (half, 0.5, 7)], [(half, 1.0, 1)], [(never, 1e-9, 5)]])
 
     def define():
         return auto_augment.apply_auto_augment(policy, fn.external_source(lambda: np.full(600, -5, np.int32)))
 
-    found = np.array(run(define, 600)[0])
-    values, counts = np.unique(found, return_counts=True)
+    results = np.array(run(define, 600)[0])
+    values, counts = np.unique(results, return_counts=True)
     assert values.tolist() == [-5, 3, 201, 207]
     np.testing.assert_allclose(counts / 600, [1 / 3, 1 / 6, 1 / 3, 1 / 6], atol=0.07)
 

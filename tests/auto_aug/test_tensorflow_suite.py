@@ -1,4 +1,4 @@
-"""RandAugment with TensorFlow's augmentations, against what TensorFlow's calls give
+"""RandAugment with TensorFlow's augmentations, compared with results of TensorFlow
 (tests/data/rand_augment_tensorflow.py).
 """
 
@@ -13,7 +13,13 @@ from jaxdali.auto_aug.rand_augment import get_rand_augment_tensorflow_suite
 
 RECORDED = np.load(places.DATA / "rand_augment_tensorflow.npz")
 IMAGE = RECORDED["image"]
-MOVED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")  # nearest pixels: a few at borders are others
+MOVED = (
+    "rotate",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+)  # nearest pixels, of which a few at borders differ
 SUITE = {x.name: x for x in get_rand_augment_tensorflow_suite(max_translate_abs=20)}
 
 
@@ -23,7 +29,7 @@ def run(define, batch_size):
 
 
 @pytest.mark.parametrize("case", [n for n in RECORDED.files if n != "image"])
-def test_pixels_are_those_of_tensorflow(case):
+def test_pixels_equal_tensorflows(case):
     name, level = case.rsplit("_", 1)
     signs = np.array([0, 1], np.int32)
     tiles = (1, 4, 5, 1) if name == "equalize" else (1, 1, 1, 1)
@@ -61,8 +67,8 @@ def test_cutout_fills_a_square_of_the_level():
     assert len(set(areas)) > 5
 
 
-def test_all_are_drawn_and_levels_go_beyond_ten():
-    def drawn(m, excluded=()):
+def test_levels_beyond_ten():
+    def draw(m, excluded=()):
         def define():
             x = fn.external_source(lambda: np.stack([IMAGE] * 96), layout="HWC")
             return auto_aug.rand_augment.rand_augment(x, 2, m, suite="tensorflow", excluded=excluded)
@@ -70,14 +76,14 @@ def test_all_are_drawn_and_levels_go_beyond_ten():
         return run(define, 96)
 
     for m in (0, 10, 30):
-        different = {x.tobytes() for x in drawn(m)}
+        different = {x.tobytes() for x in draw(m)}
         assert len(different) > 20
-    kept = drawn(10, sorted({*SUITE} - {"invert", "translate_x"}))
-    assert any(np.array_equal(x, IMAGE) for x in kept)  # inverted twice
+    inverted_or_translated = draw(10, sorted({*SUITE} - {"invert", "translate_x"}))
+    assert any(np.array_equal(x, IMAGE) for x in inverted_or_translated)  # inverted twice
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"suite": "torch"}, "suite must be"),
         ({"suite": "tensorflow", "num_magnitude_bins": 11}, "has 31 levels"),
@@ -86,11 +92,11 @@ def test_all_are_drawn_and_levels_go_beyond_ten():
         ({"suite": "tensorflow", "max_translate_abs": (1, 2, 3)}, "max_translate_abs must be"),
     ],
 )
-def test_refused(given, message):
+def test_refused(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         run(
             lambda: auto_aug.rand_augment.rand_augment(
-                fn.constant(idata=[0], shape=(4, 4, 3), layout="HWC"), **{"n": 1, "m": 3, **given}
+                fn.constant(idata=[0], shape=(4, 4, 3), layout="HWC"), **{"n": 1, "m": 3, **arguments}
             ),
             1,
         )

@@ -1,4 +1,4 @@
-"""The class API gives what the functions give."""
+"""The class API returns the same as the functions."""
 
 import importlib
 import inspect
@@ -18,7 +18,7 @@ def sample_photos():
 
 
 class Simple(Pipeline):
-    """As the most copied loaders are written."""
+    """A pipeline in the style of widely copied loaders."""
 
     def __init__(self, files, **kwargs):
         super().__init__(seed=12, **kwargs)
@@ -46,9 +46,9 @@ def test_a_pipeline_subclass(sample_photos):
     images, labels = pipe.run()
     with Pipeline(batch_size=4, num_threads=1, seed=12) as expected:
         expected.set_outputs(*by_functions(sample_photos))
-    for got, want in zip((images, labels), expected.run(), strict=True):
+    for actual, expected_output in zip((images, labels), expected.run(), strict=True):
         for i in range(4):
-            np.testing.assert_array_equal(np.asarray(got.as_cpu().at(i)), np.asarray(want.as_cpu().at(i)))
+            np.testing.assert_array_equal(np.asarray(actual.as_cpu().at(i)), np.asarray(expected_output.as_cpu().at(i)))
     assert pipe.epoch_size("Reader") == len(sample_photos)
 
 
@@ -100,7 +100,7 @@ def test_arguments_stand_in_one_place():
 
 
 def test_none_is_not_given():
-    """Neither to the constructor nor to the call; what only one of them was given counts."""
+    """None counts as not passed, both in the constructor and in the call."""
     pipe = Pipeline(batch_size=1, num_threads=1)
     with pipe:
         x = fn.external_source(lambda: [np.zeros((4, 5, 1), np.uint8)], layout="HWC")
@@ -121,9 +121,9 @@ def test_every_function_has_its_class():
     for group in ["", *(f".{m.name}" for m in pkgutil.iter_modules(fn.__path__) if m.name[0] != "_")]:
         functions = importlib.import_module(f"jaxdali.fn{group}")
         classes = importlib.import_module(f"jaxdali.ops{group}")
-        named = {k for k, f in members(functions).items() if inspect.isfunction(f)}
-        made = [getattr(classes, name) for name in dir(classes) if inspect.isclass(getattr(classes, name))]
-        assert named == {c.function.__name__ for c in made if c is not ops.Compose}
+        function_names = {k for k, f in members(functions).items() if inspect.isfunction(f)}
+        operator_classes = [getattr(classes, name) for name in dir(classes) if inspect.isclass(getattr(classes, name))]
+        assert function_names == {c.function.__name__ for c in operator_classes if c is not ops.Compose}
     assert (ops.decoders.Image.__name__, ops.random.CoinFlip.__module__) == ("Image", "jaxdali.ops.random")
 
 
