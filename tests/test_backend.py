@@ -1,4 +1,4 @@
-"""TensorList objects as pipelines give them, and copies to pointers."""
+"""TensorList objects as pipelines return them, and copies to pointers."""
 
 import ctypes
 from types import SimpleNamespace
@@ -29,10 +29,10 @@ def test_lists_stay_valid_after_later_runs(ahead):
         return ragged, ragged + 1, static * 2.0, fn.shapes(ragged)
 
     p = pipe()
-    runs = [p.run() for _ in range(6)]
+    batches = [p.run() for _ in range(6)]
     p.close()
     del p
-    for i, (ragged, computed, static, shape) in enumerate(runs):
+    for i, (ragged, computed, static, shape) in enumerate(batches):
         for k in range(2):
             n = 2 * i + k
             assert ragged[k].shape() == [n + 1, 2]
@@ -42,7 +42,7 @@ def test_lists_stay_valid_after_later_runs(ahead):
             assert shape.at(k).tolist() == [n + 1, 2]
 
 
-def test_dtype_may_be_called():
+def test_dtype_is_a_callable_property():
     for x in (
         TensorCPU(np.zeros(2, np.uint8)),
         TensorListCPU(np.zeros((2, 2), np.uint8)),
@@ -65,7 +65,7 @@ def test_all_become_numpy_arrays():
         np.asarray(TensorListCPU([data, data[:1]]))
 
 
-def test_errors_equal_dalis():
+def test_errors_have_dalis_types():
     for error in (ValueError, RuntimeError):
         with pytest.raises(error, match="6 elements"):
             TensorListCPU(np.zeros((2, 3))).as_reshaped_tensor((7,))
@@ -85,15 +85,15 @@ def test_copy_from_the_accelerator():
             out = np.zeros(6, np.int32)
             x.copy_to_external(ctypes.c_void_p(out.ctypes.data), cuda_stream=0, non_blocking=True)
             assert out.tolist() == [0, 1, 2, 3, 4, 5]
-            target = jax.block_until_ready(
+            device_array = jax.block_until_ready(
                 jax.jit(lambda: jnp.zeros(6, jnp.int32), out_shardings=SingleDeviceSharding(device))()
             )
-            x.copy_to_external(target.unsafe_buffer_pointer())
-            assert target.tolist() == [0, 1, 2, 3, 4, 5]
+            x.copy_to_external(device_array.unsafe_buffer_pointer())
+            assert device_array.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_cuda_copies_use_device_and_stream(monkeypatch):
-    """The calls of the driver, which need a GPU, against one that copies host memory."""
+    """The calls of the CUDA driver, which needs a GPU; a stand-in for the driver copies host memory."""
     calls = []
 
     class Driver:
@@ -135,7 +135,7 @@ def test_cuda_copies_use_device_and_stream(monkeypatch):
     [("gpu", "cuda 13000", True), ("cuda", "13.0", True), ("gpu", "rocm 6", False), ("tpu", "", False)],
 )
 def test_cuda_copies_of_nvidia_gpus_alone(monkeypatch, platform, version, by_driver):
-    """Under each name that JAX has for them: otherwise the host would write to a device's memory."""
+    """NVIDIA's GPUs are recognised by each of their names in JAX. Otherwise the host would write to a device's memory."""
 
     class Array(np.ndarray):
         def devices(self):
@@ -163,7 +163,7 @@ def test_short_batch_has_fewer_samples():
     assert out.as_array().tolist() == [[2], [4]]
 
 
-# What DALI 2.4's tensors answer.
+# The expected values are those of DALI 2.4.
 @pytest.mark.parametrize("cls", [TensorCPU, TensorGPU])
 def test_layout_type_and_properties_of_a_tensor(cls):
     x = cls(np.arange(6, dtype=np.int32).reshape(2, 3), "HW")
@@ -187,12 +187,12 @@ def test_layout_type_and_properties_of_a_tensor(cls):
 
 @pytest.mark.parametrize("cls", [TensorListCPU, TensorListGPU])
 def test_layout_type_and_broadcast_of_a_list(cls):
-    one = cls._tensor(np.arange(3, dtype=np.int32), "X")
-    batch = cls.broadcast(one, 4)
+    tensor = cls._tensor(np.arange(3, dtype=np.int32), "X")
+    batch = cls.broadcast(tensor, 4)
     assert (len(batch), batch.layout(), batch.shape(), np.asarray(batch[3]).tolist()) == (4, "X", [(3,)] * 4, [0, 1, 2])
-    assert len(cls.broadcast(one, 0)) == 0
+    assert len(cls.broadcast(tensor, 0)) == 0
     with pytest.raises(ValueError, match="num_samples must be at least 0, got -1"):
-        cls.broadcast(one, -1)
+        cls.broadcast(tensor, -1)
     batch.set_layout("Y")
     batch.reinterpret(types.UINT32)
     assert (batch[0].layout(), batch.dtype, batch[0].dtype) == ("Y", types.UINT32, types.UINT32)
@@ -203,7 +203,7 @@ def test_layout_type_and_broadcast_of_a_list(cls):
     assert batch.data_ptr() == batch.as_tensor().data_ptr()
 
 
-def test_address_of_a_list():
+def test_data_ptr_of_a_list():
     data = np.arange(6, dtype=np.int32).reshape(2, 3)
     assert TensorListCPU(data).data_ptr() == data.ctypes.data
     with pytest.raises(RuntimeError, match="differ in shape"):

@@ -1,4 +1,4 @@
-"""jaxdali.benchmark: what it finds, says and draws. Nothing here depends on how long things take."""
+"""jaxdali.benchmark: its measurements, sentences and drawings. No test depends on the speed of the machine."""
 
 import collections
 import html.parser
@@ -25,12 +25,12 @@ def no_other_work(monkeypatch):
 QUICK = ["--seconds", "0.01", "--rounds", "1", "--threads", "1,2", "--batch-sizes", "2,3"]
 
 
-def a_run(num_threads=1, batch_size=4, speed=100.0, waited=0.9, rows=(), longest=1.0, batches=2):
+def make_run(num_threads=1, batch_size=4, speed=100.0, waited=0.9, rows=(), longest=1.0, batches=2):
     return _measure.Run(num_threads, batch_size, speed, 0.001, 1.0, waited, longest, rows, batches, ())
 
 
 def test_a_folder_of_any_depth(tmp_path, capsys, monkeypatch):
-    """Images beside each other and in folders; what can't be decoded is named."""
+    """Images are found in folders of any depth. Files that can't be decoded are named."""
     monkeypatch.setattr(_report, "_MIN_SHARE", 0.0)  # on a busy machine an operator's share of two images can be tiny
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
@@ -54,29 +54,31 @@ def test_a_folder_of_any_depth(tmp_path, capsys, monkeypatch):
 
 
 class Page(html.parser.HTMLParser):
-    """The texts of a page, its tables, its drawings with their numbers of bars and points, and what it would load."""
+    """A parsed page: its texts, tables, numbers of elements in drawings, and external resources."""
 
     def __init__(self, text):
         super().__init__()
         self.tables: list[list[list[str]]] = []
         self.drawings: list[collections.Counter[str]] = []
-        self.loads: list[str] = []
+        self.external_resources: list[str] = []
         self.texts: list[str] = []
-        self.open: list[str] = []
+        self.open_tags: list[str] = []
         self.feed(text)
-        assert not self.open
+        assert not self.open_tags
 
     def handle_starttag(self, tag, attrs):
         if tag not in ("meta", "br"):
-            self.open.append(tag)
-        self.loads += [v for k, v in attrs if k in ("src", "href", "data") or tag in ("script", "link", "iframe")]
+            self.open_tags.append(tag)
+        self.external_resources += [
+            v for k, v in attrs if k in ("src", "href", "data") or tag in ("script", "link", "iframe")
+        ]
         if tag == "table":
             self.tables.append([])
         elif tag == "tr":
             self.tables[-1].append([])
         elif tag == "svg":
             self.drawings.append(collections.Counter())
-        elif "svg" in self.open:
+        elif "svg" in self.open_tags:
             self.drawings[-1][tag] += 1
 
     def handle_startendtag(self, tag, attrs):
@@ -84,16 +86,16 @@ class Page(html.parser.HTMLParser):
         self.handle_endtag(tag)
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert self.open_tags.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "th"):
+        if self.open_tags and self.open_tags[-1] in ("td", "th"):
             self.tables[-1][-1].append(data)
         self.texts.append(data.strip())
 
 
 def test_the_report_is_one_page(tmp_path, capsys, monkeypatch):
-    """It has the tables and sentences that are printed, plots of them, and needs no other file."""
+    """The page has the tables and sentences that are printed, and plots of them. It needs no other file."""
     monkeypatch.setattr(_report, "_MIN_SHARE", 0.0)
     folder = tmp_path / "<photos> & more"
     folder.mkdir()
@@ -103,7 +105,7 @@ def test_the_report_is_one_page(tmp_path, capsys, monkeypatch):
     assert main([str(folder), *QUICK, "--html", str(path)]) == 0
     out = capsys.readouterr().out
     page = Page(path.read_text())
-    assert not page.loads
+    assert not page.external_resources
     assert "http" not in path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
     printed = [re.split(r"  +", line.strip()) for line in out.splitlines()]
     speeds, costs = page.tables
@@ -117,27 +119,28 @@ def test_the_report_is_one_page(tmp_path, capsys, monkeypatch):
 
 
 def test_a_plot_shows_all_points(tmp_path, monkeypatch):
-    """The two panels have one axis, on which the best point of either has room; without a name the file has a default
-    one.
-    """
+    """Both panels have one axis, with room for the best point of either. Without a name, the file has a default one."""
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.chdir(tmp_path)
     path = _arguments([".", "--plot"])[1].plot
-    drawn = []
+    figures = []
     save = figure.savefig
     monkeypatch.setattr(
-        figure, "savefig", lambda self, *args, **kwargs: (drawn.append(self), save(self, *args, **kwargs))
+        figure, "savefig", lambda self, *args, **kwargs: (figures.append(self), save(self, *args, **kwargs))
     )
-    by_threads, by_batch = [a_run(1, speed=100.0), a_run(2, speed=150.0)], [a_run(2, 4, 150.0), a_run(2, 8, 900.0)]
+    by_threads, by_batch = (
+        [make_run(1, speed=100.0), make_run(2, speed=150.0)],
+        [make_run(2, 4, 150.0), make_run(2, 8, 900.0)],
+    )
     _report.plot(path, by_threads, by_batch, by_batch[1], [_measure.Cost("read", "reader", 0.1, "storage")], "title")
     assert (tmp_path / "benchmark.png").read_bytes().startswith(b"\x89PNG")
-    for axes in drawn[0].axes[:2]:
+    for axes in figures[0].axes[:2]:
         assert axes.get_ylim()[0] == 0
         assert axes.get_ylim()[1] > 900
 
 
 def test_a_pipeline_of_ones_own(tmp_path, capsys):
-    """A decorated definition that gets the folder, and a bare one with a source that ends."""
+    """A decorated definition that gets the folder, and a plain function with a source that ends."""
     (tmp_path / "mine.py").write_text(
         "import numpy as np\nfrom jaxdali import fn, pipeline_def\n"
         "@pipeline_def(seed=1)\n"
@@ -151,17 +154,17 @@ def test_a_pipeline_of_ones_own(tmp_path, capsys):
     assert f"pipeline: {tmp_path / 'mine.py'}:small" in out
     assert "Recommended: num_threads=" in out
     run = _measure.measure(of_user(f"{tmp_path / 'mine.py'}:numbers", "unused"), 1, 3, 0.01, 0.0, lambda n: None)
-    assert run.batches == 1  # there are four, and three are taken before
+    assert run.batches == 1  # of four batches, three are for warming up
     assert {m.stage for m in run.rows} >= {"read", "host", "wait"}
 
 
 def test_the_consumer_works_from_the_first_batch(monkeypatch):
-    """So that batches are made ahead when the measurement begins, as in a long run."""
-    slept = []
-    monkeypatch.setattr(_measure.time, "sleep", slept.append)
+    """The consumer sleeps in warm-up, too, so batches are ahead when the measurement begins, as in a long run."""
+    sleeps = []
+    monkeypatch.setattr(_measure.time, "sleep", sleeps.append)
     make = imagenet_train([str(f) for f in sorted(places.PHOTOS.glob("*/*.jpg"))[:4]])
     run = _measure.measure(make, 1, 2, 0.01, 0.25, lambda n: None)
-    assert slept.count(0.25) == 3 + run.batches
+    assert sleeps.count(0.25) == 3 + run.batches
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_the_consumer_works_from_the_first_batch(monkeypatch):
         ([".", "--pipeline", "mine.py:wrong"], r"resize.*size"),
     ],
 )
-def test_errors_say_what_is_wrong(arguments, message, tmp_path, monkeypatch, capsys):
+def test_errors_name_the_mistake(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("empty", "texts"):
         (tmp_path / name).mkdir()
@@ -199,7 +202,7 @@ def test_errors_say_what_is_wrong(arguments, message, tmp_path, monkeypatch, cap
 
 
 def test_costs_of_a_batch():
-    """Of two batches: what the meter measured, and inside the program what the profile says, cut to the program's time."""
+    """The meter measured two batches. Times of the profile, inside the program, are cut to the program's time."""
     rows = [
         Measured("read", "files", 0.2, 2),
         Measured("host", "__decoders.image_1", 0.02, 2),
@@ -208,8 +211,8 @@ def test_costs_of_a_batch():
         Measured("check", "0: decoders.image resize", 0.2, 2),
         Measured("wait", "user", 5.0, 2),
     ]
-    spent = _measure.costs(a_run(rows=rows), {"decoders.image": 0.3, "resize": 0.1})
-    assert [(c.stage, c.operator, round(c.seconds, 9), c.kind) for c in spent] == [
+    costs = _measure.costs(make_run(rows=rows), {"decoders.image": 0.3, "resize": 0.1})
+    assert [(c.stage, c.operator, round(c.seconds, 9), c.kind) for c in costs] == [
         ("program", "decoders.image", 0.3, "decode"),
         ("launch", "dispatch", 0.2, "Python"),
         ("read", "files", 0.1, "storage"),
@@ -217,12 +220,12 @@ def test_costs_of_a_batch():
         ("host", "decoders.image", 0.01, "decode"),
         ("setup", "resize", 0.005, "Python"),
     ]
-    assert [c.seconds for c in _measure.costs(a_run(rows=rows[3:4]), {"resize": 2.0})] == [0.5, 0.0]
-    assert [(c.operator, c.kind) for c in _measure.costs(a_run(rows=rows[3:4]), {})] == [("programs", "operator")]
+    assert [c.seconds for c in _measure.costs(make_run(rows=rows[3:4]), {"resize": 2.0})] == [0.5, 0.0]
+    assert [(c.operator, c.kind) for c in _measure.costs(make_run(rows=rows[3:4]), {})] == [("programs", "operator")]
 
 
 @pytest.mark.parametrize(
-    ("spent", "waited", "bound"),
+    ("costs", "waited", "bound"),
     [
         ([("read", "r", 3.0, "storage"), ("program", "resize", 1.0, "operator")], 0.9, ("storage", "", 0.75)),
         ([("program", "decoders.image", 2.0, "decode"), ("host", "decoders.image", 1.0, "decode"), ("program", "x", 1.0, "operator")],
@@ -232,10 +235,10 @@ def test_costs_of_a_batch():
         ([("read", "r", 3.0, "storage")], 0.01, ("consumer", "", 0.99)),
     ],
 )  # fmt: skip
-def test_what_bounds_it(spent, waited, bound):
-    found = _measure.bound_of(a_run(waited=waited), [_measure.Cost(*c) for c in spent])
-    assert found == _measure.Bound(*bound)
-    assert next(_report.verdict(a_run(), [_measure.Cost(*c) for c in spent], found, 2)).startswith("Bound by: ")
+def test_bound_of_a_pipeline(costs, waited, bound):
+    actual = _measure.bound_of(make_run(waited=waited), [_measure.Cost(*c) for c in costs])
+    assert actual == _measure.Bound(*bound)
+    assert next(_report.verdict(make_run(), [_measure.Cost(*c) for c in costs], actual, 2)).startswith("Bound by: ")
 
 
 def test_a_busy_machine(tmp_path, capsys, monkeypatch):
@@ -249,24 +252,24 @@ def test_a_busy_machine(tmp_path, capsys, monkeypatch):
         assert "Bound by: " in out
 
 
-def test_settings_that_are_recommended():
-    """The fewest threads within 5 % of the fastest; as many batches ahead as the longest takes."""
+def test_recommended_settings():
+    """The fewest threads within 5 % of the fastest run, and a depth that hides the longest batch."""
     runs = [
-        a_run(1, speed=50),
-        a_run(2, speed=96),
-        a_run(4, speed=100),
-        a_run(2, batch_size=2, speed=95),
-        a_run(8, speed=99),
+        make_run(1, speed=50),
+        make_run(2, speed=96),
+        make_run(4, speed=100),
+        make_run(2, batch_size=2, speed=95),
+        make_run(8, speed=99),
     ]
     assert _measure.recommended(runs) is runs[3]
-    assert [_measure.recommended_depth(a_run(longest=x)) for x in (1.0, 2.4, 3.9, 50.0)] == [2, 2, 4, 8]
+    assert [_measure.recommended_depth(make_run(longest=x)) for x in (1.0, 2.4, 3.9, 50.0)] == [2, 2, 4, 8]
 
 
 def test_tables_are_aligned():
-    """What takes less than a hundredth of a batch's time is summed up."""
-    spent = [_measure.Cost("host", "x", 0.3, "operator"), _measure.Cost("read", "reader", 0.0985, "storage")]
-    spent += [_measure.Cost("setup", f"x{i}", 0.0005, "Python") for i in range(3)]
-    _, rows = _report.where_time_goes(a_run(batch_size=8), spent)
+    """Costs below a hundredth of a batch's time are summed up in one row."""
+    costs = [_measure.Cost("host", "x", 0.3, "operator"), _measure.Cost("read", "reader", 0.0985, "storage")]
+    costs += [_measure.Cost("setup", f"x{i}", 0.0005, "Python") for i in range(3)]
+    _, rows = _report.where_time_goes(make_run(batch_size=8), costs)
     assert list(_report.table(rows, 2)) == [
         "stage  operator  ms/batch  us/image  share",
         "-----  --------  --------  --------  -----",
@@ -274,12 +277,12 @@ def test_tables_are_aligned():
         "read   reader       98.50     12312    25%",
         "       3 more        1.50       188     0%",
     ]
-    *_, last = _report.table(_report.speeds([a_run(16, 256, 12345.6)]), 0)
+    *_, last = _report.table(_report.speeds([make_run(16, 256, 12345.6)]), 0)
     assert last == "         16         256     12346          1.00         1.0"
 
 
 @pytest.mark.parametrize(("decoder", "advised"), [("decoders.image", True), ("decoders.image_random_crop", False)])
-def test_advice_is_not_to_do_what_is_done(decoder, advised):
-    spent = [_measure.Cost("program", decoder, 1.0, "decode")]
-    lines = list(_report.verdict(a_run(), spent, _measure.Bound("decode", "", 1.0), 2))
+def test_advice_fits_the_decoder(decoder, advised):
+    costs = [_measure.Cost("program", decoder, 1.0, "decode")]
+    lines = list(_report.verdict(make_run(), costs, _measure.Bound("decode", "", 1.0), 2))
     assert ("decoders.image_random_crop" in lines[1]) is advised

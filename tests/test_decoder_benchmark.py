@@ -1,4 +1,4 @@
-"""jaxdali.benchmark --decoders: what it measures, says and draws. Nothing here depends on how long things take."""
+"""jaxdali.benchmark --decoders: its measurements, sentences and drawings. No test depends on the speed of the machine."""
 
 import html
 import io
@@ -28,7 +28,7 @@ def saved(image, path, **options):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Files of several kinds, one that ends early, and one that is no image."""
+    """Files of several formats, one that ends early, and one that is no image."""
     folder = tmp_path / "photos"
     for k in range(2):
         saved(photo(), folder / f"{k}.jpg", quality=75)
@@ -38,9 +38,9 @@ def folder(tmp_path):
     saved(photo().convert("L"), folder / "gray.png")
     saved(photo(), folder / "lossless.webp", lossless=True)
     saved(photo(), folder / "lossy.webp", quality=60)
-    whole = io.BytesIO()
-    photo((200, 150)).save(whole, "PNG")
-    (folder / "short.png").write_bytes(whole.getvalue()[:9000])
+    png = io.BytesIO()
+    photo((200, 150)).save(png, "PNG")
+    (folder / "short.png").write_bytes(png.getvalue()[:9000])
     (folder / "text.jpg").write_text("no image")
     return folder
 
@@ -59,7 +59,7 @@ def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
         ("WebP lossless, below 0.1 megapixels", "1"),
         ("WebP lossy, below 0.1 megapixels", "1"),
     ]
-    for block in out.split(" on average\n")[1:]:  # each has our decoder and Pillow, with the same pixels
+    for block in out.split(" on average\n")[1:]:  # each has jaxdali's decoder and Pillow, with equal pixels
         rows = {
             line.split()[0]: line.split()[2:]
             for line in block.splitlines()
@@ -86,17 +86,19 @@ def test_files_by_format_size_and_quality(folder, tmp_path, capsys):
 def test_files_are_evenly_spaced(tmp_path, capsys):
     for k in range(10):
         saved(photo((8 + k, 8)), tmp_path / f"{k}.png")
-    seen = []
+    measured_paths = []
     classify_files = _decoders.classify_files
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_decoders, "classify_files", lambda paths: (seen.extend(paths), classify_files(paths))[1])
+        patch.setattr(
+            _decoders, "classify_files", lambda paths: (measured_paths.extend(paths), classify_files(paths))[1]
+        )
         assert main(["--decoders", str(tmp_path), "--rounds", "1", "--files", "3"]) == 0
-    assert seen == [str(tmp_path / f"{k}.png") for k in (0, 3, 6)]
+    assert measured_paths == [str(tmp_path / f"{k}.png") for k in (0, 3, 6)]
     assert "3 of 10 images" in capsys.readouterr().out
 
 
-def test_quality_is_what_the_file_was_written_with(tmp_path):
-    """Found again for all qualities with a table of their own. Below 3 most of libjpeg's values are limited to 255."""
+def test_quality_of_written_files(tmp_path):
+    """All qualities with distinct tables are recognised. Below 3, most of libjpeg's values are limited to 255."""
     for quality in range(3, 101):
         file = io.BytesIO()
         photo((8, 8)).save(file, "JPEG", quality=quality)
@@ -105,9 +107,7 @@ def test_quality_is_what_the_file_was_written_with(tmp_path):
 
 
 def test_decoders_are_compared(tmp_path):
-    """Other pixels are counted, another size is a failure, and nothing is asked of a decoder that does not know the
-    format.
-    """
+    """Different pixels are counted, another size is a failure, and a decoder gets only files of its formats."""
     paths = [
         saved(photo(), tmp_path / "a.jpg"),
         saved(photo((50, 20)), tmp_path / "b.jpg"),
@@ -115,13 +115,13 @@ def test_decoders_are_compared(tmp_path):
     ]
     files, bad = _decoders.classify_files(paths)
     assert not bad
-    asked = []
+    beginnings = []
 
     def pillow(data):
         return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
     def only_jpeg(data):
-        asked.append(data[:2])
+        beginnings.append(data[:2])
         return pillow(data)
 
     decoders = [
@@ -133,7 +133,7 @@ def test_decoders_are_compared(tmp_path):
     ticks = []
     groups, failed = _decoders.compare(files, decoders, 2, ticks.append)
     assert sum(ticks) == 3 * 3
-    assert set(asked) == {b"\xff\xd8"}
+    assert set(beginnings) == {b"\xff\xd8"}
     assert [(str(g.category), len(g.files), sorted((r.decoder, r.decoded) for r in g.results)) for g in groups] == [
         ("JPEG, below 0.1 megapixels, quality 70 to 80", 2, [("JPEG alone", 2), ("Pillow 1", 2), ("brighter", 2)]),
         ("PNG, below 0.1 megapixels", 1, [("Pillow 1", 1), ("brighter", 1), ("smaller", 1)]),
@@ -153,7 +153,7 @@ def test_decoders_are_compared(tmp_path):
     ]
 
 
-def test_what_is_installed_but_broken_is_named(monkeypatch, tmp_path, capsys):
+def test_broken_libraries_are_named(monkeypatch, tmp_path, capsys):
     def broken(module):
         raise OSError("libx.so is missing\nand more")
 
@@ -169,10 +169,10 @@ def test_what_is_installed_but_broken_is_named(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize(("name", "module"), [(name, module) for name, module, _ in _decoders._LIBRARIES])
 def test_the_pixels_of_each_library(name, module, tmp_path):
-    """Those that are installed decode what they say that they decode; gray files become RGB."""
+    """The installed libraries decode all their formats. Gray files become RGB."""
     with _decoders.installed() as (decoders, unusable):
-        found = [d for d in decoders if d.name.startswith(f"{name} ")]
-        if not found:
+        matching = [d for d in decoders if d.name.startswith(f"{name} ")]
+        if not matching:
             pytest.skip(f"{name} is not installed" if name not in unusable else f"{name}: {unusable[name]}")
         pillow = next(d for d in decoders if d.name.startswith("Pillow "))
         for mode, suffix in (
@@ -185,25 +185,25 @@ def test_the_pixels_of_each_library(name, module, tmp_path):
             ("RGB", "webp"),
         ):
             (file,), _ = _decoders.classify_files([saved(photo().convert(mode), tmp_path / f"{mode}.{suffix}")])
-            if _decoders._accepts(found[0], file):
+            if _decoders._accepts(matching[0], file):
                 with open(file.path, "rb") as f:
                     data = f.read()
-                got, want = found[0].decode(data), pillow.decode(data)
-                assert got.shape == want.shape, file.path
-                assert np.abs(got.astype(int) - want).mean() < 1, file.path
+                pixels, expected = matching[0].decode(data), pillow.decode(data)
+                assert pixels.shape == expected.shape, file.path
+                assert np.abs(pixels.astype(int) - expected).mean() < 1, file.path
 
 
 @pytest.mark.parametrize("suffix", ["svg", "html", "png"])
 def test_plots(suffix, tmp_path):
     if suffix == "png":
         pytest.importorskip("matplotlib.figure")  # with what it warns of at import
-    kind = _decoders.Category("JPEG", "below 0.1 megapixels", "")
+    category = _decoders.Category("JPEG", "below 0.1 megapixels", "")
     results = [
         _decoders.DecoderResult("jaxdali 1", 0.001, 300.0, 3.0, 0.0, 4),
         _decoders.DecoderResult("a <b> & c", 0.002, 150.0, 1.5, math.nan, 4),
     ]
     path = tmp_path / f"plot.{suffix}"
-    _comparison.plot(path, [_decoders.Group(kind, [], results)], "photos & more")
+    _comparison.plot(path, [_decoders.Group(category, [], results)], "photos & more")
     if suffix == "png":
         with Image.open(path) as image:
             assert image.format == "PNG"

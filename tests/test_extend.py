@@ -28,16 +28,16 @@ def test_every_name_is_there_and_documented():
 
 
 def test_the_headers_need_no_others():
-    """All that they include is among them, XLA's, or the compiler's."""
+    """They include only each other, headers of XLA, and headers of the compiler."""
     root = pathlib.Path(extend.include_dir())
-    todo, seen = [f"ffi/common/{h}.h" for h in HEADERS], set()
-    while todo:
-        header = todo.pop()
-        if header not in seen and not header.startswith("xla/"):
-            seen.add(header)
-            todo += re.findall(r'#include "([^"]+)"', (root / header).read_text())
-    assert len(seen) > len(HEADERS)
-    assert all(h.startswith("ffi/common/") for h in seen)
+    pending, included = [f"ffi/common/{h}.h" for h in HEADERS], set()
+    while pending:
+        header = pending.pop()
+        if header not in included and not header.startswith("xla/"):
+            included.add(header)
+            pending += re.findall(r'#include "([^"]+)"', (root / header).read_text())
+    assert len(included) > len(HEADERS)
+    assert all(h.startswith("ffi/common/") for h in included)
 
 
 def test_a_compilers_arguments():
@@ -51,7 +51,7 @@ def test_a_compilers_arguments():
 
 
 def test_an_operators_name_is_its_own():
-    """One that takes another's would change what that one checks. The same file may be run again."""
+    """An operator with the name of another one would change its checks. The same file may be run again."""
 
     def flip(input, /, *, device=None):
         """Mirrors."""
@@ -63,7 +63,7 @@ def test_an_operators_name_is_its_own():
         extend.operator_function("my.flip")(flip)
 
 
-def test_a_serialized_pipeline_has_operators_of_ones_own():
+def test_serialized_pipeline_with_an_own_operator():
     @extend.operator_function("my.twice")
     def twice(input: extend.Input, /, *, device: str | None = None, name: str | None = None) -> extend.DataNode:
         """Doubles."""
@@ -101,7 +101,7 @@ def library(folder, source):
         (OF_ANOTHER_VERSION, "headers of version -1.*compile again"),
     ],
 )
-def test_libraries_that_are_none(tmp_path, source, message):
+def test_libraries_without_a_valid_kernel(tmp_path, source, message):
     with pytest.raises(ValueError, match=message):
         extend.register_kernel("mine", library(tmp_path, source))
 

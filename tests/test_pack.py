@@ -1,4 +1,4 @@
-"""`python -m jaxdali.pack`: what it writes is read by our readers, and by those of others."""
+"""`python -m jaxdali.pack`: its files are read by jaxdali's readers, and by those of other libraries."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from PIL import Image
 from jaxdali import Pipeline, fn, tfrecord
 from jaxdali.pack.__main__ import main
 
-# Its own files are small, so an index that is made each time costs nothing.
+# The files are small, so reading without a stored index is fast.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there is no index:UserWarning")
 
 SIZES = [(40, 60), (90, 50), (33, 33), (20, 100), (64, 48), (100, 30), (41, 42), (35, 99), (70, 70), (31, 45), (50, 50)]
@@ -47,9 +47,9 @@ def files_of(photos):
 def read(reader, outputs=2):
     """The samples of a reader in one epoch."""
     with Pipeline(batch_size=1, num_threads=1, device_id=None) as pipe:
-        found = reader(name="reader")
+        nodes = reader(name="reader")
         pipe.set_outputs(
-            *(found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found])
+            *(nodes.values() if isinstance(nodes, dict) else nodes if isinstance(nodes, list) else [nodes])
         )
     samples = [[np.asarray(x.at(0)) for x in pipe.run()] for _ in range(pipe.epoch_size("reader"))]
     pipe.close()
@@ -67,13 +67,13 @@ def test_webdataset(photos, tmp_path, capsys):
         f"{tmp_path}/data-{{00000..00002}}-of-00003.tar\n"
     )
     paths = shards(tmp_path, "tar")
-    found = [
+    samples = [
         (jpeg if jpeg.size else png, label)
         for jpeg, png, label in read(
             lambda name: fn.readers.webdataset(paths=paths, ext=["jpg", "png", "cls"], name=name)
         )
     ]
-    assert [(x.tobytes(), int(label.tobytes())) for x, label in found] == files_of(photos)
+    assert [(x.tobytes(), int(label.tobytes())) for x, label in samples] == files_of(photos)
     indexed = read(
         lambda name: fn.readers.webdataset(paths=paths, index_paths=[f"{p}.idx" for p in paths], ext="cls", name=name)
     )
@@ -94,9 +94,9 @@ def test_tfrecord(photos, tmp_path):
         "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
     }
     index = [f"{p}.idx" for p in paths]
-    found = read(lambda name: fn.readers.tfrecord(path=paths, index_path=index, features=features, name=name))
-    assert [(x.tobytes(), int(label[0])) for x, label in found] == files_of(photos)
-    # To the byte as the format says.
+    samples = read(lambda name: fn.readers.tfrecord(path=paths, index_path=index, features=features, name=name))
+    assert [(x.tobytes(), int(label[0])) for x, label in samples] == files_of(photos)
+    # Equal bytes to those of an independent writer.
     examples = [
         containers.example({"image/encoded": [x], "image/class/label": [label]}) for x, label in files_of(photos)
     ]
@@ -117,16 +117,16 @@ def test_array_record(photos, tmp_path):
     paths = shards(tmp_path, "array_record")
     expected = [containers.example({"image": [x], "label": [label]}) for x, label in files_of(photos)]
     assert [x.tobytes() for (x,) in read(lambda name: fn.readers.array_record(path=paths, name=name))] == expected
-    others = [module.ArrayRecordReader(p) for p in paths]
-    assert [x for reader in others for x in reader.read_all()] == expected
+    readers = [module.ArrayRecordReader(p) for p in paths]
+    assert [x for reader in readers for x in reader.read_all()] == expected
     # And back: records of one entry are stored as they are.
-    again = tmp_path / "again"
+    target = tmp_path / "again"
     assert (
         main(
             [
                 "readers.array_record",
                 f"path={','.join(paths)}",
-                str(again),
+                str(target),
                 "--format",
                 "array_record",
                 "--workers",
@@ -137,7 +137,7 @@ def test_array_record(photos, tmp_path):
     )
     assert [
         x.tobytes()
-        for (x,) in read(lambda name: fn.readers.array_record(path=shards(again, "array_record"), name=name))
+        for (x,) in read(lambda name: fn.readers.array_record(path=shards(target, "array_record"), name=name))
     ] == expected
 
 
@@ -146,17 +146,22 @@ def test_images_are_made_smaller(photos, tmp_path, capsys):
     assert main(arguments) == 0
     (path,) = shards(tmp_path, "tar")
     with tarfile.open(path) as tar:
-        found = [tar.extractfile(m).read() for m in tar if not m.name.endswith(".cls")]
-    for (before, _), after in zip(files_of(photos), found, strict=True):
-        with Image.open(io.BytesIO(before)) as old, Image.open(io.BytesIO(after)) as new:
-            shorter = min(old.size)
+        files = [tar.extractfile(m).read() for m in tar if not m.name.endswith(".cls")]
+    for (original, _), packed in zip(files_of(photos), files, strict=True):
+        with Image.open(io.BytesIO(original)) as original_image, Image.open(io.BytesIO(packed)) as packed_image:
+            shorter = min(original_image.size)
             if shorter <= 32:
-                assert after == before
+                assert packed == original
                 continue
-            assert (min(new.size), new.format) == (32, "JPEG")
-            assert max(new.size) in {int(max(old.size) * 32 / shorter), round(max(old.size) * 32 / shorter)}
-            expected = np.asarray(old.convert("RGB").resize(new.size, Image.Resampling.BILINEAR), np.float32)
-            assert abs(np.asarray(new, np.float32) - expected).mean() < 4
+            assert (min(packed_image.size), packed_image.format) == (32, "JPEG")
+            assert max(packed_image.size) in {
+                int(max(original_image.size) * 32 / shorter),
+                round(max(original_image.size) * 32 / shorter),
+            }
+            expected = np.asarray(
+                original_image.convert("RGB").resize(packed_image.size, Image.Resampling.BILINEAR), np.float32
+            )
+            assert abs(np.asarray(packed_image, np.float32) - expected).mean() < 4
     count = sum(min(size) > 32 for size in SIZES)
     assert f"{count} images were encoded anew" in capsys.readouterr().out
 
@@ -193,7 +198,7 @@ def test_bad_samples_are_left_out_and_reported(photos, tmp_path, capsys):
 
 
 def test_a_killed_run_goes_on(photos, tmp_path):
-    """Killed with SIGKILL after some shards, it makes the others; all files equal those of a run that was not killed."""
+    """A run that was killed with SIGKILL after some shards makes the others. All files equal those of an undisturbed run."""
     many = tmp_path / "many"
     for file in photos.rglob("*.*"):
         (many / file.parent.name).mkdir(parents=True, exist_ok=True)
@@ -217,19 +222,19 @@ def test_a_killed_run_goes_on(photos, tmp_path):
         time.sleep(0.005)
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    there = {p: os.stat(p).st_mtime_ns for p in shards(tmp_path / "killed", "tar")}
-    assert 3 <= len(there) < 30
-    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert again.returncode == 0, again.stderr
-    kept = int(again.stdout.partition(" of 30 shards are there from an earlier run")[0])
-    assert len(there) - 2 <= kept <= len(there)
-    assert sum(os.stat(p).st_mtime_ns == at for p, at in there.items()) == kept
-    whole, killed = (shards(tmp_path / name, "tar") for name in ("whole", "killed"))
-    assert [pathlib.Path(p).read_bytes() for p in killed] == [pathlib.Path(p).read_bytes() for p in whole]
+    times_of_shards = {p: os.stat(p).st_mtime_ns for p in shards(tmp_path / "killed", "tar")}
+    assert 3 <= len(times_of_shards) < 30
+    second_run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert second_run.returncode == 0, second_run.stderr
+    num_kept = int(second_run.stdout.partition(" of 30 shards are there from an earlier run")[0])
+    assert len(times_of_shards) - 2 <= num_kept <= len(times_of_shards)
+    assert sum(os.stat(p).st_mtime_ns == time_ns for p, time_ns in times_of_shards.items()) == num_kept
+    expected, killed = (shards(tmp_path / name, "tar") for name in ("whole", "killed"))
+    assert [pathlib.Path(p).read_bytes() for p in killed] == [pathlib.Path(p).read_bytes() for p in expected]
     assert not list((tmp_path / "killed").glob("*.partial"))
 
 
-def test_a_shard_that_was_changed_is_made_again(photos, tmp_path):
+def test_changed_shard_is_made_again(photos, tmp_path):
     arguments = [str(photos), str(tmp_path), "--shards", "2", "--workers", "1"]
     assert main(arguments) == 0
     first = pathlib.Path(shards(tmp_path, "tar")[0])
@@ -250,7 +255,7 @@ def test_records_of_other_readers(reader, names, photos, tmp_path):
         arrays = [np.arange(6 + i, dtype=np.float32).reshape(2, -1)[:, : 3 + i // 2] for i in range(0, 4, 2)]
         for i, x in enumerate(arrays):
             np.save(source / f"{i}.npy", x)
-        given = ["readers.numpy", f"file_root={source}", "--names", names]
+        arguments = ["readers.numpy", f"file_root={source}", "--names", names]
     elif reader == "parquet":
         pa = pytest.importorskip("pyarrow")
         import pyarrow.parquet
@@ -260,18 +265,18 @@ def test_records_of_other_readers(reader, names, photos, tmp_path):
         pyarrow.parquet.write_table(
             pa.table({"image": [x for x, _ in rows], "label": [y for _, y in rows]}), source / "rows.parquet"
         )
-        given = ["readers.parquet", f"path={source}/rows.parquet", "columns=image,label"]
+        arguments = ["readers.parquet", f"path={source}/rows.parquet", "columns=image,label"]
     else:
         options = ["--names", names] if names else []
         assert main([str(photos), str(source), "--format", reader, "--workers", "1", *options]) == 0
         (path,) = shards(source, "tfrecord" if reader == "tfrecord" else "tar")
-        given = (
+        arguments = (
             ["readers.tfrecord", f"path={path}", "features=image/encoded:string,image/class/label:int64"]
             if reader == "tfrecord"
             else ["readers.webdataset", f"paths={path}", "ext=jpg;png,cls", "--names", "image,label"]
         )
     target = tmp_path / "target"
-    assert main([*given, str(target), "--workers", "1"]) == 0
+    assert main([*arguments, str(target), "--workers", "1"]) == 0
     (path,) = shards(target, "tar")
     with tarfile.open(path) as tar:
         members = {m.name: tar.extractfile(m).read() for m in tar}
@@ -334,5 +339,5 @@ def test_in_ray(photos, tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert "11 records in 3 shards" in run.stdout, run.stderr
     assert main([str(photos), str(tmp_path / "here"), "--shards", "3", "--workers", "1"]) == 0
-    found, expected = (shards(tmp_path / name, "tar") for name in ("out", "here"))
-    assert [pathlib.Path(p).read_bytes() for p in found] == [pathlib.Path(p).read_bytes() for p in expected]
+    shards_of_ray, expected = (shards(tmp_path / name, "tar") for name in ("out", "here"))
+    assert [pathlib.Path(p).read_bytes() for p in shards_of_ray] == [pathlib.Path(p).read_bytes() for p in expected]

@@ -1,4 +1,4 @@
-"""jaxdali.port: what a script uses that is missing here, by reading it."""
+"""jaxdali.port without options: reads scripts and reports names of DALI that jaxdali lacks."""
 
 import importlib.util
 import json
@@ -100,7 +100,7 @@ def test_lines(tmp_path, capsys):
         (
             "from nvidia.dali.plugin.pytorch import fn, TorchPythonFunction\nimport nvidia.dali.plugin.pytorch.fn as other\n"
             "fn.torch_python_function(1, function=len)\nTorchPythonFunction(len)\nother.torch_python_function\nother.pytorch",
-            # Without, what it has is not known.
+            # Without PyTorch, the names of the module are unknown.
             ["6: plugin.pytorch.fn.pytorch"] if importlib.util.find_spec("torch") else [],
         ),
         (
@@ -174,7 +174,7 @@ def test_ways_to_name(script, missing, tmp_path, capsys):
     ],
 )
 def test_ways_around_names(script, missing, tmp_path, capsys):
-    """Names that get to their use through functions, attributes, collections, and other files."""
+    """Names of DALI that are passed through functions, attributes, collections and other files."""
     (tmp_path / "mine.py").write_text(
         "from nvidia.dali import fn, pipeline_def\ndef make():\n  return fn\n@pipeline_def\ndef own(path):\n  pass\n"
     )
@@ -185,8 +185,8 @@ def test_ways_around_names(script, missing, tmp_path, capsys):
     assert code == bool(missing)
 
 
-def test_what_is_not_seen(tmp_path, capsys):
-    """Where the names that are used are out of sight, the place is told, and why."""
+def test_uses_out_of_sight(tmp_path, capsys):
+    """Lines whose uses of DALI can't be known are reported, with the reason."""
     path = tmp_path / "script.py"
     path.write_text(
         "import importlib\nfrom nvidia.dali import fn, ops\nfrom other.tools import dali_reader\n"
@@ -208,8 +208,8 @@ def test_what_is_not_seen(tmp_path, capsys):
     assert (code, out[-1]) == (0, "It does not use DALI, as far as that is seen.")
 
 
-def test_the_wrong_side(tmp_path, capsys):
-    """What the host needs and a program makes is told: what the plan of the pipeline says when it is built, too."""
+def test_round_trips_between_host_and_program(tmp_path, capsys):
+    """Values that a program makes and the host needs are reported, as the plan of the built pipeline has them."""
     path = tmp_path / "script.py"
     path.write_text(
         "from nvidia.dali import fn, ops, pipeline_def\n"
@@ -320,14 +320,14 @@ def test_a_notebook(tmp_path, capsys):
 
 
 def test_a_folder(tmp_path, capsys, monkeypatch):
-    """What is missing once, the one that most files use first, with as many places as the terminal is wide."""
+    """One row for each missing name, the most used first, with as many places as fit into the terminal's width."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "60")
     (tmp_path / "sub").mkdir()
     (tmp_path / ".git").mkdir()
     for k in range(20):
-        more = "fn.later(1)\n" if k == 3 else ""
-        (tmp_path / "sub" / f"{k:02d}.py").write_text(f"from nvidia.dali import fn\nfn.tomorrow(1)\n{more}")
+        extra_use = "fn.later(1)\n" if k == 3 else ""
+        (tmp_path / "sub" / f"{k:02d}.py").write_text(f"from nvidia.dali import fn\nfn.tomorrow(1)\n{extra_use}")
     (tmp_path / "good.py").write_text("from nvidia.dali import fn\nfn.resize(1)\n")
     (tmp_path / "other.py").write_text("import numpy\n")
     (tmp_path / "old.py").write_text("import nvidia.dali\nprint 1\n")
@@ -347,14 +347,15 @@ def test_as_a_program(tmp_path):
     (tmp_path / "x.py").write_text(
         "import nvidia.dali.fn as fn\nfn.tomorrow()\nfrom nvidia.dali.plugin import tf\ntf.DALIDataset()\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "jaxdali.port", "x.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines()[:2] == ["x.py: not here", "  2  fn.tomorrow"]
+    assert (process.returncode, process.stderr) == (1, "")
+    assert process.stdout.splitlines()[:2] == ["x.py: not here", "  2  fn.tomorrow"]
     for line, start in zip(
-        done.stdout.splitlines()[2:4], ("  3  plugin.tf: use plugin.jax", "  4  plugin.tf.DALIDataset: use plugin.jax")
+        process.stdout.splitlines()[2:4],
+        ("  3  plugin.tf: use plugin.jax", "  4  plugin.tf.DALIDataset: use plugin.jax"),
     ):
         assert line.startswith(start)
         assert "tf.data.Dataset.from_generator" in line
-    assert done.stdout.endswith("\n\n0 of 3 names work.\n")
+    assert process.stdout.endswith("\n\n0 of 3 names work.\n")

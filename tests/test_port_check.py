@@ -1,4 +1,4 @@
-"""python -m jaxdali.port --check: what becomes of the pipelines of a file with made-up data and arguments."""
+"""python -m jaxdali.port --check: trials of the pipelines of a file with made-up data and arguments."""
 
 import json
 import pathlib
@@ -18,27 +18,25 @@ def check(path, *options):
     return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False, timeout=300)
 
 
-def tried(path, text, *options):
-    """The exit status, and the text about each definition, in order; the first word of it says what became of it."""
+def try_pipelines(path, text, *options):
+    """Returns the exit status, the text about each definition, by name (line, result, details), and the whole output."""
     path.write_text(text if path.suffix == ".ipynb" else HEAD + text)
-    done = check(path, *options)
-    assert done.stderr == ""
-    names, found = [], {}
-    for line in done.stdout.splitlines():
+    process = check(path, *options)
+    assert process.stderr == ""
+    names, texts = [], {}
+    for line in process.stdout.splitlines():
         words = line.split(maxsplit=2)
         if len(words) == 3 and words[2].startswith(("runs", "FAILS", "not tried")) and not line.startswith("     " * 2):
             names.append(words[1])
-            found[words[1]] = f"{words[0]} {words[2]}"
+            texts[words[1]] = f"{words[0]} {words[2]}"
         elif names and line.startswith("     "):
-            found[names[-1]] += f" {line.strip()}"
-    return done.returncode, found, done.stdout
+            texts[names[-1]] += f" {line.strip()}"
+    return process.returncode, texts, process.stdout
 
 
 def test_readers(tmp_path):
-    """Whatever is read is made up as the reader wants it; every way to define a pipeline is found; a module is imported
-    once.
-    """
-    code, found, out = tried(
+    """Each reader gets made-up data of its kind. All ways to define a pipeline are found. A module is imported once."""
+    code, texts, out = try_pipelines(
         tmp_path / "script.py",
         """
 import nvidia.dali.tfrecord as tfrec
@@ -107,24 +105,24 @@ def medical(labels_paths):
 """,
     )
     assert code == 3, out  # one is out of reach
-    assert {k: v.split()[1] for k, v in found.items()} == {
+    assert {k: v.split()[1] for k, v in texts.items()} == {
         **dict.fromkeys(
             ["ready", "train", "Records", "Inside", "maker", "own", "Model.method", "listed", "medical"], "runs"
         ),
         "hidden": "not",
     }
-    assert found["train"] == "7 runs uint8 (30, 20, 3), int32 (1,)"  # as it is called below
-    assert found["Records"] == "12 runs uint8 (224, 20, 3), int64 (3,)"
-    assert found["Inside"].startswith("24 runs float (1, 4) to (3, 4), int32 (1,) to (3,)")
-    assert found["own"] == "40 runs the file builds it itself"
-    assert found["ready"].endswith("runs int32 (10,)")
-    assert found["hidden"] == "59 not tried it is defined inside Model.make, which is not called"
+    assert texts["train"] == "7 runs uint8 (30, 20, 3), int32 (1,)"  # as it is called below
+    assert texts["Records"] == "12 runs uint8 (224, 20, 3), int64 (3,)"
+    assert texts["Inside"].startswith("24 runs float (1, 4) to (3, 4), int32 (1,) to (3,)")
+    assert texts["own"] == "40 runs the file builds it itself"
+    assert texts["ready"].endswith("runs int32 (10,)")
+    assert texts["hidden"] == "59 not tried it is defined inside Model.make, which is not called"
     assert out.endswith("10 pipeline definitions: 9 run, 0 fail, 1 could not be tried.\n")
 
 
-def test_what_fails_where(tmp_path):
-    """A failure of jaxdali's is told apart from one of the script, of made-up data, and of what is not installed."""
-    code, found, out = tried(
+def test_causes_of_failures(tmp_path):
+    """A failure of jaxdali is distinguished from those of the script, of made-up data, and of missing modules."""
+    code, texts, out = try_pipelines(
         tmp_path / "script.py",
         """
 import not_installed
@@ -171,26 +169,24 @@ def round_trip():
     assert code == 1
     assert "not installed, so that nothing of it runs: not_installed\n" in out
     assert "plugin.mxnet" in out.partition("line")[0]
-    assert found["missing"].startswith("11 FAILS line 12: AttributeError: fn.optical_flow of DALI is not in jaxdali")
-    assert found["wrong"].startswith("15 FAILS line 17: resize")
-    assert found["own_fault"].startswith("20 not tried line 21: with made-up data: FileNotFoundError")
-    assert "made up: data_dir=" in found["own_fault"]
-    assert found["needs"].startswith(
+    assert texts["missing"].startswith("11 FAILS line 12: AttributeError: fn.optical_flow of DALI is not in jaxdali")
+    assert texts["wrong"].startswith("15 FAILS line 17: resize")
+    assert texts["own_fault"].startswith("20 not tried line 21: with made-up data: FileNotFoundError")
+    assert "made up: data_dir=" in texts["own_fault"]
+    assert texts["needs"].startswith(
         "24 not tried line 25: it needs not_installed.number(), of a module that is not installed"
     )
-    assert found["of_elements"].startswith(
+    assert texts["of_elements"].startswith(
         "28 not tried line 30: it needs not_installed.MEAN[0], of a module that is not installed"
     )
-    assert found["Two.wrong"] == "35 runs int32 (2,)"
-    assert found["round_trip"].startswith("39 runs uint8 (480, 640, 3) line 41: brightness needs on the host what ")
+    assert texts["Two.wrong"] == "35 runs int32 (2,)"
+    assert texts["round_trip"].startswith("39 runs uint8 (480, 640, 3) line 41: brightness needs on the host what ")
     assert out.endswith("7 pipeline definitions: 2 run, 2 fail, 3 could not be tried.\n")
 
 
 def test_hangs_and_crashes(tmp_path):
-    """Neither ends the report, nor keeps what comes after it from being tried. Python does not get to stop what hangs
-    in C.
-    """
-    code, found, out = tried(
+    """Pipelines after one that hangs or crashes are tried, too. A hang in C is ended by killing the process."""
+    code, texts, out = try_pipelines(
         tmp_path / "script.py",
         """
 import ctypes, os, signal, time
@@ -219,17 +215,17 @@ def good():
         "3",
     )
     assert code == 3
-    assert found["loops"] == "5 not tried line 6: it is still running after 3 s"
-    assert found["crashes"].startswith("9 not tried the process is ended by signal SIGSEGV")
-    assert found["leaves"].startswith("18 not tried the process ends with status 5")
-    assert found["good"] == "22 runs int32 (2,)"
-    assert found["hangs"] == "13 not tried it is still running after 3 s, and can't be interrupted"
-    assert len(found) == 5, out
+    assert texts["loops"] == "5 not tried line 6: it is still running after 3 s"
+    assert texts["crashes"].startswith("9 not tried the process is ended by signal SIGSEGV")
+    assert texts["leaves"].startswith("18 not tried the process ends with status 5")
+    assert texts["good"] == "22 runs int32 (2,)"
+    assert texts["hangs"] == "13 not tried it is still running after 3 s, and can't be interrupted"
+    assert len(texts) == 5, out
 
 
 def test_the_file_itself(tmp_path):
-    """What it does when it is imported; definitions that are there by then are tried."""
-    of_files = {
+    """Files that use arguments, fail or exit when they are imported. Definitions before that point are tried."""
+    cases = {
         "args": (
             "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\nargs = p.parse_args()\nD = args.data + '/x'\n",
             "",
@@ -245,15 +241,15 @@ def test_the_file_itself(tmp_path):
     }
     (tmp_path / "beside.py").write_text("size = 7")
     definition = "@pipeline_def(batch_size=2, num_threads=1, device_id=None)\ndef f(): return fn.ones(shape=[2])\n"
-    for name, (text, _) in of_files.items():
+    for name, (text, _) in cases.items():
         (tmp_path / f"{name}.py").write_text(HEAD + definition + text)
-    done = check(tmp_path)
-    assert (done.returncode, done.stderr) == (3, "")
-    found = {pathlib.Path(part.partition("\n")[0]).stem: part for part in done.stdout.split("\n\n")}
-    for name, (_, words) in of_files.items():
-        assert re.search(r"3  f +runs\n +int32 \(2,\)", found[name])
-        assert ("not tried" in found[name]) == bool(words)
-        assert words in found[name]
+    process = check(tmp_path)
+    assert (process.returncode, process.stderr) == (3, "")
+    report_of_file = {pathlib.Path(part.partition("\n")[0]).stem: part for part in process.stdout.split("\n\n")}
+    for name, (_, words) in cases.items():
+        assert re.search(r"3  f +runs\n +int32 \(2,\)", report_of_file[name])
+        assert ("not tried" in report_of_file[name]) == bool(words)
+        assert words in report_of_file[name]
 
 
 def test_a_notebook(tmp_path):
@@ -264,29 +260,29 @@ def test_a_notebook(tmp_path):
         "    return fn.readers.file(file_list=file_list)[1]",
     ]
     cells = [{"cell_type": "markdown", "source": "x"}, {"cell_type": "code", "source": source}]
-    code, _, out = tried(tmp_path / "book.ipynb", json.dumps({"cells": cells}))
+    code, _, out = try_pipelines(tmp_path / "book.ipynb", json.dumps({"cells": cells}))
     assert code == 0
     assert "cell 2, line 4  f         runs\n" in out
 
 
 def test_nothing_to_try(tmp_path):
     (tmp_path / "x.py").write_text("from nvidia.dali import fn\ndef part(x):\n    return fn.resize(x, size=3)\n")
-    done = check(tmp_path / "x.py")
-    assert done.returncode == 3
-    assert "it uses operators, but no pipeline definition is found in it\n" in done.stdout
+    process = check(tmp_path / "x.py")
+    assert process.returncode == 3
+    assert "it uses operators, but no pipeline definition is found in it\n" in process.stdout
     (tmp_path / "x.py").write_text("import numpy\n")
-    done = check(tmp_path / "x.py")
-    assert (done.returncode, done.stdout) == (0, "It does not use DALI.\n")
+    process = check(tmp_path / "x.py")
+    assert (process.returncode, process.stdout) == (0, "It does not use DALI.\n")
     (tmp_path / "x.py").write_text("import nvidia.dali\nprint 1\n")
-    done = check(tmp_path / "x.py")
-    assert done.returncode == 1
-    assert done.stdout.startswith(f"can't be read: {tmp_path / 'x.py'}:2: ")
+    process = check(tmp_path / "x.py")
+    assert process.returncode == 1
+    assert process.stdout.startswith(f"can't be read: {tmp_path / 'x.py'}:2: ")
 
 
 def test_sound(tmp_path):
-    """Files are of sound where the script decodes sound, and manifests are made up."""
+    """If the script decodes sound, made-up files are sounds; manifests are made up, too."""
     pytest.importorskip("soundfile")
-    code, found, out = tried(
+    code, texts, out = try_pipelines(
         tmp_path / "script.py",
         """
 @pipeline_def(batch_size=2, num_threads=1, device_id=0)
@@ -307,7 +303,7 @@ def speech(manifest):
 """,
     )
     assert code == 0, out
-    assert {name: text.split()[1] for name, text in found.items()} == {
+    assert {name: text.split()[1] for name, text in texts.items()} == {
         "files": "runs",
         "fed": "runs",
         "speech": "runs",

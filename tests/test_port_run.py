@@ -1,4 +1,4 @@
-"""python -m jaxdali.port --run: a script as `python SCRIPT` runs it, in which nvidia.dali is jaxdali."""
+"""python -m jaxdali.port --run: runs a script as `python SCRIPT` does, with nvidia.dali as an alias of jaxdali."""
 
 import os
 import subprocess
@@ -23,15 +23,15 @@ import jaxdali
 
 def run(folder, *arguments, **environment):
     command = [sys.executable, "-m", "jaxdali.port", "--run", *arguments]
-    # Conftest.py sets it; scripts find what is beside them.
-    users = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    # conftest.py sets PYTHONSAFEPATH, with which a script does not find modules beside it.
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**users, **environment}
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env={**environ, **environment}
     )
 
 
 def test_names(tmp_path):
-    """They are jaxdali's own objects, under every way to import them; a version of DALI's; nothing else is changed."""
+    """All ways of importing give jaxdali's own objects, and a version number of DALI. jaxdali itself does not change."""
     (tmp_path / "s.py").write_text(
         COMMON + "assert fn is nvidia.dali.fn is dali.fn is jaxdali.fn and readers is jaxdali.fn.readers\n"
         "assert random_classes.CoinFlip is jaxdali.ops.random.CoinFlip and Pipeline is dali.pipeline.Pipeline is jaxdali.Pipeline\n"
@@ -40,14 +40,14 @@ def test_names(tmp_path):
         "@pipeline_def(batch_size=2, num_threads=1, device_id=None)\ndef pipe():\n    return fn.full(7.0, shape=[2])\n"
         "print(pipe().run()[0].as_array().tolist())\n"
     )
-    done = run(tmp_path, "s.py")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "[[7.0, 7.0], [7.0, 7.0]]\n"
+    process = run(tmp_path, "s.py")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == "[[7.0, 7.0], [7.0, 7.0]]\n"
 
 
 @pytest.mark.parametrize("module", [False, True])
 def test_as_python_runs_it(module, tmp_path):
-    """Arguments, name, exit status, exceptions; children of every kind find nvidia.dali, too."""
+    """Arguments, name, exit status and exceptions are those of Python. Child processes of every kind find nvidia.dali."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside.py").write_text("import nvidia.dali.fn as fn\nNAME = fn.__name__\n")
     text = """\
@@ -73,25 +73,23 @@ if __name__ == "__main__":
 """
     (tmp_path / "sub" / "s.py").write_text(text.format(beside="from . import beside" if module else "import beside"))
     script = ["-m", "sub.s"] if module else ["sub/s.py"]
-    done = run(tmp_path, *script, "--lines", "--run", "-x")
-    assert done.returncode == 7, done.stderr
-    assert done.stdout.splitlines() == [
+    process = run(tmp_path, *script, "--lines", "--run", "-x")
+    assert process.returncode == 7, process.stderr
+    assert process.stdout.splitlines() == [
         "['--lines', '--run', '-x'] s.py jaxdali.fn",
         "jaxdali.fn",
         "jaxdali.fn",
         "jaxdali.types",
     ]
-    done = run(tmp_path, *script)
-    assert done.returncode == 1
-    frames = [line.strip() for line in done.stderr.splitlines() if line.startswith("  File") and "runpy" not in line]
+    process = run(tmp_path, *script)
+    assert process.returncode == 1
+    frames = [line.strip() for line in process.stderr.splitlines() if line.startswith("  File") and "runpy" not in line]
     assert len(frames) == 1
-    assert done.stderr.endswith("KeyError: 'own'\n")
+    assert process.stderr.endswith("KeyError: 'own'\n")
 
 
-def test_what_is_not_here(tmp_path):
-    """Its import fails as one of Python's, so that scripts that can do without do so; the rest of `nvidia` stays where
-    it was.
-    """
+def test_missing_modules(tmp_path):
+    """An import of a missing module raises ImportError, which scripts may catch. Other modules of `nvidia` are found."""
     elsewhere = tmp_path / "elsewhere" / "nvidia"
     elsewhere.mkdir(parents=True)
     (elsewhere / "__init__.py").write_text("")
@@ -103,9 +101,9 @@ def test_what_is_not_here(tmp_path):
         "    except ImportError as e:\n        print(e)\n"
     )
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(elsewhere.parent)]))
-    done = run(tmp_path, "s.py", PYTHONPATH=path)
-    assert (done.returncode, done.stderr) == (0, "")
-    first, second, third, fourth = done.stdout.splitlines()
+    process = run(tmp_path, "s.py", PYTHONPATH=path)
+    assert (process.returncode, process.stderr) == (0, "")
+    first, second, third, fourth = process.stdout.splitlines()
     assert (first, second, third) == (
         "3",
         "No module named 'nvidia.dali.tomorrow'",
@@ -115,9 +113,9 @@ def test_what_is_not_here(tmp_path):
 
 
 def test_wrong_arguments(tmp_path):
-    done = run(tmp_path)
-    assert done.returncode == 2
-    assert "which script?" in done.stderr
-    done = run(tmp_path, "nowhere.py")
-    assert done.returncode == 2
-    assert "can't open file" in done.stderr
+    process = run(tmp_path)
+    assert process.returncode == 2
+    assert "which script?" in process.stderr
+    process = run(tmp_path, "nowhere.py")
+    assert process.returncode == 2
+    assert "can't open file" in process.stderr

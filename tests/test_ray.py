@@ -1,4 +1,4 @@
-"""`jaxdali.ray`: a cluster of two nodes on this machine makes the batches that the iterator makes by itself."""
+"""`jaxdali.ray`: a cluster of two nodes on this machine makes the same batches as the iterator without workers."""
 
 import os
 import pathlib
@@ -79,11 +79,11 @@ def make(photos, workers=None, names=("images", "labels", "shapes"), kind=data_i
 
 def assert_same(batches, expected):
     assert len(batches) == len(expected)
-    for batch, other in zip(batches, expected, strict=True):
-        assert batch.keys() == other.keys()
-        jax.tree.map(np.testing.assert_array_equal, batch, other)
+    for batch, expected_batch in zip(batches, expected, strict=True):
+        assert batch.keys() == expected_batch.keys()
+        jax.tree.map(np.testing.assert_array_equal, batch, expected_batch)
         assert jax.tree.map(lambda x: (x.dtype, x.sharding), batch) == jax.tree.map(
-            lambda x: (x.dtype, x.sharding), other
+            lambda x: (x.dtype, x.sharding), expected_batch
         )
 
 
@@ -109,9 +109,9 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("given", OPTIONS.values(), ids=OPTIONS)
-def test_same_batches(given, cluster, photos):
-    assert_same(epochs(make(photos, Workers(num_workers=2, num_cpus=1), **given)), epochs(make(photos, **given)))
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_same_batches(options, cluster, photos):
+    assert_same(epochs(make(photos, Workers(num_workers=2, num_cpus=1), **options)), epochs(make(photos, **options)))
 
 
 def test_ragged_outputs(cluster, photos):
@@ -121,7 +121,7 @@ def test_ragged_outputs(cluster, photos):
         return images, labels
 
     options = {"reader_name": "reader", "ragged": {"images": (300, 60)}}
-    found = [
+    results = [
         epochs(
             data_iterator(ragged, ["images", "labels"], **options)(
                 photos, batch_size=4, num_threads=1, workers=workers
@@ -130,30 +130,30 @@ def test_ragged_outputs(cluster, photos):
         )
         for workers in (None, Workers(num_workers=1))
     ]
-    assert_same(*found)
+    assert_same(*results)
 
 
 def test_resume_with_other_numbers_of_workers(cluster, photos):
     expected = epochs(make(photos, enable_checkpointing=True))
-    batches, saved = [], None
-    for workers, take in (
+    batches, checkpoints = [], None
+    for workers, num_batches in (
         (Workers(num_workers=1), 4),
         (Workers(num_workers=3), 7),
         (None, 5),
         (Workers(num_workers=2), 100),
     ):
-        with make(photos, workers, enable_checkpointing=True, checkpoints=saved) as iterator:
-            while take and len(batches) < len(expected):
+        with make(photos, workers, enable_checkpointing=True, checkpoints=checkpoints) as iterator:
+            while num_batches and len(batches) < len(expected):
                 for batch in iterator:
                     batches.append(batch)
-                    take -= 1
-                    if not take:
+                    num_batches -= 1
+                    if not num_batches:
                         break
-            saved = iterator.checkpoints()
+            checkpoints = iterator.checkpoints()
     assert_same(batches, expected)
 
 
-def runs(process):
+def is_running(process):
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -162,18 +162,16 @@ def runs(process):
 
 
 def test_killed_workers(cluster, photos):
-    """One is killed with SIGKILL in mid-epoch; then a node with all workers is removed, and they start again on the
-    others.
-    """
+    """A worker is killed with SIGKILL in mid-epoch. Then a node with all workers is removed; they restart on other nodes."""
     expected = epochs(make(photos))
     node = cluster.add_node(num_cpus=2, resources={"third": 2})
 
     for kill in ("process", "node"):
-        there = (
+        options = (
             {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=True)} if kill == "node" else {}
         )
-        with make(photos, Workers(num_workers=2, options=there)) as iterator:
-            found = [next(iterator) for _ in range(2)]
+        with make(photos, Workers(num_workers=2, options=options)) as iterator:
+            batches = [next(iterator) for _ in range(2)]
             actors = [a for a in ray.util.list_named_actors() if a.startswith("jaxdali-")]
             processes = [ray.get(ray.get_actor(a).process.remote()) for a in actors]
             if kill == "process":
@@ -181,16 +179,16 @@ def test_killed_workers(cluster, photos):
             else:
                 cluster.remove_node(node, allow_graceful=False)
                 deadline = time.monotonic() + 30
-                while any(map(runs, processes)) and time.monotonic() < deadline:
+                while any(map(is_running, processes)) and time.monotonic() < deadline:
                     time.sleep(0.1)
-                assert not any(map(runs, processes))
+                assert not any(map(is_running, processes))
             for _ in range(3):
-                found += list(iterator)
-            assert_same(found[: len(expected)], expected)
+                batches += list(iterator)
+            assert_same(batches[: len(expected)], expected)
 
 
-def test_a_worker_that_hangs(cluster, photos, tmp_path):
-    """Once, for one batch: the file says whether it has."""
+def test_hanging_worker(cluster, photos, tmp_path):
+    """It hangs once, for one batch. A file marks that it has hung."""
 
     def slow(label, flag=str(tmp_path / "hung")):
         if not os.path.exists(flag):
@@ -205,7 +203,7 @@ def test_a_worker_that_hangs(cluster, photos, tmp_path):
     assert (tmp_path / "hung").exists()
 
 
-def test_a_batch_that_kills_every_worker(cluster, photos):
+def test_batch_killing_every_worker(cluster, photos):
     def deadly(label):
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -213,11 +211,11 @@ def test_a_batch_that_kills_every_worker(cluster, photos):
         make(photos, Workers(num_workers=1, num_cpus=0.5), slow=deadly)
 
 
-def test_errors_are_those_of_the_iterator(cluster, photos, tmp_path):
+def test_errors_equal_the_iterators(cluster, photos, tmp_path):
     (tmp_path / "a").mkdir()
     for i, file in enumerate(sorted(photos.rglob("*.jpg"))[:8]):
         (tmp_path / "a" / file.name).write_bytes(file.read_bytes()[: 300 if i == 5 else None])
-    found = []
+    results = []
     for workers in (None, Workers(num_workers=2)):
         with make(tmp_path, workers, options={"prepare_first_batch": False}) as iterator:
             caught, batches = [], []
@@ -226,10 +224,10 @@ def test_errors_are_those_of_the_iterator(cluster, photos, tmp_path):
                     batches.append(next(iterator))
                 except SampleError as e:
                     caught.append((str(e), e.index, e.source, e.operator))
-        found.append((caught, batches))
-    assert found[0][0] == found[1][0] != []
-    assert "05.jpg" in found[0][0][0][0] or "a/" in found[0][0][0][0]
-    assert_same(found[1][1], found[0][1])
+        results.append((caught, batches))
+    assert results[0][0] == results[1][0] != []
+    assert "05.jpg" in results[0][0][0][0] or "a/" in results[0][0][0][0]
+    assert_same(results[1][1], results[0][1])
 
 
 def test_replaced_samples_are_reported(cluster, photos, tmp_path):
@@ -239,12 +237,12 @@ def test_replaced_samples_are_reported(cluster, photos, tmp_path):
     missing = sorted(tmp_path.rglob("*.jpg"))[3]
     missing.unlink()
     missing.symlink_to(tmp_path / "nowhere")
-    found = []
+    results = []
     for workers in (None, Workers(num_workers=2)):
         with make(tmp_path, workers, on_error="replace") as iterator:
-            found.append((list(iterator), iterator.bad_samples()))
-    assert found[0][1] == found[1][1] != []
-    assert_same(found[1][0], found[0][0])
+            results.append((list(iterator), iterator.bad_samples()))
+    assert results[0][1] == results[1][1] != []
+    assert_same(results[1][0], results[0][0])
 
 
 def test_statistics_of_all_workers(cluster, photos):
@@ -255,8 +253,8 @@ def test_statistics_of_all_workers(cluster, photos):
     assert rows["wait", "batch"].calls >= len(batches)
 
 
-def test_more_workers_than_the_cluster_has_room_for(cluster, photos):
-    """Those that can't start get no batches; if none can, that is said."""
+def test_more_workers_than_cpus_of_the_cluster(cluster, photos):
+    """Workers that can't start get no batches. If none can start, the error says so."""
     assert_same(epochs(make(photos, Workers(num_workers=7)), 1), epochs(make(photos), 1))
     with pytest.raises(
         RuntimeError, match=r"none of Ray's workers has started in 1 s: the cluster may lack 64 free CPUs"
@@ -264,7 +262,7 @@ def test_more_workers_than_the_cluster_has_room_for(cluster, photos):
         make(photos, Workers(num_workers=1, num_cpus=64, timeout=1))
 
 
-def test_what_can_not_be_sent_is_named(cluster, photos):
+def test_errors_name_unpicklable_objects(cluster, photos):
     def fed(photos):
         return fn.external_source(lambda info: np.zeros(3), batch=False)
 
@@ -284,7 +282,7 @@ def test_what_can_not_be_sent_is_named(cluster, photos):
 
 
 def test_other_data_than_here(cluster, photos, tmp_path):
-    """A file that is added between the iterator's listing and a worker's."""
+    """A file is added after the iterator has listed the folder and before a worker does."""
     (tmp_path / "a").mkdir()
     file = next(photos.rglob("*.jpg")).read_bytes()
     (tmp_path / "a" / "0.jpg").write_bytes(file)
@@ -295,7 +293,7 @@ def test_other_data_than_here(cluster, photos, tmp_path):
 
 
 def test_objects_are_released(cluster, tmp_path):
-    """Three times as many bytes as the object store has pass through it."""
+    """Three times the bytes of the object store pass through it."""
     (tmp_path / "a").mkdir()
     for i in range(64):
         np.save(tmp_path / "a" / f"{i}.npy", np.full((1024, 1024), i, np.uint32))
@@ -310,15 +308,15 @@ def test_objects_are_released(cluster, tmp_path):
 
 
 def test_pipelines_as_arguments(cluster, photos):
-    """Workers for an iterator over pipelines that exist."""
+    """Workers for an iterator over pipelines that were made before."""
     from jaxdali import pipeline_def
 
-    found = []
+    results = []
     for workers in (None, Workers(num_workers=1)):
         pipe = pipeline_def(definition)(photos, batch_size=3, num_threads=1, seed=2)
-        found.append(
+        results.append(
             epochs(
                 DALIGenericIterator(pipe, ["i", "l", "s"], reader_name="reader", auto_reset=True, workers=workers), 2
             )
         )
-    assert_same(*found)
+    assert_same(*results)
