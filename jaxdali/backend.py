@@ -239,6 +239,7 @@ class _TensorList:
         )
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
+        # Of an array, the first axis is the batch.
         first = self._dense if self._dense is not None else next(self._sample_views(), None)
         if first is None:
             self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0

@@ -74,6 +74,7 @@ class Workers:
         check_fields("Workers", self, ["num_workers", "num_cpus", "timeout"])
 
     def start(self, definition: Definition) -> _Pool:
+        """Starts the actors for an iterator with this definition."""
         threads = max(1, int(self.num_cpus))
         definition = dataclasses.replace(
             definition, options=dataclasses.replace(definition.options, num_threads=threads, tuned=())
@@ -107,15 +108,15 @@ def _check_can_pickle(node: Node):
 class Worker:
     """The class of the actors, which make batches."""
 
-    def __init__(self, pickled: bytes):
-        self._pickled = pickled
+    def __init__(self, pickled_definition: bytes):
+        self._pickled_definition = pickled_definition
         self._maker: BatchMaker | None = None
 
     def make(self, shard: int, state: dict[str, Any]) -> Made:
         """See `BatchMaker.make`. The pipeline is unpickled in the first call, so that its errors reach the iterator."""
         try:
             if self._maker is None:
-                definition, decoders = _pickle.loads(self._pickled)
+                definition, decoders = _pickle.loads(self._pickled_definition)
                 registered.use(decoders)
                 self._maker = BatchMaker(definition)
         except Exception as e:
@@ -178,10 +179,10 @@ class _Task:
 class _Pool:
     """The actors of one iterator. A batch may be made twice, by any of them: see Note [Batches by position]."""
 
-    def __init__(self, workers: Workers, pickled: bytes):
+    def __init__(self, workers: Workers, pickled_definition: bytes):
         self._workers = workers
         self._name = f"jaxdali-{secrets.token_hex(4)}"
-        self._pickled = pickled
+        self._pickled_definition = pickled_definition
         self._lock = threading.Lock()  # guards `_actors`
         self._actors = [self._start_actor(i) for i in range(workers.num_workers)]
         start_refs = [actor.start_ref for actor in self._actors]
@@ -198,6 +199,7 @@ class _Pool:
         return _Actor(handle, number, start_ref=handle.process.remote())
 
     def _create_actor(self, number: int, generation: int = 0) -> Any:
+        """Creates an actor in Ray. `generation` > 0: in place of one that was killed, whose name may still be taken."""
         name = f"{self._name}-worker-{number}" + (f".{generation}" if generation else "")
         options = dict(self._workers.options)
         environment = dict(options.pop("runtime_env", {}))
@@ -205,9 +207,10 @@ class _Pool:
         remote_class: Any = ray.remote(Worker)
         return remote_class.options(
             name=name, num_cpus=self._workers.num_cpus, max_restarts=-1, runtime_env=environment, **options
-        ).remote(self._pickled)
+        ).remote(self._pickled_definition)
 
     def submit(self, shard: int, state: dict[str, Any]) -> _Task:
+        """Starts to make the batch of a shard at a state, in the running actor with the fewest tasks."""
         with self._lock:
             for a in self._actors:
                 self._update_starting(a)
@@ -249,6 +252,7 @@ class _Pool:
                 actor.start_ref = actor.handle.process.remote()
 
     def result(self, task: _Task) -> Made:
+        """Waits for the result of a task. Failures are tried again by other actors."""
         while True:
             try:
                 result: Any = ray.get(task.ref, timeout=self._workers.timeout)

@@ -228,9 +228,9 @@ class ScalarConstant:
     dtype: DALIDataType
 
     def __init__(self, value: Any, dtype: DALIDataType | None = None):
-        numpy_dtype_of_value = getattr(value, "dtype", None)  # for a NumPy scalar or an array of one element
-        if numpy_dtype_of_value is not None and np.size(value) == 1:
-            value, dtype = np.asarray(value).item(), to_dali_type(numpy_dtype_of_value) if dtype is None else dtype
+        value_dtype = getattr(value, "dtype", None)  # of a NumPy scalar or an array
+        if value_dtype is not None and np.size(value) == 1:
+            value, dtype = np.asarray(value).item(), to_dali_type(value_dtype) if dtype is None else dtype
         if not isinstance(value, (bool, int, float)):
             raise TypeError(f"ScalarConstant: expected a bool, an int or a float, got {type(value).__name__}")
         if dtype is None:

@@ -252,6 +252,7 @@ def _resume(
     epochs: Epochs,
     plan: EpochPlan | None,
 ) -> tuple[list[dict[str, Any]], EpochCounter | None]:
+    """Does the work of `resume`, without advice in its errors."""
     with _checkpoint_errors():
         counter = EpochCounter(plan) if plan is not None else None
         if iterator is None:
@@ -413,6 +414,7 @@ _NO_ITERATOR = (
 
 
 def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
+    """Raises RuntimeError if a record has other sources than the pipeline."""
     if set(sources) != set(record["sources"]):
         raise RuntimeError(
             f"the checkpoint is of another pipeline: it has the sources {sorted(record['sources'])}, this pipeline {sorted(sources)}"
@@ -420,6 +422,7 @@ def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
 
 
 def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], ignored: Sequence[str] = ()):
+    """Raises RuntimeError if properties of the epochs, except the ignored ones, differ from those of a saved iterator."""
     properties = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in ignored}
     different = [
         f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in properties.items() if x != iterator[k]

@@ -104,9 +104,10 @@ def check_source(saved: Saved, source: Source, path: str) -> None:
 
 
 def _check_cursor(cursor: Any, names: list[str], path: str) -> None:
+    """Raises ValueError if a cursor lacks one of the named numbers, or has a wrong entry "rest"."""
     for name in names:
         _checked_integer(_checked_dict(cursor, path), path, name, 0)
-    # A cursor that was redistributed has the rest of the epoch as a cursor of the former number of shards.
+    # After redistribution, "rest" has the cursor of the former number of shards; see `Walk`.
     if names and "rest" in cursor and "round" in names:
         remainder = _checked_dict(cursor["rest"], f"{path}.rest")
         _checked_integer(remainder, f"{path}.rest", "start", 0)

@@ -29,7 +29,7 @@ from .._core.language import language
 
 _log = logging.getLogger(__name__)
 
-# Packages that never test DataNodes: their functions run unchanged.
+# Packages whose functions never test DataNodes, so they run unchanged.
 _LIBRARIES = frozenset(
     "PIL absl chex cv2 etils flax h5py imageio jax jaxlib malt matplotlib ml_dtypes numpy optax orbax pandas pytest scipy skimage sklearn "
     "tensorflow torch torchvision tqdm".split()
@@ -111,6 +111,7 @@ def _is_in_stdlib(f: types.FunctionType) -> bool:
 
 
 def _rewrite(f: Any) -> Any:
+    """Returns the rewritten function; `f` itself if it is not rewritten: generators, library code, code without source."""
     if not isinstance(f, types.FunctionType) or hasattr(f, "autograph_info__") or f.__code__.co_flags & _GENERATOR:
         return f
     if (twin := _twins.get(f)) is not None:
@@ -243,7 +244,8 @@ def _restore_original(twin: Any, autograph_info: Any = None) -> Any:
     return function
 
 
-_FUTURE_FLAGS = 0x1FF0000 & ~0x100000  # flags of `from __future__ import`
+# Flags of `from __future__ import` in `co_flags` that have a meaning in Python 3, such as CO_FUTURE_ANNOTATIONS.
+_FUTURE_FLAGS = 0x1FF0000 & ~0x100000
 
 
 @functools.cache
@@ -263,6 +265,7 @@ def _operators() -> Any:
 def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, scope: Any = None, options: Any = None) -> Any:
     """Calls a function in rewritten code."""
     if inspect.isbuiltin(f) or (isinstance(f, type) and f.__module__ == "builtins"):
+        # These look at the frame of their caller, which rewriting has changed.
         if f in (eval, super, locals, globals):
             from malt.operators import py_builtins
 
@@ -316,6 +319,7 @@ def _if_expression(condition: Any, if_true: Callable[[], Any], if_false: Callabl
 
 
 def _and(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
+    """``a and b``: only samples whose left side is true evaluate the right side."""
     left = a()
     if not is_node(left):
         return left and b()
@@ -324,6 +328,7 @@ def _and(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
 
 
 def _or(a: Callable[[], Any], b: Callable[[], Any]) -> Any:
+    """``a or b``: only samples whose left side is false evaluate the right side."""
     left = a()
     if not is_node(left):
         return left or b()
@@ -384,6 +389,7 @@ def _merge_values(a: Any, b: Any, predicate: DataNode, name: str, location: str)
 
 
 def _merge_leaves(a: Any, b: Any, predicate: DataNode, name: str, location: str) -> Any:
+    """Merges two elements of the values that the branches gave to a variable into one node."""
     if a is b:  # neither branch changed it
         return a
     try:

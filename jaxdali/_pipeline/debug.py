@@ -178,6 +178,7 @@ class Evaluation:
         return self._values[x.node.id].outputs[x.index]
 
     def _open(self, node: Node):
+        """Opens the source of a node. Raises `_WrongSampleIds` if it is the first one and other ids were assumed."""
         is_first_source = self._session.ids is None
         index = self._num_calls[node.op.name]
         self._num_calls[node.op.name] += 1
@@ -197,6 +198,7 @@ class Evaluation:
         return self._session.sample_ids()
 
     def _read_value(self, x: DataNode) -> Any:
+        """The value of a source, as a tensor list."""
         open_source = self._sources[x.node.id]
         batch = open_source.batch
         assert batch is not None and batch.ids is not None
@@ -216,8 +218,9 @@ class Evaluation:
             # None: the plan has left the node out, because it changes nothing.
             step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)
             present = batch.present_in(step.presence) if step is not None else None
-            if present is not None:
+            if present is not None:  # the value has the samples of the node's branch only
                 finished.ids = dataclasses.replace(finished.ids, present=present)
+            # Values of branches may lack samples, so the graphs of later nodes compute them again.
             data = None if node.id in self._conditional else _on_host(finished.outputs)
             is_user_function = step is not None and isinstance(step.op, EagerOperator)
             specs = tuple(v.spec for v in finished.outputs)
@@ -257,8 +260,8 @@ class Evaluation:
           values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not computed
             again.
         """
-        known = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
-        graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in known.items()})
+        values_of_copies = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
+        graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in values_of_copies.items()})
         node_ids = {n.id for n in graph.nodes}
         sources = {
             graph.copies[n].id: open_source
@@ -270,14 +273,16 @@ class Evaluation:
             with own_settings():
                 executor.build()
                 return executor, executor.launch(
-                    self._make_batch(executor, sources, {i: value for i, value in known.items() if i in node_ids})
+                    self._make_batch(
+                        executor, sources, {i: value for i, value in values_of_copies.items() if i in node_ids}
+                    )
                 )
         except BaseException:
             executor.close()
             raise
 
     def _make_batch(
-        self, executor: Executor, sources: Mapping[int, _OpenSource], known: Mapping[int, _NodeValue]
+        self, executor: Executor, sources: Mapping[int, _OpenSource], node_values: Mapping[int, _NodeValue]
     ) -> InFlightBatch:
         """Makes the batch of a graph from the values of its sources and of its evaluated nodes, by their ids in the graph."""
         ids = self._sample_ids()
@@ -290,12 +295,12 @@ class Evaluation:
             values[i] = [v.data for v in source_batch.values.values()]
             origins[i] = source_batch.origins[open_source.node.id]
             unread += source_batch.unread
-        for i, known_value in known.items():
-            assert known_value.data is not None
-            values[i] = known_value.data
-            names = known_value.names
+        for i, node_value in node_values.items():
+            assert node_value.data is not None
+            values[i] = node_value.data
+            names = node_value.names
             origins[i] = dataclasses.replace(
-                ids, names=names[0], paths=known_value.paths, of_output=names.__getitem__, unread={}
+                ids, names=names[0], paths=node_value.paths, of_output=names.__getitem__, unread={}
             )
         batch = executor.given(values, ids)
         batch.origins, batch.unread = origins, unread
@@ -336,11 +341,14 @@ class DebugSession(ApiUse):
         self._seed = 0
         self._pool_id: int | None = None
         self._setups: Sequence[Callable[[], None]] = ()
+        # By the name of the operator, and the number of its call in the definition.
         self._sources: dict[tuple[str, int], _OpenSource] = {}
         # Data that were fed before the first batch, with their layouts, by the name of the external_source.
         self._early_data: dict[str, list[tuple[Any, str | None]]] = collections.defaultdict(list)
+        # Batches begun in this epoch, the epoch, batches that are scheduled and not taken, and batches begun in all.
         self._iteration = self._epoch = self._pending = self._num_batches = 0
         self._ended = self._closed = False
+        # By (file, reason).
         self._bad_counts: dict[tuple[str, str], int] = {}
         self._evaluation: Evaluation | None = None  # of the batch that was made last
         self._exclusive_use = ExclusiveUse("pipeline")
@@ -417,6 +425,7 @@ class DebugSession(ApiUse):
             raise error
 
     def _run(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        """Calls the definition and runs its whole graph. Raises `_WrongSampleIds` if this must be done again."""
         self._evaluation = evaluation = Evaluation(self)  # nodes do not hold it
         outputs, sinks = self._definition.evaluate(evaluation, evaluation.nodes)
         executor, batch, graph = evaluation.outputs(outputs, sinks)
@@ -494,6 +503,7 @@ class DebugSession(ApiUse):
         return open_source
 
     def _advance(self, open_source: _OpenSource) -> InFlightBatch:
+        """Reads the next batch of a source. If that fails, the batch counts as read."""
         executor = open_source.executor
         executor.build()
         request = executor.reader.ask(open_source.state)
@@ -508,6 +518,7 @@ class DebugSession(ApiUse):
         return batch
 
     def _read(self, open_source: _OpenSource):
+        """Reads the next batch of a source, and adds the ids of its samples to those of the batch."""
         open_source.batch = None
         open_source.batch = batch = self._advance(open_source)
         assert batch.ids is not None

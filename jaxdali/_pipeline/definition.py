@@ -118,6 +118,7 @@ class Definition:
             return self._call_function(self._function), self._sinks
 
     def _call_function(self, function: Callable[[], Any]) -> tuple[DataNode, ...]:
+        """Calls the user's definition. Returns its outputs."""
         outputs = function()
         if outputs is None:
             raise NotImplementedError(
@@ -149,6 +150,7 @@ class Definition:
 
 
 def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:
+    """The outputs as DataNodes; numbers and arrays become constants. Raises TypeError for anything else."""
     for i, x in enumerate(outputs):
         if isinstance(x, (list, tuple)) and any(isinstance(e, DataNode) for e in x):
             raise TypeError(

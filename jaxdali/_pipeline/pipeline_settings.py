@@ -65,6 +65,7 @@ class PipelineSettings:
         return cls(**{f.name: arguments[f.name] for f in dataclasses.fields(cls)})
 
     def __post_init__(self):
+        # As in DALI, None and numbers below 0 mean that an argument is not given.
         for name in (f.name for f in dataclasses.fields(self) if f.default is True and getattr(self, f.name) is None):
             self._set(name, False)  # None is False, as in DALI
         if isinstance(self.seed, bool):
@@ -86,6 +87,7 @@ class PipelineSettings:
         self._check_pickler()
 
     def _check_pickler(self):
+        """Checks `py_callback_pickler`, a module like pickle or a tuple that begins with one, as DALI does."""
         pickler = self.py_callback_pickler
         if pickler is None:
             return

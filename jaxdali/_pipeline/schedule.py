@@ -62,10 +62,12 @@ class Schedule:
             self._schedule()
 
     def _schedule(self):
+        """Does the work of `schedule`."""
         if self._closed:
             raise RuntimeError("this pipeline is closed")
         if self._runner is None:
             self._runner = runner_of(self.executor, self._start, self._depth, ahead=self._depth, by_user=self._by_user)
+        # With `iter_setup`, data are fed when a batch is requested; otherwise they must be there already.
         if self._fed_sources and not self._has_setups:
             capacity = max(self._runner.depth - self._pending, 1)
             # If nothing is fed and nothing is scheduled, one batch is requested: its source raises an error or waits.

@@ -162,6 +162,7 @@ def _calls(graph: Graph) -> list[Call]:
 
 
 def _nodes_in(x: Any) -> Iterator[DataNode]:
+    """Yields the DataNodes in a value: itself, in lists, tuples and slices."""
     if isinstance(x, DataNode):
         yield x
     elif isinstance(x, (list, tuple)):
@@ -181,6 +182,7 @@ def _nodes_of_call(call: Call, graph: Graph) -> tuple[list[Node | None], list[No
 
 
 def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
+    """Encodes a call of a public function. Raises ArgumentError, with the user's line, if an argument can't be written."""
     line = call.outputs[0].node.where
     returned, random = _nodes_of_call(call, graph)
     encoded = {}
@@ -213,6 +215,7 @@ def _encode_branches(call: Call, places: Places) -> dict[str, Any]:
 
 
 def _decode_branch(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> Branch | None:
+    """The branch of a call, the innermost of its entry ``when``. `branches` are those made so far, by their path."""
     branch, path = None, ()
     for reference, side in item.get("when", ()):
         path = (*path, *reference, side)

@@ -298,6 +298,8 @@ def _draw_boxes(axes: Any, boxes: np.ndarray, texts: Sequence[str]):
 
 
 def _describe(outputs: Mapping[str, Any]) -> str:
+    """Describes the outputs of a batch, for errors."""
+
     def describe_output(x: Any) -> str:
         samples = _samples(x)
         return (

@@ -242,6 +242,7 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
 def _apply_step(
     is_applied: DataNode, augmentations: list[Augmentation], index: DataNode, arguments: dict[str, Any]
 ) -> DataNode:
+    """Applies to each sample the augmentation with its index, if `is_applied`."""
     return either(
         is_applied,
         lambda: _suites.select_augmentation(augmentations, index, "apply_auto_augment", **arguments),
@@ -287,6 +288,7 @@ def get_reduced_image_net_policy() -> Policy:
 
 
 def _policy(name: str, rows: Sequence[str], translations: Sequence[Augmentation]) -> Policy:
+    """Makes a policy from rows of text, with the ranges of magnitudes of the paper."""
     with_ranges = [
         *translations,
         a.shear_x.augmentation((0, 0.3), True),

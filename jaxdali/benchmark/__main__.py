@@ -34,6 +34,7 @@ _numbers.__name__ = "list of whole numbers"  # argparse shows it in messages
 
 
 def _arguments(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Parses and checks the arguments. Exits with status 2 if they are wrong."""
     parser = argparse.ArgumentParser(
         "python -m jaxdali.benchmark",
         description="Measures a pipeline on a folder of images: throughput against threads and batch size, what bounds it, and settings. "
@@ -87,6 +88,7 @@ def _arguments(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
     )
     decoder_group.add_argument("--files", type=int, help="how many files of DIR, evenly spaced; default: 200")
     args = parser.parse_args(argv)
+    # Defaults. argparse has none, so that options which do not fit --decoders are noticed.
     pipelines = {"pipeline": None, "threads": threads, "batch_sizes": list(BATCH_SIZES), "seconds": 2.0, "step_ms": 0.0}
     decoders = {"files": 200}
     unused, message = (
@@ -191,6 +193,7 @@ def _environment() -> str:
 
 
 def _write_page(path: pathlib.Path, title: str, parts: Sequence[str]):
+    """Writes an HTML page of parts, with a footer about the environment."""
     footer = f"{_environment()}; Python {platform.python_version()}, {platform.machine()}; {datetime.datetime.now():%Y-%m-%d %H:%M}"
     if warning := _load_warning():
         footer += f"\n{warning}"
@@ -214,6 +217,7 @@ def _print_load_warning():
 
 
 def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make, description: str):
+    """Measures a pipeline and prints, plots and writes the report."""
     print(f"{_environment()}\n{description}\n", flush=True)
     is_busy = bool(_load_warning())  # read now, because the measurements add to the load
     _print_load_warning()

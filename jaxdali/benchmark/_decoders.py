@@ -67,6 +67,7 @@ def installed() -> Iterator[tuple[list[Decoder], dict[str, str]]]:
 
 
 def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
+    """jaxdali's decoder, with a thread pool of one thread that `stack` destroys."""
     pool = _cpu.pool_create(1)
     stack.callback(_cpu.pool_destroy, pool)
 
@@ -75,7 +76,8 @@ def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
         row, Info = parse_header(encoded), _cpu.Info
         if row[Info.STATUS]:
             raise ValueError(failure(row[Info.FORMAT], int(row[Info.STATUS]), reason_of(encoded, row)))
-        if row[Info.HOST_DECODE]:  # as in pipelines: by Pillow or imagecodecs, and converted by the kernel
+        # As in pipelines: Pillow or imagecodecs decode, and the kernel converts their raster to RGB.
+        if row[Info.HOST_DECODE]:
             raster = _pillow.decode(encoded, row)
             encoded = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
@@ -259,6 +261,7 @@ def classify_files(paths: Sequence[str]) -> tuple[list[File], dict[str, str]]:
 
 
 def _classify_file(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, ...], File]:
+    """Returns a key that orders files by category, and the file."""
     container = _container(data) or image.format or ""
     traits = [_MODES.get(image.mode, image.mode)]
     quality = None
@@ -469,6 +472,7 @@ def _decode_once(
 def _result_of_decoder(
     name: str, reference: str, files: Sequence[File], times: dict[tuple[str, str], float], differences: Any
 ) -> DecoderResult | None:
+    """The result of a decoder on the files of a category; None: it decodes none of them."""
     decoded_files = [f for f in files if (name, f.path) in times]
     if not decoded_files:
         return None

@@ -250,12 +250,13 @@ def _operator_name(step: str) -> str:
     return re.sub(r"^__(.+)_\d+$", r"\1", step)
 
 
-def _kind_of_cost(stage: str, operator: str, known: bool) -> str:
+def _kind_of_cost(stage: str, operator: str, has_operators: bool) -> str:
+    """The kind of a cost. If operators in programs are known, the rest of the stage "launch" is dispatch by Python."""
     if stage == "read":
         return "storage"
     if operator.startswith(("decoders.", "experimental.decoders.")) and stage != "setup":
         return "decode"
-    if stage in ("setup", "output") or operator == "python_function" or (stage == "launch" and known):
+    if stage in ("setup", "output") or operator == "python_function" or (stage == "launch" and has_operators):
         return "Python"
     return "operator"
 

@@ -30,6 +30,7 @@ class OperatorClass:
 
     @classmethod
     def _check_names(cls, arguments: dict[str, Any]):
+        """Raises TypeError for an argument that the function does not have."""
         parameters = inspect.signature(cls.function).parameters
         names = [
             p.name for p in parameters.values() if p.kind is not p.POSITIONAL_ONLY and p.kind is not p.VAR_POSITIONAL
@@ -116,6 +117,7 @@ class Classes(dict[str, Any]):
                 self[public] = _make_module(x, f"{name}.{public}")
 
     def __missing__(self, name: str) -> Any:
+        """Raises AttributeError with advice: a replacement, a class of DALI that jaxdali lacks, or the closest name."""
         if text := instead(self._name, name):
             raise AttributeError(text)
         group = self._name.partition("jaxdali.ops")[2].lstrip(".")
@@ -125,6 +127,7 @@ class Classes(dict[str, Any]):
 
 
 def _make_module(functions: types.ModuleType, name: str) -> types.ModuleType:
+    """Makes and registers a module of the classes for a module of functions."""
     module = sys.modules[name] = types.ModuleType(name, f"The classes of `{functions.__name__}`.")
     classes = Classes(functions, name)
     vars(module).update(
@@ -134,6 +137,7 @@ def _make_module(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _make_class(function: Callable[..., Any], name: str, module: str) -> type[OperatorClass]:
+    """Makes the class of a function. Its signature has the keyword arguments, for help and completion."""
     base = {
         "ExternalSource": ExternalSource,
         "PythonFunction": PythonFunction,

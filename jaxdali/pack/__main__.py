@@ -136,6 +136,7 @@ _quality.__name__ = "quality, 1 to 100,"
 
 
 def _packing(options: argparse.Namespace) -> Packing:
+    """The options of a run from those of the command line. Raises ArgumentError for arguments that a reader can't have."""
     source, *pairs = options.source
     if not pairs and os.path.isdir(source):
         reader, arguments = "readers.file", {"file_root": os.path.abspath(source)}
@@ -285,6 +286,7 @@ def _progress(total: int, done: int) -> tuple[Callable[[int], object], Callable[
 
 
 def _summary(reports: Sequence[Report]) -> str:
+    """Describes the shards that were written, and bad samples."""
     records, size = sum(r.records for r in reports), sum(r.size for r in reports)
     lines = [f"{records} records in {len(reports)} shards, {size / 1e6:.1f} MB: {_pattern(reports)}"]
     if images := sum(r.images for r in reports):

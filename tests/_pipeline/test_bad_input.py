@@ -315,7 +315,7 @@ def test_unknown_pipeline_arguments():
         pipeline_def(lambda: 1)().build()
 
 
-def test_source_exception_keeps_type_and_loses_one_batch():
+def test_source_exception_loses_one_batch():
     def source(info):
         if info.iteration == 1:
             raise KeyError("mine")

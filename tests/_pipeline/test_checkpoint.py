@@ -174,8 +174,8 @@ def test_another_batch_size_continues_at_the_sample(files):
         assert np.concatenate([np.asarray(b[name]).ravel() for b in resumed])[:14].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("before", range(6))
-@pytest.mark.parametrize(("shards", "others"), [(4, 2), (2, 8), (1, 3), (3, 1)])
+@pytest.mark.parametrize("batches_before", range(6))
+@pytest.mark.parametrize(("shards", "new_shards"), [(4, 2), (2, 8), (1, 3), (3, 1)])
 @pytest.mark.parametrize(
     "options", [{"random_shuffle": True, "pad_last_batch": True, "policy": "PARTIAL", "mask_name": "mask"}, {}]
 )

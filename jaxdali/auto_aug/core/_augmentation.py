@@ -184,6 +184,7 @@ class Augmentation:
         return name in _parameters(self.op)[1]
 
     def _parameter(self, data: DataNode, magnitude_bin: Any, bins: int | None) -> Any:
+        """The parameter of each sample, from its bin; None: the augmentation has no magnitudes."""
         magnitudes = self._magnitudes(bins)
         if magnitudes is None:
             return None
@@ -202,7 +203,7 @@ class Augmentation:
             )
             magnitude_bin = signed_bin(magnitude_bin)
         if self.randomly_negate:
-            # The table of entry 2 * bin + sign.
+            # Entry 2 * bin is the magnitude of a bin, and entry 2 * bin + 1 the negated one.
             magnitudes, index = (
                 np.stack([magnitudes, -magnitudes], axis=1).reshape(-1),
                 magnitude_bin.signed_magnitude_idx,
@@ -218,6 +219,7 @@ class Augmentation:
         return node.gpu() if on_device else node
 
     def _magnitudes(self, bins: int | None) -> np.ndarray | None:
+        """The magnitude of each bin, f32[bins] or an array of the user; None: there are no magnitudes."""
         mag_range = self.mag_range
         if mag_range is None:
             return None

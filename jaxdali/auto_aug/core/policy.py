@@ -38,6 +38,7 @@ class Policy:
         self.sub_policies = _with_distinct_names(tuple(tuple((a, p, m) for a, p, m in s) for s in sub_policies))
 
     def _check_entry(self, entry: object):
+        """Checks a step of a sub-policy. Raises ArgumentError, or warns of steps without an effect."""
         if not isinstance(entry, (list, tuple)) or len(entry) != 3:
             raise ArgumentError(
                 f"an entry of a sub-policy must be (augmentation, probability, magnitude bin), got {entry!r}"
