@@ -198,7 +198,9 @@ def test_bad_samples_are_left_out_and_reported(photos, tmp_path, capsys):
 
 
 def test_a_killed_run_goes_on(photos, tmp_path):
-    """A run that was killed with SIGKILL after some shards makes the others. All files equal those of an undisturbed run."""
+    """A run that was killed with SIGKILL after some shards makes the others. All files equal those of an undisturbed
+    run.
+    """
     many = tmp_path / "many"
     for file in photos.rglob("*.*"):
         (many / file.parent.name).mkdir(parents=True, exist_ok=True)

@@ -162,7 +162,9 @@ def is_running(process):
 
 
 def test_killed_workers(cluster, photos):
-    """A worker is killed with SIGKILL in mid-epoch. Then a node with all workers is removed; they restart on other nodes."""
+    """A worker is killed with SIGKILL in mid-epoch. Then a node with all workers is removed; they restart on other
+    nodes.
+    """
     expected = epochs(make(photos))
     node = cluster.add_node(num_cpus=2, resources={"third": 2})
 

@@ -31,8 +31,8 @@ class OperatorConcurrency(enum.Enum):
 
 
 def per_output(graph: Graph, name: str, requirement: Any) -> list[Any]:
-    """The requirement on each output, from one of the arguments `OUTPUTS`: a tuple has one for each output, anything else
-    is for all.
+    """The requirement on each output, from one of the arguments `OUTPUTS`: a tuple has one for each output, anything
+    else is for all.
 
     Raises:
       RuntimeError: a tuple has another length.

@@ -181,8 +181,8 @@ class Epochs:
 def records_and_position(
     state: Mapping[str, Any] | Sequence[bytes],
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Splits the result of an iterator's `get_state` or `checkpoints` into the pipelines' records and the position of the
-    iterator.
+    """Splits the result of an iterator's `get_state` or `checkpoints` into the pipelines' records and the position of
+    the iterator.
     """
     with _checkpoint_errors():
         if isinstance(state, (list, tuple)) and state:

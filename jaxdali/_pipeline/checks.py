@@ -123,8 +123,9 @@ def _checked_dict(x: Any, path: str) -> dict[str, Any]:
 
 
 def _checked_integer(x: Mapping[str, Any], path: str, name: str, minimum: int | None) -> int:
-    """Returns entry `name` of `x`, the value at a path of the JSON. Raises ValueError if it is not a 64-bit integer, or is
-    below `minimum`."""
+    """Returns entry `name` of `x`, the value at a path of the JSON. Raises ValueError if it is not a 64-bit integer, or
+    is below `minimum`.
+    """
     value = x.get(name)
     if type(value) is not int or (minimum is not None and value < minimum) or abs(value) >= 1 << 63:
         condition = "" if minimum is None else f", at least {minimum}"

@@ -35,8 +35,8 @@ _LIBRARIES = frozenset(
     "tensorflow torch torchvision tqdm".split()
 )
 
-# Guards `_factory_codes` and `_nested_originals`, so that a function is rewritten once, and a thread that needs it waits
-# for the one that rewrites it.
+# Guards `_factory_codes` and `_nested_originals`, so that a function is rewritten once, and a thread that needs it
+# waits for the one that rewrites it.
 _rewriting = threading.RLock()  # a warning that is an error may be logged inside of it
 # By the code of a function: the code that makes the rewritten function; None if it can't be rewritten.
 _factory_codes: weakref.WeakKeyDictionary[types.CodeType, types.CodeType | None] = weakref.WeakKeyDictionary()
@@ -227,7 +227,9 @@ def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _restore_original(twin: Any, autograph_info: Any = None) -> Any:
-    """The original of `twin`, which was rewritten as part of another function; `twin` itself if the original is unknown."""
+    """The original of `twin`, which was rewritten as part of another function; `twin` itself if the original is
+    unknown.
+    """
     code = twin.__code__
     cells = dict(zip(code.co_freevars, twin.__closure__ or (), strict=True))
     candidates = dict.fromkeys(_nested_originals.get((code.co_filename, code.co_name, code.co_firstlineno), ()))
@@ -307,7 +309,9 @@ def _if(
 
 
 def either(condition: DataNode, if_true: Callable[[], Any], if_false: Callable[[], Any]) -> Any:
-    """Returns the result of one of two functions for each sample, as a rewritten `if` does; for code that is not rewritten."""
+    """Returns the result of one of two functions for each sample, as a rewritten `if` does; for code that is not
+    rewritten.
+    """
     return _run_branches(condition, lambda: (if_true(),), lambda: (if_false(),), ("of each branch",))[0]
 
 

@@ -44,8 +44,8 @@ from .session import FED_OPERATORS, ApiUse
 # * In the branch of an `if` on nodes, and for nodes that depend on it, values are computed on demand, because a branch
 #   may have no samples.
 # * Random numbers belong to samples, which the first source identifies. In the first batch, nodes may come before the
-#   first source, so their evaluation waits for it. If a value is needed earlier, sample ids are assumed as in a pipeline
-#   without sources. If the first source then gives other ids, the definition is called again.
+#   first source, so their evaluation waits for it. If a value is needed earlier, sample ids are assumed as in a
+#   pipeline without sources. If the first source then gives other ids, the definition is called again.
 
 
 _SAMPLES_SHOWN = 4  # of a value that is printed
@@ -257,8 +257,8 @@ class Evaluation:
 
         Args:
           graph: the graph.
-          values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not computed
-            again.
+          values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not
+            computed again.
         """
         values_of_copies = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
         graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in values_of_copies.items()})
@@ -284,7 +284,9 @@ class Evaluation:
     def _make_batch(
         self, executor: Executor, sources: Mapping[int, _OpenSource], node_values: Mapping[int, _NodeValue]
     ) -> InFlightBatch:
-        """Makes the batch of a graph from the values of its sources and of its evaluated nodes, by their ids in the graph."""
+        """Makes the batch of a graph from the values of its sources and of its evaluated nodes, by their ids in the
+        graph.
+        """
         ids = self._sample_ids()
         values: dict[int, Sequence[Any]] = {}
         origins: dict[int, SampleIds] = {}

@@ -9,8 +9,8 @@ from .._core.values import Spec
 
 
 def describe(title: str, graph: Graph | None, specs: Sequence[Spec | None], batch_size: int) -> str:
-    """Describes a pipeline in a few lines: its operators, and its outputs with the given specs. `graph` is None before the
-    pipeline is defined.
+    """Describes a pipeline in a few lines: its operators, and its outputs with the given specs. `graph` is None before
+    the pipeline is defined.
     """
     if graph is None:
         return f"{title}: not defined yet"

@@ -8,15 +8,15 @@ _COLORS = {"host": "gray40", "cpu": "blue", "device": "#76b900"}
 
 
 def dot(graph: Graph, *, show_tensors: bool, show_ids: bool, use_colors: bool) -> str:
-    """Draws the operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is the predicate
-    of a branch.
+    """Draws the operators of a graph, with an arrow for each value that an operator reads. A dashed arrow is the
+    predicate of a branch.
 
     Args:
       graph: the graph.
       show_tensors: whether values, too, are boxes, including values that no operator reads.
       show_ids: whether labels of operators have their number in the pipeline.
-      use_colors: whether operators are coloured by where they run: gray: on the host, before the program; blue: in the program,
-        on the CPU; green: in the program, on the accelerator.
+      use_colors: whether operators are coloured by where they run: gray: on the host, before the program; blue: in the
+        program, on the CPU; green: in the program, on the accelerator.
     """
     lines = ["digraph graphname {"]
     for node in graph.nodes:

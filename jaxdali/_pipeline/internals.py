@@ -20,12 +20,12 @@ from .session import Session
 
 
 class PipelineInternals:
-    """The arguments of a pipeline, its definition, and the session that runs it. Iterators use these when they take over
-    the pipeline.
+    """The arguments of a pipeline, its definition, and the session that runs it. Iterators use these when they take
+    over the pipeline.
 
     Args:
-      pipeline: the pipeline, which holds this object. Only a weak reference is kept, so that it is collected, and stops,
-        when its user drops it.
+      pipeline: the pipeline, which holds this object. Only a weak reference is kept, so that it is collected, and
+        stops, when its user drops it.
       settings: its arguments.
       restored: the checkpoint to continue from, as `checkpoint.from_bytes` returns it; None: start anew.
       iter_setup: a bound method that a subclass overrides, called before each batch; None: it is not overridden.

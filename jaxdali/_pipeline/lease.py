@@ -52,7 +52,8 @@ class Lease:
 
     @staticmethod
     def of(pipelines: Sequence[Pipeline], key: Any) -> Lease | None:
-        """Returns the lease that an iterator with these pipelines and arguments can take over; None: they had no iterator yet.
+        """Returns the lease that an iterator with these pipelines and arguments can take over; None: they had no
+        iterator yet.
 
         Raises:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
@@ -154,7 +155,9 @@ class Lease:
         return weakref.finalize(iterator, close_collected, self._park)
 
     def _park(self):
-        """Stops the threads but keeps the batches for the next iterator. Closes the lease at exit, or without pipelines."""
+        """Stops the threads but keeps the batches for the next iterator. Closes the lease at exit, or without
+        pipelines.
+        """
         if threading.main_thread().is_alive() and self.pipelines:
             for r in self.runners:
                 r.park()

@@ -245,7 +245,9 @@ class Pipeline:
 
     @property
     def exec_dynamic(self) -> bool | None:
-        """The argument; it has no effect. The default is that of DALI: True with one asynchronous queue, otherwise None."""
+        """The argument; it has no effect. The default is that of DALI: True with one asynchronous queue, otherwise
+        None.
+        """
         exec_dynamic = self.__jaxdali.settings.exec_dynamic
         return (
             exec_dynamic

@@ -78,7 +78,9 @@ class Schedule:
         self._pending += self._runner.request(count)
 
     def take(self) -> Batch:
-        """Returns the batch that was scheduled first. Raises StopIteration if nothing is scheduled, or the data have ended."""
+        """Returns the batch that was scheduled first. Raises StopIteration if nothing is scheduled, or the data have
+        ended.
+        """
         with self._exclusive_use:
             if not self._pending or self._runner is None:
                 raise StopIteration

@@ -6,8 +6,8 @@ user wrote them:
     {"function": "resize", "inputs": [{"node": [3, 0]}], "arguments": {"size": {"tuple": [224, 224]}}, "names":
     ["__resize_7"], ...}
 
-``names`` has the name of each node that the call returned, null for a node that nothing needs. ``random`` has the numbers
-of the nodes that draw random numbers. ``when`` has the branches of `if` that contain the call. Calls of
+``names`` has the name of each node that the call returned, null for a node that nothing needs. ``random`` has the
+numbers of the nodes that draw random numbers. ``when`` has the branches of `if` that contain the call. Calls of
 ``_conditional.merge`` join the results of branches.
 
 Loading calls these functions again. It looks up their names in a list of functions that a definition may call, and
@@ -173,8 +173,8 @@ def _nodes_in(x: Any) -> Iterator[DataNode]:
 
 
 def _nodes_of_call(call: Call, graph: Graph) -> tuple[list[Node | None], list[Node]]:
-    """The nodes of a call in a graph: the nodes that it returned (None: a node that nothing needs), and the nodes that draw
-    random numbers.
+    """The nodes of a call in a graph: the nodes that it returned (None: a node that nothing needs), and the nodes that
+    draw random numbers.
     """
     nodes = [n for n in graph.nodes if n.call is call]
     returned = [graph.copies.get(number) for number in dict.fromkeys(x.node.id for x in call.outputs)]
@@ -343,7 +343,9 @@ def _encode(x: Any, places: Places) -> Any:
 
 
 def _decode(x: Any, results: Results) -> Any:
-    """Decodes a value of `_encode`. It makes values of known types only, and imports and calls nothing that a text names."""
+    """Decodes a value of `_encode`. It makes values of known types only, and imports and calls nothing that a text
+    names.
+    """
     if isinstance(x, list):
         return [_decode(e, results) for e in x]
     if not isinstance(x, dict):

@@ -154,8 +154,8 @@ def get_rand_augment_suite(
 def get_rand_augment_non_monotonic_suite(
     use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None
 ) -> list[Augmentation]:
-    """The augmentations of `rand_augment` with AutoAugment's ranges for colours, where a larger bin does not always mean a
-    stronger change.
+    """The augmentations of `rand_augment` with AutoAugment's ranges for colours, where a larger bin does not always
+    mean a stronger change.
     """
     return [
         *_geometric(use_shape, max_translate_abs, max_translate_rel),

@@ -37,8 +37,8 @@ class Decoder:
 
     Attributes:
       name: library and version.
-      decode: function from the bytes of a file to uint8 RGB ``[height, width, 3]``, in one thread. It does not apply the
-        EXIF orientation.
+      decode: function from the bytes of a file to uint8 RGB ``[height, width, 3]``, in one thread. It does not apply
+        the EXIF orientation.
       formats: formats that it decodes, by Pillow's names; empty: each file is tried.
     """
 
@@ -314,8 +314,8 @@ def _container(data: bytes) -> str:
 
 def _is_lossless(webp: bytes) -> bool:
     """Whether the first image of a WebP file is lossless."""
-    # RIFF chunks begin after 12 bytes: a name, a size, and data of an even number of bytes. The 16 bytes at the beginning
-    # of an ANMF chunk, a frame of an animation, are its header; chunks of the image follow.
+    # RIFF chunks begin after 12 bytes: a name, a size, and data of an even number of bytes. The 16 bytes at the
+    # beginning of an ANMF chunk, a frame of an animation, are its header; chunks of the image follow.
     offset = 12
     while offset + 8 <= len(webp):
         name, size = struct.unpack_from("<4sI", webp, offset)
@@ -325,8 +325,8 @@ def _is_lossless(webp: bytes) -> bool:
     return False
 
 
-# The luminance quantization table of the JPEG standard (ITU-T T.81, table K.1), which libjpeg scales by the quality. Only
-# its sum is used, so the order of values does not matter.
+# The luminance quantization table of the JPEG standard (ITU-T T.81, table K.1), which libjpeg scales by the quality.
+# Only its sum is used, so the order of values does not matter.
 _LUMINANCE_TABLE = np.array([
     16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
     14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
@@ -393,7 +393,8 @@ def compare(
     Args:
       files: the files.
       decoders: the decoders, among them Pillow.
-      rounds: number of times that each file is decoded. A file's time is the median. The decoders take turns file by file.
+      rounds: number of times that each file is decoded. A file's time is the median. The decoders take turns file by
+        file.
       tick: called with the number of files done, `rounds` + 1 times for each.
 
     Returns:

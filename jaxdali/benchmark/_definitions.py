@@ -53,8 +53,8 @@ def find_images(folder: pathlib.Path) -> list[str]:
 
 
 def imagenet_train(files: Sequence[str]) -> Make:
-    """The usual training pipeline for ImageNet. The folders of the files are the labels. Files that can't be decoded are
-    replaced and reported.
+    """The usual training pipeline for ImageNet. The folders of the files are the labels. Files that can't be decoded
+    are replaced and reported.
     """
     folders = {name: i for i, name in enumerate(sorted({os.path.dirname(f) for f in files}))}
     labels = [folders[os.path.dirname(f)] for f in files]
@@ -74,8 +74,8 @@ def imagenet_train(files: Sequence[str]) -> Make:
 
 
 def of_user(text: str, folder: str) -> Make:
-    """The pipeline of a function `text`, MODULE:FUNCTION, where MODULE may be a file. The function gets the folder if it
-    has a parameter without a default.
+    """The pipeline of a function `text`, MODULE:FUNCTION, where MODULE may be a file. The function gets the folder if
+    it has a parameter without a default.
 
     Raises:
       UsageError: the function does not exist, or is not a pipeline definition.

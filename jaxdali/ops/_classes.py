@@ -48,8 +48,8 @@ class OperatorClass:
 
         Args:
           *inputs: the inputs of the function.
-          **arguments: further arguments of the function. Each may be passed to the constructor or to the call, but not to
-            both; None counts as not passed.
+          **arguments: further arguments of the function. Each may be passed to the constructor or to the call, but not
+            to both; None counts as not passed.
 
         Raises:
           TypeError: the function has no argument of a name.

@@ -274,8 +274,8 @@ def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[t
 
 
 def _progress(total: int, done: int) -> tuple[Callable[[int], object], Callable[[], object]]:
-    """Returns two functions: one adds records to the progress bar, one closes it. There is a bar if tqdm is installed and the
-    output is a terminal.
+    """Returns two functions: one adds records to the progress bar, one closes it. There is a bar if tqdm is installed
+    and the output is a terminal.
     """
     try:
         from tqdm import tqdm

@@ -139,7 +139,9 @@ def write_shard(packing: Packing, shard: int) -> Report:
 
 
 def reader_of(name: str) -> Any:
-    """Returns a function of `fn.readers`. Raises ArgumentError if there is none of this name, or if it returns no records."""
+    """Returns a function of `fn.readers`. Raises ArgumentError if there is none of this name, or if it returns no
+    records.
+    """
     short = name.removeprefix("fn.").removeprefix("readers.")
     if short not in dir(fn.readers):
         raise ArgumentError(f"there is no reader {name!r}; there are readers.{', readers.'.join(dir(fn.readers))}")
@@ -194,8 +196,8 @@ def _names(packing: Packing, keys: Sequence[str] | None, outputs: int) -> list[s
 def _records(
     packing: Packing, shard: int, bad: list[tuple[str, str]]
 ) -> Iterator[tuple[list[int], list[Record | None], list[str]]]:
-    """Yields batches: the numbers of records in the data set, the records (None: bad), and the files that they came from.
-    Records that can't be read are added to `bad`.
+    """Yields batches: the numbers of records in the data set, the records (None: bad), and the files that they came
+    from. Records that can't be read are added to `bad`.
     """
     executor, names = open_reader(packing, shard, packing.shards)
     try:

@@ -27,7 +27,9 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(program: Sequence[str]) -> NoReturn:
-    """Becomes ``python SCRIPT args...`` or ``python -m MODULE args...``. Everything is as there, except `nvidia.dali`."""
+    """Replaces this process by ``python SCRIPT args...`` or ``python -m MODULE args...``, which differs only in that
+    `nvidia.dali` is jaxdali.
+    """
     options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
     if sys.flags.ignore_environment:
         sys.exit(

@@ -40,7 +40,9 @@ def look_up(name: str) -> Any:
 
 
 def _submodule(parent: Any, part: str) -> Any:
-    """Imports a submodule. Raises `Missing`. If its framework is not installed, it is a module whose names are all None."""
+    """Imports a submodule. Raises `Missing`. If its framework is not installed, it is a module whose names are all
+    None.
+    """
     if not isinstance(parent, types.ModuleType) or not hasattr(parent, "__path__"):
         raise Missing(part)
     spec = importlib.util.find_spec(f"{parent.__name__}.{part}")

@@ -193,6 +193,7 @@ class _Reader(ast.NodeVisitor):
     # --- values of variables
 
     def _bind(self, name: str, value: _Bound | None):
+        """Sets a variable of the current scope, or of the module if it is declared `global`."""
         scope = self._scopes[-1]
         (self.module if name in scope.of_module else scope)[name] = value
 
@@ -241,6 +242,7 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _resolve_attribute(self, node: ast.Attribute) -> _Bound | None:
+        """The value of an attribute: of `self`, of a variable such as ``config.fn``, of a group, or of a name of DALI."""
         if (
             isinstance(node.value, ast.Name)
             and node.value.id in ("self", "cls")
@@ -286,6 +288,7 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _output_of(self, node: ast.Call, x: Any) -> _Output | None:
+        """The output of a call of `x`; None: `x` is no operator."""
         operator = operator_of(x)
         if not operator:
             return None
@@ -340,6 +343,7 @@ class _Reader(ast.NodeVisitor):
     # --- imports
 
     def visit_Import(self, node: ast.Import):
+        """Binds names of DALI, and variables of other modules of the script."""
         for alias in node.names:
             if alias.name == DALI or alias.name.startswith(f"{DALI}."):
                 self._record_use(alias.name.removeprefix(DALI).lstrip("."), node)
@@ -370,6 +374,7 @@ class _Reader(ast.NodeVisitor):
                 self._bind(alias.asname or alias.name, _Name(_dotted(dali_module, alias.name)))
 
     def _import_other(self, node: ast.ImportFrom, module: str):
+        """Binds names that are imported from another module of the script."""
         group = self._read_module(module, node.level)
         for alias in node.names:
             if alias.name == "*":
@@ -441,6 +446,9 @@ class _Reader(ast.NodeVisitor):
         self._assign(node.target, self._resolve(node.value))
 
     def _assign(self, target: ast.expr, value: _Bound | None):
+        """Assigns a value to a target: a variable, several, an attribute of `self`, or an expression such as
+        ``a.b[c]``.
+        """
         match target:
             case ast.Name(id=name):
                 self._bind(name, value)
@@ -507,6 +515,7 @@ class _Reader(ast.NodeVisitor):
             )
 
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef):
+        """Binds the name of a function, or of a definition if it is decorated as one. Its body is visited later."""
         arguments = node.args
         names = [
             x.arg
@@ -544,6 +553,7 @@ class _Reader(ast.NodeVisitor):
         self._scopes.pop()
 
     def visit_ClassDef(self, node: ast.ClassDef):
+        """Visits a class, in a scope that has the name of its first base in DALI."""
         for x in (*node.bases, *node.keywords, *node.decorator_list):
             self.visit(x)
         bases = [base.name for base in map(self._resolve, node.bases) if isinstance(base, _Name)]
@@ -576,6 +586,7 @@ class _Reader(ast.NodeVisitor):
         self._record_use(value.name, node)
 
     def visit_Call(self, node: ast.Call):
+        """Records the uses in a call: of a method, of arguments, and of a module that it imports."""
         self.visit(node.func)
         function = ast.unparse(node.func)
         callee = self._resolve(node.func)
@@ -661,6 +672,7 @@ class _Reader(ast.NodeVisitor):
                     )
 
     def visit_Subscript(self, node: ast.Subscript):
+        """Adds a remark for ``vars(fn)[name]`` and ``fn.__dict__[name]``."""
         match node.value:
             case ast.Attribute(value=owner, attr="__dict__") | ast.Call(func=ast.Name(id="vars"), args=[owner]):
                 owner = self._resolve(owner)
@@ -673,6 +685,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _check_arguments(self, node: ast.Call, callee: _Name | _Object | _Definition):
+        """Records keyword arguments that jaxdali lacks. Adds a remark for ``**``, whose names are unknown."""
         keyword_names = None
         if isinstance(callee, _Definition):
             name, keyword_names = callee.decorator, pipeline_keywords() | callee.parameters

@@ -155,8 +155,8 @@ def test_small_and_independent_of_prefetched_batches(files):
         for _ in range(3):
             assert step(a) == step(b)
         assert a.checkpoints() == b.checkpoints()
-        assert max(map(len, a.checkpoints())) < 700
-        assert len(json.dumps(a.get_state())) < 1300
+        assert max(map(len, a.checkpoints())) < 700, "bytes of a checkpoint"
+        assert len(json.dumps(a.get_state())) < 1300, "bytes of a state"
 
 
 def test_another_batch_size_continues_at_the_sample(files):
@@ -180,8 +180,8 @@ def test_another_batch_size_continues_at_the_sample(files):
     "options", [{"random_shuffle": True, "pad_last_batch": True, "policy": "PARTIAL", "mask_name": "mask"}, {}]
 )
 def test_another_number_of_shards(files, shards, new_shards, batches_before, options):
-    """Each sample has one valid copy in an epoch, by the mask or before the end of the first round. Its random numbers are
-    those of the original number of shards.
+    """Each sample has one valid copy in an epoch, by the mask or before the end of the first round. Its random numbers
+    are those of the original number of shards.
     """
     draws = {}
 

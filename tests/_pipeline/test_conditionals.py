@@ -414,8 +414,8 @@ def test_autograph_is_imported_when_it_is_needed():
 
 
 def of_other_kinds():
-    """None of the six samples takes the first branch, all take the second. As in DALI, types of a branch without samples
-    are not compared with those of the other one.
+    """None of the six samples takes the first branch, all take the second. As in DALI, types of a branch without
+    samples are not compared with those of the other one.
     """
     x = numbers()
     images = fn.external_source(lambda: [np.full((2, 3, 1), i, np.uint8) for i in range(6)], layout="HWC")

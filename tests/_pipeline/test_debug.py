@@ -23,8 +23,8 @@ def read(**order):
 
 
 def batches(pipeline, count):
-    """Runs batches. Returns samples, source_info and form of all outputs, or the error of each batch. The next epoch begins
-    when the data end.
+    """Runs batches. Returns samples, source_info and form of all outputs, or the error of each batch. The next epoch
+    begins when the data end.
     """
     results = []
     for _ in range(count):
@@ -194,7 +194,9 @@ def test_values_while_the_definition_runs():
 
 
 def test_values_before_the_reader_is_known():
-    """Shard 1 of 3 begins in the middle of the data, unlike the batch that is assumed, so the definition is called again."""
+    """Shard 1 of 3 begins in the middle of the data, unlike the batch that is assumed, so the definition is called
+    again.
+    """
     calls = []
 
     def definition():

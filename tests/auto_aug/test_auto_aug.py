@@ -128,7 +128,9 @@ def marked(number):
 
 
 def test_trivial_augment_draws_alike():
-    """All augmentations, magnitudes and signs are equally frequent, and independent of each other even with a user's seed."""
+    """All augmentations, magnitudes and signs are equally frequent, and independent of each other even with a user's
+    seed.
+    """
 
     def define():
         x = fn.external_source(lambda: np.zeros((512, 1), np.int32))

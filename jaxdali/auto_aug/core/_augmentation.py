@@ -275,7 +275,8 @@ def _parameters(op: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str]
     """Names of parameters of a function, in three groups.
 
     Returns:
-      The positional ones; those that can be passed by name, without the first two; and those of these without a default.
+      The positional ones; those that can be passed by name, without the first two; and those of these without a
+      default.
     """
     parameters = list(inspect.signature(op).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
