@@ -126,6 +126,7 @@ def _rewrite(f: Any) -> Any:
     code = _factory_code_of(f)
     if code is None:
         return f
+    # The code is cached, but each function has cells of its own.
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     factory = types.FunctionType(code, f.__globals__, f.__name__, (), tuple(cells[n] for n in code.co_freevars))
     rewritten = factory(_operators())
@@ -154,10 +155,10 @@ def _factory_code_of(f: types.FunctionType) -> types.CodeType | None:
 
 
 def _reason(f: types.FunctionType, e: Exception) -> str:
-    """Why a function can't be rewritten."""
+    """The reason why a function can't be rewritten, for the log."""
     try:
         inspect.getsource(f)
-    except OSError:  # autograph's text is about TensorFlow's decorators
+    except OSError:  # autograph's own message is about TensorFlow's decorators
         return (
             "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
         )
@@ -246,8 +247,7 @@ def _restore_original(twin: Any, autograph_info: Any = None) -> Any:
     return function
 
 
-# Flags of `from __future__ import` in `co_flags` that have a meaning in Python 3, such as CO_FUTURE_ANNOTATIONS.
-_FUTURE_FLAGS = 0x1FF0000 & ~0x100000
+_FUTURE_FLAGS = 0x1FF0000 & ~0x100000  # CO_FUTURE_... in `co_flags`, except CO_FUTURE_PRINT_FUNCTION
 
 
 @functools.cache

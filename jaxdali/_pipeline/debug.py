@@ -262,6 +262,7 @@ class Evaluation:
         """
         values_of_copies = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
         graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in values_of_copies.items()})
+        # `with_values` has removed the nodes that only replaced nodes needed.
         node_ids = {n.id for n in graph.nodes}
         sources = {
             graph.copies[n].id: open_source

@@ -177,6 +177,7 @@ def _nodes_of_call(call: Call, graph: Graph) -> tuple[list[Node | None], list[No
     draw random numbers.
     """
     nodes = [n for n in graph.nodes if n.call is call]
+    # A node with several outputs counts once.
     returned = [graph.copies.get(number) for number in dict.fromkeys(x.node.id for x in call.outputs)]
     return [n if n in nodes else None for n in returned], [n for n in nodes if n.op.random]
 
