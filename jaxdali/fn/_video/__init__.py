@@ -1,1 +1,9 @@
-"""Videos: their frames by number."""
+"""Videos: their frames by number.
+
+Four operators share this package. Readers of clips are in `readers/_video.py` (`readers.video`) and
+`experimental/readers/_video.py`, the decoder of whole files in `decoders/_video.py`, and the input that is fed with
+long videos in `experimental/inputs/_video.py`.
+
+`clips.py` lists the clips of many files for the readers, `files.py` makes the index of a file and decodes its frames,
+`pixels.py` converts decoded frames to RGB on the host, and `planes.py` does so in a program.
+"""

@@ -25,7 +25,7 @@ from ..._data.files import Files, Path, as_list, matcher, read_lines
 from ..._data.listed import Records
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, is_url
-from .files import OpenVideos, VideoIndex, make_index, package, read_frames, stamp_of
+from .files import OpenVideos, VideoIndex, file_stamp, make_index, package, read_frames
 from .pixels import PixelForm, doubts_about
 from .planes import PixelsOfPlanes, black, nbytes
 
@@ -33,13 +33,17 @@ _VIDEOS = matcher(
     [f"*.{x}" for x in "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv".split()], case_sensitive=False
 )
 PadMode = Literal["none", "", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
-_MOST_KEPT = 1 << 14  # indices that a process keeps
+_MAX_INDICES = 1 << 14  # that a process keeps
 
 
 @dataclasses.dataclass(frozen=True)
-class Listed:
-    """An entry of a list of videos: where it is, its label, and the part that is read, in the units of the list; (0,
-    0): all of it.
+class VideoEntry:
+    """An entry of a list of videos.
+
+    Attributes:
+      name: the path of the video.
+      label: its label.
+      start, end: the part of the video that is read, in the units of the list; both 0: all of it.
     """
 
     name: str
@@ -48,144 +52,159 @@ class Listed:
     end: float = 0.0
 
 
-def listed(
+def list_videos(
     operator: str,
     store: Store,
     filenames: Sequence[Path],
     labels: Sequence[int] | None,
     file_root: Path | None,
     file_list: Path | None,
-) -> tuple[Path, list[Listed], list[str]]:
-    """The directory, and the videos in it, that a reader's arguments name; and `Records.doubts`. RuntimeError if there
-    are none.
+) -> tuple[Path, list[VideoEntry], list[str]]:
+    """Lists the videos that a reader's arguments name.
+
+    Returns:
+      The root directory, the entries with names relative to it, and texts for `Records.doubts`.
+
+    Raises:
+      RuntimeError: there are no videos.
     """
     doubts = list[str]()
     if file_root is not None:
         listing = in_directories(file_root, store, lambda name: True, is_sample=_VIDEOS)
-        found = [Listed(os.fsdecode(name), k) for k, names in enumerate(listing.names) for name in names]
-        root, found = file_root, sorted(found, key=lambda x: os.fsencode(x.name))
+        entries = [VideoEntry(os.fsdecode(name), k) for k, names in enumerate(listing.names) for name in names]
+        root, entries = file_root, sorted(entries, key=lambda x: os.fsencode(x.name))
         doubts = listing.doubts(
             dict.fromkeys(
                 ("folders", "system_files", "deeper"), "file_list=, or filenames= with labels=, names any files"
             )
         )
-        if not found:
+        if not entries:
             raise RuntimeError(
                 "; ".join([f"there are no files in the sub-directories of file_root {file_root}", *doubts])
             )
     elif file_list is not None:
-        root, found = "", _in_list(operator, file_list, store)
+        root, entries = "", _read_file_list(operator, file_list, store)
     else:
         numbers = [0] * len(filenames) if labels is None else list(labels) or list(range(len(filenames)))
-        root, found = "", [Listed(os.fspath(store.named(f)), n) for f, n in zip(filenames, numbers, strict=True)]
-    return root, found, doubts
+        root, entries = "", [VideoEntry(os.fspath(store.named(f)), n) for f, n in zip(filenames, numbers, strict=True)]
+    return root, entries, doubts
 
 
-def _in_list(operator: str, path: Path, store: Store) -> list[Listed]:
-    found = []
+def _read_file_list(operator: str, path: Path, store: Store) -> list[VideoEntry]:
+    """Parses the lines ``name label [start [end]]`` of a `file_list`."""
+    entries = []
     for number, line in read_lines(path, store):
         fields = os.fsdecode(line).split()
         try:
             # DALI holds them in float32, which decides how they round.
-            label, *part = int(fields[1]), *map(np.float32, fields[2:])
-            good = label >= 0 and len(part) <= 2 and bool(np.isfinite(part).all())
+            label, *bounds = int(fields[1]), *map(np.float32, fields[2:])
+            is_valid = label >= 0 and len(bounds) <= 2 and bool(np.isfinite(bounds).all())
         except (IndexError, ValueError):
-            good, label, part = False, 0, []
-        if not good:
-            what = (
+            is_valid, label, bounds = False, 0, []
+        if not is_valid:
+            expected = (
                 "a file name without white space, a label (an integer >= 0), and optionally where to start and to end"
             )
-            raise RuntimeError(f"{os.fspath(path)}, line {number}: expected {what}, got {os.fsdecode(line)!r}")
-        if len(part) == 2 and part[0] == part[1]:
+            raise RuntimeError(f"{os.fspath(path)}, line {number}: expected {expected}, got {os.fsdecode(line)!r}")
+        if len(bounds) == 2 and bounds[0] == bounds[1]:
             warn(f"{operator}: {os.fspath(path)}, line {number}: it ends where it starts, so it has no frames")
             continue
-        found.append(Listed(fields[0], label, *map(float, part)))
-    names = [x.name for x in found]
+        entries.append(VideoEntry(fields[0], label, *map(float, bounds)))
+    names = [x.name for x in entries]
     try:
         check_names(names, "", store.settings, absolute=True)
     except ValueError as e:
         raise RuntimeError(f"file_list {os.fspath(path)}: {e}") from None
     store.named_by_data(names)
-    if not found:
+    if not entries:
         raise RuntimeError(f"file_list {os.fspath(path)} names no frames")
-    return [dataclasses.replace(x, name=normal(x.name)) if ".." in x.name else x for x in found]
+    return [dataclasses.replace(x, name=normal(x.name)) if ".." in x.name else x for x in entries]
 
 
 class Indices:
-    """The indices that a process has made, by path and time of the last change; `Storage.cache_dir` keeps them for
-    other processes.
+    """Video indices that this process has made, by path and time of the last change.
+
+    `Storage.cache_dir` keeps them for other processes.
     """
 
     def __init__(self):
-        self._lock = threading.Lock()  # guards `_made`
-        self._made: OrderedDict[Any, VideoIndex] = OrderedDict()
+        self._lock = threading.Lock()  # guards `_index_by_file`
+        self._index_by_file: OrderedDict[Any, VideoIndex] = OrderedDict()
 
-    def of(self, files: Files, i: int) -> VideoIndex:
-        """The index of a file. Raises OSError or ValueError if it can't be read."""
+    def get(self, files: Files, i: int) -> VideoIndex:
+        """The index of a file. Raises OSError or ValueError if the file can't be read."""
         path = files.path(i)
-        remote = is_url(path)
-        key = (path, None) if remote else (os.path.abspath(path), *stamp_of(path))
+        is_remote = is_url(path)
+        key = (path, None) if is_remote else (os.path.abspath(path), *file_stamp(path))
         with self._lock:
-            if key in self._made and not remote:
-                self._made.move_to_end(key)
-                return self._made[key]
+            # A file at a URL has no time stamp here; the store's own key tells whether it has changed.
+            if key in self._index_by_file and not is_remote:
+                self._index_by_file.move_to_end(key)
+                return self._index_by_file[key]
 
         def make() -> bytes:
-            return make_index(files.read(i) if remote else path).to_bytes()
+            return make_index(files.read(i) if is_remote else path).to_bytes()
 
+        # The cache may hold an index that another version of this package wrote.
         index = VideoIndex.from_bytes(files.store.kept(("index of a video", *key), make)) or make_index(
-            files.read(i) if remote else path
+            files.read(i) if is_remote else path
         )
         with self._lock:
-            self._made[key] = index
-            while len(self._made) > _MOST_KEPT:
-                self._made.popitem(last=False)
+            self._index_by_file[key] = index
+            while len(self._index_by_file) > _MAX_INDICES:
+                self._index_by_file.popitem(last=False)
         return index
 
-    def all(self, files: Files) -> list[VideoIndex | str]:
-        """Those of all files; for one that can't be read, the reason."""
+    def get_all(self, files: Files) -> list[VideoIndex | str]:
+        """The indices of all files, made in parallel; for a file that can't be read, the reason."""
 
-        def one(i: int) -> VideoIndex | str:
+        def index_or_reason(i: int) -> VideoIndex | str:
             try:
-                return self.of(files, i)
+                return self.get(files, i)
             except OSError as e:
                 return e.strerror or str(e)
             except ValueError as e:
                 return str(e)
 
         if len(files) == 1:
-            return [one(0)]
+            return [index_or_reason(0)]
         with ThreadPoolExecutor(min(available_cpus(), len(files)), "jaxdali-index", show_name) as threads:
-            return list(threads.map(one, range(len(files))))
+            return list(threads.map(index_or_reason, range(len(files))))
 
 
 INDICES = Indices()
 
 
-def padded(frames: np.ndarray, begin: int, end: int, mode: str) -> np.ndarray:
-    """Frames as DALI takes them from a part of a video: those outside of it are -1 (with "constant" and "none"), or
-    others inside.
+def pad_frames(frames: np.ndarray, begin: int, end: int, mode: str) -> np.ndarray:
+    """Replaces numbers of frames outside of ``begin .. end - 1``, the part of a video that is read, as DALI does.
+
+    They become -1 with "constant" and "none", and numbers of other frames with the other modes.
     """
-    outside = (frames < begin) | (frames >= end)
-    if not outside.any():
+    is_outside = (frames < begin) | (frames >= end)
+    if not is_outside.any():
         return frames
     if mode in ("edge", "repeat"):
         return np.clip(frames, begin, end - 1)
+    # Reflection ignores `begin`, as in DALI: its period is 2 * end (the last frame comes twice) or 2 * end - 2.
     if mode in ("reflect_1001", "symmetric"):
         k = frames % (2 * end)
-        other = np.minimum(k, 2 * end - 1 - k)
+        replacement = np.minimum(k, 2 * end - 1 - k)
     elif mode in ("reflect_101", "reflect"):
         k = frames % max(2 * end - 2, 1)
-        other = np.minimum(k, 2 * end - 2 - k) if end > 1 else np.zeros_like(frames)
+        replacement = np.minimum(k, 2 * end - 2 - k) if end > 1 else np.zeros_like(frames)
     else:
-        other = np.full_like(frames, -1)
-    return np.where(outside, other, frames)
+        replacement = np.full_like(frames, -1)
+    return np.where(is_outside, replacement, frames)
 
 
 @dataclasses.dataclass(frozen=True)
 class Clip:
-    """Where a clip is: the entry of the list, its first frame, and the frames of the video among which it is, ``begin
-    .. end - 1``.
+    """The place of a clip.
+
+    Attributes:
+      entry: the number of the video's entry in the list.
+      first: the number of the clip's first frame.
+      begin, end: the part of the video that is read, frames ``begin .. end - 1``.
     """
 
     entry: int
@@ -196,14 +215,15 @@ class Clip:
 
 @dataclasses.dataclass(frozen=True)
 class ClipForm:
-    """What a reader gives of each clip.
+    """The outputs of a reader for each clip.
 
     Attributes:
       length, stride: number of frames, and the distance from one to the next.
       uniform: whether frames are spread evenly over the part of the video instead.
-      pad_mode: what stands for frames that the video does not have; fill: with "constant", their values.
-      pixels: what frames become.
-      labels, frame_num, timestamps: which other outputs there are; `frame_num` is "none", "scalar" or "sequence".
+      pad_mode: the replacement of frames that the video does not have; fill: with "constant", their values.
+      pixels: the form of the pixels.
+      labels, timestamps: whether there are outputs with the label and with the times of the frames.
+      frame_num: "none", "scalar" or "sequence": the numbers of frames in a further output.
       onward: whether clips are read in their order.
     """
 
@@ -227,7 +247,7 @@ class ClipForm:
         if self.uniform:
             step = (clip.end - 1 - clip.begin) / max(self.length - 1, 1)
             return np.floor(clip.begin + np.arange(self.length) * step + 0.5).astype(np.int64)
-        return padded(clip.first + np.arange(self.length) * self.stride, clip.begin, clip.end, self.pad_mode)
+        return pad_frames(clip.first + np.arange(self.length) * self.stride, clip.begin, clip.end, self.pad_mode)
 
 
 class Clips(Records):
@@ -235,34 +255,35 @@ class Clips(Records):
 
     Args:
       root, entries: the videos.
-      form: what is read of a clip.
-      clips_of: gives the clips of a video, as pairs (first frame, frames among which it is), for its index and its
-        entry.
-      apply_rotation: the argument, for `doubts`; None: it is not given.
+      form: the outputs for each clip.
+      clips_of: returns the clips of a video, as triples (first, begin, end) of `Clip`, for its index, its entry and its
+        path.
+      apply_rotation: the operator's argument, for `doubts`; None: it is not given.
     """
 
     def __init__(
         self,
         operator: str,
         root: Path,
-        entries: Sequence[Listed],
+        entries: Sequence[VideoEntry],
         store: Store,
         form: ClipForm,
-        clips_of: Callable[[VideoIndex, Listed, str], Sequence[tuple[int, int, int]]],
+        clips_of: Callable[[VideoIndex, VideoEntry, str], Sequence[tuple[int, int, int]]],
         apply_rotation: bool | None,
     ):
         package(operator)
         self._form, self._entries = form, entries
         self.stored = self._files = Files(root, [os.fsencode(e.name) for e in entries], store)
-        unique = {self._files.name(i): i for i in range(len(self._files))}  # a video may come several times
-        where = {name: k for k, name in enumerate(unique)}
-        self._video = [where[self._files.name(i)] for i in range(len(entries))]
+        # An entry is a line of the list; several entries may be parts of one video.
+        unique = {self._files.name(i): i for i in range(len(self._files))}
+        video_of_name = {name: k for k, name in enumerate(unique)}
+        self._video = [video_of_name[self._files.name(i)] for i in range(len(entries))]
         self._videos = Files(root, [os.fsencode(name) for name in unique], store)
-        found = INDICES.all(self._videos)
+        indices = INDICES.get_all(self._videos)
         self._stamps = [
-            _stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(found)
+            _local_stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(indices)
         ]
-        self._indices = [found[v] for v in self._video]
+        self._indices = [indices[v] for v in self._video]
         clips: list[Clip] = []
         for k, entry in enumerate(entries):
             index = self._indices[k]
@@ -270,20 +291,21 @@ class Clips(Records):
                 clips.append(Clip(k, 0, 0, 0))  # reading it fails, and says why
             else:
                 clips += [Clip(k, *x) for x in clips_of(index, entry, self._files.path(k))]
-        good = [x for x in found if isinstance(x, VideoIndex)]
-        if not good:
-            raise RuntimeError(f"no video can be read. {self._videos.path(0)}: {found[0]}")
+        readable = [x for x in indices if isinstance(x, VideoIndex)]
+        if not readable:
+            raise RuntimeError(f"no video can be read. {self._videos.path(0)}: {indices[0]}")
         if not clips:
-            raise RuntimeError(f"no video is long enough for a clip; the first one has {len(good[0])} frames")
+            raise RuntimeError(f"no video is long enough for a clip; the first one has {len(readable[0])} frames")
         self._table = np.array([dataclasses.astuple(c) for c in clips], np.int64)
-        self.doubts = list(doubts_about(good, apply_rotation).values())
-        sizes = {self._extents(x) for x in good}
+        self.doubts = list(doubts_about(readable, apply_rotation).values())
+        sizes = {self._extents(x) for x in readable}
         height, width = next(iter(sizes)) if len(sizes) == 1 else (None, None)
         shape = None if height is None or width is None else (form.length, height, width, 3)
-        even = height is not None and width is not None and height % 2 == width % 2 == 0
-        rounds = form.pixels.color_matrix == "bt601"  # samples of more than 8 bits, as DALI does, or else keeps them
-        halved = all(x.halved and (rounds or x.bits == 8) for x in good)
-        self._has_planes = even and halved and not form.pixels.ycbcr and not any(form.fill)
+        has_even_size = height is not None and width is not None and height % 2 == width % 2 == 0
+        # As DALI, BT.601 rounds samples of more than 8 bits first; the stream's matrix keeps all their bits.
+        rounds_to_8_bits = form.pixels.color_matrix == "bt601"
+        has_half_chroma = all(x.halved and (rounds_to_8_bits or x.bits == 8) for x in readable)
+        self._has_planes = has_even_size and has_half_chroma and not form.pixels.ycbcr and not any(form.fill)
         specs = [Spec(np.dtype(np.uint8), 4, shape, "FHWC", None if shape else (form.length, None, None, 3))]
         specs += [Spec(np.dtype(np.int32), 1, (1,))] if form.labels else []
         specs += (
@@ -320,19 +342,19 @@ class Clips(Records):
     def ahead(self, index: np.ndarray, now: int) -> None:
         entries = self._table[index, 0].tolist()
         videos = list(dict.fromkeys(self._video[e] for e in entries))
-        closed = [v for v in videos if not self._open.has(v)]
-        soon = {self._video[e] for e in entries[:now]}
-        self._videos.ahead(np.array(closed, np.int64), sum(v in soon for v in closed))
+        to_open = [v for v in videos if not self._open.has(v)]
+        needed_now = {self._video[e] for e in entries[:now]}
+        self._videos.ahead(np.array(to_open, np.int64), sum(v in needed_now for v in to_open))
 
     def close(self) -> None:
         self._open.close()
         super().close()
 
     def read(self, i: int) -> Sequence[np.ndarray]:
-        wanted, others = self._plan(i)
+        frames, extras = self._plan(i)
         out = np.empty(self._shape(i), np.uint8)
-        self._decode(int(self._table[i, 0]), [(out, wanted)])
-        return [out, *others]
+        self._decode(int(self._table[i, 0]), [(out, frames)])
+        return [out, *extras]
 
     def _clip(self, i: int) -> Clip:
         return Clip(*self._table[i].tolist())
@@ -351,17 +373,20 @@ class Clips(Records):
         return (self._form.length, *self._extents(self._index(i)), 3)
 
     def _plan(self, i: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The frames of a clip, and the outputs besides them."""
+        """The numbers of a clip's frames, and the outputs other than pixels."""
         index, form, clip = self._index(i), self._form, self._clip(i)
         frames = form.frames(clip)
-        others = [np.array([self._entries[clip.entry].label], np.int32)] if form.labels else []
+        extras = [np.array([self._entries[clip.entry].label], np.int32)] if form.labels else []
         if form.frame_num != "none":
-            others.append((frames if form.frame_num == "sequence" else frames[:1]).astype(np.int32))
-        return frames, others + ([index.seconds(frames)] if form.timestamps else [])
+            extras.append((frames if form.frame_num == "sequence" else frames[:1]).astype(np.int32))
+        return frames, extras + ([index.seconds(frames)] if form.timestamps else [])
 
     def _decode(self, entry: int, clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Decodes clips of one video to their places: (pixels, frames) of each. Frames that several have are decoded
-        once.
+        """Decodes clips of one video into arrays.
+
+        Args:
+          clips: (pixels, frames) of each clip: the output, and the numbers of its frames. A frame that several clips
+            have is decoded once.
         """
         index = self._indices[entry]
         assert isinstance(index, VideoIndex)
@@ -380,7 +405,7 @@ class Clips(Records):
         def source() -> Any:
             if is_url(path):
                 return self._videos.read(video)
-            if stamp_of(path) != self._stamps[video]:
+            if file_stamp(path) != self._stamps[video]:
                 raise ValueError("the file has changed since the pipeline was built")
             return path
 
@@ -400,8 +425,8 @@ class Clips(Records):
         except ValueError as e:
             raise ValueError(f"{path}: {e}") from None
 
-    def _try(self, i: int, clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
-        """As `_decode`, for the video of clip `i`. Returns why it failed; "": it did not."""
+    def _try_decode(self, i: int, clips: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+        """As `_decode`, for the video of clip `i`. Returns the reason if it fails, otherwise ""."""
         try:
             self._decode(int(self._table[i, 0]), clips)
         except OSError as e:
@@ -414,7 +439,7 @@ class Clips(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[Clips, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        """The clips of one batch; those that share frames, or begin with the same key frame, are decoded together."""
+        """Reads the clips of one batch. Clips that share frames or their first key frame are decoded together."""
         samples = [(clips, i) for clips, index in parts for i in index.tolist()]
         specs = (ctx.spec, *parts[0][0].specs[1:])
         dense = None
@@ -422,78 +447,91 @@ class Clips(Records):
             size = math.prod(specs[0].shape)
             dense = ctx.empty(ctx.B * size, np.uint8, 0).reshape(-1)[: len(samples) * size].reshape(-1, *specs[0].shape)
         pixels: list[np.ndarray] = [np.zeros((0,) * 4, np.uint8)] * len(samples)
-        others: list[list[np.ndarray]] = [[]] * len(samples)
+        extras: list[list[np.ndarray]] = [[]] * len(samples)
+        # By video: (sample, frames) of its clips.
         jobs: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}
-        failed: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for k, (clips, i) in enumerate(samples):
             try:
-                frames, others[k] = clips._plan(i)
+                frames, extras[k] = clips._plan(i)
                 pixels[k] = np.empty(clips._shape(i), np.uint8) if dense is None else dense[k]
                 jobs.setdefault((id(clips), int(clips._video[int(clips._table[i, 0])])), []).append((k, frames))
             except ValueError as e:
-                failed[k] = str(e)
+                reasons[k] = str(e)
 
-        def decode(job: Sequence[tuple[int, np.ndarray]]) -> dict[int, str]:
-            """Why samples failed."""
-            clips, i = samples[job[0][0]]
-            why = clips._try(i, [(pixels[k], frames) for k, frames in job])
-            if not why or len(job) == 1:
-                return {job[0][0]: why} if why else {}
-            # Some of them may be good.
-            each = {k: clips._try(samples[k][1], [(pixels[k], frames)]) for k, frames in job}
-            return {k: why for k, why in each.items() if why}
+        def decode(run: Sequence[tuple[int, np.ndarray]]) -> dict[int, str]:
+            """The reasons of the samples that failed."""
+            clips, i = samples[run[0][0]]
+            reason = clips._try_decode(i, [(pixels[k], frames) for k, frames in run])
+            if not reason or len(run) == 1:
+                return {run[0][0]: reason} if reason else {}
+            # One bad frame fails the whole run; alone, some of the clips may be good.
+            run_reasons = {k: clips._try_decode(samples[k][1], [(pixels[k], frames)]) for k, frames in run}
+            return {k: reason for k, reason in run_reasons.items() if reason}
 
-        runs = [run for job in jobs.values() for run in _together(samples[job[0][0]], job)]
-        for found in (map if ctx.num_threads == 1 else threads.map)(decode, runs):
-            failed |= found
-        for k, why in failed.items():
-            ctx.fail(k, Status.RECORD, why)
-            others[k] = [np.zeros(s.shape or (0,), s.dtype) for s in specs[1:]]
+        runs = [run for job in jobs.values() for run in _runs_of_shared_packets(samples[job[0][0]], job)]
+        for failures in (map if ctx.num_threads == 1 else threads.map)(decode, runs):
+            reasons |= failures
+        for k, reason in reasons.items():
+            ctx.fail(k, Status.RECORD, reason)
+            extras[k] = [np.zeros(s.shape or (0,), s.dtype) for s in specs[1:]]
             pixels[k][...] = 0 if pixels[k].ndim == 4 else black(*(parts[0][0].specs[0].shape or ())[1:3])
         first = pixels if dense is None else dense
-        return (first, *(np.stack(column) for column in zip(*others, strict=True))) if len(specs) > 1 else (first,)
+        return (first, *(np.stack(column) for column in zip(*extras, strict=True))) if len(specs) > 1 else (first,)
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
+def _local_stamp(path: str) -> tuple[int, int] | None:
     with contextlib.suppress(OSError):
-        return None if is_url(path) else stamp_of(path)
+        return None if is_url(path) else file_stamp(path)
 
 
-def _together(sample: tuple[Clips, int], job: list[tuple[int, np.ndarray]]) -> list[list[tuple[int, np.ndarray]]]:
-    """Clips of one video in runs that are decoded together: each begins before the one before it has ended, or at the
-    same key frame.
+def _runs_of_shared_packets(
+    sample: tuple[Clips, int], job: list[tuple[int, np.ndarray]]
+) -> list[list[tuple[int, np.ndarray]]]:
+    """Groups clips of one video into runs that are decoded together.
+
+    A clip joins a run if its key frame comes before the end of the run's last clip: the packets that it needs are then
+    decoded anyway.
+
+    Args:
+      sample: the first clip: all clips of the files, and the clip's number among them.
+      job: (sample, frames) of each clip.
     """
     clips, i = sample
     index = clips._index(i)
-    order = sorted(job, key=lambda x: int(x[1].max()))
-    order.sort(key=lambda x: int(np.where(x[1] < 0, np.iinfo(np.int64).max, x[1]).min()))
+    by_first_frame = sorted(job, key=lambda x: int(x[1].max()))
+    by_first_frame.sort(key=lambda x: int(np.where(x[1] < 0, np.iinfo(np.int64).max, x[1]).min()))
     runs: list[list[tuple[int, np.ndarray]]] = []
-    reach = -1
-    for k, frames in order:
-        inside = frames[frames >= 0]
-        low, high = (int(inside.min()), int(inside.max())) if len(inside) else (0, 0)
-        begin = 0 if index.counted else int(index.keys[index.begins[low]])
-        if runs and begin <= reach:
+    run_end = -1
+    for k, frames in by_first_frame:
+        present = frames[frames >= 0]
+        lowest, highest = (int(present.min()), int(present.max())) if len(present) else (0, 0)
+        key_packet = 0 if index.is_counted else int(index.keys[index.key_of_frame[lowest]])
+        if runs and key_packet <= run_end:
             runs[-1].append((k, frames))
         else:
             runs.append([(k, frames)])
-            reach = -1
-        reach = max(reach, len(index) if index.counted else int(index.positions[high]))
+            run_end = -1
+        run_end = max(run_end, len(index) if index.is_counted else int(index.packet_of_frame[highest]))
     return runs
 
 
-def which_videos(filenames: Any, file_root: Any, file_list: Any, labels: Any) -> str:
-    """Which argument names the videos. Raises ArgumentError if it isn't one alone, or `labels` don't fit."""
-    given = {"filenames": filenames or None, "file_root": file_root or None, "file_list": file_list or None}
-    which = [name for name, value in given.items() if value is not None]
-    if len(which) != 1:
+def videos_argument(filenames: Any, file_root: Any, file_list: Any, labels: Any) -> str:
+    """The name of the argument that names the videos.
+
+    Raises:
+      ArgumentError: none of the three is given, or several, or `labels` don't fit.
+    """
+    values = {"filenames": filenames or None, "file_root": file_root or None, "file_list": file_list or None}
+    names = [name for name, value in values.items() if value is not None]
+    if len(names) != 1:
         raise ArgumentError(
-            f"exactly one of filenames, file_root and file_list must be given, got {' and '.join(which) or 'none'}"
+            f"exactly one of filenames, file_root and file_list must be given, got {' and '.join(names) or 'none'}"
         )
-    if labels is not None and which[0] != "filenames":
-        raise ArgumentError(f"labels belong to filenames, got {which[0]}")
+    if labels is not None and names[0] != "filenames":
+        raise ArgumentError(f"labels belong to filenames, got {names[0]}")
     if labels is not None and as_list(labels) and len(as_list(labels)) != len(as_list(filenames)):
         raise ArgumentError(
             f"labels must have a number for each of the {len(as_list(filenames))} filenames, got {len(as_list(labels))}"
         )
-    return which[0]
+    return names[0]

@@ -1,9 +1,11 @@
 """Frames of video files by number, decoded by FFmpeg (package av).
 
 A file is demuxed once, and one frame is decoded, to make its `VideoIndex`: which packets there are, which of them are
-key frames, and when each frame is shown. A `Decoder` is an open file. It seeks to the key frame before the frames that
-are wanted, and knows each decoded frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th when it
+key frames, and when each frame is shown. A `Decoder` is an open file. It seeks to the key frame before the requested
+frames, and knows each decoded frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th when it
 decodes the whole file.
+
+In this module a `frame` is the number of a frame in the video, and an `image` is a decoded frame (`av.VideoFrame`).
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ import numpy as np
 from .pixels import TRANSPOSED, PixelForm, Pixels, Showing, depth, is_halved, is_hdr, turn_of
 
 _VERSION = 3  # of what `VideoIndex.to_bytes` writes
-# Codecs of which frames that no other frame refers to can be left out, without effect on others.
-_SKIPPABLE = ("h264", "hevc")
+# Codecs whose frames without references to them ("NONREF" in FFmpeg) can be skipped without effect on others.
+_SKIPPABLE_CODECS = ("h264", "hevc")
 
-# Codecs and containers of which each packet with a time stamp is a frame. Files of others are decoded once for their
-# index.
-_ONE_FRAME_EACH = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png prores rawvideo vp9".split())
-_WHOLE = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())  # which say where a file is cut
-_MOST_TRIED = 16  # packets of which one alone should give a frame
-_NONE = np.iinfo(np.int64).min  # a time stamp before all others
-_SMALLEST_FRAME = 16  # bytes; a smaller packet of MPEG-4 may be a frame that is not coded
+# Codecs of which each packet with a time stamp is a frame. Files of other codecs are decoded once for their index.
+_FRAME_PER_PACKET = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png prores rawvideo vp9".split())
+# Containers that know their length, so that demuxing reports a file that was cut off.
+_SIZED_CONTAINERS = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())
+_MAX_PROBED_PACKETS = 16  # one of the first 16 packets should give an image without the others
+_NO_STAMP = np.iinfo(np.int64).min  # a time stamp before all others
+_SMALLEST_FRAME = 16  # bytes; a smaller packet of MPEG-4 may be a frame that is not coded (N-VOP)
 
 
 def package(operator: str) -> Any:
@@ -49,20 +51,21 @@ def package(operator: str) -> Any:
 class VideoIndex:
     """The properties of a video, and when its frames are shown.
 
+    Time stamps are integers in units of `time_base`.
+
     Attributes:
       size: height and width of the frames as they are coded, in pixels.
       turn: how frames are turned upright, see `pixels.turned`.
-      halved: whether the codec gives planes whose chroma has half the extents of luma.
-      bits: of a sample.
-      hdr: whether amplitudes are those of HDR, PQ or HLG.
+      halved: whether the codec gives planes whose chroma has half the extents of luma (4:2:0).
+      bits: bits of a sample.
+      hdr: whether the transfer characteristics are those of HDR, PQ or HLG.
       time_base: seconds of one unit of time.
       rate: frames per second on average; 0: unknown.
-      pts: ``i64[frames]``, when each frame is shown, ascending.
-      packets: ``i64[packets]``, the same for each packet, in the order in which they are decoded. Packets can lack a
-        frame.
-      keys: ``i64[keys]``, which packets are key frames.
-      counted: whether time stamps don't tell frames apart. They are then counted from the beginning of the file.
-      cut: the packet from which on errors are tolerated, since the file ends in the middle of a frame.
+      pts: ``i64[frames]``, the time stamp at which each frame is shown, ascending.
+      packet_pts: ``i64[packets]``, the same for each packet, in the order of decoding. Some packets have no frame.
+      keys: ``i64[keys]``, the numbers of the packets that are key frames.
+      is_counted: whether time stamps don't tell frames apart. Frames are then counted from the beginning of the file.
+      cut: the number of the first packet at which errors are tolerated, since the file ends in the middle of a frame.
     """
 
     size: tuple[int, int]
@@ -73,9 +76,9 @@ class VideoIndex:
     time_base: Fraction
     rate: Fraction
     pts: np.ndarray
-    packets: np.ndarray
+    packet_pts: np.ndarray
     keys: np.ndarray
-    counted: bool
+    is_counted: bool
     cut: int
 
     def __len__(self) -> int:
@@ -87,30 +90,32 @@ class VideoIndex:
         return (width, height) if upright and self.turn & TRANSPOSED else (height, width)
 
     @functools.cached_property
-    def positions(self) -> np.ndarray:
-        """``i64[frames]``: which packet has each frame."""
-        order = np.argsort(self.packets, kind="stable")
-        return order[np.searchsorted(self.packets[order], self.pts)]
+    def packet_of_frame(self) -> np.ndarray:
+        """``i64[frames]``: the number of each frame's packet."""
+        order = np.argsort(self.packet_pts, kind="stable")
+        return order[np.searchsorted(self.packet_pts[order], self.pts)]
 
     @functools.cached_property
-    def begins(self) -> np.ndarray:
-        """``i64[frames]``: which of `keys` each frame is decoded from: the last one that is shown no later."""
-        shown = np.maximum.accumulate(self.packets[self.keys])
-        return np.maximum(np.searchsorted(shown, self.pts, "right") - 1, 0)
+    def key_of_frame(self) -> np.ndarray:
+        """``i64[frames]``: the index in `keys` of the key frame from which each frame is decoded.
+
+        It is the last key frame that is shown no later than the frame.
+        """
+        key_pts = np.maximum.accumulate(self.packet_pts[self.keys])
+        return np.maximum(np.searchsorted(key_pts, self.pts, "right") - 1, 0)
 
     def seconds(self, frames: np.ndarray) -> np.ndarray:
-        """``f64``: when frames are shown, since the first one; -1 for frame -1, which stands for none."""
+        """``f64``: when frames are shown, in seconds after the first frame; -1 for frame -1, which is padding."""
         if not len(self.pts):
             return np.full(len(frames), -1.0)
         ticks = (self.pts[frames] - self.pts[0]).astype(np.float64)
         return np.where(frames < 0, -1.0, ticks * self.time_base.numerator / self.time_base.denominator)
 
-    def place(self, seconds: float) -> float:
-        """The place of a time among the frames: the number of a frame, and a fraction where the time is between two of
-        them.
+    def frame_at(self, seconds: float) -> float:
+        """The number of the frame that is shown at a time, with a fraction for a time between two frames.
 
-        It is the time in units of the average frame's where the frames have one distance, as in DALI, also before the
-        first one.
+        With a constant frame rate, and for times before the first frame, it is the time multiplied by the rate, as in
+        DALI.
         """
         distances = np.diff(self.pts)
         ticks = seconds / self.time_base
@@ -120,13 +125,13 @@ class VideoIndex:
                 if self.rate
                 else float(ticks / Fraction(float(distances.mean() if len(distances) else 1)))
             )
-        # And the end of the last one.
+        # The end of the last frame is not in the file: it is assumed to last as long as the one before it.
         stamps = np.append(self.pts - self.pts[0], 2 * self.pts[-1] - self.pts[-2] - self.pts[0])
         return float(np.interp(float(ticks), stamps, np.arange(len(stamps))))
 
     def to_bytes(self) -> bytes:
-        """For `from_bytes`."""
-        head = [
+        """Serializes the index for `from_bytes`: 16 numbers, then `pts`, `packet_pts` and `keys`, all int64."""
+        header = [
             _VERSION,
             *self.size,
             self.turn,
@@ -138,23 +143,23 @@ class VideoIndex:
             self.rate.numerator,
             self.rate.denominator,
         ]
-        head += [self.counted, self.cut, len(self.pts), len(self.packets), len(self.keys)]
-        return np.concatenate([np.array(head, "<i8"), self.pts, self.packets, self.keys]).astype("<i8").tobytes()
+        header += [self.is_counted, self.cut, len(self.pts), len(self.packet_pts), len(self.keys)]
+        return np.concatenate([np.array(header, "<i8"), self.pts, self.packet_pts, self.keys]).astype("<i8").tobytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> VideoIndex | None:
-        """None: another version has written it."""
+        """Returns the index that `to_bytes` wrote, or None if another version of it did."""
         numbers = np.frombuffer(data, "<i8").astype(np.int64)
         if len(numbers) < 16 or numbers[0] != _VERSION or len(numbers) != 16 + numbers[13:16].sum():
             return None
-        _, height, width, turn, halved, bits, hdr, a, b, c, d, counted, cut, *counts = numbers[:16].tolist()
+        _, height, width, turn, halved, bits, hdr, a, b, c, d, is_counted, cut, *counts = numbers[:16].tolist()
         pts, packets, keys = np.split(numbers[16:], np.cumsum(counts)[:2])
         form = (height, width), turn, bool(halved), bits, bool(hdr)
-        return VideoIndex(*form, Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(counted), cut)
+        return VideoIndex(*form, Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(is_counted), cut)
 
 
-def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
-    """A container and its video stream, decoded in one thread."""
+def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
+    """Opens a container. Returns it and its video stream, which is decoded in one thread."""
     import av
     from av.error import FFmpegError
 
@@ -165,7 +170,7 @@ def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
     except (OSError, ValueError):
         raise
     except FFmpegError as e:
-        raise ValueError(_text(e)) from None
+        raise ValueError(_reason(e)) from None
     try:
         stream = container.streams.best("video")
         if stream is None:
@@ -175,20 +180,24 @@ def _opened(source: Any, strict: bool) -> tuple[Any, Any]:
             raise ValueError("there is no decoder for its video")
         context.thread_count = 1  # clips are decoded in parallel, not frames
         if strict:
-            context.options = {"err_detect": "explode"}
+            context.options = {"err_detect": "explode"}  # FFmpeg's name for: fail at the first error
     except BaseException:
         container.close()
         raise
     return container, stream
 
 
-def _demuxed(container: Any, stream: Any) -> Iterator[Any]:
-    """The packets of a stream. Those of streams that begin later in the file, which PyAV does not know, are left out."""
+def _demux(container: Any, stream: Any) -> Iterator[Any]:
+    """The packets of a stream.
+
+    Packets of streams that begin later in the file are left out: PyAV does not know these streams.
+    """
     while True:
         try:
             yield from container.demux(stream)
             return
-        except IndexError:  # each of them ends the generator, and the container is behind it
+        # A packet of an unknown stream ends PyAV's generator, but the container has moved past the packet.
+        except IndexError:
             continue
 
 
@@ -197,95 +206,99 @@ def make_index(source: Any, decodes: bool = True) -> VideoIndex:
 
     Args:
       source: path of a file, or its contents.
-      decodes: whether to decode a first frame, which takes some milliseconds and gives `turn` and `hdr`; otherwise
-        these say nothing.
+      decodes: whether to decode a first frame, which takes some milliseconds. It is needed for `turn` and `hdr`, which
+        are 0 and False otherwise.
 
     Raises:
-      ValueError: it can't be read, or has no frame.
+      ValueError: the video can't be read, or has no frame.
     """
     from av.error import FFmpegError
 
     try:
-        container, stream = _opened(source, False)
+        container, stream = _open_video(source, False)
         with container:
-            return _indexed(source, container, stream, _MOST_TRIED if decodes else 0)
+            return _index_stream(source, container, stream, _MAX_PROBED_PACKETS if decodes else 0)
     except (FFmpegError, OverflowError) as e:
-        raise ValueError(_text(e)) from None
+        raise ValueError(_reason(e)) from None
 
 
-def _indexed(source: Any, container: Any, stream: Any, most_tried: int) -> VideoIndex:
+def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> VideoIndex:
+    """Demuxes a whole stream. `max_probed` packets at most are decoded alone, until one gives an image; 0: none."""
     from av.error import FFmpegError
 
     codec, time_base = stream.codec_context.name, Fraction(stream.time_base)
     rate = Fraction(stream.average_rate or stream.base_rate or 0)
     size = (stream.codec_context.height, stream.codec_context.width)
-    name, first = stream.codec_context.pix_fmt or "", None
-    stamps, flags, suspect, corrupt = [], [], False, False
+    pixel_format, first_image = stream.codec_context.pix_fmt or "", None
+    stamps, flags, needs_decoding, is_corrupt = [], [], False, False
     try:
-        for packet in _demuxed(container, stream):
+        for packet in _demux(container, stream):
             if packet.size == 0:
                 continue
-            if first is None and len(stamps) < most_tried:
-                first = _alone(stream.codec_context, packet)
+            if first_image is None and len(stamps) < max_probed:
+                first_image = _decode_alone(stream.codec_context, packet)
             stamp = packet.pts
-            suspect |= stamp is None or (codec == "mpeg4" and packet.size < _SMALLEST_FRAME)
-            corrupt |= packet.is_corrupt
+            needs_decoding |= stamp is None or (codec == "mpeg4" and packet.size < _SMALLEST_FRAME)
+            is_corrupt |= packet.is_corrupt
             stamps.append(0 if stamp is None else stamp)
             flags.append((packet.is_keyframe, packet.is_discard))
     except FFmpegError:
-        corrupt = True  # what comes before it can be read
-    if first is None and most_tried:
-        first = _first_shown(source)
-    packets = np.array(stamps, np.int64)
-    is_key, discarded = np.array(flags, bool).reshape(-1, 2).T
+        is_corrupt = True  # the packets before it can be read
+    if first_image is None and max_probed:
+        first_image = _first_image(source)
+    packet_pts = np.array(stamps, np.int64)
+    is_key, is_discarded = np.array(flags, bool).reshape(-1, 2).T
     keys = np.flatnonzero(is_key)
-    pts = np.sort(packets[~discarded])
-    suspect |= (
-        (_canonical(codec) not in _ONE_FRAME_EACH) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
+    pts = np.sort(packet_pts[~is_discarded])
+    needs_decoding |= (
+        (_canonical(codec) not in _FRAME_PER_PACKET) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
     )
     form = (
         size,
-        0 if first is None else turn_of(first),
-        is_halved(name),
-        depth(name),
-        first is not None and is_hdr(first),
+        0 if first_image is None else turn_of(first_image),
+        is_halved(pixel_format),
+        depth(pixel_format),
+        first_image is not None and is_hdr(first_image),
     )
-    index = VideoIndex(*form, time_base, rate, pts, packets, keys, suspect, len(packets))
-    if not suspect and not size[0] * size[1]:
-        suspect = True
-    if not suspect and not (
-        corrupt or _WHOLE.isdisjoint(container.format.name.split(",")) or (packets < packets[0]).any()
+    index = VideoIndex(*form, time_base, rate, pts, packet_pts, keys, needs_decoding, len(packet_pts))
+    if not needs_decoding and not size[0] * size[1]:
+        needs_decoding = True
+    if not needs_decoding and not (
+        is_corrupt
+        or _SIZED_CONTAINERS.isdisjoint(container.format.name.split(","))
+        or (packet_pts < packet_pts[0]).any()
     ):
         return _nonempty(index)
-    # What the decoder makes of it has to be tried: of all of it, or of its end and beginning.
-    index = _decoded(source, index, whole=suspect)
+    # The packets don't tell which frames come out, so a decoder is tried: on all of the file, or on its end and beginning.
+    index = _refine_by_decoding(source, index, whole=needs_decoding)
     return _nonempty(index)
 
 
-def _alone(context: Any, packet: Any) -> Any:
-    """The frame of one packet, decoded without others; None: the packet can't be decoded so."""
+def _decode_alone(context: Any, packet: Any) -> Any:
+    """The image of one packet, decoded without others; None if the packet can't be decoded alone."""
     from av.error import FFmpegError
 
     with contextlib.suppress(FFmpegError):
-        frames = context.decode(packet) + context.decode(None)
-        if frames:
-            return frames[0]
+        images = context.decode(packet) + context.decode(None)
+        if images:
+            return images[0]
     context.flush_buffers()
     return None
 
 
-def _first_shown(source: Any) -> Any:
-    """The first frame that the decoder of a video gives; None: it has none. Decoders drop what an edit list hides, such
-    as the key frame and others in clips that a phone has trimmed.
+def _first_image(source: Any) -> Any:
+    """The first image that the decoder of a video gives; None if there is none.
+
+    Decoders drop the frames that an edit list hides, such as the key frame in clips that a phone has trimmed.
     """
     from av.error import FFmpegError
 
-    container, stream = _opened(source, False)
+    container, stream = _open_video(source, False)
     with container, contextlib.suppress(FFmpegError):
-        for packet in _demuxed(container, stream):
+        for packet in _demux(container, stream):
             with contextlib.suppress(FFmpegError):
-                if frames := stream.codec_context.decode(packet):
-                    return frames[0]
+                if images := stream.codec_context.decode(packet):
+                    return images[0]
     return None
 
 
@@ -300,62 +313,66 @@ def _nonempty(index: VideoIndex) -> VideoIndex:
     return index
 
 
-def _decoded(source: Any, index: VideoIndex, whole: bool) -> VideoIndex:
-    """The index with those frames only that the decoder gives.
+def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoIndex:
+    """The index, reduced to the frames that the decoder gives.
 
     Args:
-      whole: try all frames; otherwise those before the second key frame, and those from the last one on.
+      whole: whether to try all frames; otherwise only those before the second key frame, and from the last one on.
     """
 
-    def given(first: int, end: int, strict: bool) -> tuple[list[int | None], tuple[int, int], bool]:
-        """Time stamps of the frames that packets `first` .. `end` give, their size, and whether there was no error."""
-        found, size, good = list[int | None](), index.size, True
+    def decode_range(early_pts: int, end: int, strict: bool) -> tuple[list[int | None], tuple[int, int], bool]:
+        """Time stamps of the images of packets `early_pts` .. `end - 1`, their size, and whether there was no error."""
+        stamps, size, is_good = list[int | None](), index.size, True
         decoder = Decoder(source, index, strict)
         try:
-            for images, fine in decoder.attempt(first, end):
-                found += [f.pts for f in images]
+            for images, is_decoded in decoder.decode_packets(early_pts, end):
+                stamps += [image.pts for image in images]
                 size = (images[0].height, images[0].width) if images else size
-                good = good and fine
-        except Missing:
-            return index.packets[first:end].tolist(), size, False
+                is_good = is_good and is_decoded
+        except MissingFrame:
+            return index.packet_pts[early_pts:end].tolist(), size, False
         finally:
             decoder.close()
-        return found, size, good
+        return stamps, size, is_good
 
-    count = len(index.packets)
+    count = len(index.packet_pts)
     if whole:
-        stamps, size, _ = given(0, count, False)
+        stamps, size, _ = decode_range(0, count, False)
         times = [x for x in stamps if x is not None]
-        known = (
+        is_stamped = (
             len(times) == len(stamps)
             and bool((np.diff(times) > 0).all())
-            and not len(np.setdiff1d(times, index.packets))
+            and not len(np.setdiff1d(times, index.packet_pts))
         )
-        known = known and len(np.unique(index.packets)) == count and len(index.keys) > 0 and index.keys[0] == 0
-        if not known:
+        is_stamped = (
+            is_stamped and len(np.unique(index.packet_pts)) == count and len(index.keys) > 0 and index.keys[0] == 0
+        )
+        if not is_stamped:
             rate = index.rate or Fraction(25)
             times = np.round(np.arange(len(stamps)) / float(rate * index.time_base)).astype(np.int64).tolist()
         index = dataclasses.replace(
-            index, pts=np.array(times, np.int64), size=size if len(stamps) else index.size, counted=not known
+            index, pts=np.array(times, np.int64), size=size if len(stamps) else index.size, is_counted=not is_stamped
         )
         return index
-    last = int(index.keys[-1])
-    stamps, _, _ = given(last, count, False)
-    begin = index.packets[last]
-    shown = np.array([x for x in stamps if x is not None and x >= begin], np.int64)
-    pts = np.concatenate([index.pts[index.pts < begin], np.intersect1d(index.pts[index.pts >= begin], shown)])
-    second = int(index.keys[1]) if len(index.keys) > 1 else count
+    last_key = int(index.keys[-1])
+    stamps, _, _ = decode_range(last_key, count, False)
+    last_key_pts = index.packet_pts[last_key]
+    shown = np.array([x for x in stamps if x is not None and x >= last_key_pts], np.int64)
+    pts = np.concatenate(
+        [index.pts[index.pts < last_key_pts], np.intersect1d(index.pts[index.pts >= last_key_pts], shown)]
+    )
+    second_key = int(index.keys[1]) if len(index.keys) > 1 else count
     # Frames that are shown before the first key frame may lack what they refer to.
-    if (index.packets < index.packets[0]).any():
-        first = {x for x in given(0, second, False)[0] if x is not None}
-        early = pts < index.packets[0]
-        pts = np.concatenate([[x for x in pts[early].tolist() if x in first], pts[~early]]).astype(np.int64)
-    good = given(last, count, True)[2]
-    return dataclasses.replace(index, pts=pts, cut=count if good else last)
+    if (index.packet_pts < index.packet_pts[0]).any():
+        early_pts = {x for x in decode_range(0, second_key, False)[0] if x is not None}
+        is_early = pts < index.packet_pts[0]
+        pts = np.concatenate([[x for x in pts[is_early].tolist() if x in early_pts], pts[~is_early]]).astype(np.int64)
+    has_good_end = decode_range(last_key, count, True)[2]
+    return dataclasses.replace(index, pts=pts, cut=count if has_good_end else last_key)
 
 
-class Missing(Exception):
-    """The decoder did not give a frame that the index has."""
+class MissingFrame(Exception):
+    """Raised if the decoder does not give a frame that the index has."""
 
 
 class Decoder:
@@ -363,20 +380,21 @@ class Decoder:
 
     Args:
       source: path of a file, or its contents.
-      index: of it.
-      strict: whether errors in the data are errors, instead of being concealed.
+      index: the index of the file.
+      strict: whether errors in the data raise an exception, instead of being concealed.
     """
 
     def __init__(self, source: Any, index: VideoIndex, strict: bool = True):
         self.index, self.strict = index, strict
         self._source = source
-        self._container, self._stream = _opened(source, strict)
+        self._container, self._stream = _open_video(source, strict)
         self._context = self._stream.codec_context
-        self._skips = _canonical(self._context.name) in _SKIPPABLE
+        self._skips = _canonical(self._context.name) in _SKIPPABLE_CODECS
         self._packets: Iterator[Any] | None = None
-        self._next = -1  # the packet that is decoded next; -1: it has to seek first
-        self._damaged: int | None = None  # time stamp of the packet that was refused last
-        self._shown = 0  # time stamp of the last frame that it gave, or how many frames it has counted
+        self._next_index = -1  # number of the packet that is decoded next; -1: a seek has to come first
+        self._damaged_pts: int | None = None  # time stamp of the packet that was refused last
+        # Time stamp of the last image, or, if the index `is_counted`, the number of images so far.
+        self._last_shown = 0
         self.size = 0 if isinstance(source, str) else len(source)
 
     def close(self):
@@ -384,139 +402,144 @@ class Decoder:
 
     def ready_for(self, frame: int) -> bool:
         """Whether the frame can be decoded without going back to a key frame."""
-        if self._next < 0:
+        if self._next_index < 0:
             return False
-        if self.index.counted:
-            return self._shown <= frame
-        return self._shown < self.index.pts[frame] and self._key_of(frame) <= self._next
+        if self.index.is_counted:
+            return self._last_shown <= frame
+        return self._last_shown < self.index.pts[frame] and self._key_packet(frame) <= self._next_index
 
-    def _key_of(self, frame: int) -> int:
-        """The packet with which decoding begins for a frame."""
-        return int(self.index.keys[self.index.begins[frame]])
+    def _key_packet(self, frame: int) -> int:
+        """The number of the packet with which decoding begins for a frame."""
+        return int(self.index.keys[self.index.key_of_frame[frame]])
 
-    def read(self, frames: Sequence[int], give: Callable[[int, Any], None], onward: bool = False) -> None:
+    def read(self, frames: Sequence[int], on_frame: Callable[[int, Any], None], onward: bool = False) -> None:
         """Decodes frames.
 
         Args:
-          frames: their numbers, ascending.
-          give: is called with the number and the frame of av, for each of them.
-          onward: whether those that follow are likely to be read next.
+          frames: numbers of frames, ascending.
+          on_frame: called for each frame with its number and its image.
+          onward: whether the frames that follow are likely to be read next.
 
         Raises:
-          ValueError: a frame can't be decoded; says which, and when it is shown.
+          ValueError: a frame can't be decoded; the message has its number and its time.
         """
         from av.error import FFmpegError
 
-        at, self._damaged = frames[0], None
+        next_frame, self._damaged_pts = frames[0], None
 
-        def given(frame: int, image: Any):
-            nonlocal at
+        def check_and_pass_on(frame: int, image: Any):
+            nonlocal next_frame
             if (image.height, image.width) != self.index.size:
                 raise ValueError(
                     f"it is {image.height}x{image.width}, and the video {self.index.size[0]}x{self.index.size[1]}"
                 )
             if image.is_corrupt and self.strict:
                 raise ValueError("its data are damaged")
-            give(frame, image)
-            at = frame + 1
+            on_frame(frame, image)
+            next_frame = frame + 1
 
         try:
-            if self.index.counted:
-                self._count(frames, given)
+            if self.index.is_counted:
+                self._read_counted(frames, check_and_pass_on)
                 return
             begin = 0
-            while begin < len(frames):  # as many as are best decoded in one go
+            while begin < len(frames):
+                # One run has all frames whose key frame comes no later than the packet after those decoded so far.
                 end = begin + 1
-                reach = int(self.index.positions[frames[begin]])
-                while end < len(frames) and self._key_of(frames[end]) <= reach + 1:
-                    reach = max(reach, int(self.index.positions[frames[end]]))
+                reach = int(self.index.packet_of_frame[frames[begin]])
+                while end < len(frames) and self._key_packet(frames[end]) <= reach + 1:
+                    reach = max(reach, int(self.index.packet_of_frame[frames[end]]))
                     end += 1
-                self._run(frames[begin:end], given, onward)
+                self._read_run(frames[begin:end], check_and_pass_on, onward)
                 begin = end
-        except (FFmpegError, ValueError, Missing) as e:
-            self._next = -1
+        except (FFmpegError, ValueError, MissingFrame) as e:
+            self._next_index = -1
             damaged = next(
-                (f for f in frames if self._damaged is not None and self.index.pts[f] == self._damaged), None
+                (f for f in frames if self._damaged_pts is not None and self.index.pts[f] == self._damaged_pts), None
             )
-            at = damaged if damaged is not None else next((f for f in frames if f >= at), frames[-1])
-            when = float(self.index.seconds(np.array([at]))[0])
-            raise ValueError(f"frame {at} ({when:.3f} s): {_text(e)}") from None
+            bad_frame = damaged if damaged is not None else next((f for f in frames if f >= next_frame), frames[-1])
+            seconds = float(self.index.seconds(np.array([bad_frame]))[0])
+            raise ValueError(f"frame {bad_frame} ({seconds:.3f} s): {_reason(e)}") from None
 
-    def _run(self, frames: Sequence[int], give: Callable[[int, Any], None], onward: bool) -> None:
-        """Frames of one key frame, or of several that follow each other."""
-        rest, why = list(frames), Missing("the decoder does not give it")
+    def _read_run(self, frames: Sequence[int], on_frame: Callable[[int, Any], None], onward: bool) -> None:
+        """Decodes frames of one key frame, or of several that follow each other."""
+        remaining, error = list(frames), MissingFrame("the decoder does not give it")
         if self.ready_for(frames[0]):
-            rest, why = self._decode(rest, give, onward, self._skips)
+            remaining, error = self._decode(remaining, on_frame, onward, self._skips)
         # A recovery point is called a key frame, too, but may give whole frames only some time after it.
-        begin = int(self.index.begins[frames[0]])
-        keys = self.index.keys[max(begin - 2, 0) : begin + 1][::-1].tolist()
-        # At first as is best for what is read next; then without what could be damaged behind it; then from earlier key
-        # frames.
+        k = int(self.index.key_of_frame[frames[0]])
+        keys = self.index.keys[max(k - 2, 0) : k + 1][::-1].tolist()
+        # The first attempt suits the frames that are read next. The second one stops at the last requested frame, as
+        # the packets after it may be damaged. Later attempts begin with earlier key frames.
         for attempt, key in enumerate([keys[0], *keys, int(self.index.keys[0])]):
-            if not rest:
+            if not remaining:
                 return
             self._seek(key)
-            rest, why = self._decode(rest, give, onward and not attempt, self._skips and not attempt)
-        if rest:
-            raise why
+            remaining, error = self._decode(remaining, on_frame, onward and not attempt, self._skips and not attempt)
+        if remaining:
+            raise error
 
     def _decode(
-        self, frames: Sequence[int], give: Callable[[int, Any], None], onward: bool, skips: bool
+        self, frames: Sequence[int], on_frame: Callable[[int, Any], None], onward: bool, skips: bool
     ) -> tuple[list[int], Exception]:
-        """Decodes from where it is; returns the frames that did not come, and why."""
+        """Decodes frames from the current packet on. Returns the frames that did not come, and the reason.
+
+        Args:
+          skips: whether the codec may skip frames to which no other refers, see `_SKIPPABLE_CODECS`.
+        """
         from av.error import FFmpegError
 
-        wanted = {int(self.index.pts[f]): f for f in frames}
-        last, final = int(self.index.positions[list(frames)].max()), max(wanted)
-        begin = (
-            self.index.packets[self._next] if self._shown == _NONE and self._next < len(self.index.packets) else _NONE
+        frame_by_pts = {int(self.index.pts[f]): f for f in frames}
+        last_packet, last_pts = int(self.index.packet_of_frame[list(frames)].max()), max(frame_by_pts)
+        key_pts = (
+            self.index.packet_pts[self._next_index]
+            if self._last_shown == _NO_STAMP and self._next_index < len(self.index.packet_pts)
+            else _NO_STAMP
         )
-        count, skipping, why = len(self.index.packets), False, Missing("the decoder does not give it")
-        while wanted:
-            ends = self._next >= count or (not onward and self._next > last)
-            packet = None if ends else self._packet()
-            skip = packet is not None and skips and packet.pts not in wanted and packet.pts < final
-            if skip != skipping:
+        count, is_skipping, error = len(self.index.packet_pts), False, MissingFrame("the decoder does not give it")
+        while frame_by_pts:
+            ends = self._next_index >= count or (not onward and self._next_index > last_packet)
+            packet = None if ends else self._next_packet()  # None lets the decoder give the images that it holds back
+            skip = packet is not None and skips and packet.pts not in frame_by_pts and packet.pts < last_pts
+            if skip != is_skipping:
                 self._context.skip_frame = "NONREF" if skip else "DEFAULT"
-                skipping = skip
+                is_skipping = skip
             try:
                 images = self._context.decode(packet)
             except FFmpegError as e:
-                if packet is not None and packet.pts < begin:  # it refers to what comes before the key frame
+                if packet is not None and packet.pts < key_pts:  # it refers to frames before the key frame
                     continue
-                self._next, why, ends = -1, e, True
-                self._damaged = packet.pts if packet is not None else None
-                images = [f for f in self._delayed() if packet is not None and f.pts is not None and f.pts < packet.pts]
+                self._next_index, error, ends = -1, e, True
+                self._damaged_pts = packet.pts if packet is not None else None
+                images = [x for x in self._delayed() if packet is not None and x.pts is not None and x.pts < packet.pts]
             for image in images:
-                if (frame := wanted.pop(image.pts, None)) is not None:
-                    give(frame, image)
-                self._shown = image.pts if image.pts is not None else self._shown
+                if (frame := frame_by_pts.pop(image.pts, None)) is not None:
+                    on_frame(frame, image)
+                self._last_shown = image.pts if image.pts is not None else self._last_shown
             if ends:
-                self._next = -1
+                self._next_index = -1
                 break
-        if skipping:
+        if is_skipping:
             self._context.skip_frame = "DEFAULT"
-        return sorted(wanted.values()), why
+        return sorted(frame_by_pts.values()), error
 
     def _delayed(self) -> list[Any]:
-        """Frames that were decoded before an error, and would have come after it."""
+        """The images that were decoded before an error, and that the decoder still holds back."""
         from av.error import FFmpegError
 
         with contextlib.suppress(FFmpegError):
             return self._context.decode(None)
         return []
 
-    def attempt(self, first: int, end: int) -> Iterator[tuple[list[Any], bool]]:
-        """What packets `first` .. `end` give, whatever it is: frames of av, and whether there was no error, one packet
-        after another.
-        """
+    def decode_packets(self, first: int, end: int) -> Iterator[tuple[list[Any], bool]]:
+        """Decodes packets `first` .. `end - 1`. Yields the images of each packet, and whether decoding succeeded."""
         from av.error import FFmpegError
 
         if first:
             self._seek(first)
             packets = self._packets
         else:
-            packets = (p for p in _demuxed(self._container, self._stream) if p.size)
+            packets = (p for p in _demux(self._container, self._stream) if p.size)
         assert packets is not None
         try:
             for _, packet in zip(range(end - first), packets):
@@ -527,26 +550,27 @@ class Decoder:
             yield self._context.decode(None), True
         except FFmpegError:
             yield [], False
-        self._next = -1
+        self._next_index = -1
 
-    def _packet(self) -> Any:
+    def _next_packet(self) -> Any:
         """The next packet."""
         assert self._packets is not None
         for packet in self._packets:
             if packet.size:
-                if packet.pts != self.index.packets[self._next]:
+                if packet.pts != self.index.packet_pts[self._next_index]:
                     break
-                self._next += 1
+                self._next_index += 1
                 return packet
         raise ValueError("the file has changed since its index was made")
 
     def _seek(self, key: int) -> None:
-        """Makes a key frame, given by the number of its packet, what is decoded next."""
+        """Seeks to the key frame in packet `key`."""
         from av.error import FFmpegError
 
-        stamp = int(self.index.packets[key])
-        self._next = -1
-        for target in (stamp, stamp - 1, None):  # some containers look for the time of decoding, which is earlier
+        stamp = int(self.index.packet_pts[key])
+        self._next_index = -1
+        # Some containers seek by the time of decoding, which is earlier than that of showing. None: the file's begin.
+        for target in (stamp, stamp - 1, None):
             try:
                 if target is None:
                     self._container.seek(0)
@@ -557,31 +581,31 @@ class Decoder:
                     raise
                 continue
             self._context.flush_buffers()
-            self._packets = (p for p in _demuxed(self._container, self._stream) if p.size)
+            self._packets = (p for p in _demux(self._container, self._stream) if p.size)
             for packet in self._packets:
                 if packet.pts == stamp and packet.is_keyframe:
-                    self._packets = _before(packet, self._packets)
-                    self._next, self._shown = key, _NONE
+                    self._packets = _prepend(packet, self._packets)
+                    self._next_index, self._last_shown = key, _NO_STAMP
                     return
                 if packet.dts is not None and packet.dts > stamp:
                     break
-        raise Missing("its key frame can't be found")
+        raise MissingFrame("its key frame can't be found")
 
-    def _count(self, frames: Sequence[int], give: Callable[[int, Any], None]) -> None:
+    def _read_counted(self, frames: Sequence[int], on_frame: Callable[[int, Any], None]) -> None:
         """As `read`, for a file whose frames are counted."""
         from av.error import FFmpegError
 
         if not self.ready_for(frames[0]):
             if self._packets is not None:  # a file without time stamps may not be able to seek
                 self._container.close()
-                self._container, self._stream = _opened(self._source, self.strict)
+                self._container, self._stream = _open_video(self._source, self.strict)
                 self._context = self._stream.codec_context
-            self._packets = _demuxed(self._container, self._stream)
-            self._next = self._shown = 0
-        wanted = set(frames)
+            self._packets = _demux(self._container, self._stream)
+            self._next_index = self._last_shown = 0
+        remaining = set(frames)
         assert self._packets is not None
         for packet in self._packets:
-            self._next += 1
+            self._next_index += 1
             try:
                 images = self._context.decode(packet)
             except FFmpegError:
@@ -589,23 +613,23 @@ class Decoder:
                     raise
                 images = []
             for image in images:
-                if self._shown in wanted:
-                    wanted.remove(self._shown)
-                    give(self._shown, image)
-                self._shown += 1
-            if not wanted:
+                if self._last_shown in remaining:
+                    remaining.remove(self._last_shown)
+                    on_frame(self._last_shown, image)
+                self._last_shown += 1
+            if not remaining:
                 return
-        self._next = -1
-        raise Missing("the decoder does not give it")
+        self._next_index = -1
+        raise MissingFrame("the decoder does not give it")
 
 
-def _before(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
+def _prepend(packet: Any, packets: Iterator[Any]) -> Iterator[Any]:
+    yield packet
+    yield from packets
 
 
-def _text(e: Exception) -> str:
-    """The reason of an error, without the path that FFmpeg's errors end with."""
+def _reason(e: Exception) -> str:
+    """The message of an error, without the path with which FFmpeg's messages end."""
     return getattr(e, "strerror", None) or str(e)
 
 
@@ -613,19 +637,19 @@ class OpenVideos:
     """Decoders that stay open, so that files are not opened for each clip. Threads share them; each uses one at a time.
 
     Args:
-      most: how many may stay open.
-      bytes: how many bytes of files that are in memory may stay.
+      max_open: number of decoders that may stay open.
+      max_bytes: total size of the files in memory that may stay open.
     """
 
-    def __init__(self, most: int = 64, bytes: int = 256 << 20):
-        self._most, self._bytes = most, bytes
+    def __init__(self, max_open: int = 64, max_bytes: int = 256 << 20):
+        self._max_open, self._max_bytes = max_open, max_bytes
         self._lock = threading.Lock()  # guards `_idle` and `_number`
-        # The one that was used last is the last.
+        # By a running number; the least recently used decoder comes first.
         self._idle: OrderedDict[int, tuple[Any, Decoder, Pixels]] = OrderedDict()
         self._number = 0
 
     def take(self, key: Any, frame: int, strict: bool) -> tuple[Decoder, Pixels] | None:
-        """An idle decoder of a video, if possible one that can go on to the frame."""
+        """Returns an idle decoder of a video, if possible one that can go on to the frame without seeking."""
         with self._lock:
             fitting = [n for n, (k, d, _) in self._idle.items() if k == key and d.strict == strict]
             if not fitting:
@@ -638,16 +662,16 @@ class OpenVideos:
             return any(k == key for k, *_ in self._idle.values())
 
     def give_back(self, key: Any, decoder: Decoder, pixels: Pixels) -> None:
-        closed = []
+        surplus = []
         with self._lock:
             self._number += 1
             self._idle[self._number] = key, decoder, pixels
-            while len(self._idle) > self._most or (
-                len(self._idle) > 1 and sum(d.size for _, d, _ in self._idle.values()) > self._bytes
+            while len(self._idle) > self._max_open or (
+                len(self._idle) > 1 and sum(d.size for _, d, _ in self._idle.values()) > self._max_bytes
             ):
-                closed.append(self._idle.popitem(last=False)[1][1])
-        for old in closed:
-            old.close()
+                surplus.append(self._idle.popitem(last=False)[1][1])
+        for surplus_decoder in surplus:
+            surplus_decoder.close()
 
     def close(self) -> None:
         with self._lock:
@@ -663,12 +687,13 @@ def read_frames(
     """Decodes frames of a video to their places.
 
     Args:
-      open_videos: where decoders stay open; None: nowhere.
-      key: of the video in it.
-      source: gives the path or the contents of the file, where it has to be opened.
-      frames: numbers, ascending, each once.
-      place: where the pixels of a frame go; several places get the same.
-      form: of the pixels.
+      open_videos: keeps decoders open; None: the decoder is closed at the end.
+      key: the key of the video in `open_videos`.
+      source: returns the path or the contents of the file. It is called if the file has to be opened.
+      frames: numbers of frames, ascending, each once.
+      place: returns the arrays into which the pixels of a frame are written; all get the same pixels.
+      form: the form of the pixels.
+      onward: whether the frames that follow are likely to be read next.
 
     Returns:
       How these frames are to be shown.
@@ -676,22 +701,22 @@ def read_frames(
     Raises:
       ValueError: a frame can't be decoded.
     """
-    strict = not index.counted and int(index.keys[index.begins[frames[-1]]]) < index.cut
-    found = open_videos.take(key, frames[0], strict) if open_videos is not None else None
-    decoder, pixels = found or (Decoder(source(), index, strict), Pixels(form, index.turn))
+    strict = not index.is_counted and int(index.keys[index.key_of_frame[frames[-1]]]) < index.cut
+    idle = open_videos.take(key, frames[0], strict) if open_videos is not None else None
+    decoder, pixels = idle or (Decoder(source(), index, strict), Pixels(form, index.turn))
 
     showing = Showing(0, False)
 
-    def put(frame: int, image: Any):
+    def write_pixels(frame: int, image: Any):
         nonlocal showing
         showing = Showing(showing.turn or turn_of(image), showing.hdr or is_hdr(image))
-        first, *others = place(frame)
-        pixels.convert(image, first)
-        for other in others:
-            other[:] = first
+        out, *copies = place(frame)
+        pixels.convert(image, out)
+        for copied in copies:
+            copied[:] = out
 
     try:
-        decoder.read(frames, put, onward)
+        decoder.read(frames, write_pixels, onward)
     except BaseException:
         decoder.close()
         raise
@@ -702,7 +727,7 @@ def read_frames(
     return showing
 
 
-def stamp_of(path: str) -> tuple[int, int]:
-    """What tells whether a local file has changed: its size and the time of its last change."""
+def file_stamp(path: str) -> tuple[int, int]:
+    """The size of a local file and the time of its last change, in ns: they differ once the file has changed."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns

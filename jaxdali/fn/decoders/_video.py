@@ -1,4 +1,4 @@
-"""decoders.video: frames from the contents of video files."""
+"""decoders.video: frames from the contents of video files. `fn/_video` indexes and decodes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..._cpu import Status
 from ..._data.files import as_list
 from ..._data.storage import Storage
 from .._tensor.copy import copy_to
-from .._video.clips import PadMode, padded
+from .._video.clips import PadMode, pad_frames
 from .._video.files import VideoIndex, make_index, package, read_frames
 from .._video.pixels import PixelForm, Showing, doubts_about
 from .._video.planes import ColorMatrix
@@ -38,7 +38,7 @@ def _threads(num_threads: int) -> ThreadPoolExecutor:
 
 
 class DecodeVideo(HostOperator):
-    """The frames of each file that are asked for."""
+    """Decodes the requested frames of each file."""
 
     name = "decoders.video"
     pad_mode: PadMode
@@ -48,8 +48,8 @@ class DecodeVideo(HostOperator):
     storage: Storage
 
     def __post_init__(self):
-        if "frames" in self.args and (others := [n for n in _RANGE if n in self.args]):
-            raise ArgumentError(f"frames and {others[0]} can't be given together; pass one of them")
+        if "frames" in self.args and (range_arguments := [n for n in _RANGE if n in self.args]):
+            raise ArgumentError(f"frames and {range_arguments[0]} can't be given together; pass one of them")
         if "sequence_length" in self.args and "end_frame" in self.args:
             raise ArgumentError("sequence_length and end_frame can't be given together; pass one of them")
         if len(as_list(self.fill_value)) not in (1, 3):
@@ -67,38 +67,40 @@ class DecodeVideo(HostOperator):
         return (Spec(np.dtype(np.uint8), 4, None, "FHWC", (None, None, None, 3)),)
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
-        given = self.arguments(ctx, arguments)
+        values = self.arguments(ctx, arguments)
         form = PixelForm(upright=bool(self.apply_rotation), color_matrix=self.color_matrix)
-        here = np.flatnonzero(ctx.present).tolist()
+        present = np.flatnonzero(ctx.present).tolist()
         contents = [data.sample(i).tobytes() if ctx.present[i] else b"" for i in range(ctx.N)]
 
         def plan(i: int) -> tuple[VideoIndex, np.ndarray] | str:
+            """The index of a file and its requested frames, or the reason why it can't be decoded."""
             try:
                 index = make_index(contents[i], decodes=form.upright)
-                frames = self._frames(given, i, len(index))
+                frames = self._frames(values, i, len(index))
                 size = len(frames) * index.size[0] * index.size[1] * 3
-                if why := self.storage.too_large(size):
-                    raise ValueError(f"it has {len(frames)} frames of {index.size[0]}x{index.size[1]} pixels: {why}")
+                if reason := self.storage.too_large(size):
+                    raise ValueError(f"it has {len(frames)} frames of {index.size[0]}x{index.size[1]} pixels: {reason}")
             except (ValueError, OSError) as e:
                 return str(e)
             return index, frames
 
-        each = self._each(ctx, here)
-        plans = dict(zip(here, each(plan, here)))
+        parallel_map = self._map(ctx, present)
+        plans = dict(zip(present, parallel_map(plan, present)))
         shapes = np.zeros((ctx.N, 4), np.int64)
-        for i, found in plans.items():
-            if isinstance(found, str):
-                ctx.fail(i, Status.RECORD, found)
+        for i, planned in plans.items():
+            if isinstance(planned, str):
+                ctx.fail(i, Status.RECORD, planned)
             else:
-                shapes[i] = len(found[1]), *found[0].extents(form.upright), 3
-        offsets, need = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(need, np.uint8), offsets, shapes)
+                index, frames = planned
+                shapes[i] = len(frames), *index.extents(form.upright), 3
+        offsets, num_bytes = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(num_bytes, np.uint8), offsets, shapes)
 
         def decode(i: int) -> Showing | str | None:
-            found = plans[i]
-            if isinstance(found, str):
+            planned = plans[i]
+            if isinstance(planned, str):
                 return None
-            index, frames = found
+            index, frames = planned
             out, places = packed[i], dict[int, list[np.ndarray]]()
             for k, frame in enumerate(frames.tolist()):
                 if frame < 0:
@@ -113,52 +115,61 @@ class DecodeVideo(HostOperator):
             return None
 
         showings = []
-        for i, result in zip(here, each(decode, here)):
+        for i, result in zip(present, parallel_map(decode, present)):
             if isinstance(result, str):
                 ctx.fail(i, Status.RECORD, result)
             elif result is not None:
                 showings.append(result)
-        for about, text in doubts_about(showings, self.apply_rotation, counts=False).items():
-            ctx.warn(about, text)
+        for subject, text in doubts_about(showings, self.apply_rotation, counts=False).items():
+            ctx.warn(subject, text)
         return (packed,)
 
-    def _each(self, ctx: HostContext, here: Sequence[int]) -> Callable[..., Any]:
-        return map if ctx.num_threads == 1 or len(here) < 2 else _threads(ctx.num_threads).map
+    def _map(self, ctx: HostContext, present: Sequence[int]) -> Callable[..., Any]:
+        """`map` for the present samples, which runs in threads if there are several."""
+        return map if ctx.num_threads == 1 or len(present) < 2 else _threads(ctx.num_threads).map
 
-    def _frames(self, given: Values, i: int, count: int) -> np.ndarray:
-        """Which frames of a video are asked for; -1 for padding. Raises ValueError if it does not have them."""
-        fills = self.pad_mode not in ("none", "")
-        if "frames" in given:
-            frames = np.atleast_1d(given["frames"][i]).astype(np.int64)
+    def _frames(self, values: Values, i: int, count: int) -> np.ndarray:
+        """The numbers of the requested frames of sample `i`; -1 for padding.
+
+        Args:
+          values: the arguments.
+          count: number of frames of the video.
+
+        Raises:
+          ValueError: the video does not have these frames.
+        """
+        has_padding = self.pad_mode not in ("none", "")
+        if "frames" in values:
+            frames = np.atleast_1d(values["frames"][i]).astype(np.int64)
         else:
             start, stride = (
-                int(given[n][i]) if n in given else default for n, default in (("start_frame", 0), ("stride", 1))
+                int(values[n][i]) if n in values else default for n, default in (("start_frame", 0), ("stride", 1))
             )
             if start >= count:
                 raise ValueError(f"start_frame is {start}, and the video has {count} frames")
             if stride < 1:
                 raise ValueError(f"stride must be at least 1, got {stride}")
-            there = -(-(count - start) // stride)
-            if "sequence_length" in given:
-                length = int(given["sequence_length"][i])
+            available = -(-(count - start) // stride)
+            if "sequence_length" in values:
+                length = int(values["sequence_length"][i])
                 if length < 1:
                     raise ValueError(f"sequence_length must be at least 1, got {length}")
-                length = length if fills else min(length, there)
-            elif "end_frame" in given:
-                end = int(given["end_frame"][i])
+                length = length if has_padding else min(length, available)
+            elif "end_frame" in values:
+                end = int(values["end_frame"][i])
                 if end <= start:
                     raise ValueError(f"end_frame must be above start_frame, got {end} and {start}")
                 length = -(-(end - start) // stride)
-                length = length if fills else min(length, there)
+                length = length if has_padding else min(length, available)
             else:
-                length = there
+                length = available
             frames = start + np.arange(length) * stride
-        if not fills and len(frames) and not (frames.min() >= 0 and frames.max() < count):
+        if not has_padding and len(frames) and not (frames.min() >= 0 and frames.max() < count):
             outside = frames[(frames < 0) | (frames >= count)][0]
             raise ValueError(
                 f"frame {outside} is requested, but the video has {count} frames; pad_mode selects how to fill such frames"
             )
-        return padded(frames, 0, count, self.pad_mode)
+        return pad_frames(frames, 0, count, self.pad_mode)
 
 
 class VideoDecoderHints(Hints, total=False):
@@ -240,5 +251,5 @@ def video(
         color_matrix=color_matrix,
         storage=limits,
     )
-    found = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
-    return found.gpu() if device in ("mixed", "gpu") or encoded.device == "gpu" else found
+    node = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
+    return node.gpu() if device in ("mixed", "gpu") or encoded.device == "gpu" else node

@@ -1,4 +1,4 @@
-"""readers.video: clips of video files."""
+"""readers.video: clips of video files. `fn/_video` indexes and decodes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..._data.files import Path, Paths, as_list
 from ..._data.listed import Reader, StoredArguments
 from ..._data.storage import Store
 from .._tensor.cast import cast
-from .._video.clips import ClipForm, Clips, Listed, listed, which_videos
+from .._video.clips import ClipForm, Clips, VideoEntry, list_videos, videos_argument
 from .._video.files import VideoIndex
 from .._video.pixels import PixelForm
 from .._video.planes import ColorMatrix
@@ -27,7 +27,7 @@ FrameNum = bool | Literal["none", "scalar", "sequence"]
 
 
 class ClipReader(Reader):
-    """What `readers.video` and `experimental.readers.video` share; the fields are arguments of both."""
+    """The base of `readers.video` and `experimental.readers.video`; the fields are arguments of both."""
 
     filenames: Paths
     file_root: Path | None
@@ -56,11 +56,11 @@ class ClipReader(Reader):
 
     @property
     def form(self) -> ClipForm:
-        """What is read of each clip."""
+        """The outputs for each clip."""
         raise NotImplementedError(self.name)
 
-    def _clips(self, index: VideoIndex, entry: Listed, path: str) -> list[tuple[int, int, int]]:
-        """First frame, and the part of the video that it is in, of each clip."""
+    def _clips(self, index: VideoIndex, entry: VideoEntry, path: str) -> list[tuple[int, int, int]]:
+        """The clips of a video, as triples (first, begin, end): see `_video.clips.Clip`."""
         raise NotImplementedError(self.name)
 
     @property
@@ -70,7 +70,7 @@ class ClipReader(Reader):
     def open(self) -> Clips:
         store = Store(self.storage)
         labels = None if self.labels is None else as_list(self.labels)
-        root, entries, doubts = listed(
+        root, entries, doubts = list_videos(
             self.name, store, as_list(self.filenames), labels, self.file_root, self.file_list
         )
         clips = Clips(self.name, root, entries, store, self.form, self._clips, self.apply_rotation)
@@ -89,8 +89,8 @@ class ReadVideo(ClipReader):
 
     def __post_init__(self):
         super().__post_init__()
-        which = which_videos(self.filenames, self.file_root, self.file_list, self.labels)
-        if which == "file_root" or (which == "filenames" and self.labels is None):
+        source_argument = videos_argument(self.filenames, self.file_root, self.file_list, self.labels)
+        if source_argument == "file_root" or (source_argument == "filenames" and self.labels is None):
             for name, value in (
                 ("enable_frame_num", self.frame_num != "none"),
                 ("enable_timestamps", self.enable_timestamps),
@@ -100,12 +100,12 @@ class ReadVideo(ClipReader):
 
     @property
     def frame_num(self) -> str:
-        """Which numbers of frames are an output."""
+        """The form of the output with numbers of frames: "none", "scalar" or "sequence"."""
         return frame_num_of(self.enable_frame_num)
 
     @property
     def form(self) -> ClipForm:
-        """What is read of each clip."""
+        """The outputs for each clip."""
         return ClipForm(
             length=self.sequence_length,
             stride=self.stride,
@@ -119,14 +119,14 @@ class ReadVideo(ClipReader):
             onward=not self.random_shuffle and self.shuffle is None,
         )
 
-    def _clips(self, index: VideoIndex, entry: Listed, path: str) -> list[tuple[int, int, int]]:
-        """First frame, and the part of the video that it is in, of each clip."""
+    def _clips(self, index: VideoIndex, entry: VideoEntry, path: str) -> list[tuple[int, int, int]]:
+        """The clips of a video, as triples (first, begin, end): see `_video.clips.Clip`."""
         begin, end = self._part(index, entry, path)
         step = self.step if self.step > 0 else self.sequence_length * self.stride
         last = end if self.pad_sequences else end - (self.sequence_length - 1) * self.stride
         return [(first, begin, end) for first in range(begin, last, step)]
 
-    def _part(self, index: VideoIndex, entry: Listed, path: str) -> tuple[int, int]:
+    def _part(self, index: VideoIndex, entry: VideoEntry, path: str) -> tuple[int, int]:
         """The frames ``begin .. end - 1`` that a list asks for, as DALI rounds them."""
         count = len(index)
         if not entry.start and not entry.end:
@@ -136,8 +136,8 @@ class ReadVideo(ClipReader):
             begin, end = begin if entry.start >= 0 else count + begin, end if entry.end > 0 else count + end
         else:
             up, down = math.ceil, math.floor
-            first, last = (down, up) if self.file_list_include_preceding_frame else (up, down)
-            begin, end = first(index.place(entry.start)), last(index.place(entry.end))
+            round_start, round_end = (down, up) if self.file_list_include_preceding_frame else (up, down)
+            begin, end = round_start(index.frame_at(entry.start)), round_end(index.frame_at(entry.end))
             begin, end = begin if entry.start >= 0 else count + begin, end if entry.end > 0 else count + end
         if not 0 <= begin <= end <= count:
             raise RuntimeError(f"{path} has {count} frames, and file_list asks for frames {begin} to {end - 1}")
@@ -145,7 +145,7 @@ class ReadVideo(ClipReader):
 
 
 def frame_num_of(value: FrameNum | None) -> str:
-    """The form of `enable_frame_num` with a name."""
+    """The argument `enable_frame_num` as "none", "scalar" or "sequence"; True means "scalar"."""
     return value if isinstance(value, str) else "scalar" if value else "none"
 
 
@@ -257,20 +257,27 @@ class VideoArguments(VideoHints, total=False):
 
 
 def add_video(
-    op: Reader, order: Mapping[str, Any], then: Callable[[DataNode], DataNode] = lambda frames: frames
+    op: Reader, order: Mapping[str, Any], transform: Callable[[DataNode], DataNode] = lambda frames: frames
 ) -> Any:
-    """The nodes of a reader of videos: what `then` makes of the frames, as `dtype`, and everything on the device that
-    is asked for.
+    """Adds a reader of videos to the pipeline, and converts its frames.
+
+    Args:
+      order: the operator's arguments, see `VideoArguments`; of these `dtype`, `normalized`, `device` and `name` are
+        read here.
+      transform: applied to the frames before they become `dtype`.
+
+    Returns:
+      The nodes of the outputs, on the requested device.
     """
     nodes = add(op, device="cpu", name=order.get("name"))
-    frames, *others = nodes if isinstance(nodes, list) else [nodes]
+    frames, *extras = nodes if isinstance(nodes, list) else [nodes]
     on_device = order.get("device") == "gpu"
-    frames = then(frames.gpu() if on_device else frames)
+    frames = transform(frames.gpu() if on_device else frames)
     if np.dtype(order["dtype"]) == np.float32:
         frames = cast(frames, dtype=types.FLOAT)
         frames = frames * np.float32(1 / 255) if order["normalized"] else frames
     return (
-        [frames, *(x.gpu() if on_device and x.metadata is None else x for x in others)]
+        [frames, *(x.gpu() if on_device and x.metadata is None else x for x in extras)]
         if isinstance(nodes, list)
         else frames
     )

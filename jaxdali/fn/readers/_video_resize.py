@@ -77,7 +77,7 @@ def video_resize(
       >>> clips = fn.readers.video_resize(filenames=["a.mp4"], sequence_length=16, resize_shorter=256)
     """
 
-    def resized(frames: DataNode) -> DataNode:
+    def resize_frames(frames: DataNode) -> DataNode:
         return resize(
             frames,
             antialias=antialias,
@@ -99,5 +99,5 @@ def video_resize(
         )
 
     return add_video(
-        ReadResizedVideo(sequence_length=sequence_length, **ReadResizedVideo.shared(order)), order, resized
+        ReadResizedVideo(sequence_length=sequence_length, **ReadResizedVideo.shared(order)), order, resize_frames
     )

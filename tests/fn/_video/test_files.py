@@ -47,45 +47,47 @@ CASES = {  # file: codec, and how it is written
 
 
 def check(path: str, tries: int = 16):
-    """Compares clips of a file with the frames of one run through it."""
+    """Compares random clips of a file with the frames that FFmpeg gives in one run through it. Returns the index."""
     expected = [(f.pts, videos.planes(f)) for f in videos.decoded(path)]
     index = files.make_index(path)
     assert len(index) == len(expected)
-    if not index.counted:
+    if not index.is_counted:
         assert index.pts.tolist() == [t for t, _ in expected]
-    again = files.VideoIndex.from_bytes(index.to_bytes())
-    assert again is not None
-    assert (again.pts.tolist(), again.keys.tolist(), again.size) == (
+    restored = files.VideoIndex.from_bytes(index.to_bytes())
+    assert restored is not None
+    assert (restored.pts.tolist(), restored.keys.tolist(), restored.size) == (
         index.pts.tolist(),
         index.keys.tolist(),
         index.size,
     )
     draw, n = np.random.default_rng(0), len(index)
-    decoder = files.Decoder(path, index, strict=not index.counted and index.cut == len(index.packets))
+    decoder = files.Decoder(path, index, strict=not index.is_counted and index.cut == len(index.packet_pts))
     for k in range(tries):
         first, count, stride = int(draw.integers(n)), int(draw.integers(1, 9)), int(draw.integers(1, 4))
-        wanted = [f for f in range(first, first + count * stride, stride) if f < n]
-        wanted = sorted({*draw.integers(0, n, 6).tolist()}) if k % 4 == 3 else wanted
-        got: dict[int, bytes] = {}
-        decoder.read(wanted, lambda i, frame, got=got: got.update({i: videos.planes(frame)}), onward=bool(k % 2))
-        assert sorted(got) == wanted
-        assert [i for i in wanted if got[i] != expected[i][1]] == []
+        frames = [f for f in range(first, first + count * stride, stride) if f < n]
+        frames = sorted({*draw.integers(0, n, 6).tolist()}) if k % 4 == 3 else frames
+        planes: dict[int, bytes] = {}
+        decoder.read(
+            frames, lambda i, image, planes=planes: planes.update({i: videos.planes(image)}), onward=bool(k % 2)
+        )
+        assert sorted(planes) == frames
+        assert [i for i in frames if planes[i] != expected[i][1]] == []
     decoder.close()
     return index
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_frames_are_ffmpegs(tmp_path, name):
-    codec, how = CASES[name]
-    check(videos.write(tmp_path / name, 45, codec, **how))
+    codec, options = CASES[name]
+    check(videos.write(tmp_path / name, 45, codec, **options))
 
 
 @pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv", "cut.ts", "cut.264"])
-def test_a_file_may_end_within_a_group_of_pictures(tmp_path, name):
-    """Packets are missing at its end, or the file is cut off within one."""
+def test_files_cut_off_within_a_group(tmp_path, name):
+    """A file may end within a group of pictures: packets are missing at its end, or it is cut off within one."""
     container = "h264" if name.endswith("264") else None
     whole = videos.write(tmp_path / name, 30, container=container, gop=10, bf="3")
-    check_cut = pathlib.Path(whole).read_bytes()
+    content = pathlib.Path(whole).read_bytes()
     if name == "cut.mp4":  # its table stands at the end, so the packets are copied to another file
         with av.open(whole) as source, av.open(str(tmp_path / "short.mp4"), "w") as output:
             stream = output.add_stream_from_template(source.streams.video[0])
@@ -97,7 +99,7 @@ def test_a_file_may_end_within_a_group_of_pictures(tmp_path, name):
         return
     for part in (0.7, 0.83, 0.97):
         path = tmp_path / f"{part} {name}"
-        path.write_bytes(check_cut[: int(part * len(check_cut))])
+        path.write_bytes(content[: int(part * len(content))])
         index = check(str(path), 6)
         assert 5 < len(index) < 30
 
@@ -116,17 +118,17 @@ def test_edit_lists(tmp_path):
     assert len(index) < 30
 
 
-def test_frames_that_follow_are_decoded_once(tmp_path):
+def test_following_frames_are_decoded_once(tmp_path):
     """Reading on needs no key frame; clips of one group of pictures are decoded in one go."""
     path = videos.write(tmp_path / "a.mp4", 40, gop=40, bf="0")
     decoder = files.Decoder(path, files.make_index(path))
-    packets, read = [], decoder._packet
+    packets, read = [], decoder._next_packet
 
-    def counted():
+    def record():
         packets.append(read())
         return packets[-1]
 
-    decoder._packet = counted
+    decoder._next_packet = record
     for first in range(0, 40, 8):
         decoder.read(range(first, first + 8), lambda i, frame: None, onward=True)
     decoder.close()
@@ -147,14 +149,14 @@ def test_errors_name_frame_and_time(tmp_path):
     decoder.read(range(10, 20), lambda i, frame: None)
     with pytest.raises(ValueError, match=r"frame 2\d \(0\.8\d0 s\): Invalid data"):
         decoder.read(range(18, 26), lambda i, frame: None)
-    got = []
-    decoder.read(range(31, 40), lambda i, frame: got.append(i))  # the rest can be read
-    assert got == list(range(31, 40))
+    later = []
+    decoder.read(range(31, 40), lambda i, frame: later.append(i))  # the other frames can be read
+    assert later == list(range(31, 40))
     decoder.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"no video", bytes(1000), b"\x00\x00\x00\x18ftypisom" + bytes(100)])
-def test_files_that_are_no_videos(tmp_path, content):
+def test_files_without_video_are_refused(tmp_path, content):
     (tmp_path / "a.mp4").write_bytes(content)
     for source in (str(tmp_path / "a.mp4"), content):
         with pytest.raises(ValueError, match=r"\w"):
@@ -162,7 +164,7 @@ def test_files_that_are_no_videos(tmp_path, content):
 
 
 def test_damaged_files_neither_hang_nor_crash(tmp_path):
-    """Bytes anywhere in the file are others: it is an error, or frames of the right size."""
+    """Bytes anywhere in the file are changed. The result is an error, or frames of the right size."""
     draw = np.random.default_rng(0)
     for name, codec in (
         ("a.mp4", "libx264"),
@@ -186,15 +188,16 @@ def test_damaged_files_neither_hang_nor_crash(tmp_path):
                 pass
 
 
-def test_clips_of_a_batch_share_what_is_decoded(tmp_path, monkeypatch):
-    """Overlapping clips of a batch take one run over their frames, wherever they are in it; later batches go on from
-    there.
+def test_clips_of_a_batch_share_decoding(tmp_path, monkeypatch):
+    """Overlapping clips of a batch take one run over their frames, in whatever order they come.
+
+    Later batches go on from there.
     """
     from jaxdali import fn, pipeline_def
 
     packets, frames = [], []
-    read, convert = files.Decoder._packet, files.Pixels.convert
-    monkeypatch.setattr(files.Decoder, "_packet", lambda self: packets.append(1) or read(self))
+    read, convert = files.Decoder._next_packet, files.Pixels.convert
+    monkeypatch.setattr(files.Decoder, "_next_packet", lambda self: packets.append(1) or read(self))
     monkeypatch.setattr(files.Pixels, "convert", lambda self, frame, out: frames.append(1) or convert(self, frame, out))
     path = videos.write(tmp_path / "a.mp4", 24, gop=24, bf="0")
 
@@ -214,7 +217,7 @@ def test_open_files_are_limited(tmp_path):
     content = pathlib.Path(path).read_bytes()
     index = files.make_index(path)
     out = np.zeros((48, 64, 3), np.uint8)
-    for source, limits in ((path, {"most": 3}), (content, {"bytes": 3 * len(content)})):
+    for source, limits in ((path, {"max_open": 3}), (content, {"max_bytes": 3 * len(content)})):
         still_open = files.OpenVideos(**limits)
         for key in range(8):
             files.read_frames(still_open, key, lambda source=source: source, index, [1], lambda f: [out], PixelForm())
@@ -223,9 +226,9 @@ def test_open_files_are_limited(tmp_path):
         assert not any(still_open.has(key) for key in range(8))
 
 
-def test_streams_that_begin_later_are_left_out(tmp_path):
+def test_later_streams_are_left_out(tmp_path):
     """PyAV knows the streams of the file's beginning only, and raises an IndexError for a packet of another one."""
-    whole, draw, found = (
+    whole, draw, num_found = (
         np.fromfile(videos.write(tmp_path / "a.ts", 45, "mpeg2video", bf="2"), np.uint8),
         np.random.default_rng(0),
         0,
@@ -243,8 +246,8 @@ def test_streams_that_begin_later_are_left_out(tmp_path):
             except ValueError:  # there is other damage, too
                 continue
             assert len(index) > 0
-            found += 1
-            if found == 3:
+            num_found += 1
+            if num_found == 3:
                 return
         except (ValueError, OSError, av.error.FFmpegError):
             continue

@@ -28,7 +28,7 @@ def test_planes_become_rgb(shared, full):
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("bits", [8, 10])
 def test_matrices(matrix, number, full, bits):
-    """Of all sizes, also odd ones, beside the exact conversion."""
+    """Matrices are close to the exact conversion, for even and odd sizes."""
     draw = np.random.default_rng(bits)
     dtype = np.uint8 if bits == 8 else np.uint16
     for rows, columns in ((1, 1), (1, 2), (2, 2), (2, 1)):
@@ -48,15 +48,20 @@ def test_planes_of_other_sizes_are_refused():
 
 
 @pytest.mark.parametrize("form", ["yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuv420p10le", "gray", "rgb24", "nv12"])
-def test_pixels_are_those_of_swscale(form):
-    """With its options for accuracy, which DALI uses; but colours out of gamut, where it wraps around, are limited."""
+def test_pixels_equal_swscales(form):
+    """Pixels equal those of swscale with its options for accuracy, which DALI uses.
+
+    The one difference: colours out of gamut are limited, where swscale wraps around.
+    """
     av = pytest.importorskip("av")
     from av.video.reformatter import Interpolation
 
-    how = Interpolation.BILINEAR | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND
+    interpolation = Interpolation.BILINEAR | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND
     for size in ((48, 64), (36, 50), (35, 47)):
         frame = av.VideoFrame.from_ndarray(videos.picture(3, *size), "rgb24").reformat(format=form)
-        expected = frame.to_ndarray(format="rgb24", interpolation=how, src_colorspace="ITU601", dst_colorspace="ITU601")
+        expected = frame.to_ndarray(
+            format="rgb24", interpolation=interpolation, src_colorspace="ITU601", dst_colorspace="ITU601"
+        )
         out = np.zeros((*size, 3), np.uint8)
         Pixels(PixelForm()).convert(frame, out)
         worst = np.abs(out.astype(int) - expected).max()

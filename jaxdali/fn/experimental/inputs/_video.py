@@ -1,4 +1,4 @@
-"""experimental.inputs.video: a long video that is fed, and decoded batch by batch."""
+"""experimental.inputs.video: a long video that is fed, and decoded batch by batch. `fn/_video` decodes it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class _Video:
     """A video that was fed, and the frame that comes next."""
 
     def __init__(self, content: bytes):
-        self.content, self.at = content, 0
+        self.content, self.next_frame = content, 0
         self.index: VideoIndex = make_index(content)
-        self.open = OpenVideos(most=1)
+        self.decoders = OpenVideos(max_open=1)
 
 
 class _Videos(FedSource):
@@ -54,29 +54,29 @@ class _Videos(FedSource):
         self._length, self._pads = ops[0].sequence_length, ops[0].pads
         self._apply_rotation = ops[0].apply_rotation
         self._form = PixelForm(upright=bool(self._apply_rotation), color_matrix=ops[0].color_matrix)
-        self._warned: set[str] = set()  # what there was a warning of
-        self._most = 1  # sequences in a batch; known with the first one
+        self._warned: set[str] = set()  # the subjects of warnings so far
+        self._batch_size = 1  # sequences in a batch; known when the first batch is read
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
         """Appends a video: an array ``uint8[bytes]``, or a list or an array of one."""
-        x = (
+        content = (
             data
             if isinstance(data, (bytes, bytearray, memoryview))
             else np.asarray(data[0] if isinstance(data, (list, tuple)) else data)
         )
-        x = np.frombuffer(x, np.uint8) if not isinstance(x, np.ndarray) else x
-        if (isinstance(data, (list, tuple)) and len(data) != 1) or (x.ndim == 2 and len(x) != 1):
+        content = np.frombuffer(content, np.uint8) if not isinstance(content, np.ndarray) else content
+        if (isinstance(data, (list, tuple)) and len(data) != 1) or (content.ndim == 2 and len(content) != 1):
             raise ArgumentError(f"{NAME}: one video at a time must be fed, got {len(data)}")
-        x = x[0] if x.ndim == 2 else x
-        if x.ndim != 1 or x.dtype != np.uint8:
-            raise TypeError(f"{NAME}: the contents of a video must be 1-D uint8, got {x.ndim}-D {x.dtype}")
+        content = content[0] if content.ndim == 2 else content
+        if content.ndim != 1 or content.dtype != np.uint8:
+            raise TypeError(f"{NAME}: the contents of a video must be 1-D uint8, got {content.ndim}-D {content.dtype}")
         try:
-            video = _Video(x.tobytes())
+            video = _Video(content.tobytes())
         except ValueError as e:
             raise ArgumentError(f"{NAME}: the video can't be read: {e}") from None
-        for about, text in doubts_about([video.index], self._apply_rotation, counts=False).items():
-            if about not in self._warned:
-                self._warned.add(about)
+        for subject, text in doubts_about([video.index], self._apply_rotation, counts=False).items():
+            if subject not in self._warned:
+                self._warned.add(subject)
                 warn(f"{NAME}: {text}")
         with self._changed:
             self._queues[shard].append(video)
@@ -84,11 +84,11 @@ class _Videos(FedSource):
 
     @property
     def available(self) -> int:
-        frames = self._most * self._length
-        return min(sum(-(-(len(v.index) - v.at) // frames) for v in list(queue)) for queue in self._queues)
+        frames = self._batch_size * self._length
+        return min(sum(-(-(len(v.index) - v.next_frame) // frames) for v in list(queue)) for queue in self._queues)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
-        self._most = ctx.B
+        self._batch_size = ctx.B
         return super().read(ctx, cursors)
 
     def _next(self, shard: int, keep: bool) -> list[Any]:
@@ -99,25 +99,32 @@ class _Videos(FedSource):
             if not queue:
                 raise IndexError(f"{NAME}: there is no video left; call feed_input before this run")
             video: _Video = queue[0]
-        frames = range(video.at, min(video.at + self._most * self._length, len(video.index)))
+        frames = range(video.next_frame, min(video.next_frame + self._batch_size * self._length, len(video.index)))
         shape = (self._length, *video.index.extents(self._form.upright), 3)
         clips = [np.empty(shape, np.uint8) for _ in range(-(-len(frames) // self._length))]
         places = {f: [clips[k // self._length][k % self._length]] for k, f in enumerate(frames)}
         with self._changed:
-            video.at = frames.stop
-            if video.at >= len(video.index):
+            video.next_frame = frames.stop
+            if video.next_frame >= len(video.index):
                 queue.popleft()
         try:
             read_frames(
-                video.open, 0, lambda: video.content, video.index, frames, places.__getitem__, self._form, onward=True
+                video.decoders,
+                0,
+                lambda: video.content,
+                video.index,
+                frames,
+                places.__getitem__,
+                self._form,
+                onward=True,
             )
         except ValueError as e:
             raise RuntimeError(f"{NAME}: {e}") from None
-        if video.at >= len(video.index):
-            video.open.close()
-        if rest := len(frames) % self._length:
-            clips[-1][rest:] = 0
-            clips[-1] = clips[-1] if self._pads else clips[-1][:rest]
+        if video.next_frame >= len(video.index):
+            video.decoders.close()
+        if remainder := len(frames) % self._length:
+            clips[-1][remainder:] = 0
+            clips[-1] = clips[-1] if self._pads else clips[-1][:remainder]
         return [clips]
 
 
@@ -191,5 +198,5 @@ def video(
         apply_rotation=apply_rotation,
         color_matrix=color_matrix,
     )
-    found = add(op, device="cpu", name=name)
-    return found.gpu() if device in ("mixed", "gpu") else found
+    node = add(op, device="cpu", name=name)
+    return node.gpu() if device in ("mixed", "gpu") else node

@@ -1,4 +1,4 @@
-"""experimental.readers.video: clips of video files, with DALI's newer arguments."""
+"""experimental.readers.video: clips of video files, with DALI's newer arguments. `fn/_video` decodes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...._core.errors import ArgumentError
 from ...._core.graph import DataNode
 from ...._core.operator_function import operator_function
 from ...._data.files import Path, Paths, as_list
-from ..._video.clips import ClipForm, Listed, PadMode, which_videos
+from ..._video.clips import ClipForm, PadMode, VideoEntry, videos_argument
 from ..._video.files import VideoIndex
 from ..._video.planes import ColorMatrix
 from ...readers._video import ClipReader, FrameNum, VideoHints, frame_num_of
@@ -36,7 +36,7 @@ class ReadClips(ClipReader):
 
     def __post_init__(self):
         super().__post_init__()
-        which_videos(self.filenames, self.file_root, self.file_list, self.labels)
+        videos_argument(self.filenames, self.file_root, self.file_list, self.labels)
         if len(as_list(self.fill_value)) not in (1, 3):
             raise ArgumentError(
                 f"fill_value must be one number, or one for each of the 3 channels, got {list(as_list(self.fill_value))}"
@@ -44,7 +44,7 @@ class ReadClips(ClipReader):
 
     @property
     def form(self) -> ClipForm:
-        """What is read of each clip."""
+        """The outputs for each clip."""
         return ClipForm(
             length=self.sequence_length,
             stride=self.stride,
@@ -58,8 +58,8 @@ class ReadClips(ClipReader):
             onward=not self.random_shuffle and self.shuffle is None,
         )
 
-    def _clips(self, index: VideoIndex, entry: Listed, path: str) -> list[tuple[int, int, int]]:
-        """First frame, and the part of the video that it is in, of each clip."""
+    def _clips(self, index: VideoIndex, entry: VideoEntry, path: str) -> list[tuple[int, int, int]]:
+        """The clips of a video, as triples (first, begin, end): see `_video.clips.Clip`."""
         begin, end = self._part(index, entry)
         if not 0 <= begin < end:
             return []
@@ -68,26 +68,26 @@ class ReadClips(ClipReader):
         span = self.stride * self.sequence_length
         step = self.step if self.step > 0 else span
         clips = [(first, begin, end) for first in range(begin, end - span + 1, step)]
-        rest = begin + len(clips) * step
-        return clips if self.pad_mode in ("", "none") or rest >= end else [*clips, (rest, begin, end)]
+        last_first = begin + len(clips) * step
+        return clips if self.pad_mode in ("", "none") or last_first >= end else [*clips, (last_first, begin, end)]
 
-    def _part(self, index: VideoIndex, entry: Listed) -> tuple[int, int]:
-        """The frames ``begin .. end - 1`` that a list asks for."""
+    def _part(self, index: VideoIndex, entry: VideoEntry) -> tuple[int, int]:
+        """The part ``begin .. end - 1`` of the video that its entry in `file_list` names."""
         count = len(index)
         if not entry.start and not entry.end:
             return 0, count
         rounding = self.file_list_rounding
-        down = rounding in ("start_down_end_up", "all_down"), rounding in ("start_up_end_down", "all_down")
+        rounds_down = rounding in ("start_down_end_up", "all_down"), rounding in ("start_up_end_down", "all_down")
         if self.file_list_format == "frames":
-            places = [x + count if x < 0 else x for x in (entry.start, entry.end)]
-            begin, end = (int(np.floor(x) if d else np.ceil(x)) for x, d in zip(places, down))
+            positions = [x + count if x < 0 else x for x in (entry.start, entry.end)]
+            begin, end = (int(np.floor(x) if is_down else np.ceil(x)) for x, is_down in zip(positions, rounds_down))
         else:
             # As DALI, in whole units of the file's time.
             ticks = [int(x / float(index.time_base)) for x in (entry.start, entry.end)]
             stamps = index.pts - index.pts[0]
             begin, end = (
-                int(np.searchsorted(stamps, t, "right")) - 1 if d else int(np.searchsorted(stamps, t))
-                for t, d in zip(ticks, down)
+                int(np.searchsorted(stamps, t, "right")) - 1 if is_down else int(np.searchsorted(stamps, t))
+                for t, is_down in zip(ticks, rounds_down)
             )
         return begin, min(end, count)
 
