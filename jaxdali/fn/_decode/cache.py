@@ -25,21 +25,21 @@ def parse_bytes(text: int | str) -> int:
         if text < 0:
             raise ArgumentError(f"cache must not be negative, got {text}")
         return text
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B\s*", text, re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B\s*", text, re.IGNORECASE)
+    if match is None:
         raise ArgumentError(f'cache must be a number of bytes, or one with a unit, as "256MB", got {text!r}')
-    number, unit = found.groups()
+    number, unit = match.groups()
     return int(float(number) * (_UNITS[unit.upper()] if unit else 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class CacheOptions:
-    """What the cache keeps.
+    """The limits of a cache.
 
     Attributes:
-      limit: most bytes of all images together.
-      least: bytes of the smallest image that is kept.
-      policy: what happens when the limit is reached: "" drops the least recently used images, "threshold" keeps no
+      limit: maximal size of all images together, in bytes.
+      least: size of the smallest image that is kept, in bytes.
+      policy: the action when the limit is reached: "" drops the least recently used images, "threshold" keeps no
         further image, "largest" drops smaller images.
     """
 
@@ -66,14 +66,14 @@ class ImageCache:
                 self._images.move_to_end(key)
             return self._images.get(key)
 
-    def takes(self, nbytes: int) -> bool:
+    def admits(self, nbytes: int) -> bool:
         """Whether an image of this many bytes would be kept."""
         o = self._options
         if not o.least <= nbytes <= o.limit:
             return False
         with self._lock:
-            room = self.nbytes + nbytes <= o.limit
-            return room or o.policy == "" or (o.policy == "largest" and self._smallest[0][0] < nbytes)
+            fits = self.nbytes + nbytes <= o.limit
+            return fits or o.policy == "" or (o.policy == "largest" and self._smallest[0][0] < nbytes)
 
     def put(self, key: Any, pixels: np.ndarray):
         """Keeps an image that the policy admits, and drops others if the limit would be exceeded."""
@@ -84,8 +84,8 @@ class ImageCache:
             while self.nbytes + pixels.nbytes > o.limit:
                 if o.policy == "threshold" or (o.policy == "largest" and self._smallest[0][0] >= pixels.nbytes):
                     return
-                first = heapq.heappop(self._smallest)[2] if o.policy == "largest" else next(iter(self._images))
-                self.nbytes -= self._images.pop(first).nbytes
+                dropped_key = heapq.heappop(self._smallest)[2] if o.policy == "largest" else next(iter(self._images))
+                self.nbytes -= self._images.pop(dropped_key).nbytes
             self._images[key] = pixels
             self.nbytes += pixels.nbytes
             if o.policy == "largest":
@@ -105,7 +105,7 @@ class CacheUse:
         self._hits = self._misses = 0
 
     def get(self, key: Any) -> np.ndarray | None:
-        """The images that the cache holds."""
+        """The pixels; None if the cache does not hold them. Counts the hits."""
         pixels = self.cache.get(key)
         self._hits += pixels is not None
         return pixels
@@ -117,7 +117,7 @@ class CacheUse:
             self.cache.put(key, pixels)
 
     def counts(self) -> dict[str, int]:
-        """How many images the cache served, how many were decoded to be kept, and the bytes that it holds now."""
+        """The number of images that the cache served and of those decoded for it, and the bytes that it holds now."""
         return {"hits": self._hits, "misses": self._misses, "bytes": self.cache.nbytes}
 
 

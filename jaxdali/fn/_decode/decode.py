@@ -1,7 +1,7 @@
 """The operators that decode images.
 
 A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the
-compiled program can't decode; `DecodeImage` decodes the rest in the program. On the CPU, the program decodes JPEG, PNG
+compiled program can't decode; `DecodeImage` decodes the others in the program. On the CPU, the program decodes JPEG, PNG
 and WebP. On a GPU with native kernels, it decodes sequential JPEG (``ffi/cuda_jpeg/``). Progressive JPEG arrives as
 coefficients, which the host has decoded, and all other images as finished pixels.
 """
@@ -35,8 +35,8 @@ from .._tensor.copy import Copy
 from . import pillow as _pillow
 from . import registered
 from .cache import CacheOptions, CacheUse, digest
-from .foreign import known_as
-from .formats import AS_INDICES, DecodeError, complete, failure, of_page, parse_header, reason_of
+from .foreign import describe_unsupported
+from .formats import AS_INDICES, DecodeError, complete_headers, failure, parse_header, reason_of, select_page
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
 NO_PALETTE = (
@@ -49,32 +49,34 @@ DTYPES = tuple(
 
 
 def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
-    """What the headers of encoded images say: one native call for all of them, without the GIL.
+    """Parses the headers of encoded images by one native call, without the GIL.
 
     Args:
       encoded: N byte strings, u8, 1-D.
 
     Returns:
-      (``i32[N, INFO_COLUMNS]`` with the columns `Info`, in which the region to decode is initially the whole image, and
-      absent samples have zeros; the most pixels of an image, or -1: some have failed, or need more than the native
-      decoders).
+      (info rows, largest). The rows are ``i32[N, INFO_COLUMNS]`` with the columns `Info`; the region to decode is
+      initially the whole image, and absent samples have zeros. `largest` is the number of pixels of the largest image,
+      or -1 if some images have failed, or need more than the native decoders.
     """
     info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
     sizes = np.ascontiguousarray(encoded.shapes[:, 0])
-    most = _cpu.parse_headers(encoded.data, encoded.offsets, sizes, info, ctx.present, ctx.pool)
-    if most < 0:
-        complete(info, encoded.__getitem__)
-    return info, most
+    largest = _cpu.parse_headers(encoded.data, encoded.offsets, sizes, info, ctx.present, ctx.pool)
+    if largest < 0:
+        complete_headers(info, encoded.__getitem__)
+    return info, largest
 
 
 def refusal(data: np.ndarray, row: np.ndarray) -> str:
-    """Why an encoded image was refused when its header was parsed. `row` is its info row."""
+    """The reason why an encoded image was refused when its header was parsed. `row` is its info row."""
     code = int(row[Info.STATUS])
-    return failure(row[Info.FORMAT], code, known_as(data) if code == Status.UNKNOWN_FORMAT else reason_of(data, row))
+    return failure(
+        row[Info.FORMAT], code, describe_unsupported(data) if code == Status.UNKNOWN_FORMAT else reason_of(data, row)
+    )
 
 
 def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
-    """The info row of an image that the host pass has decoded."""
+    """The info row of an image that the host pass has decoded, with 8 bits and upright."""
     row = np.zeros(_cpu.INFO_COLUMNS, np.int32)
     size = {Info.HEIGHT: height, Info.WIDTH: width, Info.REGION_H: height, Info.REGION_W: width}
     values = {
@@ -103,14 +105,14 @@ def num_channels(output_type: types.DALIImageType) -> int | None:
 
 def check_encoded(encoded: Spec):
     """Raises when an input can't be encoded images, or sequences of them."""
-    if encoded.dtype != np.uint8 or (encoded.ndim != 1 and not of_frames(encoded)):
+    if encoded.dtype != np.uint8 or (encoded.ndim != 1 and not is_sequence(encoded)):
         raise TypeError(
             "the input must be encoded images, 1-D uint8 (a file's bytes), or sequences of them, 2-D uint8 of a layout that begins with F; "
             f"got {encoded.ndim}-D {encoded.dtype}{f' of layout {encoded.layout}' if encoded.layout else ''}"
         )
 
 
-def of_frames(encoded: Spec) -> bool:
+def is_sequence(encoded: Spec) -> bool:
     """Whether a sample is a sequence of encoded images, a row of bytes for each. A row may be longer than its file."""
     return encoded.ndim == 2 and encoded.layout.startswith("F")
 
@@ -134,8 +136,8 @@ def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
 
 
 @functools.cache
-def _alone() -> int:
-    """A native pool without threads, for images that several threads decode in parallel."""
+def _single_thread_pool() -> int:
+    """A native pool without further threads, for callers that decode different images in parallel themselves."""
     return _cpu.pool_create(1)
 
 
@@ -143,11 +145,12 @@ _PAGE_OF_REGISTERED = "page must be 0 for files that registered decoders decode"
 
 
 class _Refused:
-    """Files that the accelerator's kernels could not decode, identified by their bytes. The host decodes them at once
-    the next time.
+    """Files that the accelerator's kernels could not decode, identified by size and CRC-32 of their bytes.
+
+    The host decodes them without another attempt by the kernels.
     """
 
-    MOST = 1 << 17
+    MAX_FILES = 1 << 17
 
     def __init__(self):
         self._digests: dict[int, set[int]] = {}  # by the size of the file
@@ -159,21 +162,21 @@ class _Refused:
         digest = zlib.crc32(data.data)
         with self._lock:
             digests = self._digests.setdefault(data.size, set())
-            if digest not in digests and self._count < self.MOST:
+            if digest not in digests and self._count < self.MAX_FILES:
                 digests.add(digest)
                 self._count += 1
 
     def among(self, encoded: Packed) -> np.ndarray:
-        """``bool[N]``: which samples are such files. Only files of a known length are compared."""
+        """``bool[N]``: whether each sample is such a file. The bytes are read only if a file of the same size is known."""
         sizes = encoded.shapes[:, 0].tolist() if self._digests else ()
-        found = np.zeros(len(encoded), bool)
+        is_refused = np.zeros(len(encoded), bool)
         for i, size in enumerate(sizes):
             digests = self._digests.get(size)
-            found[i] = digests is not None and zlib.crc32(encoded[i].data) in digests
-        return found
+            is_refused[i] = digests is not None and zlib.crc32(encoded[i].data) in digests
+        return is_refused
 
 
-_refused = _Refused()  # one per process: which files the kernels decode is the same for all pipelines
+_refused = _Refused()  # one per process: the kernels refuse the same files in all pipelines
 
 
 @dataclasses.dataclass
@@ -181,12 +184,13 @@ class _Samples:
     """A batch on its way through the host.
 
     Attributes:
-      source: the encoded images; info: their info rows; tables: the tables of each for GPU kernels, ``i32[N, 0]`` if
-        none will run.
-      rasters: images that registered decoders have decoded.
-      data: bytes that replace a sample's encoded bytes.
+      source: the encoded images.
+      info: their info rows.
+      tables: the tables of each image for GPU kernels, ``i32[N, 0]`` if no GPU kernel will run.
+      rasters: images that registered decoders have decoded, by sample.
+      data: bytes that replace the encoded bytes of some samples.
       failed: status code and reason of each sample that can't be decoded.
-      keys: the cache keys of samples that are decoded here to be kept.
+      keys: the cache keys of samples that are decoded here and then kept in the cache.
     """
 
     source: Packed
@@ -198,11 +202,12 @@ class _Samples:
     keys: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def bytes_of(self, i: int) -> np.ndarray:
+        """The bytes that are decoded for sample `i`."""
         return self.data[i] if i in self.data else self.source[i]
 
 
 class DecodeImage(StageOperator):
-    """Outputs of `ImageHeaders` -> images HWC."""
+    """Decodes the outputs of `ImageHeaders` to images HWC."""
 
     name = "decoders.image"
     kernel = "decode"
@@ -228,8 +233,9 @@ class DecodeImage(StageOperator):
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
 
     def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
-        only = consumers[0] if len(consumers) == 1 else None
-        return dataclasses.replace(self, resize=only) if self.dct_scaling and isinstance(only, Resize) else self
+        only_reader = consumers[0] if len(consumers) == 1 else None
+        is_resize = self.dct_scaling and isinstance(only_reader, Resize)
+        return dataclasses.replace(self, resize=only_reader) if is_resize else self
 
     def narrowed(
         self, maker: Operator, consumer: Operator, image: Spec, out: Spec
@@ -243,17 +249,17 @@ class DecodeImage(StageOperator):
             return None  # the other decoders make parts already
         if self.on_error != "raise" or maker.cache is not None:
             return None  # an image that replaces a failed one is read in another part, and the cache has whole images
-        found = of_part(consumer, image, out)
-        if found is None:
+        narrowed = of_part(consumer, image, out)
+        if narrowed is None:
             return None
-        window, last = found
+        window, last = narrowed
         images = (
             dataclasses.replace(self, extents=(out.extent(0), out.extent(1))) if isinstance(last, PartOfImage) else self
         )
         return dataclasses.replace(maker, images=images, reader=window), images, last
 
     @property
-    def how(self) -> tuple[Any, ...]:
+    def pixel_arguments(self) -> tuple[Any, ...]:
         """The arguments that determine the pixels of an image."""
         return (
             self.output_type,
@@ -264,26 +270,26 @@ class DecodeImage(StageOperator):
             self.truncated,
         )
 
-    def ask(self, info: np.ndarray) -> dict[int, str]:
-        """Writes into info rows what else than the colours of a complete file is decoded.
+    def write_options(self, info: np.ndarray) -> dict[int, str]:
+        """Writes the arguments `truncated` and `palette` into info rows.
 
         Returns:
-          The reasons for the images whose status it has set.
+          Reasons by image, for the images whose status it has set: they have no palette.
         """
         info[:, Info.TRUNCATED] = self.truncated == "accept"
         if self.palette == "color":
             return {}
-        good = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
-        indexed = good & (info[:, Info.PALETTE] > 0)
-        info[indexed, Info.PALETTE], info[indexed, Info.CHANNELS] = AS_INDICES, 1
-        # Registered decoders may give indices.
-        raster = (info[:, Info.FORMAT] == Format.RAW) & (info[:, Info.CHANNELS] == 1) & (info[:, Info.DEPTH] == 8)
-        others = np.flatnonzero(good & ~indexed & ~raster)
-        info[others, Info.STATUS] = Status.UNSUPPORTED
-        return dict.fromkeys(others.tolist(), NO_PALETTE)
+        is_valid = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
+        has_palette = is_valid & (info[:, Info.PALETTE] > 0)
+        info[has_palette, Info.PALETTE], info[has_palette, Info.CHANNELS] = AS_INDICES, 1
+        # A registered decoder may have returned indices: rasters of one channel with 8 bits are taken as such.
+        is_raster = (info[:, Info.FORMAT] == Format.RAW) & (info[:, Info.CHANNELS] == 1) & (info[:, Info.DEPTH] == 8)
+        without_palette = np.flatnonzero(is_valid & ~has_palette & ~is_raster)
+        info[without_palette, Info.STATUS] = Status.UNSUPPORTED
+        return dict.fromkeys(without_palette.tolist(), NO_PALETTE)
 
     def failure(self, row: np.ndarray, code: int, reason: str = "") -> str:
-        """Why an image can't be decoded, and what users can do about it.
+        """The reason why an image can't be decoded, and what users can do about it.
 
         Args:
           row: its info row; code, reason: as in `formats.failure`.
@@ -359,26 +365,28 @@ class DecodeImage(StageOperator):
 
 
 class Decoded(Copy):
-    """Outputs of `ImageHeaders` that are decoded already, by registered decoders -> images HWC, or volumes DHWC."""
+    """Passes on images HWC or volumes DHWC that `ImageHeaders` had registered decoders decode."""
 
     name = "decoders.image"
 
-    def infer(self, pixels: Spec, *others: Spec) -> tuple[Spec, ...]:
+    def infer(self, pixels: Spec, *unused: Spec) -> tuple[Spec, ...]:
         return (pixels,)
 
-    def setup(self, ctx: HostContext, pixels: Value, *others: Value) -> Setup:
+    def setup(self, ctx: HostContext, pixels: Value, *unused: Value) -> Setup:
         return super().setup(ctx, pixels)
 
-    def run(self, ctx: HostContext, pixels: Value, *others: Value) -> tuple[Any, ...]:
+    def run(self, ctx: HostContext, pixels: Value, *unused: Value) -> tuple[Any, ...]:
         return super().run(ctx, pixels)
 
-    def lower(self, ctx: LowerContext, pixels: Any, *others: Any) -> tuple[Any, ...]:
+    def lower(self, ctx: LowerContext, pixels: Any, *unused: Any) -> tuple[Any, ...]:
         return super().lower(ctx, pixels)
 
 
 class ImageHeaders(HostOperator):
-    """Encoded images -> (input of the decoding kernel, info rows, tables for GPU kernels). Failed samples are reported
-    or replaced here. With a `reader` there are its arguments behind the other inputs, and a fourth output, the place of
+    """Parses the headers of encoded images, and decodes those that the kernel can't decode.
+
+    The outputs are the input of the decoding kernel, info rows, and tables for GPU kernels. Failed samples are reported
+    or replaced here. With a `reader`, its arguments come after the other inputs, and a fourth output has the place of
     the part that is decoded.
 
     With registered decoders the first output may be finished images or volumes; see `register_decoder`.
@@ -392,7 +400,7 @@ class ImageHeaders(HostOperator):
     cache: CacheOptions | None = None
     on_gpu: bool = False  # as in DecodeImage
     pixels: Spec | None = None  # the first output if registered decoders make it; known with the first batch
-    reader: Reader | None = None  # the window that alone reads the images, if only the part is decoded that it reads
+    reader: Reader | None = None  # the only reader of the images, a window, if only the part that it reads is decoded
 
     @property
     def num_outputs(self) -> int:
@@ -400,17 +408,17 @@ class ImageHeaders(HostOperator):
 
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         check_encoded(encoded)
-        words = _cpu.TABLE_WORDS if self.on_gpu else 0
+        num_words = _cpu.TABLE_WORDS if self.on_gpu else 0
         return (
             self.pixels or Spec(np.dtype(np.uint8), 1, None),
             Spec(np.dtype(np.int32), 1, (_cpu.INFO_COLUMNS,)),
-            Spec(np.dtype(np.int32), 1, (words,)),
+            Spec(np.dtype(np.int32), 1, (num_words,)),
             *(() if self.reader is None else (PLACE,)),
         )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         check_encoded(specs[0])
-        if of_frames(specs[0]):
+        if is_sequence(specs[0]):
             if self.replace_shape is not None:
                 raise ArgumentError("replace_shape is the shape of an image, but the samples are sequences")
             if "page" in self.args:
@@ -422,7 +430,7 @@ class ImageHeaders(HostOperator):
         samples = ctx.first_samples(0)
         if samples is None:
             raise ArgumentError("decoders are registered, so the first batch determines the type of the images")
-        pixels = registered.spec_among(samples)
+        pixels = registered.first_spec(samples)
         if pixels is None:
             return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
         if pixels.ndim != 3 and self.replace_shape is not None:
@@ -434,9 +442,10 @@ class ImageHeaders(HostOperator):
     def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
         return dataclasses.replace(self, images=next((r for r in consumers if isinstance(r, DecodeImage)), self.images))
 
-    def _scale(self, ctx: HostContext, info: np.ndarray):
-        """Has JPEG, WebP and JPEG 2000 decoded at 1/2, 1/4 or 1/8 of their size, as small as is not smaller than the
-        resized result.
+    def _choose_scales(self, ctx: HostContext, info: np.ndarray):
+        """Makes the extents in `info` those of JPEG, WebP and JPEG 2000 images decoded at 1/2, 1/4 or 1/8 of their size.
+
+        The scale of an image is the smallest at which it is not smaller than the resized result.
         """
         op = self.images
         if op.resize is None or self.on_gpu:
@@ -450,10 +459,10 @@ class ImageHeaders(HostOperator):
         scalable |= (kinds == Format.WEBP) & (info[:, Info.HOST_DECODE] == 0)
         scalable &= info[:, Info.STATUS] == 0
         for scale in (8, 4, 2):
-            enough = (-(-extents // scale) >= sizes).all(axis=1) & scalable
+            fits = (-(-extents // scale) >= sizes).all(axis=1) & scalable
             for column in (Info.HEIGHT, Info.WIDTH, Info.REGION_H, Info.REGION_W):
-                info[enough, column] = -(-info[enough, column] // scale)
-            sizes[enough] = np.iinfo(np.int32).max  # done
+                info[fits, column] = -(-info[fits, column] // scale)
+            sizes[fits] = np.iinfo(np.int32).max  # no larger scale fits any more
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
         """Sets the status of images with too many pixels, and the reason."""
@@ -466,33 +475,33 @@ class ImageHeaders(HostOperator):
         info[large, Info.STATUS] = Status.TOO_LARGE
         reasons = {}
         for i in np.flatnonzero(large | refused).tolist():
-            size, more = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
+            size, detail = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
             if not pixels[i]:
                 size = f"its header promises more than {np.iinfo(np.int32).max} pixels"
             elif refused[i] and pixels[i] <= self.max_pixels:
                 channels = max(int(info[i, Info.CHANNELS]), 1)
-                fits = pixels[i] * channels <= np.iinfo(np.int32).max
-                more = (
+                has_int32_size = pixels[i] * channels <= np.iinfo(np.int32).max
+                detail = (
                     ", which is more than its bytes can hold"
-                    if fits
+                    if has_int32_size
                     else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
                 )
-            reasons[i] = f"the image is too large: {size}{more}, max_pixels is {self.max_pixels}"
+            reasons[i] = f"the image is too large: {size}{detail}, max_pixels is {self.max_pixels}"
         return reasons
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes the region of each image to decode into `info`; by default the whole image.
 
         Args:
-          values: of all inputs.
+          values: the values of all inputs.
 
         Returns:
-          The reasons for the images whose status it has set.
+          Reasons by image, for the images whose status it has set.
         """
         return {}
 
     def _narrow(self, ctx: HostContext, info: np.ndarray, reader: Reader, arguments: Sequence[Value]) -> np.ndarray:
-        """Writes the region that a window reads into `info`, where the regions are the whole images.
+        """Writes the region that a window reads into `info`. Before, the regions are the whole images.
 
         Returns:
           The place of each region in its image, see `PLACE`.
@@ -507,40 +516,46 @@ class ImageHeaders(HostOperator):
         return place
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        own = len(values) if self.reader is None else 1 + len(self.args.inputs)
-        values, arguments = values[:own], values[own:]
+        num_inputs = len(values) if self.reader is None else 1 + len(self.args.inputs)
+        values, arguments = values[:num_inputs], values[num_inputs:]
         if self.pixels is not None:
             arrays = self._decode_arrays(ctx, self.pixels, values)
             return arrays, np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32), np.zeros((ctx.N, 0), np.int32)
         source = packed(ctx, values[0])
-        info, most = parse_headers(ctx, source)
+        info, largest = parse_headers(ctx, source)
         rasters, reasons = self._registered_rasters(ctx, source, info)
-        pages, without = self._pages(ctx, source, info, rasters, values)
-        reasons |= self.images.ask(info)
-        usual = 0 <= most <= self.max_pixels and "page" not in self.args and not rasters
-        if not usual:
-            reasons |= without | self._refuse_large(info)
+        pages, page_reasons = self._select_pages(ctx, source, info, rasters, values)
+        reasons |= self.images.write_options(info)
+        # The common batch, which takes the short way below: native decoders read all images, and none can be too large.
+        is_common = 0 <= largest <= self.max_pixels and "page" not in self.args and not rasters
+        if not is_common:
+            reasons |= page_reasons | self._refuse_large(info)
         reasons |= self.choose_regions(ctx, info, values)
-        self._scale(ctx, info)
+        self._choose_scales(ctx, info)
         place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
-        if usual and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
+        if is_common and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
             # The kernels decode all images, and the bytes are not copied.
             return source, info, np.zeros((ctx.N, 0), np.int32)
-        x = _Samples(source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages)
-        return (*self._decoded(ctx, x, reasons), *place)
+        samples = _Samples(
+            source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages
+        )
+        return (*self._decode_rest(ctx, samples, reasons), *place)
 
-    def _decoded(self, ctx: HostContext, x: _Samples, reasons: dict[int, str]) -> tuple[Packed, np.ndarray, np.ndarray]:
-        """The first three outputs: the bytes that the kernels get, with what they can't decode decoded.
+    def _decode_rest(
+        self, ctx: HostContext, x: _Samples, reasons: dict[int, str]
+    ) -> tuple[Packed, np.ndarray, np.ndarray]:
+        """Decodes what the kernels can't decode. Returns the first three outputs.
 
         Args:
-          x: the samples; reasons: why some of them, whose status is set, can't be decoded.
+          x: the samples.
+          reasons: why some of them, whose status is set, can't be decoded.
         """
         source, info = x.source, x.info
-        use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
-        if use is not None:
-            self._look_up(ctx, x, use)
+        cache_use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
+        if cache_use is not None:
+            self._look_up(ctx, x, cache_use)
         remaining = np.zeros(ctx.N, bool)  # images that GPU kernels don't decode, and images for the cache
-        others: list[int] = []  # images that GPU kernels may take as coefficients
+        candidates: list[int] = []  # images whose coefficients GPU kernels may take
         if self.on_gpu:
             usable = ctx.present & (info[:, Info.STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
@@ -551,7 +566,7 @@ class ImageHeaders(HostOperator):
                 source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool
             )
             remaining = ctx.present & (x.tables[:, 0] == 0)
-            others = np.flatnonzero(usable & remaining).tolist()
+            candidates = np.flatnonzero(usable & remaining).tolist()
         remaining[[*x.keys]] = True
         remaining &= info[:, Info.FORMAT] != Format.PIXELS  # the cache had them
         if (
@@ -570,10 +585,10 @@ class ImageHeaders(HostOperator):
         for i, code in ctx.bad.items():
             if code != Status.REFUSED:
                 x.failed.setdefault(i, (code, ""))  # the sample's own failure, not that of the sample which replaced it
-        remaining[self._compact(ctx, x, [i for i in others if i not in x.failed])] = False
+        remaining[self._compact(ctx, x, [i for i in candidates if i not in x.failed])] = False
         self._decode_pixels(ctx, x, [int(i) for i in np.flatnonzero(remaining) if i not in x.failed])
-        if use is not None:
-            use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
+        if cache_use is not None:
+            cache_use.keep({key: x.data[i] for i, key in x.keys.items() if i not in x.failed})
         x.failed = {i: (code, self.images.failure(info[i], code, reason)) for i, (code, reason) in x.failed.items()}
         if self.images.on_error == "raise":
             for i in sorted(x.failed):
@@ -585,7 +600,7 @@ class ImageHeaders(HostOperator):
             source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
         return source, info, x.tables
 
-    def _pages(
+    def _select_pages(
         self,
         ctx: HostContext,
         source: Packed,
@@ -593,10 +608,10 @@ class ImageHeaders(HostOperator):
         rasters: dict[int, np.ndarray],
         values: Sequence[Value],
     ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-        """Sets the rows of samples of which another picture than the first is decoded.
+        """Sets the info rows of samples with a `page` other than 0.
 
         Returns:
-          (bytes that replace those of some samples, reasons of those that have no such picture).
+          (bytes that replace those of some samples, reasons of the samples that have no such page).
         """
         data: dict[int, np.ndarray] = {}
         reasons: dict[int, str] = {}
@@ -608,9 +623,9 @@ class ImageHeaders(HostOperator):
                 if i in rasters:
                     raise DecodeError(Status.ARGUMENT, _PAGE_OF_REGISTERED)
                 file = source[i]
-                found, info[i] = of_page(file, info[i], int(pages[i]))
-                if found is not file:
-                    data[i] = found
+                page_file, info[i] = select_page(file, info[i], int(pages[i]))
+                if page_file is not file:
+                    data[i] = page_file
             except DecodeError as e:
                 rasters.pop(i, None)
                 info[i, Info.STATUS], reasons[i] = e.code, str(e)
@@ -619,18 +634,20 @@ class ImageHeaders(HostOperator):
     def _registered_rasters(
         self, ctx: HostContext, source: Packed, info: np.ndarray
     ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-        """Decodes what registered decoders match, where images of other formats determine the outputs.
+        """Decodes the samples that registered decoders match, in a pipeline whose outputs are images of 8 bits.
 
         Returns:
-          (8 or 16-bit images, reasons of those that failed). Their rows of `info` are set.
+          (images of 8 or 16 bits, reasons of the samples that failed). Their rows of `info` are set.
         """
         rasters: dict[int, np.ndarray] = {}
         reasons: dict[int, str] = {}
         if not registered.names():
             return rasters, reasons
-        here = np.flatnonzero(ctx.present).tolist()
+        present = np.flatnonzero(ctx.present).tolist()
         for i, x in zip(
-            here, registered.on_threads(lambda i: registered.decoded(source[i]), here, ctx.num_threads), strict=True
+            present,
+            registered.map_on_threads(lambda i: registered.decode_registered(source[i]), present, ctx.num_threads),
+            strict=True,
         ):
             if x is None:
                 continue
@@ -649,35 +666,36 @@ class ImageHeaders(HostOperator):
         return rasters, reasons
 
     def _decode_arrays(self, ctx: HostContext, pixels: Spec, values: Sequence[Value]) -> list[np.ndarray]:
-        """The samples of a batch as registered decoders make them, or sequences, all of one type and number of
-        dimensions.
+        """Decodes a batch to finished arrays: images or volumes of registered decoders, or sequences of images.
+
+        All have the dtype and the number of dimensions of `pixels`.
         """
         source = values[0].data
         assert source is not None
-        use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
+        cache_use = None if self.cache is None else ctx.resource(functools.partial(CacheUse, self.cache))
         pages = self.arguments(ctx, values).page.tolist() if "page" in self.args else [0] * ctx.N
         keys = {
-            i: (digest(source[i]), pages[i], registered.names(), pixels, self.images.how)
+            i: (digest(source[i]), pages[i], registered.names(), pixels, self.images.pixel_arguments)
             for i in np.flatnonzero(ctx.present).tolist()
-            if use is not None
+            if cache_use is not None
         }
-        known = {i: x for i, key in keys.items() if use is not None and (x := use.get(key)) is not None}
-        wanted = [i for i in np.flatnonzero(ctx.present).tolist() if i not in known]
-        decode = self._frames if of_frames(values[0].spec) else registered.decoded
-        made = dict(
-            zip(wanted, registered.on_threads(lambda i: decode(source[i]), wanted, ctx.num_threads), strict=True)
+        cached = {i: x for i, key in keys.items() if cache_use is not None and (x := cache_use.get(key)) is not None}
+        missing = [i for i in np.flatnonzero(ctx.present).tolist() if i not in cached]
+        decode = self._frames if is_sequence(values[0].spec) else registered.decode_registered
+        results = dict(
+            zip(missing, registered.map_on_threads(lambda i: decode(source[i]), missing, ctx.num_threads), strict=True)
         )
-        for i, x in made.items():
+        for i, x in results.items():
             if x is None:
-                made[i] = self._usual(ctx.pool, source[i], pages[i])
+                results[i] = self._decode_builtin(ctx.pool, source[i], pages[i])
             elif pages[i]:
-                made[i] = DecodeError(Status.ARGUMENT, _PAGE_OF_REGISTERED)
-        made = known | {i: self._checked(x, pixels) for i, x in made.items()}
+                results[i] = DecodeError(Status.ARGUMENT, _PAGE_OF_REGISTERED)
+        results = cached | {i: self._check_array(x, pixels) for i, x in results.items()}
         info = np.zeros((ctx.N, _cpu.INFO_COLUMNS), np.int32)
-        failed = {i: (int(x.code), str(x)) for i, x in made.items() if isinstance(x, DecodeError)}
-        arrays = {i: x for i, x in made.items() if isinstance(x, np.ndarray)}
-        if use is not None:
-            use.keep({keys[i]: x for i, x in arrays.items() if i not in known})
+        failed = {i: (int(x.code), str(x)) for i, x in results.items() if isinstance(x, DecodeError)}
+        arrays = {i: x for i, x in results.items() if isinstance(x, np.ndarray)}
+        if cache_use is not None:
+            cache_use.keep({keys[i]: x for i, x in arrays.items() if i not in cached})
         for i, x in arrays.items():
             info[i] = _info(Format.RAW, *x.shape[-3:])
         info[[*failed], Info.STATUS] = [code for code, _ in failed.values()]
@@ -698,30 +716,30 @@ class ImageHeaders(HostOperator):
     def _replace_arrays(
         self, ctx: HostContext, arrays: dict[int, np.ndarray], failed: dict[int, tuple[int, str]], pixels: Spec
     ):
-        """Replaces failed samples as `_replace` does; those that nothing can replace stay in `failed`."""
+        """Replaces failed samples as `_replace` does. Samples without a replacement stay in `failed`."""
         for i in sorted(failed):
             first = i - i % ctx.B
-            others = [
+            by_distance = [
                 *(first + (i + k) % ctx.B for k in range(1, ctx.B)),
                 *((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
             ]
-            good = next((j for j in others if j in arrays and j not in failed), None)
+            replacement = next((j for j in by_distance if j in arrays and j not in failed), None)
             if self.replace_shape is not None:
                 arrays[i] = np.zeros(self.replace_shape, pixels.dtype)
-            elif good is not None:
-                arrays[i] = arrays[good]
+            elif replacement is not None:
+                arrays[i] = arrays[replacement]
             else:
                 code, reason = failed[i]
                 failed[i] = code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it"
         for i in [i for i in failed if self.replace_shape is not None or "no good sample" not in failed[i][1]]:
             ctx.report_bad(i, *failed.pop(i))
 
-    def _checked(self, x: np.ndarray | DecodeError, pixels: Spec) -> np.ndarray | DecodeError:
-        """An array as the outputs are to be, or an error."""
+    def _check_array(self, x: np.ndarray | DecodeError, pixels: Spec) -> np.ndarray | DecodeError:
+        """Converts an array to the dtype of the outputs; an error if its size or type does not fit."""
         if isinstance(x, DecodeError):
             return x
-        count = x.size // max(x.shape[-1], 1)
-        if count > self.max_pixels:
+        num_pixels = x.size // max(x.shape[-1], 1)
+        if num_pixels > self.max_pixels:
             text = (
                 f"the image is too large: {' x '.join(map(str, x.shape[:-1]))} pixels, max_pixels is {self.max_pixels}"
             )
@@ -748,31 +766,31 @@ class ImageHeaders(HostOperator):
 
     def frame(self, data: np.ndarray) -> np.ndarray | DecodeError:
         """An image of a sequence ``[H, W, C]``, decoded in this thread."""
-        x = registered.decoded(data)
+        x = registered.decode_registered(data)
         channels = num_channels(self.images.output_type)
         if x is None:
-            x = self._usual(_alone(), data)
+            x = self._decode_builtin(_single_thread_pool(), data)
         elif isinstance(x, np.ndarray) and (x.ndim != 3 or x.shape[2] not in (1, channels or x.shape[2])):
             text = f"a frame must be an image of {channels or 'some'} channels, a registered decoder gives {x.dtype}{list(x.shape)}"
             x = DecodeError(Status.UNSUPPORTED, text)
         elif isinstance(x, np.ndarray):
             x = np.broadcast_to(x, (*x.shape[:2], channels or x.shape[2]))
-        return self._checked(x, Spec(self.images.dtype, 3, None))
+        return self._check_array(x, Spec(self.images.dtype, 3, None))
 
-    def _usual(self, pool: int, data: np.ndarray, page: int = 0) -> np.ndarray | DecodeError:
-        """An image that no registered decoder matches, decoded at once."""
+    def _decode_builtin(self, pool: int, data: np.ndarray, page: int = 0) -> np.ndarray | DecodeError:
+        """Decodes an image of a format that jaxdali knows, in this thread."""
         row = parse_header(data)
         if page and not row[Info.STATUS]:
             try:
-                data, row = of_page(data, row, page)
+                data, row = select_page(data, row, page)
             except DecodeError as e:
                 return e
-        if reasons := self.images.ask(row[None]):
+        if reasons := self.images.write_options(row[None]):
             return DecodeError(Status.UNSUPPORTED, failure(row[Info.FORMAT], Status.UNSUPPORTED, reasons[0]))
         if code := int(row[Info.STATUS]):
             return DecodeError(code, self.images.failure(row, code, refusal(data, row)))
-        if why := self._refuse_large(row[None]):
-            return DecodeError(Status.TOO_LARGE, why[0])
+        if reasons_if_large := self._refuse_large(row[None]):
+            return DecodeError(Status.TOO_LARGE, reasons_if_large[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], 1)
             if isinstance(raster, DecodeError):
@@ -787,27 +805,27 @@ class ImageHeaders(HostOperator):
         (result,) = self.images.on_host(pool, [(data, row)])
         return DecodeError(result, self.images.failure(row, result)) if isinstance(result, int) else result
 
-    def _look_up(self, ctx: HostContext, x: _Samples, use: CacheUse):
-        """Takes images that the cache holds as finished pixels."""
+    def _look_up(self, ctx: HostContext, x: _Samples, cache_use: CacheUse):
+        """Replaces samples by finished pixels from the cache, and sets the keys of those that it should keep."""
         op = self.images
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
         for i in np.flatnonzero(ctx.present & (x.info[:, Info.STATUS] == 0)).tolist():
             key = (
                 digest(x.bytes_of(i)),
                 int(x.info[i, Info.PAGE]),
-                op.how,
+                op.pixel_arguments,
                 int(x.info[i, Info.HEIGHT]),
                 int(x.info[i, Info.WIDTH]),
             )
-            pixels = use.get(key)
+            pixels = cache_use.get(key)
             if pixels is not None:
                 x.data[i] = pixels
                 x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.PIXELS, 8, 0, -1
-            elif i not in ctx.bad and use.cache.takes(int(sizes[i])):
+            elif i not in ctx.bad and cache_use.cache.admits(int(sizes[i])):
                 x.keys[i] = key
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
-        """Decodes images that no native decoder takes to rasters as they are stored."""
+        """Decodes images without a native decoder to rasters, as they are stored in the file (not turned upright)."""
         for i, raster in x.rasters.items():
             if i not in x.failed and i not in x.data:
                 x.data[i] = raster.reshape(-1).view(np.uint8)
@@ -829,25 +847,27 @@ class ImageHeaders(HostOperator):
     def _compact(self, ctx: HostContext, x: _Samples, chosen: list[int]) -> list[int]:
         """Decodes the coefficients of progressive JPEG, from which GPU kernels make the pixels.
 
-        A file is left out if its coefficients would be more bytes to send to the GPU than its pixels. Photos are not
-        like that. No file is taken with `use_fast_idct`, which only the host has: pixels must not depend on the size of
-        a window.
+        A file is left out if its coefficients are more bytes to send to the GPU than its pixels, which is rare for
+        photos. With `use_fast_idct` no file is taken: only the host has that transform, and pixels must not depend on
+        whether a file is taken.
 
         Returns:
-          Which of the chosen samples have become coefficients.
+          The samples among `chosen` that have become coefficients.
         """
         op = self.images
         chosen = [i for i in chosen if x.info[i, Info.FORMAT] == Format.JPEG and not x.info[i, Info.HOST_DECODE]]
         if not chosen or op.use_fast_idct:
             return []
         info, tables = x.info[chosen], x.tables[chosen]
-        most = output_shapes(info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
-        results = _cpu.compact_jpegs([x.bytes_of(i) for i in chosen], info, most, tables, int(op.output_type), ctx.pool)
+        max_bytes = output_shapes(info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
+        results = _cpu.compact_jpegs(
+            [x.bytes_of(i) for i in chosen], info, max_bytes, tables, int(op.output_type), ctx.pool
+        )
         x.tables[chosen] = tables
-        made = {i: data for i, data in zip(chosen, results, strict=True) if data is not None}
-        x.data |= made
-        x.info[[*made], Info.FORMAT] = Format.COMPACT
-        return [*made]
+        compacted = {i: data for i, data in zip(chosen, results, strict=True) if data is not None}
+        x.data |= compacted
+        x.info[[*compacted], Info.FORMAT] = Format.COMPACT
+        return [*compacted]
 
     def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
         """Decodes images that GPU kernels don't take to finished pixels."""
@@ -861,8 +881,9 @@ class ImageHeaders(HostOperator):
                 x.info[i, Info.FORMAT] = Format.PIXELS
 
     def _replace(self, ctx: HostContext, x: _Samples):
-        """Replaces each failed sample by a black image, or by the next valid sample of its shard (cyclic), or else of
-        the other shards.
+        """Replaces each failed sample by a black image, or by the next valid sample.
+
+        The next samples are those of its shard (cyclic), then those of the other shards.
         """
         for i in sorted(x.failed):
             if self.replace_shape is not None:
@@ -875,18 +896,18 @@ class ImageHeaders(HostOperator):
                 x.tables[i] = 0
             else:
                 first = i - i % ctx.B
-                others = itertools.chain(
+                by_distance = itertools.chain(
                     (first + (i + k) % ctx.B for k in range(1, ctx.B)),
                     ((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
                 )
-                good = next((j for j in others if j not in x.failed and ctx.present[j]), None)
-                if good is None:
+                replacement = next((j for j in by_distance if j not in x.failed and ctx.present[j]), None)
+                if replacement is None:
                     code, reason = x.failed[i]
                     ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no valid sample of its batch can replace it")
                     continue
-                x.data[i] = x.bytes_of(good)
-                x.info[i] = x.info[good]
-                x.tables[i] = x.tables[good]
+                x.data[i] = x.bytes_of(replacement)
+                x.info[i] = x.info[replacement]
+                x.tables[i] = x.tables[replacement]
                 # The kernels might refuse it in this shard's batch as well. They refuse no coefficients.
                 if ctx.bad.get(i) == Status.REFUSED and x.info[i, Info.FORMAT] == Format.JPEG:
                     self._decode_pixels(ctx, x, [i])

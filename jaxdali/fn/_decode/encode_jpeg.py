@@ -13,10 +13,10 @@ from ..._core import ffi as _ffi
 from ..._core.kinds import is_foreign
 from ..._core.tracebacks import boundary
 
-# How many samples of luma there are for one of chroma, along a row and down a column.
+# The number of samples of luma for one of chroma, along a row and down a column (sampling factors, ITU-T T.81 A.1.1).
 SUBSAMPLINGS = {"444": (1, 1), "422": (2, 1), "420": (2, 2), "440": (1, 2), "411": (4, 1)}
 INPUT_TYPES = (types.RGB, types.BGR, types.GRAY, types.ANY_DATA)
-_LARGEST = 65500  # of libjpeg
+_MAX_EXTENT = 65500  # JPEG_MAX_DIMENSION of libjpeg
 
 
 @overload
@@ -95,22 +95,22 @@ def encode_jpeg(
     single = samples is None
     arrays: list[np.ndarray] = []
     for i, sample in enumerate([images] if samples is None else samples):
-        what = "images" if single else f"image {i}"
-        arrays.append(_pixels(sample, layout, f"encode_jpeg: {what}", input_type))
+        subject = "images" if single else f"image {i}"
+        arrays.append(_pixels(sample, layout, f"encode_jpeg: {subject}", input_type))
 
     pool = _cpu.pool_create(min(num_threads, len(arrays) or 1))
     try:
-        made = _cpu.encode_jpegs(arrays, quality, *SUBSAMPLINGS[subsampling], input_type == types.BGR, pool)
+        files = _cpu.encode_jpegs(arrays, quality, *SUBSAMPLINGS[subsampling], input_type == types.BGR, pool)
     finally:
         _cpu.pool_destroy(pool)
-    for i, file in enumerate(made):
+    for i, file in enumerate(files):
         if isinstance(file, int):
             raise ValueError(f"encode_jpeg: {'' if single else f'image {i}: '}{_ffi.STATUS[file]}")
-    return made[0] if single else made
+    return files[0] if single else files
 
 
 def _samples(images: Any) -> tuple[Sequence[Any] | None, str]:
-    """The images of a batch, and their layout; None: it is one image."""
+    """The images of a batch, or None if `images` is one image, and their layout."""
     if isinstance(images, (list, tuple)):
         return images, ""
     if hasattr(images, "samples"):  # a dynamic.Batch, of a package above this one
@@ -121,30 +121,32 @@ def _samples(images: Any) -> tuple[Sequence[Any] | None, str]:
     return None, layout if isinstance(layout, str) else ""
 
 
-def _pixels(sample: Any, layout: str, what: str, input_type: types.DALIImageType) -> np.ndarray:
+def _pixels(sample: Any, layout: str, subject: str, input_type: types.DALIImageType) -> np.ndarray:
     """An image as ``u8[height, width, channels]``, without a copy where that is possible."""
     if isinstance(sample, (bytes, bytearray, memoryview, str)):
-        raise TypeError(f"{what} must be a uint8 array of pixels, got {type(sample).__name__}")
+        raise TypeError(f"{subject} must be a uint8 array of pixels, got {type(sample).__name__}")
     try:
         x = np.asarray(sample)
     except (TypeError, ValueError) as e:
-        raise TypeError(f"{what} must be a uint8 array of pixels, got {type(sample).__name__}: {e}") from None
+        raise TypeError(f"{subject} must be a uint8 array of pixels, got {type(sample).__name__}: {e}") from None
     if x.dtype != np.uint8:
-        raise TypeError(f"{what} must be uint8, got {x.dtype if x.dtype != object else type(sample).__name__}")
+        raise TypeError(f"{subject} must be uint8, got {x.dtype if x.dtype != object else type(sample).__name__}")
     if layout not in ("", "HWC", "CHW", "HW"):
-        raise ValueError(f"{what} must have the layout HWC, CHW or HW, got {layout!r}")
+        raise ValueError(f"{subject} must have the layout HWC, CHW or HW, got {layout!r}")
     if layout == "CHW":
         x = np.moveaxis(x, 0, -1)
     if x.ndim == 2:
         x = x[:, :, None]
-    wanted = (1,) if input_type == types.GRAY else (1, 3)
-    if x.ndim != 3 or x.shape[2] not in wanted:
+    channel_counts = (1,) if input_type == types.GRAY else (1, 3)
+    if x.ndim != 3 or x.shape[2] not in channel_counts:
         form = (
-            "[height, width] or [height, width, 1]" if wanted == (1,) else "[height, width] or [height, width, 1 or 3]"
+            "[height, width] or [height, width, 1]"
+            if channel_counts == (1,)
+            else "[height, width] or [height, width, 1 or 3]"
         )
-        raise ValueError(f"{what} must be {form}, got {list(np.shape(sample))}")
-    if not 1 <= min(x.shape[:2]) <= max(x.shape[:2]) <= _LARGEST:
+        raise ValueError(f"{subject} must be {form}, got {list(np.shape(sample))}")
+    if not 1 <= min(x.shape[:2]) <= max(x.shape[:2]) <= _MAX_EXTENT:
         raise ValueError(
-            f"{what} must have 1 to {_LARGEST} rows and columns, got {x.shape[0]} x {x.shape[1]} (height x width)"
+            f"{subject} must have 1 to {_MAX_EXTENT} rows and columns, got {x.shape[0]} x {x.shape[1]} (height x width)"
         )
     return np.ascontiguousarray(x)

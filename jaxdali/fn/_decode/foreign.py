@@ -38,19 +38,17 @@ _BEGINNINGS = (
 )
 
 
-def known_as(data: np.ndarray) -> str:
-    """Says what encoded data are if they are not an image of a supported format, as the end of a message; "" if they
-    are not recognized.
-    """
+def describe_unsupported(data: np.ndarray) -> str:
+    """Names the format of encoded data that are no supported image, as the end of a message; "" if it is unknown."""
     head = data[:256].tobytes()
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    found = next((what for start, what in _BEGINNINGS if head.startswith(start)), None)
+    description = next((name for prefix, name in _BEGINNINGS if head.startswith(prefix)), None)
     if head[128:132] == b"DICM":
-        found = "a DICOM file, for which a decoder can be registered"
+        description = "a DICOM file, for which a decoder can be registered"
     elif head[4:8] == b"ftyp":
-        found = "a video or another file of the MP4 family"
+        description = "a video or another file of the MP4 family"
     elif text.startswith((b"<!doctype html", b"<html")):
-        found = "an HTML page, which servers send instead of a missing file"
+        description = "an HTML page, which servers send instead of a missing file"
     elif text.startswith(b"<svg") or (text.startswith(b"<?xml") and b"<svg" in text):
-        found = "an SVG drawing"
-    return f"this is {found}; supported: {SUPPORTED}" if found else ""
+        description = "an SVG drawing"
+    return f"this is {description}; supported: {SUPPORTED}" if description else ""

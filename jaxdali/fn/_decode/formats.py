@@ -16,7 +16,7 @@ from ... import _cpu
 from ..._core.ffi import STATUS
 from ..._cpu import Format, Info, Status
 
-# What the formats that Pillow decodes are called there.
+# Pillow's names of the formats that it decodes.
 PILLOW_NAMES = {
     Format.JPEG: "JPEG",
     Format.PNG: "PNG",
@@ -48,10 +48,11 @@ EXTENSIONS = {
     Format.HEIC: (".heic", ".heif", ".heics", ".heifs", ".hif"),
     Format.JPEG_XL: (".jxl",),
 }
-_ABOUT_FILES = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
-_BY_LIBRARIES = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
+# Statuses whose reason lies in the file, so that messages name its format.
+_FILE_ERRORS = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
+_LIBRARY_FORMATS = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
 # Formats with frames, besides TIFF's pages.
-_OF_SEVERAL = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)
+_FORMATS_WITH_FRAMES = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)
 
 
 class DecodeError(Exception):
@@ -66,23 +67,23 @@ def parse_header(data: np.ndarray) -> np.ndarray:
     """The info row of one encoded image, ``u8[n]``. Its status says what is wrong."""
     info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(data.reshape(1, -1), np.zeros(1, np.int32), np.array([data.size]), info)
-    complete(info, lambda _: data)
+    complete_headers(info, lambda _: data)
     return info[0]
 
 
 def failure(kind: int, code: int, reason: str = "") -> str:
-    """Why an encoded image can't be decoded. A reason that lies in the file is preceded by the name of its format.
+    """The reason why an encoded image can't be decoded. If it lies in the file, the name of the format comes first.
 
     Args:
-      kind: its `Format`; code: its status; reason: what is known in addition to the status.
+      kind: the image's `Format`; code: its status; reason: a more detailed text than that of the status.
     """
     name, reason = NAMES.get(Format(kind), ""), reason or STATUS[code]
-    return f"{name}: {reason}" if code in _ABOUT_FILES and name and name not in reason else reason
+    return f"{name}: {reason}" if code in _FILE_ERRORS and name and name not in reason else reason
 
 
 @contextlib.contextmanager
 def errors_of_libraries() -> Iterator[None]:
-    """Turns what libraries raise on damaged data, which may be anything, into `DecodeError`."""
+    """Turns exceptions of any type, which libraries raise on damaged data, into `DecodeError`."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -100,54 +101,57 @@ def errors_of_libraries() -> Iterator[None]:
         raise DecodeError(code, f"{STATUS[code]}: {type(e).__name__}{': ' * bool(str(e))}{e}") from e
 
 
-def complete(info: np.ndarray, data: Callable[[int], np.ndarray]) -> None:
-    """Fills in the rows of formats whose headers libraries read. `data(i)` gives the bytes of a file."""
+def complete_headers(info: np.ndarray, data: Callable[[int], np.ndarray]) -> None:
+    """Fills in the rows of formats whose headers libraries read. `data(i)` returns the bytes of a file."""
+    # The native code leaves the height of these images at 0.
     for i in np.flatnonzero(
         (info[:, Info.HEIGHT] == 0) & (info[:, Info.STATUS] == 0) & (info[:, Info.FORMAT] != 0)
     ).tolist():
         try:
-            _read(data(i).tobytes(), info[i])
+            _read_header(data(i).tobytes(), info[i])
         except DecodeError as e:
             info[i, Info.STATUS] = e.code
 
 
 def reason_of(data: np.ndarray, row: np.ndarray) -> str:
-    """Why `complete` refused a file; "" if it did not."""
+    """The reason why `complete_headers` refused a file; "" if it did not."""
     row = row.copy()
-    if row[Info.FORMAT] not in _BY_LIBRARIES or row[Info.HEIGHT]:
+    if row[Info.FORMAT] not in _LIBRARY_FORMATS or row[Info.HEIGHT]:
         return ""
     try:
-        _read(data.tobytes(), row)
+        _read_header(data.tobytes(), row)
     except DecodeError as e:
         return str(e)
     return ""
 
 
-def of_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarray, np.ndarray]:
-    """A picture of a file that holds several.
+def select_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarray, np.ndarray]:
+    """Selects a picture of a file that holds several.
 
     Args:
-      data: the file. row: its info row. page: number of the picture, above 0.
+      data: the file.
+      row: its info row.
+      page: number of the picture, above 0.
 
     Returns:
-      (bytes, info row) from which that picture is decoded.
+      (bytes, info row), from which that picture is decoded.
 
     Raises:
       DecodeError: there is no such picture, or the file is damaged.
     """
     kind, row = row[Info.FORMAT], row.copy()
     if kind == Format.TIFF:
-        data = np.frombuffer(_from_directory(data.tobytes(), page), np.uint8)
+        data = np.frombuffer(_with_first_directory(data.tobytes(), page), np.uint8)
         return data, parse_header(data)
     if kind == Format.JPEG_XL:  # imagecodecs gives no error for a frame that does not exist
         raise DecodeError(
             Status.UNSUPPORTED, f"page {page}: of a JPEG XL file only the first frame, page 0, is supported"
         )
-    if kind not in _OF_SEVERAL:
+    if kind not in _FORMATS_WITH_FRAMES:
         raise _no_page(page, 1)
     row[[Info.PAGE, Info.HOST_DECODE]] = page, 1
     if kind == Format.HEIC:
-        _read(data.tobytes(), row)
+        _read_header(data.tobytes(), row)
     else:
         with errors_of_libraries(), pillow_image(data.tobytes(), kind) as image:
             count = getattr(image, "n_frames", 1)
@@ -176,15 +180,15 @@ def heic_image(data: bytes, page: int) -> Any:
 
 
 @functools.cache
-def extensions_here() -> tuple[str, ...]:
+def decodable_extensions() -> tuple[str, ...]:
     """The extensions of the formats that can be decoded with the packages that are installed."""
     from PIL import Image
 
     Image.init()
-    lacking = {kind for kind, name in PILLOW_NAMES.items() if name not in Image.OPEN}
-    lacking |= {Format.HEIC} if library("pillow_heif") is None else set()
-    lacking |= {Format.JPEG_XL} if library("imagecodecs") is None else set()
-    return tuple(x for kind, extensions in EXTENSIONS.items() if kind not in lacking for x in extensions)
+    undecodable = {kind for kind, name in PILLOW_NAMES.items() if name not in Image.OPEN}
+    undecodable |= {Format.HEIC} if library("pillow_heif") is None else set()
+    undecodable |= {Format.JPEG_XL} if library("imagecodecs") is None else set()
+    return tuple(x for kind, extensions in EXTENSIONS.items() if kind not in undecodable for x in extensions)
 
 
 @functools.cache
@@ -202,7 +206,7 @@ def _no_page(page: int, count: int) -> DecodeError:
     )
 
 
-def _read(data: bytes, row: np.ndarray):
+def _read_header(data: bytes, row: np.ndarray):
     """Reads the header of an AVIF, HEIC or JPEG XL file into its info row. Raises `DecodeError`."""
     kind, depth, orientation = row[Info.FORMAT], 8, 1
     with errors_of_libraries():
@@ -210,15 +214,15 @@ def _read(data: bytes, row: np.ndarray):
             image = heic_image(data, int(row[Info.PAGE]))
             (width, height), channels = image.size, len(image.mode.split(";")[0])
         elif kind == Format.AVIF:
-            _need_avif()
+            _check_avif_support()
             with pillow_image(data, kind) as image:
                 (width, height), channels, orientation = (
                     image.size,
                     len(image.getbands()),
-                    image.getexif().get(0x112, 1),
+                    image.getexif().get(0x112, 1),  # EXIF's tag Orientation
                 )
-                still = image.n_frames == 1
-            depth = _avif_depth(data) if still and library("imagecodecs") is not None else 8
+                is_still = image.n_frames == 1
+            depth = _avif_depth(data) if is_still and library("imagecodecs") is not None else 8
         else:
             if library("imagecodecs") is None:
                 raise DecodeError(
@@ -240,7 +244,7 @@ def _read(data: bytes, row: np.ndarray):
     row[list(values)] = list(values.values())
 
 
-def _need_avif():
+def _check_avif_support():
     from PIL import Image
 
     Image.init()
@@ -251,151 +255,179 @@ def _need_avif():
 
 def _avif_depth(data: bytes) -> int:
     """Bits of a value, from the configuration of the first AV1 image (AV1-ISOBMFF, 2.3.3)."""
-    found = re.search(rb"av1C\x81.(.)", data[: 1 << 16], re.DOTALL)
-    flags = found[1][0] if found else 0
+    # 0x81: marker and version. Then a byte with profile and level, and one with the flags seq_tier_0 (0x80),
+    # high_bitdepth (0x40), twelve_bit (0x20), and others.
+    match = re.search(rb"av1C\x81.(.)", data[: 1 << 16], re.DOTALL)
+    flags = match[1][0] if match else 0
     return 8 if not flags & 0x40 else 12 if flags & 0x20 else 10
 
 
-def _from_directory(data: bytes, page: int) -> bytes:
-    """A TIFF file whose first directory is that of a page."""
+def _with_first_directory(data: bytes, page: int) -> bytes:
+    """A TIFF file whose first directory is that of a page.
+
+    A directory of TIFF 6.0 is the number of its entries, the entries, and the offset of the next directory (0: none).
+    """
     order = "little" if data[:2] == b"II" else "big"
-    big = int.from_bytes(data[2:4], order) == 43
-    start, width, count_width, entry = (8, 8, 8, 20) if big else (4, 4, 2, 12)
+    is_big = int.from_bytes(data[2:4], order) == 43  # the version of BigTIFF; that of TIFF is 42
+    # Bytes: place of the first directory's offset, and sizes of an offset, of the number of entries, and of an entry.
+    start, offset_size, count_size, entry_size = (8, 8, 8, 20) if is_big else (4, 4, 2, 12)
 
-    def number(at: int, size: int) -> int:
-        if at + size > len(data):
+    def read_number(offset: int, size: int) -> int:
+        if offset + size > len(data):
             raise DecodeError(Status.TRUNCATED, STATUS[Status.TRUNCATED])
-        return int.from_bytes(data[at : at + size], order)
+        return int.from_bytes(data[offset : offset + size], order)
 
-    at, seen = number(start, width), set[int]()
+    directory, visited = read_number(start, offset_size), set[int]()
     for n in range(page):
-        seen.add(at)
-        at = number(at + count_width + entry * number(at, count_width), width)
-        if at == 0 or at in seen:
+        visited.add(directory)
+        entries_end = directory + count_size + entry_size * read_number(directory, count_size)
+        directory = read_number(entries_end, offset_size)
+        # A damaged file may have a cycle.
+        if directory == 0 or directory in visited:
             raise _no_page(page, n + 1)
-    return data[:start] + at.to_bytes(width, order) + data[start + width :]
+    return data[:start] + directory.to_bytes(offset_size, order) + data[start + offset_size :]
 
 
 class _JpegXl:
-    """The header of a JPEG XL codestream (ISO/IEC 18181-1, annexes C and D), read bit by bit."""
+    """The header of a JPEG XL codestream (ISO/IEC 18181-1), read bit by bit.
 
+    Each method reads a structure of the standard, or skips over it, and has its name: SizeHeader, BitDepth,
+    ImageMetadata, ColourEncoding, PreviewHeader, AnimationHeader and ExtraChannelInfo. The standard codes most numbers
+    by U32(d0, d1, d2, d3): two bits choose one of four distributions, each an offset and a number of further bits. A
+    tuple here is such a distribution: (32, 0) is the constant 32, and (1, 5) means 1 + u(5).
+    """
+
+    # Width to height, by SizeHeader's field `ratio`, from 1 on.
     RATIOS = ((1, 1), (12, 10), (4, 3), (3, 2), (16, 9), (5, 4), (2, 1))
 
     def __init__(self, data: bytes):
+        # FF 0A is the signature of a codestream; otherwise it is in boxes. The header begins after these 16 bits.
         stream = data[:4096] if data[:2] == b"\xff\x0a" else _codestream(data)
-        self.bits, self.left, self.at = int.from_bytes(stream, "little"), 8 * len(stream), 16
+        self.bits, self.num_bits, self.position = int.from_bytes(stream, "little"), 8 * len(stream), 16
 
     def u(self, count: int) -> int:
-        if self.at + count > self.left:
+        """u(n) of the standard: the next bits, the least significant first."""
+        if self.position + count > self.num_bits:
             raise EOFError
-        self.at += count
-        return self.bits >> (self.at - count) & ((1 << count) - 1)
+        self.position += count
+        return self.bits >> (self.position - count) & ((1 << count) - 1)
 
-    def choice(self, *options: tuple[int, int]) -> int:
-        """A number that is coded as one of four (offset, bits)."""
-        offset, bits = options[self.u(2)]
+    def u32(self, *distributions: tuple[int, int]) -> int:
+        """U32 of the standard: a number that is coded by one of four distributions (offset, bits)."""
+        offset, bits = distributions[self.u(2)]
         return offset + self.u(bits)
 
     def enum(self) -> int:
-        return self.choice((0, 0), (1, 0), (2, 4), (18, 6))
+        """Enum of the standard."""
+        return self.u32((0, 0), (1, 0), (2, 4), (18, 6))
 
     def size(self) -> tuple[int, int]:
-        """Height and width."""
-        small = self.u(1)
+        """SizeHeader: height and width."""
+        is_multiple_of_8 = self.u(1)
 
         def extent() -> int:
-            return 8 * (self.u(5) + 1) if small else self.choice((1, 9), (1, 13), (1, 18), (1, 30))
+            return 8 * (self.u(5) + 1) if is_multiple_of_8 else self.u32((1, 9), (1, 13), (1, 18), (1, 30))
 
         height = extent()
         ratio = self.u(3)
         if not ratio:
             return height, extent()
-        over, under = self.RATIOS[ratio - 1]
-        return height, height * over // under
+        numerator, denominator = self.RATIOS[ratio - 1]
+        return height, height * numerator // denominator
 
     def depth(self) -> int:
-        """Bits of a value; floating-point values are refused."""
+        """BitDepth: bits of a value; floating-point values are refused."""
         if self.u(1):
             raise DecodeError(Status.UNSUPPORTED, "JPEG XL of floating-point values is not supported")
-        return self.choice((8, 0), (10, 0), (12, 0), (1, 6))
+        return self.u32((8, 0), (10, 0), (12, 0), (1, 6))
 
     def header(self) -> tuple[int, int, int, int, int]:
-        """Height, width, channels, bits of a value, and EXIF's orientation."""
+        """SizeHeader and ImageMetadata: height, width, channels, bits of a value, and EXIF's orientation."""
         height, width = self.size()
-        depth, orientation, alpha = 8, 1, False
-        if self.u(1):  # everything else has its default
+        depth, orientation, has_alpha = 8, 1, False
+        if self.u(1):  # all_default of ImageMetadata
             return height, width, 3, depth, orientation
-        if self.u(1):  # fields that few images have
+        if self.u(1):  # extra_fields
             orientation = 1 + self.u(3)
-            if self.u(1):
-                self.size()  # as it is meant to be shown
-            if self.u(1):
+            if self.u(1):  # have_intr_size: the size at which the image is meant to be shown
+                self.size()
+            if self.u(1):  # have_preview
                 self._skip_preview()
-            if self.u(1):
+            if self.u(1):  # have_animation
                 self._skip_animation()
         depth = self.depth()
-        self.u(1)  # whether 16-bit buffers suffice for modular coding
-        extra = self.choice((0, 0), (1, 0), (2, 4), (1, 12))
-        for i in range(extra):
+        self.u(1)  # modular_16bit_buffers
+        num_extra_channels = self.u32((0, 0), (1, 0), (2, 4), (1, 12))
+        for i in range(num_extra_channels):
             kind = self._extra_channel()
-            alpha |= kind == 0 and i == 0
-        self.u(1)  # whether colours are XYB
-        gray = not self.u(1) and self._is_gray()
+            has_alpha |= kind == 0 and i == 0
+        self.u(1)  # xyb_encoded
+        is_gray = not self.u(1) and self._is_gray()  # all_default of ColourEncoding means sRGB
         if depth > 16:
             raise DecodeError(Status.UNSUPPORTED, f"JPEG XL of {depth} bits is not supported")
-        return height, width, (1 if gray else 3) + alpha, max(depth, 8), orientation
+        return height, width, (1 if is_gray else 3) + has_alpha, max(depth, 8), orientation
 
     def _is_gray(self) -> bool:
-        self.u(1)  # whether an ICC profile follows
-        return self.enum() == 1
+        """ColourEncoding from its second field on: whether the colour space is grey."""
+        self.u(1)  # want_icc: whether an ICC profile follows
+        return self.enum() == 1  # colour_space: 0 is RGB, 1 grey, 2 XYB, 3 unknown
 
     def _skip_preview(self):
-        small = self.u(1)
+        """PreviewHeader: its height, and its width if `ratio` does not give it."""
+        is_multiple_of_8 = self.u(1)
 
         def extent():
-            options = ((16, 0), (32, 0), (1, 5), (33, 9)) if small else ((1, 6), (65, 8), (321, 10), (1345, 12))
-            return self.choice(*options)
+            distributions = (
+                ((16, 0), (32, 0), (1, 5), (33, 9)) if is_multiple_of_8 else ((1, 6), (65, 8), (321, 10), (1345, 12))
+            )
+            return self.u32(*distributions)
 
         extent()
-        if not self.u(3):
+        if not self.u(3):  # ratio
             extent()
 
     def _skip_animation(self):
-        self.choice((100, 0), (1000, 0), (1, 10), (1, 30))
-        self.choice((1, 0), (1001, 0), (1, 8), (1, 10))
-        self.choice((0, 0), (0, 3), (0, 16), (0, 32))
-        self.u(1)
+        """AnimationHeader."""
+        self.u32((100, 0), (1000, 0), (1, 10), (1, 30))  # tps_numerator: ticks per second
+        self.u32((1, 0), (1001, 0), (1, 8), (1, 10))  # tps_denominator
+        self.u32((0, 0), (0, 3), (0, 16), (0, 32))  # num_loops
+        self.u(1)  # have_timecodes
 
     def _extra_channel(self) -> int:
-        """What a channel besides the colours is; 0: alpha."""
-        if self.u(1):
+        """ExtraChannelInfo: the type of a channel besides the colours; 0: alpha."""
+        if self.u(1):  # d_alpha: alpha with all defaults
             return 0
         kind = self.enum()
         self.depth()
-        self.choice((0, 0), (3, 0), (4, 0), (1, 3))
-        self.u(8 * self.choice((0, 0), (0, 4), (16, 5), (48, 10)))
-        if kind == 0:
-            self.u(1)
+        self.u32((0, 0), (3, 0), (4, 0), (1, 3))  # dim_shift
+        self.u(8 * self.u32((0, 0), (0, 4), (16, 5), (48, 10)))  # the channel's name, after its length in bytes
+        if kind == 0:  # alpha
+            self.u(1)  # alpha_associated
         elif kind == 2:  # a spot colour
-            self.u(64)
-        elif kind == 5:
-            self.choice((1, 0), (0, 2), (3, 4), (19, 8))
+            self.u(64)  # red, green, blue and solidity, F16 each
+        elif kind == 5:  # a colour filter array
+            self.u32((1, 0), (0, 2), (3, 4), (19, 8))  # cfa_channel
         return kind
 
 
 def _codestream(data: bytes) -> bytes:
-    """The beginning of the codestream in the boxes of a JPEG XL file."""
-    at, parts = 0, b""
-    while at + 8 <= len(data) and len(parts) < 4096:
-        size, name, head = int.from_bytes(data[at : at + 4]), data[at + 4 : at + 8], 8
+    """The beginning of the codestream in the boxes of a JPEG XL file (ISO/IEC 18181-2).
+
+    A box has its size and its type, 4 bytes each (ISO/IEC 14496-12). Size 1 means that 8 bytes with the size follow,
+    and size 0 that the box reaches to the file's end. The codestream is one box jxlc, or parts in boxes jxlp, each of
+    which begins with a number of 4 bytes.
+    """
+    box, parts = 0, b""
+    while box + 8 <= len(data) and len(parts) < 4096:
+        size, name, header_size = int.from_bytes(data[box : box + 4]), data[box + 4 : box + 8], 8
         if size == 1:
-            size, head = int.from_bytes(data[at + 8 : at + 16]), 16
-        end = at + size if size else len(data)
-        if end < at + head:
+            size, header_size = int.from_bytes(data[box + 8 : box + 16]), 16
+        end = box + size if size else len(data)
+        if end < box + header_size:
             break
         if name in (b"jxlc", b"jxlp"):
-            parts += data[at + head + 4 * (name == b"jxlp") : min(end, at + head + 4096)]
-        at = end
+            parts += data[box + header_size + 4 * (name == b"jxlp") : min(end, box + header_size + 4096)]
+        box = end
     if parts[:2] != b"\xff\x0a":
         raise EOFError
     return parts

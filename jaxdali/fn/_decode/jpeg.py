@@ -138,10 +138,10 @@ def decode_jpeg(
 
 
 def _bytes_of(data: object) -> np.ndarray:
-    """As u8, 1-D, without a copy where that is possible."""
+    """Converts a file's bytes to a 1-D uint8 array, without a copy where that is possible."""
     if isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 1:
         return np.ascontiguousarray(data)
     if not isinstance(data, bytes | bytearray | memoryview):
-        got = f"{data.ndim}-D {data.dtype} array" if isinstance(data, np.ndarray) else type(data).__name__
-        raise TypeError(f"decode_jpeg: data must be a file's bytes (bytes or a 1-D uint8 array), got {got}")
+        actual = f"{data.ndim}-D {data.dtype} array" if isinstance(data, np.ndarray) else type(data).__name__
+        raise TypeError(f"decode_jpeg: data must be a file's bytes (bytes or a 1-D uint8 array), got {actual}")
     return np.frombuffer(data, np.uint8)

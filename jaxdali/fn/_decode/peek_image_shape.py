@@ -35,41 +35,46 @@ class PeekImageShape(HostOperator):
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
         source = _decode.packed(ctx, encoded)
         info, _ = _decode.parse_headers(ctx, source)
-        others = dict[int, tuple[int, ...]]()  # of registered formats
+        registered_shapes = dict[int, tuple[int, ...]]()
         for i in np.flatnonzero(ctx.present).tolist() if registered.names() else ():
-            x = registered.decoded(source[i])
-            if isinstance(x, np.ndarray) and x.ndim == 3:
-                info[i], others[i] = 0, x.shape
-            elif isinstance(x, np.ndarray):
+            result = registered.decode_registered(source[i])
+            if isinstance(result, np.ndarray) and result.ndim == 3:
+                info[i], registered_shapes[i] = 0, result.shape
+            elif isinstance(result, np.ndarray):
                 info[i] = 0
-                ctx.fail(i, Status.UNSUPPORTED, f"it is a volume of the shape {x.shape}")
-            elif x is not None:
+                ctx.fail(i, Status.UNSUPPORTED, f"it is a volume of the shape {result.shape}")
+            elif result is not None:
                 info[i] = 0
-                ctx.fail(i, x.code, str(x))
+                ctx.fail(i, result.code, str(result))
         for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present).tolist():
             ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source[i], info[i]))
         shapes = _decode.output_shapes(info, self.image_type, self.adjust_orientation)
         if self.image_type == types.ANY_DATA:
             for i in np.flatnonzero((info[:, Info.FORMAT] == Format.JPEG) & (shapes[:, 2] > 1) & ctx.present).tolist():
                 shapes[i, 2] = _components(source[i].tobytes())
-        for i, shape in others.items():
+        for i, shape in registered_shapes.items():
             shapes[i] = shape
         return (shapes.astype(self.dtype),)
 
 
 def _components(jpeg: bytes) -> int:
-    """The number of components in a JPEG file's frame header. The file's headers were parsed before."""
-    at = 2
-    while at + 10 <= len(jpeg):
-        marker = jpeg[at + 1]
-        if jpeg[at] != 0xFF or marker == 0xFF:  # fill bytes
-            at += 1
-        elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:  # no segment follows
-            at += 2
+    """The number of components in a JPEG file's frame header. The file's headers were parsed before.
+
+    Markers and the frame header are those of ITU-T T.81, table B.1 and B.2.2.
+    """
+    offset = 2
+    while offset + 10 <= len(jpeg):
+        marker = jpeg[offset + 1]
+        if jpeg[offset] != 0xFF or marker == 0xFF:  # fill bytes
+            offset += 1
+        elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:  # TEM, RSTn, SOI: no segment follows
+            offset += 2
+        # SOFn begin a frame; among their numbers are also DHT, JPG and DAC. Ten bytes: marker (2), length of the segment
+        # (2), bits of a sample (1), height (2), width (2), number of components (1).
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return jpeg[at + 9]
+            return jpeg[offset + 9]
         else:
-            at += 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
+            offset += 2 + int.from_bytes(jpeg[offset + 2 : offset + 4], "big")
     return 3
 
 

@@ -1,7 +1,7 @@
-"""Decoders that return a window of each image, as a region of the stored raster.
+"""Decoders that return a window of each image.
 
-The windows of all three operators refer to the upright image. `ImageHeaders` passes each image's region to its decoder,
-which writes no pixel outside.
+The windows of all three operators refer to the upright image. They become regions of the raster that is stored in the
+file. `ImageHeaders` passes each image's region to its decoder, which writes no pixel outside of it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,16 @@ Extents = tuple[int | None, int | None]
 
 
 class _RegionHeaders(ImageHeaders):
-    """Chooses windows. Inputs: the encoded images, then what `windows` takes."""
+    """Headers of images of which a window is decoded. Inputs: the encoded images, then those of `windows`."""
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Start and size of each sample's window, ``f64[N, 2]`` of whole numbers, in upright images of these extents
-        ``i64[N, 2]``.
+        """Chooses the window of each sample in its upright image.
+
+        Args:
+          extents: height and width of the upright images, ``i64[N, 2]``.
+
+        Returns:
+          (start, size), ``f64[N, 2]`` of whole numbers: rows, then columns.
         """
         raise NotImplementedError(self.name)
 
@@ -96,34 +101,43 @@ class SliceHeaders(_RegionHeaders):
         if axes.shape[1] not in (1, 2) or (axes[:, :1] == axes[:, 1:]).any():
             raise ArgumentError("axes must be one or two different ones of 0 (height) and 1 (width)")
         extent = np.take_along_axis(extents, axes, axis=1).astype(np.float64)
-        start, end = self._named(a, extent) if self.normalized is None else self._positional(ctx, values, extent)
+        start, end = (
+            self._window_from_arguments(a, extent)
+            if self.normalized is None
+            else self._window_from_inputs(ctx, values, extent)
+        )
         start, end = halves_away(start), halves_away(end)
         starts, sizes = np.zeros((ctx.N, 2)), extents.astype(np.float64)
         np.put_along_axis(starts, axes, start, axis=1)
         np.put_along_axis(sizes, axes, end - start, axis=1)
         return starts, sizes
 
-    def _named(self, a: Values, extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _window_from_arguments(self, arguments: Values, extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end of each window, along the axes of `extent`, from start, end, shape and their rel_ forms."""
+
         def get(name: str) -> np.ndarray | None:
-            x = a.vector(name, extent.shape[1], one_for_all=True)
-            return _single(x) if x is not None and name.startswith("rel_") else x
+            x = arguments.vector(name, extent.shape[1], one_for_all=True)
+            return _round_to_float32(x) if x is not None and name.startswith("rel_") else x
 
         start, rel_start, end, rel_end, shape, rel_shape = map(
             get, ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
         )
         if start is None:
-            start = np.zeros(extent.shape) if rel_start is None else _single(rel_start * extent)
+            start = np.zeros(extent.shape) if rel_start is None else _round_to_float32(rel_start * extent)
         if rel_end is not None:
-            end = _single(rel_end * extent)
+            end = _round_to_float32(rel_end * extent)
         elif shape is not None:
             end = start + shape
         elif rel_shape is not None:
-            end = start + _single(rel_shape * extent) if rel_start is None else (rel_start + rel_shape) * extent
+            end = (
+                start + _round_to_float32(rel_shape * extent) if rel_start is None else (rel_start + rel_shape) * extent
+            )
         return np.broadcast_to(start, extent.shape), np.broadcast_to(extent if end is None else end, extent.shape)
 
-    def _positional(
+    def _window_from_inputs(
         self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end of each window, along the axes of `extent`, from the inputs anchor and shape."""
         assert self.normalized is not None
         anchor, shape = (_dense(ctx, x, name) for x, name in zip(values[1:3], ("anchor", "shape"), strict=True))
         for name, x in (("anchor", anchor), ("shape", shape)):
@@ -133,11 +147,12 @@ class SliceHeaders(_RegionHeaders):
                 )
         if not is_float(values[1].spec.dtype):
             return anchor, anchor + shape
-        anchor, shape = _single(anchor), _single(shape)
+        anchor, shape = _round_to_float32(anchor), _round_to_float32(shape)
         if all(self.normalized):
             return anchor * extent, (anchor + shape) * extent
         start, size = (
-            x * extent if normalized else x for x, normalized in zip((anchor, shape), self.normalized, strict=True)
+            x * extent if is_normalized else x
+            for x, is_normalized in zip((anchor, shape), self.normalized, strict=True)
         )
         return start, start + size
 
@@ -159,7 +174,7 @@ class RandomCropHeaders(_RegionHeaders):
 
 
 class DecodeCrop(DecodeImage):
-    """`DecodeImage` under the name that users know. The next two classes do the same."""
+    """`DecodeImage` with the operator's name, for messages. The next two classes do the same."""
 
     name: ClassVar[str] = CropHeaders.name
 
@@ -172,25 +187,26 @@ class DecodeRandomCrop(DecodeImage):
     name: ClassVar[str] = RandomCropHeaders.name
 
 
-def _dense(ctx: HostContext, value: Value, what: str) -> np.ndarray:
-    a = value.dense(what, ctx.present).astype(np.float64)
+def _dense(ctx: HostContext, value: Value, name: str) -> np.ndarray:
+    """The values of an input, ``f64[N, numbers of a sample]``. `name` is that of the input, for messages."""
+    a = value.dense(name, ctx.present).astype(np.float64)
     return a.reshape(len(a), -1)
 
 
-def _single(x: np.ndarray) -> np.ndarray:
-    """Rounds to float32, in which DALI holds fractions: the nearest pixel can depend on it."""
+def _round_to_float32(x: np.ndarray) -> np.ndarray:
+    """Rounds to float32, which DALI uses for fractions: the nearest pixel can depend on it."""
     return x.astype(np.float32).astype(np.float64)
 
 
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
     (y, x), (height, width), (H, W) = start.tolist(), size.tolist(), extents.tolist()
-    what = "the window reaches outside the image" if height >= 1 and width >= 1 else "the window is empty"
-    how = (
+    problem = "the window reaches outside the image" if height >= 1 and width >= 1 else "the window is empty"
+    advice = (
         '; fn.crop of the whole image, with out_of_bounds_policy="pad", fills what is outside'
         if height >= 1 and width >= 1
         else ""
     )
-    return f"{what}: rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}{how}"
+    return f"{problem}: rows {y:g} to {y + height:g}, columns {x:g} to {x + width:g} of an image of height {H} and width {W}{advice}"
 
 
 def crop_arguments(
@@ -216,10 +232,10 @@ def crop_arguments(
         "page": page,
     }
     args, nodes = Arguments.of(values, is_node)
-    given = [name for name in ("crop", "crop_h", "crop_w") if name in args]
-    if not given or not all(map(args.is_static, given)):
+    size_arguments = [name for name in ("crop", "crop_h", "crop_w") if name in args]
+    if not size_arguments or not all(map(args.is_static, size_arguments)):
         return args, nodes, (None, None)
-    sizes = [x for name in given for x in np.atleast_1d(args.get(name)).tolist()]
+    sizes = [x for name in size_arguments for x in np.atleast_1d(args.get(name)).tolist()]
     height, width = (int(x) if x >= 1 else None for x in sizes[-2:])
     return args, nodes, (height, width)
 
@@ -235,19 +251,19 @@ def slice_arguments(
     Returns:
       (args of `SliceHeaders`, its further inputs, height and width of all windows if they don't depend on the sample).
     """
-    given = [name for name, x in named.items() if x is not None]
+    window_arguments = [name for name, x in named.items() if x is not None]
     inputs = tuple(x for x in positional if x is not None)
     if len(inputs) == 1:
         raise ArgumentError("the inputs anchor and shape must be given together")
-    if bool(given) == bool(inputs):
+    if bool(window_arguments) == bool(inputs):
         raise ArgumentError(
             "the window must be given either by the inputs anchor and shape or by some of start, end, shape, rel_start, rel_end, rel_shape"
-            + (f"; got the inputs and {', '.join(given)}" if given else "")
+            + (f"; got the inputs and {', '.join(window_arguments)}" if window_arguments else "")
         )
     for exclusive in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
-        if sum(name in given for name in exclusive) > 1:
+        if sum(name in window_arguments for name in exclusive) > 1:
             raise ArgumentError(
-                f"only one of {', '.join(exclusive)} can be given, got {', '.join(n for n in exclusive if n in given)}"
+                f"only one of {', '.join(exclusive)} can be given, got {', '.join(n for n in exclusive if n in window_arguments)}"
             )
     if axis_names is not None:
         if axes is not None:
@@ -256,16 +272,18 @@ def slice_arguments(
     args, nodes = Arguments.of({"axes": (1, 0) if axes is None else axes, **named, "page": page}, is_node)
     if not args.is_static("axes"):
         return args, (*inputs, *nodes), (None, None)
-    places = np.atleast_1d(args.get("axes"))
-    if len(places) not in (1, 2) or len({int(a) % 2 for a in places}) < len(places):
+    axis_numbers = np.atleast_1d(args.get("axes"))
+    if len(axis_numbers) not in (1, 2) or len({int(a) % 2 for a in axis_numbers}) < len(axis_numbers):
         raise ArgumentError(f"axes must be one or two different ones of 0 (height) and 1 (width), got {axes!r}")
-    for name in given:
-        if args.is_static(name) and np.size(args.get(name)) not in (1, len(places)):
-            raise ArgumentError(f"{name} must have a number for each of the {len(places)} axes, got {named[name]!r}")
-    known: list[int | None] = [None, None]
+    for name in window_arguments:
+        if args.is_static(name) and np.size(args.get(name)) not in (1, len(axis_numbers)):
+            raise ArgumentError(
+                f"{name} must have a number for each of the {len(axis_numbers)} axes, got {named[name]!r}"
+            )
+    extents: list[int | None] = [None, None]
     if "shape" in args and args.is_static("shape"):
-        for axis, size in zip(places, np.broadcast_to(args.get("shape"), places.shape), strict=True):
+        for axis, size in zip(axis_numbers, np.broadcast_to(args.get("shape"), axis_numbers.shape), strict=True):
             if not 1 <= size < 2**31:
                 raise ArgumentError(f"shape must be positive, got {named['shape']!r}")
-            known[int(axis)] = int(size)
-    return args, (*inputs, *nodes), (known[0], known[1])
+            extents[int(axis)] = int(size)
+    return args, (*inputs, *nodes), (extents[0], extents[1])

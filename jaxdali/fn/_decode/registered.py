@@ -52,8 +52,8 @@ class Decoder:
         return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 
-_decoders: tuple[Decoder, ...] = ()  # the one that is asked first comes first
-_lock = threading.Lock()  # guards changes of `_decoders`; readers get the tuple of one moment
+_decoders: tuple[Decoder, ...] = ()  # in the order in which they are asked, the latest first
+_lock = threading.Lock()  # guards changes of `_decoders`; readers need no lock, as the tuple never changes
 
 
 def register_decoder(
@@ -113,7 +113,7 @@ def unregister_decoder(name: str) -> None:
 
 
 def registered() -> tuple[Decoder, ...]:
-    """All of them, for `use` in another process."""
+    """All registered decoders, for `use` in another process."""
     return _decoders
 
 
@@ -130,20 +130,24 @@ def names() -> tuple[str, ...]:
 
 
 def decoder_of(data: bytes) -> Decoder | None:
-    """The decoder for a file; None: no registered decoder matches. Raises `DecodeError` if a function `matches` fails."""
+    """The decoder for a file; None if no registered decoder matches.
+
+    Raises:
+      DecodeError: a function `matches` failed.
+    """
     for d in _decoders:
         try:
-            found = bool(d.matches(data))
+            is_match = bool(d.matches(data))
         except Exception as e:
             text = f"the function matches of the decoder {d.name!r} failed: {type(e).__name__}: {e}"
             raise DecodeError(Status.UNKNOWN_FORMAT, text) from e
-        if found:
+        if is_match:
             return d
     return None
 
 
-def decoded(data: np.ndarray) -> np.ndarray | DecodeError | None:
-    """The array of a file; an error; None: no registered decoder matches."""
+def decode_registered(data: np.ndarray) -> np.ndarray | DecodeError | None:
+    """The array of a file, or an error; None if no registered decoder matches."""
     content = data.tobytes()
     try:
         decoder = decoder_of(content)
@@ -157,27 +161,26 @@ def _threads(num_threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(num_threads, "jaxdali-decoder", show_name)
 
 
-def on_threads(function: Callable[[Any], Any], items: Sequence[Any], num_threads: int) -> list[Any]:
-    """The results of a function for each item."""
+def map_on_threads(function: Callable[[Any], Any], items: Sequence[Any], num_threads: int) -> list[Any]:
+    """The results of a function for each item, computed on `num_threads` threads."""
     if len(items) <= 1 or num_threads <= 1:
         return list(map(function, items))
     return list(_threads(num_threads).map(function, items))
 
 
-def spec_among(samples: Sequence[np.ndarray]) -> Spec | None:
-    """The spec of what registered decoders make of the first samples that match; None: none matches, or none can be
-    decoded.
-    """
+def first_spec(samples: Sequence[np.ndarray]) -> Spec | None:
+    """The spec of the first sample that a registered decoder decodes; None if there is none."""
     for data in samples:
-        x = decoded(data)
+        x = decode_registered(data)
         if isinstance(x, np.ndarray):
             return Spec(x.dtype, x.ndim, None, LAYOUTS[x.ndim])
     return None
 
 
 def kind_of(samples: Sequence[np.ndarray]) -> tuple[str, int] | None:
-    """What distinguishes the programs for these samples from those for others: the type and the dimensions that
-    decoders give.
+    """The dtype and the rank to which registered decoders decode samples; None if they decode none.
+
+    A program depends on them, so they are part of its key.
     """
-    spec = spec_among(samples) if _decoders else None
+    spec = first_spec(samples) if _decoders else None
     return None if spec is None else (spec.dtype.name, spec.ndim)

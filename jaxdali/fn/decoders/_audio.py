@@ -32,7 +32,7 @@ def _threads(num_threads: int) -> ThreadPoolExecutor:
 
 
 class DecodeAudio(HostOperator):
-    """The signal of each file, and its sampling rate."""
+    """Decodes the signal of each file, and its sampling rate."""
 
     name = "decoders.audio"
     downmix: bool
@@ -56,31 +56,32 @@ class DecodeAudio(HostOperator):
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
         rates = self.arguments(ctx, arguments).get("sample_rate")
-        here = np.flatnonzero(ctx.present).tolist()
+        present = np.flatnonzero(ctx.present).tolist()
 
-        def decoded(i: int) -> tuple[np.ndarray, float] | str:
-            to = 0.0 if rates is None else float(rates[i])
+        def decode(i: int) -> tuple[np.ndarray, float] | str:
+            """The signal and its rate, or the reason why the file can't be decoded."""
+            new_rate = 0.0 if rates is None else float(rates[i])
             try:
                 x, rate = files.read(
-                    data.sample(i).data, self.storage, self.dtype, self.downmix, to, self.quality, self.antialias
+                    data.sample(i).data, self.storage, self.dtype, self.downmix, new_rate, self.quality, self.antialias
                 )
             except ValueError as e:
                 return str(e)
-            return x, to or rate
+            return x, new_rate or rate
 
-        found = (
-            map(decoded, here)
-            if ctx.num_threads == 1 or len(here) < 2
-            else _threads(ctx.num_threads).map(decoded, here)
+        results = (
+            map(decode, present)
+            if ctx.num_threads == 1 or len(present) < 2
+            else _threads(ctx.num_threads).map(decode, present)
         )
         signals = [np.zeros((0,) * ctx.spec.ndim, self.dtype)] * ctx.N
-        given = np.zeros(ctx.N, np.float32)
-        for i, result in zip(here, found, strict=True):
+        output_rates = np.zeros(ctx.N, np.float32)
+        for i, result in zip(present, results, strict=True):
             if isinstance(result, str):
                 ctx.fail(i, Status.RECORD, result)
             else:
-                signals[i], given[i] = result
-        return signals, given
+                signals[i], output_rates[i] = result
+        return signals, output_rates
 
 
 @operator_function("decoders.audio")
@@ -132,5 +133,5 @@ def audio(
     op = DecodeAudio(
         args=args, downmix=downmix, dtype=cast(np.dtype, dtype), quality=quality, antialias=antialias, storage=limits
     )
-    found = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
-    return [x.gpu() for x in found] if device in ("mixed", "gpu") or encoded.device == "gpu" else found
+    outputs = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
+    return [x.gpu() for x in outputs] if device in ("mixed", "gpu") or encoded.device == "gpu" else outputs

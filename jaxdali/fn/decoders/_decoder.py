@@ -1,4 +1,4 @@
-"""What the decoders of images share: their hints, and the two operators that each of them adds to the graph."""
+"""Base of the image decoders: their hints, and the two operators that each of them adds to the graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RegionHints(DecoderHints, Hints, total=False):
 
 
 def page_argument(page: Any) -> Any:
-    """`page` as an argument of the operator. None stands for 0 for all samples: then pages cost nothing."""
+    """`page` as an argument of the operator; None if it is 0 for all samples, so that pages cost nothing."""
     return page if is_node(page) or page else None
 
 
@@ -60,7 +60,14 @@ def add_decoder(
     name: str | None,
     **attributes: Any,
 ) -> DataNode:
-    """Adds the two operators of a decoder. `extents`: height and width of all images, except of failed ones."""
+    """Adds the two operators of a decoder to the graph.
+
+    Args:
+      kind: the operator that decodes.
+      headers: makes the operator that parses headers, which gets the inputs.
+      extents: height and width of all images apart from replaced ones, None where they differ.
+      attributes: further attributes of `kind`. The other arguments are those of the public decoders.
+    """
     if palette == "index":
         if dtype != np.uint8:
             raise ArgumentError(

@@ -39,19 +39,20 @@ class Inflate(HostOperator):
 
     dtype: np.dtype
     layout: str
-    storage: Storage  # bounds what is decompressed
+    storage: Storage  # limits the size of a decompressed sample
     rank: int | None = None  # rank of a block's shape, where the shape comes per sample from a source
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         _decompressor()
+        # The shape may be an input; the rank of its first sample is then that of all.
         place = (
             len(specs) - len(self.args.inputs) + self.args.inputs.index("shape") if "shape" in self.args.inputs else -1
         )
-        first = ctx.first_shape(place) if place >= 0 and self.args.width("shape", specs) is None else None
-        return self if first is None else dataclasses.replace(self, rank=math.prod(first))
+        first_shape = ctx.first_shape(place) if place >= 0 and self.args.width("shape", specs) is None else None
+        return self if first_shape is None else dataclasses.replace(self, rank=math.prod(first_shape))
 
     @property
-    def _in_chunks(self) -> bool:
+    def _has_chunks(self) -> bool:
         return "chunk_offsets" in self.args or "chunk_sizes" in self.args
 
     def infer(self, data: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -60,12 +61,12 @@ class Inflate(HostOperator):
         rank = self.rank if self.rank is not None else self.args.width("shape", arguments)
         if rank is None:
             raise ArgumentError("argument shape must have the same number of elements in all samples")
-        if self.layout and len(self.layout) != rank + self._in_chunks:
+        if self.layout and len(self.layout) != rank + self._has_chunks:
             raise ArgumentError(f"the layout does not fit a shape of {rank} dimensions")
         dims: list[int | None] = (
             [None] * rank if "shape" in self.args.inputs else np.atleast_1d(self.args.get("shape")).tolist()
         )
-        if self._in_chunks:
+        if self._has_chunks:
             counts = [self.args.width(n, arguments) for n in ("chunk_offsets", "chunk_sizes") if n in self.args]
             dims = [next((n for n in counts if n is not None), None), *dims]
         shape = tuple(n for n in dims if n is not None)
@@ -73,40 +74,40 @@ class Inflate(HostOperator):
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
         a = self.arguments(ctx, arguments)
-        shapes = a.vector("shape", ctx.spec.ndim - self._in_chunks)
+        shapes = a.vector("shape", ctx.spec.ndim - self._has_chunks)
         assert shapes is not None
         offsets, sizes = (a.ragged(n) if n in a else [None] * ctx.N for n in ("chunk_offsets", "chunk_sizes"))
         rows = [np.zeros(ctx.spec.shape or (0,) * ctx.spec.ndim, ctx.spec.dtype)] * ctx.N
         for i in np.flatnonzero(ctx.present).tolist():
             compressed = data.sample(i)
             try:
-                if self._in_chunks:
+                if self._has_chunks:
                     chunks = _chunks(len(compressed), offsets[i], sizes[i])
-                    rows[i] = self._inflated(compressed, chunks, (len(chunks), *shapes[i].astype(int).tolist()))
+                    rows[i] = self._inflate(compressed, chunks, (len(chunks), *shapes[i].astype(int).tolist()))
                 else:
-                    rows[i] = self._inflated(compressed, [(0, len(compressed))], tuple(shapes[i].astype(int).tolist()))
+                    rows[i] = self._inflate(compressed, [(0, len(compressed))], tuple(shapes[i].astype(int).tolist()))
             except ValueError as e:
                 ctx.fail(i, Status.RECORD, str(e))
         return (np.stack(rows) if ctx.spec.shape is not None else rows,)
 
-    def _inflated(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:
-        if why := self.storage.too_large(math.prod(shape) * self.dtype.itemsize):
-            raise ValueError(f"its shape is {shape}: {why}")
+    def _inflate(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:
+        if reason := self.storage.too_large(math.prod(shape) * self.dtype.itemsize):
+            raise ValueError(f"its shape is {shape}: {reason}")
         decompress, result = _decompressor(), np.zeros(shape, self.dtype)
-        room = result.reshape(-1).view(np.uint8).reshape(len(chunks), result.nbytes // max(len(chunks), 1))
+        bytes_of_chunks = result.reshape(-1).view(np.uint8).reshape(len(chunks), result.nbytes // max(len(chunks), 1))
         for k, (begin, end) in enumerate(chunks):
             try:
-                found = decompress(compressed[begin:end], uncompressed_size=room.shape[1])
+                content = decompress(compressed[begin:end], uncompressed_size=bytes_of_chunks.shape[1])
             except Exception as e:  # the package's own
                 raise ValueError(
-                    f"chunk {k}, bytes {begin} to {end}, is not an LZ4 block of at most {room.shape[1]} bytes: {e}"
+                    f"chunk {k}, bytes {begin} to {end}, is not an LZ4 block of at most {bytes_of_chunks.shape[1]} bytes: {e}"
                 ) from e
-            room[k, : len(found)] = np.frombuffer(found, np.uint8)  # the rest stays 0, as in DALI
+            bytes_of_chunks[k, : len(content)] = np.frombuffer(content, np.uint8)  # bytes after it stay 0, as in DALI
         return result
 
 
 def _chunks(size: int, offsets: np.ndarray | None, sizes: np.ndarray | None) -> list[tuple[int, int]]:
-    """Where the chunks of a sample of `size` bytes begin, and end."""
+    """The begin and the end of each chunk of a sample of `size` bytes, in bytes."""
     if offsets is None:
         assert sizes is not None
         ends = np.cumsum(sizes)
@@ -116,11 +117,11 @@ def _chunks(size: int, offsets: np.ndarray | None, sizes: np.ndarray | None) -> 
         if sizes is not None and len(sizes) != len(begins):
             raise ValueError(f"there must be as many chunk_offsets as chunk_sizes, got {len(begins)} and {len(sizes)}")
         ends = begins + sizes if sizes is not None else np.append(begins[1:], size)
-    found = [(int(a), int(b)) for a, b in zip(begins, ends)]
-    for a, b in found:
-        if not 0 <= a < b <= size:
-            raise ValueError(f"a chunk from byte {a} to {b} is outside the sample of {size} bytes")
-    return found
+    chunks = [(int(begin), int(end)) for begin, end in zip(begins, ends)]
+    for begin, end in chunks:
+        if not 0 <= begin < end <= size:
+            raise ValueError(f"a chunk from byte {begin} to {end} is outside the sample of {size} bytes")
+    return chunks
 
 
 class InflateHints(Hints, total=False):
@@ -184,8 +185,8 @@ def inflate(
     if len(sequence_axis_name) != 1:
         raise ArgumentError(f"sequence_axis_name must be one letter, got {sequence_axis_name!r}")
     data = as_node(input, "decoders.inflate")
-    given = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
-    args, nodes = Arguments.of(given, is_node)
+    values = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
+    args, nodes = Arguments.of(values, is_node)
     chunked = chunk_offsets is not None or chunk_sizes is not None
     limits: Storage = storage or getattr(data.node.source and data.node.source.op, "storage", None) or Storage()
     op = Inflate(

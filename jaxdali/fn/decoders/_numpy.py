@@ -21,7 +21,7 @@ from .._families.conversion import convert
 
 
 class DecodeNumpy(SampleOperator):
-    """The array of each file. The first batch determines type and number of dimensions."""
+    """Decodes the array of each file. The first batch determines type and number of dimensions."""
 
     name = "decoders.numpy"
     dtype: np.dtype | None
@@ -38,19 +38,20 @@ class DecodeNumpy(SampleOperator):
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
         (data,) = inputs
         samples: list[np.ndarray | None] = [None] * ctx.N
-        failed: dict[int, str] = {}
+        reasons: dict[int, str] = {}  # by failed sample
         for i in np.flatnonzero(ctx.present).tolist():
             try:
-                samples[i] = self._decoded(data.sample(i))
+                samples[i] = self._decode(data.sample(i))
             except ValueError as e:
-                failed[i] = str(e)
-        if len(failed) == np.count_nonzero(ctx.present):  # nothing tells the type of a replacement
-            raise ValueError(f"sample {min(failed)}: {failed[min(failed)]}")
-        for i, why in failed.items():
-            ctx.fail(i, Status.RECORD, why)
+                reasons[i] = str(e)
+        # Failed samples are replaced by arrays of the others' type, so at least one is needed.
+        if len(reasons) == np.count_nonzero(ctx.present):
+            raise ValueError(f"sample {min(reasons)}: {reasons[min(reasons)]}")
+        for i, reason in reasons.items():
+            ctx.fail(i, Status.RECORD, reason)
         return [samples]
 
-    def _decoded(self, data: np.ndarray) -> np.ndarray:
+    def _decode(self, data: np.ndarray) -> np.ndarray:
         content = data.tobytes()
         with io.BytesIO(content) as f:
             shape, fortran, dtype = read_header(f)

@@ -1,4 +1,4 @@
-"""The annotations of COCO's JSON files, and those that were preprocessed, as columns."""
+"""Annotations in COCO's form, as columns: from JSON files, and from files that a reader saved before."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ class Annotations:
     """The annotations of all images, one image after another.
 
     Attributes:
-      names: names of the files; ids: ids of the images.
-      ends, polygon_ends, vertex_ends: ``i64[images]``, where each image's objects, polygons and vertices end.
-      boxes: ``f32[objects, 4]``; labels: ``i32[objects]``; polygons: ``i32[polygons, 3]``: object, first vertex, and
-        the vertex after the last; vertices: ``f32[vertices, 2]``.
-      sizes: ``f32[images, 2]``, width and height; runs: (object, run-length encoding in COCO's form) for images that
-        have some. Both are empty if the annotations were preprocessed.
+      names: names of the files.
+      ids: ids of the images.
+      ends, polygon_ends, vertex_ends: ``i64[images]``, the ends of each image's objects, polygons and vertices.
+      boxes: ``f32[objects, 4]``.
+      labels: ``i32[objects]``.
+      polygons: ``i32[polygons, 3]``: object, first vertex, and the vertex after the last.
+      vertices: ``f32[vertices, 2]``.
+      sizes: ``f32[images, 2]``, width and height.
+      runs: (object, run-length encoding in COCO's form) for images that have some. Saved annotations have neither
+        `sizes` nor `runs`.
     """
 
     names: list[str]
@@ -43,20 +47,24 @@ class Annotations:
     sizes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 2), np.float32))
     runs: dict[int, list[tuple[int, Any]]] = dataclasses.field(default_factory=dict)
 
-    def of(self, i: int, values: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """The part of image `i`."""
+    def of_image(self, i: int, values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The rows of image `i` in a column, given the column's ends."""
         return values[ends[i - 1] if i else 0 : ends[i]]
 
     def pixels(self, i: int, ratio: bool) -> np.ndarray:
-        """``i32[H, W, 1]``: the class of each pixel of image `i`, as in DALI; 0 is no class. Where classes overlap, the
-        highest is taken.
+        """``i32[H, W, 1]``: the class of each pixel of image `i`, as in DALI; 0 is no class.
+
+        Where classes overlap, the highest one is taken.
+
+        Args:
+          ratio: whether vertices are relative to the size of the image.
         """
         masks = mask_functions()
         width, height = map(int, self.sizes[i])
         scale = self.sizes[i] if ratio else np.float32(1)
-        classes, vertices = self.of(i, self.labels, self.ends), self.of(i, self.vertices, self.vertex_ends)
+        classes, vertices = self.of_image(i, self.labels, self.ends), self.of_image(i, self.vertices, self.vertex_ends)
         drawn: dict[int, list[Any]] = {}
-        for k, first, last in self.of(i, self.polygons, self.polygon_ends).tolist():
+        for k, first, last in self.of_image(i, self.polygons, self.polygon_ends).tolist():
             drawn.setdefault(int(classes[k]), []).append(
                 (vertices[first:last] * scale).astype(np.float64).ravel().tolist()
             )
@@ -66,17 +74,18 @@ class Annotations:
             for k, x in self.runs.get(i, ())
         }
         encoded |= {c: masks.merge(masks.frPyObjects(polygons, height, width)) for c, polygons in drawn.items()}
-        found, last = np.zeros(width * height, np.int32), 0
+        # Run-length encodings go down the columns, so the pixels are flat in this order until the end.
+        pixel_classes, last_change = np.zeros(width * height, np.int32), 0
         for c in sorted(encoded):
             if list(encoded[c]["size"]) != [height, width]:
                 raise ValueError(f"its masks are for images of size {encoded[c]['size']}, not {[height, width]}")
             mask = masks.decode(encoded[c]).ravel(order="F").astype(bool)
             changes = np.flatnonzero(mask[1:] != mask[:-1])
-            last = max(last, int(changes[-1]) + 1) if len(changes) else last
-            if found[-1]:  # of the last run of pixels DALI keeps the class that is there
-                mask[last:] = False
-            found[mask] = c
-        return found.reshape(width, height).T[:, :, None]
+            last_change = max(last_change, int(changes[-1]) + 1) if len(changes) else last_change
+            if pixel_classes[-1]:  # DALI does not overwrite the class of the last run of pixels
+                mask[last_change:] = False
+            pixel_classes[mask] = c
+        return pixel_classes.reshape(width, height).T[:, :, None]
 
 
 def mask_functions() -> Any:
@@ -104,56 +113,56 @@ def read_annotations(
     """Reads the annotations of a JSON file.
 
     Args:
-      segmentations: whether polygons and runs are wanted. The other arguments are the reader's.
+      segmentations: whether to read polygons and runs. The other arguments are the reader's.
 
     Raises:
       RuntimeError: the file can't be read, or has another form.
     """
     try:
-        pictures, objects, categories, get = _document(utf8(store.read(store.named(path))), segmentations)
-        ids, names, sizes = _images(pictures, get)
-        boxes = _boxes(list(map(get("bbox"), objects)))
-        image_ids = np.array(list(map(get("image_id"), objects)), np.int64)
-        image = np.searchsorted(ids, image_ids)  # of each object
-        kept = (
+        images_json, objects, categories, getter = _parse(utf8(store.read(store.named(path))), segmentations)
+        ids, names, sizes = _images(images_json, getter)
+        boxes = _boxes(list(map(getter("bbox"), objects)))
+        image_ids = np.array(list(map(getter("image_id"), objects)), np.int64)
+        image = np.searchsorted(ids, image_ids)  # the number of each object's image
+        is_kept = (
             (boxes[:, 2:].min(axis=1) >= size_threshold) & (np.append(ids, 0)[image] == image_ids) & (image < len(ids))
         )
         if not include_iscrowd:
-            kept &= ~np.array(list(map(get("iscrowd"), objects)), bool)
-        labels = np.array(list(map(get("category_id"), objects)), np.int64)
+            is_kept &= ~np.array(list(map(getter("iscrowd"), objects)), bool)
+        labels = np.array(list(map(getter("category_id"), objects)), np.int64)
         if not avoid_class_remapping:
-            labels = _remapped(labels, kept, list(map(get("id"), categories)))
+            labels = _remap_labels(labels, is_kept, list(map(getter("id"), categories)))
 
         order = np.arange(len(ids))
         if images is not None:
             places = {name: i for i, name in enumerate(names)}
             order = np.array([places[n] for n in images if n in places], np.int64)
-        index = np.flatnonzero(kept)
-        index = index[np.argsort(image[index], kind="stable")]  # of the objects, image by image
+        index = np.flatnonzero(is_kept)
+        index = index[np.argsort(image[index], kind="stable")]  # numbers of the objects, image by image
         begins = np.searchsorted(image[index], np.arange(len(ids) + 1))
         counts = np.diff(begins)[order]
         if skip_empty:
             order, counts = order[counts > 0], counts[counts > 0]
         ends = np.cumsum(counts)
-        place = np.arange(counts.sum()) - np.repeat(ends - counts, counts)  # of each object in its image
-        index = index[np.repeat(begins[order], counts) + place]
+        place_in_image = np.arange(counts.sum()) - np.repeat(ends - counts, counts)  # of each object
+        index = index[np.repeat(begins[order], counts) + place_in_image]
         rows, scales = boxes[index].astype(np.float32), np.repeat(sizes[order], counts, axis=0)
         if ltrb:
             rows[:, 2:] += rows[:, :2]
         if ratio:
             rows /= np.tile(scales, 2)
-        outline = get("segmentation")
-        outlines = [outline(objects[k]) for k in index.tolist()] if segmentations else []
+        get_outline = getter("segmentation")
+        outlines = [get_outline(objects[k]) for k in index.tolist()] if segmentations else []
         runs: dict[int, list[tuple[int, Any]]] = {}
         for k in [k for k, x in enumerate(outlines) if isinstance(x, dict)]:
-            runs.setdefault(int(np.searchsorted(ends, k, "right")), []).append((int(place[k]), outlines[k]))
+            runs.setdefault(int(np.searchsorted(ends, k, "right")), []).append((int(place_in_image[k]), outlines[k]))
         return Annotations(
             names=[names[i] for i in order.tolist()],
             ids=_int32(ids[order], "id of an image"),
             ends=ends,
             boxes=rows,
             labels=_int32(labels[index], "category"),
-            **_polygons(outlines, place, ends, scales if ratio else None),
+            **_polygons(outlines, place_in_image, ends, scales if ratio else None),
             sizes=sizes[order],
             runs=runs,
         )
@@ -165,30 +174,30 @@ def read_annotations(
         ) from e
 
 
-def _document(
+def _parse(
     content: bytes, segmentations: bool
 ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Callable[[str], Callable[[Any], Any]]]:
-    """The images, annotations and categories of a file, and a function that gets their fields by name."""
+    """Parses a file. Returns its images, annotations and categories, and a function that makes getters of fields."""
     try:
         import msgspec
     except ImportError:
         pass
     else:
-        # The other parser reports errors, or reads a type that is uncommon.
+        # On an error, the parser below reports it, or reads a number of a type that msgspec refuses.
         with contextlib.suppress(msgspec.MsgspecError):
             document = _decoder(segmentations).decode(content)
             return document.images, document.annotations, document.categories, operator.attrgetter
     document = json.loads(content)
-    objects = document.get("annotations", [])
+    objects = document.getter("annotations", [])
     for x in objects:
         x.setdefault("iscrowd", 0)
         x.setdefault("segmentation", None)
-    return document["images"], objects, document.get("categories", []), operator.itemgetter
+    return document["images"], objects, document.getter("categories", []), operator.itemgetter
 
 
 @functools.cache
 def _decoder(segmentations: bool) -> Any:
-    """A parser that only makes the wanted fields, in a sixth of the time."""
+    """A parser that makes the needed fields only, which takes a sixth of the time of `json`."""
     import msgspec
 
     image = msgspec.defstruct("Image", [("id", int), ("file_name", str), ("width", float), ("height", float)], gc=False)
@@ -203,105 +212,124 @@ def _decoder(segmentations: bool) -> Any:
 
 
 def _images(
-    images: Sequence[Any], get: Callable[[str], Callable[[Any], Any]]
+    images: Sequence[Any], getter: Callable[[str], Callable[[Any], Any]]
 ) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """Sorted ids, names and sizes of images; of images with the same id, the last is taken."""
-    ids = np.array(list(map(get("id"), images)), np.int64)
+    """Sorted ids, names and sizes of images. If several images have the same id, the last one is taken."""
+    ids = np.array(list(map(getter("id"), images)), np.int64)
     sizes = np.array([list(map(get(side), images)) for side in ("width", "height")], np.float32).T
     ids, last = np.unique(ids[::-1], return_index=True)
     index = len(images) - 1 - last
-    name = get("file_name")
-    return ids, [str(name(images[i])) for i in index.tolist()], sizes[index]
+    get_name = getter("file_name")
+    return ids, [str(get_name(images[i])) for i in index.tolist()], sizes[index]
 
 
 def _boxes(boxes: Sequence[Any]) -> np.ndarray:
     sizes = np.fromiter(map(len, boxes), np.int64, len(boxes))
     if len(wrong := np.flatnonzero(sizes != 4)):
         raise ValueError(f"the bbox of annotation {wrong[0]} has {sizes[wrong[0]]} numbers, not 4")
-    found = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes)).reshape(-1, 4)
-    if np.isnan(found).any():  # NumPy makes NaN of None
+    box_array = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes)).reshape(-1, 4)
+    if np.isnan(box_array).any():  # NumPy makes NaN of None
         raise ValueError(
-            f"the bbox of annotation {np.isnan(found).any(axis=1).argmax()} has elements that are not numbers"
+            f"the bbox of annotation {np.isnan(box_array).any(axis=1).argmax()} has elements that are not numbers"
         )
-    return found
+    return box_array
 
 
-def _remapped(labels: np.ndarray, kept: np.ndarray, categories: Sequence[Any]) -> np.ndarray:
-    """Classes numbered from 1, in the order of the categories. Raises ValueError if a kept object has none of these."""
+def _remap_labels(labels: np.ndarray, is_kept: np.ndarray, categories: Sequence[Any]) -> np.ndarray:
+    """Classes numbered from 1, in the order of the categories.
+
+    Args:
+      labels: the ids of the objects' categories.
+      is_kept: whether each object is returned.
+      categories: the ids of all categories.
+
+    Raises:
+      ValueError: a kept object has none of these.
+    """
     classes = {int(x): k for k, x in enumerate(categories, 1)}
-    values, which = np.unique(labels, return_inverse=True)
-    found = np.array([classes.get(x, 0) for x in values.tolist()], np.int64)[which]
-    if len(unknown := np.flatnonzero(kept & (found == 0))):
+    values, inverse = np.unique(labels, return_inverse=True)
+    remapped = np.array([classes.get(x, 0) for x in values.tolist()], np.int64)[inverse]
+    if len(unknown := np.flatnonzero(is_kept & (remapped == 0))):
         raise ValueError(
             f"annotation {unknown[0]} is of category {labels[unknown[0]]}, which is not among the categories"
         )
-    return found
+    return remapped
 
 
-def _int32(x: np.ndarray, what: str) -> np.ndarray:
+def _int32(x: np.ndarray, name: str) -> np.ndarray:
     if len(x) and not (-(2**31) <= x.min() and x.max() < 2**31):
-        raise ValueError(f"the {what} must fit 32 bits, got {x.min()} .. {x.max()}")
+        raise ValueError(f"the {name} must fit 32 bits, got {x.min()} .. {x.max()}")
     return x.astype(np.int32)
 
 
 def _polygons(
     outlines: Sequence[Any], place: np.ndarray, ends: np.ndarray, scales: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Polygons and vertices of objects.
+    """The polygons and vertices of objects, as columns of `Annotations`.
 
     Args:
-      outlines: for each object, the file's lists of polygons, or something else.
-      place: the number of each object in its image; ends: where the objects of each image end; scales: ``f32[objects,
-        2]``, divisors of the vertices.
+      outlines: for each object, the file's list of polygons, or something else.
+      place: the number of each object in its image.
+      ends: the ends of the objects of each image.
+      scales: ``f32[objects, 2]``, divisors of the vertices.
     """
     counts = np.fromiter((len(x) if isinstance(x, list) else 0 for x in outlines), np.int64, len(outlines))
     polygons = [p for x in outlines if isinstance(x, list) for p in x]
-    points, odd = np.divmod(np.fromiter(map(len, polygons), np.int64, len(polygons)), 2)
-    if odd.any():
+    vertex_counts, remainders = np.divmod(np.fromiter(map(len, polygons), np.int64, len(polygons)), 2)
+    if remainders.any():
         raise ValueError("a polygon has an odd number of coordinates")
-    vertices = np.fromiter(chain.from_iterable(polygons), np.float32, 2 * int(points.sum())).reshape(-1, 2)
-    of = np.repeat(np.arange(len(outlines)), counts)  # of each polygon its object
+    vertices = np.fromiter(chain.from_iterable(polygons), np.float32, 2 * int(vertex_counts.sum())).reshape(-1, 2)
+    object_of_polygon = np.repeat(np.arange(len(outlines)), counts)
     if scales is not None:
-        vertices /= np.repeat(scales[of], points, axis=0)
-    last, polygon_ends = np.cumsum(points), np.searchsorted(of, ends)
-    vertex_ends = np.append(0, last)[polygon_ends]
-    begin = np.append(0, vertex_ends)[np.searchsorted(ends, of, "right")]  # of the vertices of its image
+        vertices /= np.repeat(scales[object_of_polygon], vertex_counts, axis=0)
+    polygon_vertex_ends, polygon_ends = np.cumsum(vertex_counts), np.searchsorted(object_of_polygon, ends)
+    vertex_ends = np.append(0, polygon_vertex_ends)[polygon_ends]
+    # For each polygon, the first vertex of its image: vertices are numbered within the image.
+    image_begin = np.append(0, vertex_ends)[np.searchsorted(ends, object_of_polygon, "right")]
     return {
         "polygon_ends": polygon_ends,
-        "polygons": np.stack([place[of], last - points - begin, last - begin], axis=1).astype(np.int32),
+        "polygons": np.stack([place[object_of_polygon], polygon_vertex_ends - vertex_counts - image_begin, polygon_vertex_ends - image_begin], axis=1).astype(np.int32),
         "vertex_ends": vertex_ends,
         "vertices": vertices,
     }
 
 
 # Preprocessed annotations have a file for each column: the number of its rows as i32, followed by the rows.
-_WIDE = {"polygon_offset", "polygons_count", "vertices_offset", "vertices_count"}  # numbers of 64 bits
+_INT64_COLUMNS = {"polygon_offset", "polygons_count", "vertices_offset", "vertices_count"}
 
 
 def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
-    """Writes annotations as DALI does. polygons, ids: whether to write these, too. Raises RuntimeError if that fails."""
+    """Writes annotations to a folder, as DALI does.
+
+    Args:
+      polygons, ids: whether to write these, too.
+
+    Raises:
+      RuntimeError: writing failed.
+    """
     counts = np.diff(x.ends, prepend=0)
-    columns: dict[str, tuple[np.ndarray, int]] = {  # and the number of rows that its values should have
+    # By the name of the file: the column, and the number of rows that is written before it.
+    columns: dict[str, tuple[np.ndarray, int]] = {
         "offsets": (x.ends - counts, len(x.ends)),
         "boxes": (x.boxes, x.boxes.size),
         "labels": (x.labels, len(x.labels)),
         "counts": (counts, len(counts)),
     }
     if polygons:
-        of_images, vertices = np.diff(x.polygon_ends, prepend=0), np.diff(x.vertex_ends, prepend=0)
+        polygon_counts, vertex_counts = np.diff(x.polygon_ends, prepend=0), np.diff(x.vertex_ends, prepend=0)
         columns |= {
             "polygon_data": (x.polygons, len(x.polygons)),
-            "polygon_offset": (x.polygon_ends - of_images, len(of_images)),
-            "polygons_count": (of_images, len(of_images)),
+            "polygon_offset": (x.polygon_ends - polygon_counts, len(polygon_counts)),
+            "polygons_count": (polygon_counts, len(polygon_counts)),
             "vertices": (x.vertices, len(x.vertices)),
-            "vertices_offset": (x.vertex_ends - vertices, len(vertices)),
-            "vertices_count": (vertices, len(vertices)),
+            "vertices_offset": (x.vertex_ends - vertex_counts, len(vertex_counts)),
+            "vertices_count": (vertex_counts, len(vertex_counts)),
         }
     if ids:
         columns["original_ids"] = x.ids, len(x.ids)
     try:
         for name, (values, count) in columns.items():
-            dtype = np.float32 if values.dtype == np.float32 else np.int64 if name in _WIDE else np.int32
+            dtype = np.float32 if values.dtype == np.float32 else np.int64 if name in _INT64_COLUMNS else np.int32
             with open(os.path.join(folder, f"{name}.dat"), "wb") as f:
                 f.write(np.int32(count).tobytes() + values.astype(dtype).tobytes())
         with open(os.path.join(folder, "filenames.dat"), "w", encoding="utf-8", errors="surrogateescape") as f:
@@ -313,12 +341,12 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
 def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: bool) -> Annotations:
     """Reads saved annotations. Raises RuntimeError if they can't be read, or belong to different annotations."""
 
-    def misfit(name: str) -> RuntimeError:
+    def mismatch(name: str) -> RuntimeError:
         return RuntimeError(
             f"{os.path.join(folder, name)}.dat does not match the other files: they belong to different annotations"
         )
 
-    def column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
+    def read_column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
         path = join(store.named(folder), f"{name}.dat")
         content = np.frombuffer(store.read(path), np.uint8)
         rows = int(content[:4].view(np.int32)[0]) if len(content) >= 4 else -1
@@ -326,35 +354,36 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
             raise RuntimeError(f"{path} has {len(content)} bytes, which differs from what it declares: it is damaged")
         return content[4:].view(dtype)
 
-    def ends(name: str, total: int, dtype: type = np.int32) -> np.ndarray:
-        found = np.cumsum(column(name, dtype), dtype=np.int64)
-        if len(found) != len(names) or (len(found) and (found[-1] != total or (np.diff(found, prepend=0) < 0).any())):
-            raise misfit(name)
-        return found
+    def read_ends(name: str, total: int, dtype: type = np.int32) -> np.ndarray:
+        """The ends of each image's rows, from a column of counts whose sum must be `total`."""
+        ends = np.cumsum(read_column(name, dtype), dtype=np.int64)
+        if len(ends) != len(names) or (len(ends) and (ends[-1] != total or (np.diff(ends, prepend=0) < 0).any())):
+            raise mismatch(name)
+        return ends
 
     try:
         names = store.read(join(store.named(folder), "filenames.dat")).decode("utf-8", "surrogateescape").splitlines()
-        boxes, labels = column("boxes", np.float32), column("labels")
+        boxes, labels = read_column("boxes", np.float32), read_column("labels")
         if len(boxes) != 4 * len(labels):
-            raise misfit("boxes")
-        none = np.zeros(len(names), np.int64)
+            raise mismatch("boxes")
+        no_ends = np.zeros(len(names), np.int64)
         polygons, vertices, polygon_ends, vertex_ends = (
             np.zeros((0, 3), np.int32),
             np.zeros((0, 2), np.float32),
-            none,
-            none,
+            no_ends,
+            no_ends,
         )
         if with_polygons:
             polygons, vertices = (
-                column("polygon_data", width=3).reshape(-1, 3),
-                column("vertices", np.float32, 2).reshape(-1, 2),
+                read_column("polygon_data", width=3).reshape(-1, 3),
+                read_column("vertices", np.float32, 2).reshape(-1, 2),
             )
-            polygon_ends = ends("polygons_count", len(polygons), np.int64)
-            vertex_ends = ends("vertices_count", len(vertices), np.int64)
-        ids = column("original_ids") if with_ids else np.zeros(len(names), np.int32)
+            polygon_ends = read_ends("polygons_count", len(polygons), np.int64)
+            vertex_ends = read_ends("vertices_count", len(vertices), np.int64)
+        ids = read_column("original_ids") if with_ids else np.zeros(len(names), np.int32)
         if len(ids) != len(names):
-            raise misfit("original_ids")
-        object_ends = ends("counts", len(labels))
+            raise mismatch("original_ids")
+        object_ends = read_ends("counts", len(labels))
         return Annotations(
             names, ids, object_ends, boxes.reshape(-1, 4), labels, polygon_ends, polygons, vertex_ends, vertices
         )

@@ -21,16 +21,19 @@ from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, only
 from ..._data.files import Files, Paths
 from ..._data.listed import ContainerArguments, Reader, Records
 
-_KEPT = 8  # chunks of several records that are kept decoded
+_MAX_DECODED_CHUNKS = 8  # kept in memory, of chunks that hold several records
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+def _concatenate(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Concatenates parts; a single part is not copied."""
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 class _ArrayRecords(Records):
-    """Records that are stored uncompressed and read directly, or chunks of records, which are decoded."""
+    """Records of ArrayRecord files, each of which is a sequence of Riegeli chunks.
+
+    If all chunks are uncompressed and have one record each, records are read directly. Otherwise chunks are decoded.
+    """
 
     specs = (Spec(np.dtype(np.uint8), 1, None),)
 
@@ -40,34 +43,29 @@ class _ArrayRecords(Records):
         for i in range(len(files)):
             try:
                 tables.append(chunk_table(files, i, digest))
-            except (
-                ValueError,
-                KeyError,
-                IndexError,
-                AttributeError,
-                OSError,
-            ) as e:  # the fields in the middle belong to other messages
+            # A damaged table may parse as another message, which lacks keys, items or attributes.
+            except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
         self.digest = digest.hexdigest()[:16]
         self.bounds = np.cumsum([0, *(int(t.records.sum()) for t in tables)])
         if not self.bounds[-1]:
             raise RuntimeError(f"there are no records in {', '.join(map(files.path, range(len(files))))}")
         file = np.repeat(np.arange(len(files), dtype=np.min_scalar_type(len(files))), [len(t.start) for t in tables])
-        counts = _joined([t.records for t in tables])
+        counts = _concatenate([t.records for t in tables])
         self._direct = all(t.plain for t in tables) and bool((counts == 1).all()) and not files.remote
-        self._first = None  # record of each chunk, where they have several
-        self._sizes = _joined([t.size for t in tables]) if (counts == 1).all() else None  # of the records
+        self._first = None  # the number of each chunk's first record, if chunks have several records
+        self._sizes = _concatenate([t.size for t in tables]) if (counts == 1).all() else None  # in bytes, by record
         if self._direct:
             for t in tables:
                 t.start += record_begin(t.size)
             self.stored = PlainRecords(
-                files, file, _joined([t.start for t in tables]), _joined([t.size for t in tables])
+                files, file, _concatenate([t.start for t in tables]), _concatenate([t.size for t in tables])
             )
         else:
             if (counts != 1).any():
                 self._first = np.append(0, np.cumsum(counts, dtype=np.int64))
-            sizes = _joined([np.diff(t.start, append=t.end) for t in tables])
-            self.stored = BlockedRanges(files, file, _joined([t.start for t in tables]), sizes)
+            sizes = _concatenate([np.diff(t.start, append=t.end) for t in tables])
+            self.stored = BlockedRanges(files, file, _concatenate([t.start for t in tables]), sizes)
         self._decoded: collections.OrderedDict[int, list[memoryview]] = collections.OrderedDict()
         self._lock = threading.Lock()  # guards `_decoded`
         if op.group_by_length:
@@ -85,11 +83,11 @@ class _ArrayRecords(Records):
         def file(i: int) -> int:
             return int(np.searchsorted(self.bounds, i, "right")) - 1
 
-        own = {
+        record_facts = {
             "filename": lambda i: self._ranges.files.path(file(i)),
             "record": lambda i: i - int(self.bounds[file(i)]),
         }
-        return super().facts() | own
+        return super().facts() | record_facts
 
     @property
     def _ranges(self) -> BlockedRanges:
@@ -97,8 +95,9 @@ class _ArrayRecords(Records):
         return self.stored
 
     def sizes(self) -> np.ndarray:
-        """The sizes of all records in bytes, ``i64[N]``: from the tables if they hold them; otherwise all records are
-        read.
+        """The sizes of all records in bytes, ``i64[N]``.
+
+        They are in the tables if each chunk has one record. Otherwise all records are read.
 
         Raises:
           RuntimeError: a record can't be read.
@@ -123,10 +122,11 @@ class _ArrayRecords(Records):
         with self._lock:
             records = self._decoded.get(chunk)
         if records is None:
-            records = self._records_of(chunk, self._ranges.read(chunk))
+            records = self._decode_chunk(chunk, self._ranges.read(chunk))
         return (np.frombuffer(records[i - (chunk if self._first is None else int(self._first[chunk]))], np.uint8),)
 
-    def _records_of(self, chunk: int, data: Any) -> list[memoryview]:
+    def _decode_chunk(self, chunk: int, data: Any) -> list[memoryview]:
+        """The records of a chunk. The latest chunks of several records are kept."""
         try:
             records = records_of(data, self._ranges.store.settings)
             if len(records) != (1 if self._first is None else self._first[chunk + 1] - self._first[chunk]):
@@ -136,7 +136,7 @@ class _ArrayRecords(Records):
         if self._first is not None:
             with self._lock:
                 self._decoded[chunk] = records
-                if len(self._decoded) > _KEPT:
+                if len(self._decoded) > _MAX_DECODED_CHUNKS:
                     self._decoded.popitem(last=False)
         return records
 
@@ -150,8 +150,9 @@ class _ArrayRecords(Records):
         cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
         large = [r._ranges for r, index in parts if r._first is None and r._ranges.oversized(index)]
+        # `_without_large` puts the smallest record in place of a large one; here that is too large as well.
         if any(ranges.size.min() > ranges.store.settings.max_record_bytes for ranges in large):
-            return super().read_batch(ctx, parts, threads)  # chunks of which no record can be read
+            return super().read_batch(ctx, parts, threads)
         if all(records._direct for records, _ in parts):
             parts = cls._without_large(ctx, parts)
             return (BlockedRanges.read_batch(ctx, [(records._ranges, index) for records, index in parts]),)
@@ -166,23 +167,26 @@ class _ArrayRecords(Records):
     def _without_large(
         ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]]
     ) -> list[tuple[_ArrayRecords, np.ndarray]]:
-        """Fails records that exceed the largest allowed size; in their place the smallest records are read."""
-        found, first = [], 0
+        """Reports records above `Storage.max_record_bytes` as failed, and replaces each by the file's smallest record."""
+        allowed_parts, first = [], 0
         for records, index in parts:
             ranges, settings = records._ranges, records._ranges.store.settings
             if ranges.oversized(index):
-                over = ranges.size[index] > settings.max_record_bytes
-                for k in np.flatnonzero(over).tolist():
-                    why = settings.too_large(int(ranges.size[index[k]]))
-                    ctx.fail(first + k, Status.RECORD, f"{ranges.name(int(index[k]))}: {why}")
-                index = np.where(over, int(ranges.size.argmin()), index)
-            found.append((records, index))
+                is_large = ranges.size[index] > settings.max_record_bytes
+                for k in np.flatnonzero(is_large).tolist():
+                    reason = settings.too_large(int(ranges.size[index[k]]))
+                    ctx.fail(first + k, Status.RECORD, f"{ranges.name(int(index[k]))}: {reason}")
+                index = np.where(is_large, int(ranges.size.argmin()), index)
+            allowed_parts.append((records, index))
             first += len(index)
-        return found
+        return allowed_parts
 
     def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
-        """Reads records that are a compressed chunk each: natively, and decoded afterwards. `first`: number of the
-        first one in the batch.
+        """Reads records that are a compressed chunk each. Chunks are read natively, and then decoded.
+
+        Args:
+          index: the numbers of the records.
+          first: the place of the first one in the batch.
         """
         shapes = self._ranges.size[index].astype(np.int64)[:, None]
         offsets, need = plan_offsets(shapes, 1)

@@ -1,7 +1,8 @@
 """Compressed Arrow files: their messages, whose decompressed sizes are known before anything is decompressed.
 
-pyarrow decompresses a batch when it is asked for, regardless of the sizes that the batch states. These sizes stand in
-front of each buffer, and a message's metadata, a flatbuffer, say where the buffers are (format/Message.fbs of Arrow).
+pyarrow decompresses a batch when it is asked for, regardless of the sizes that the batch states. The size stands in
+front of each buffer, 8 bytes, -1 for a buffer that is not compressed. The places of the buffers are in the message's
+metadata, a flatbuffer (format/Message.fbs of Arrow). Numbers of fields here are their positions in that schema.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from ..._data.storage import Storage
 from ._columns import import_pyarrow
 
 _FILE_MAGIC = b"ARROW1\0\0"  # before the messages of a file; a stream begins with them
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # of the union MessageHeader
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # values of the union MessageHeader
 
 
 @dataclasses.dataclass(frozen=True)
 class _Message:
-    """Where a message is, and what it says about a batch.
+    """The place of a message, and the properties of its batch.
 
     Attributes:
-      begin, end: its position in the file.
+      begin, end: its position in the file, in bytes.
       kind: its kind, from the union MessageHeader.
-      sizes: decompressed sizes of the buffers.
-      views: see `_count`.
+      rows: the number of rows.
+      sizes: decompressed sizes of the buffers, in bytes.
+      views: for each field of views, the number of its variadic buffers, see `_num_buffers`.
       compressed: whether any buffer may be compressed.
     """
 
@@ -43,11 +45,12 @@ class CompressedBatches:
     """The record batches of a file or a stream, each decompressed when it is read.
 
     Attributes:
-      schema: of the batches; rows: the number of rows of each.
+      schema: the schema of the batches.
+      rows: the number of rows of each batch.
 
     Args:
       data: the whole file or stream.
-      messages: as `messages_of` returns them.
+      messages: its messages, the schema first.
     """
 
     def __init__(self, data: Any, messages: Sequence[_Message]):
@@ -60,51 +63,55 @@ class CompressedBatches:
         self.rows = [m.rows for m in self._batches]
 
     def read(self, k: int, columns: Sequence[str], settings: Storage) -> Any:
-        """Some columns of a batch. Raises ValueError if they or the dictionaries are larger than `settings` allow."""
+        """Reads some columns of a batch. Raises ValueError if they or the dictionaries are larger than `settings` allow."""
         pa = import_pyarrow()
         batch = self._batches[k]
         names = self.schema.names
-        wanted = sorted({names.index(c) for c in columns})
-        size = max(sum(sum(m.sizes) for m in self._dictionaries), self._size(batch, wanted))
-        if why := settings.too_large(size):
-            raise ValueError(f"its group of rows is too large: {why}")
+        fields = sorted({names.index(c) for c in columns})
+        size = max(sum(sum(m.sizes) for m in self._dictionaries), self._size(batch, fields))
+        if reason := settings.too_large(size):
+            raise ValueError(f"its group of rows is too large: {reason}")
+        # A stream of its own, so that pyarrow decompresses nothing else.
         parts = [self._schema, *(m for m in self._dictionaries), batch]
         stream = pa.py_buffer(b"".join(self._data[m.begin : m.end] for m in parts))
-        options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
-        (found,) = pa.ipc.open_stream(pa.BufferReader(stream), options=options)
-        if found.num_rows != batch.rows:
-            raise ValueError(f"it has {found.num_rows} rows, its metadata say {batch.rows}")
-        return found.select(list(columns))
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+        (record_batch,) = pa.ipc.open_stream(pa.BufferReader(stream), options=options)
+        if record_batch.num_rows != batch.rows:
+            raise ValueError(f"it has {record_batch.num_rows} rows, its metadata say {batch.rows}")
+        return record_batch.select(list(columns))
 
     def nbytes(self, k: int, columns: Sequence[str]) -> int:
-        """About the size of some columns of a batch in memory."""
+        """The approximate size of some columns of a batch in memory, in bytes."""
         rows, t = self._batches[k].rows, import_pyarrow().types
         size = self._size(self._batches[k], [self.schema.names.index(c) for c in columns])
         if not any(t.is_dictionary(self.schema.field(c).type) for c in columns):
             return size
         return size + sum(rows * sum(m.sizes) // max(m.rows, 1) for m in self._dictionaries)
 
-    def _size(self, batch: _Message, wanted: Sequence[int]) -> int:
-        """Decompressed size of these fields in bytes; of all fields if it is not known which buffers belong to them."""
-        views, at, size = iter(batch.views), 0, 0
+    def _size(self, batch: _Message, fields: Sequence[int]) -> int:
+        """Decompressed size of these fields in bytes; of all fields if it is unknown which buffers belong to them."""
+        views, first, size = iter(batch.views), 0, 0
         for i, field in enumerate(self.schema):
-            count = _count(field.type, views)
+            count = _num_buffers(field.type, views)
             if count is None:
                 return sum(batch.sizes)
-            size += sum(batch.sizes[at : at + count]) if i in wanted else 0
-            at += count
-        return size if at == len(batch.sizes) else sum(batch.sizes)
+            size += sum(batch.sizes[first : first + count]) if i in fields else 0
+            first += count
+        return size if first == len(batch.sizes) else sum(batch.sizes)
 
 
 def compressed_batches(data: Any) -> CompressedBatches | None:
-    """The batches of a file or a stream if any is compressed, else None. Raises pyarrow.ArrowException if it is
-    damaged.
+    """The batches of a file or a stream if any batch is compressed, otherwise None.
+
+    Raises:
+      pyarrow.ArrowException: the data are damaged.
     """
     messages = list(_messages(data))
     return CompressedBatches(data, messages) if any(m.compressed for m in messages) else None
 
 
 def _messages(data: Any) -> Iterator[_Message]:
+    """The messages of a file or a stream, one after another."""
     pa = import_pyarrow()
     reader = pa.BufferReader(data)
     reader.seek(8 if data[: len(_FILE_MAGIC)].to_pybytes() == _FILE_MAGIC else 0)
@@ -115,7 +122,7 @@ def _messages(data: Any) -> Iterator[_Message]:
         except EOFError:
             return
         try:
-            yield _described(
+            yield _parse_message(
                 begin,
                 reader.tell(),
                 memoryview(message.metadata),
@@ -125,84 +132,101 @@ def _messages(data: Any) -> Iterator[_Message]:
             raise pa.ArrowInvalid(f"the message at {begin} can't be parsed: {e}") from e
 
 
-def _described(begin: int, end: int, metadata: memoryview, body: memoryview) -> _Message:
+def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview) -> _Message:
+    """Parses the metadata of a message. `body` has the buffers, of which only the stated sizes are read."""
+    # Message: header_type is field 1, header field 2. DictionaryBatch: data (a RecordBatch) is field 1.
+    # RecordBatch: length is field 0, buffers 2, compression 3, variadicBufferCounts 4.
     message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
     kind, header = message.number(1, "<B"), message.table(2)
     batch = header.table(1) if kind == _DICTIONARY_BATCH and header is not None else header
     if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH) or batch is None:
         return _Message(begin, end, kind, 0, (), (), False)
-    # As Arrow 0.17 wrote it.
+    # Arrow 0.17 wrote the name of the compression into the metadata instead.
     compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)
     sizes = []
-    for place, length in struct.iter_unpack("<qq", batch.vector(2, 16)):
-        stated = struct.unpack_from("<q", body, place)[0] if compressed and length >= 8 else -1
-        sizes.append(length if stated < 0 else stated)  # -1: this buffer is not compressed
+    for offset, length in struct.iter_unpack("<qq", batch.vector(2, 16)):
+        stated = struct.unpack_from("<q", body, offset)[0] if compressed and length >= 8 else -1
+        sizes.append(length if stated < 0 else stated)
     views = tuple(n for (n,) in struct.iter_unpack("<q", batch.vector(4, 8)))
     return _Message(begin, end, kind, batch.number(0, "<q"), tuple(sizes), views, compressed)
 
 
 class _Table:
-    """A table of a flatbuffer: fields by their numbers, of which any may be missing."""
+    """A table of a flatbuffer: fields by their numbers, of which any may be missing.
 
-    def __init__(self, data: memoryview, at: int):
-        self._data, self._at = data, at
-        self._fields = at - struct.unpack_from("<i", data, at)[0]
-        if self._fields < 0:
+    A table begins with the distance back to its vtable. A vtable has its own size, the size of the table (16 bits
+    each), and then the offset of each field in the table; 0: the field is missing.
+    """
+
+    def __init__(self, data: memoryview, begin: int):
+        self._data, self._begin = data, begin
+        self._vtable = begin - struct.unpack_from("<i", data, begin)[0]
+        if self._vtable < 0:
             raise IndexError("a table lies outside of it")
 
-    def _place(self, field: int) -> int:
-        place = 4 + 2 * field
-        if place >= struct.unpack_from("<H", self._data, self._fields)[0]:
+    def _field_place(self, field: int) -> int:
+        """The position of a field; 0 if it is missing."""
+        entry = 4 + 2 * field
+        if entry >= struct.unpack_from("<H", self._data, self._vtable)[0]:
             return 0
-        offset = struct.unpack_from("<H", self._data, self._fields + place)[0]
-        return self._at + offset if offset else 0
+        offset = struct.unpack_from("<H", self._data, self._vtable + entry)[0]
+        return self._begin + offset if offset else 0
 
-    def number(self, field: int, form: str) -> int:
-        place = self._place(field)
-        return struct.unpack_from(form, self._data, place)[0] if place else 0
+    def number(self, field: int, format: str) -> int:
+        """A number, of a format of `struct`; 0 if it is missing."""
+        place = self._field_place(field)
+        return struct.unpack_from(format, self._data, place)[0] if place else 0
 
-    def _followed(self, field: int) -> int:
-        place = self._place(field)
+    def _target(self, field: int) -> int:
+        """The position of the table or vector to which a field refers; 0 if it is missing."""
+        place = self._field_place(field)
         return place + struct.unpack_from("<I", self._data, place)[0] if place else 0
 
     def table(self, field: int) -> _Table | None:
-        place = self._followed(field)
+        """The table to which a field refers."""
+        place = self._target(field)
         return _Table(self._data, place) if place else None
 
     def vector(self, field: int, width: int) -> memoryview:
         """The bytes of a vector of structs or numbers."""
-        place = self._followed(field)
+        place = self._target(field)
         if not place:
             return memoryview(b"")
-        n = struct.unpack_from("<I", self._data, place)[0] * width
-        if n > len(self._data) - place - 4:
+        nbytes = struct.unpack_from("<I", self._data, place)[0] * width
+        if nbytes > len(self._data) - place - 4:
             raise IndexError("a vector lies outside of it")
-        return self._data[place + 4 : place + 4 + n]
+        return self._data[place + 4 : place + 4 + nbytes]
 
 
-def _count(of: Any, views: Iterator[int]) -> int | None:
-    """The number of buffers of a field of a type and its children, or None if it is not known. `views`: how many more
-    buffers each field of views has.
+def _num_buffers(kind: Any, views: Iterator[int]) -> int | None:
+    """The number of buffers of a field of a type and its children (Arrow's columnar format); None if it is unknown.
+
+    Args:
+      kind: the type.
+      views: for each field of views, the number of its variadic buffers, which come after the usual ones.
     """
     t = import_pyarrow().types
-    if isinstance(of, import_pyarrow().BaseExtensionType):
-        return _count(of.storage_type, views)
-    if t.is_dictionary(of):
+    if isinstance(kind, import_pyarrow().BaseExtensionType):
+        return _num_buffers(kind.storage_type, views)
+    # Validity and indices; the dictionary is in messages of its own.
+    if t.is_dictionary(kind):
         return 2
-    if t.is_string_view(of) or t.is_binary_view(of):
-        more = next(views, None)
-        return None if more is None else 2 + more
-    if t.is_null(of):
+    # Validity, views, and the variadic buffers.
+    if t.is_string_view(kind) or t.is_binary_view(kind):
+        num_variadic = next(views, None)
+        return None if num_variadic is None else 2 + num_variadic
+    if t.is_null(kind):
         return 0
-    if any(f(of) for f in (t.is_string, t.is_binary, t.is_large_string, t.is_large_binary)):
+    # Validity, offsets and bytes.
+    if any(f(kind) for f in (t.is_string, t.is_binary, t.is_large_string, t.is_large_binary)):
         return 3
-    if t.is_struct(of) or t.is_fixed_size_list(of):
-        own = 1
-    elif t.is_list(of) or t.is_large_list(of) or t.is_map(of):
-        own = 2
-    elif of.num_fields:  # unions, views of lists, run ends
+    if t.is_struct(kind) or t.is_fixed_size_list(kind):
+        num_parent = 1  # validity
+    elif t.is_list(kind) or t.is_large_list(kind) or t.is_map(kind):
+        num_parent = 2  # validity and offsets
+    elif kind.num_fields:  # unions, views of lists, run ends
         return None
     else:
-        return 2
-    counts = [_count(of.field(i).type, views) for i in range(of.num_fields)]
-    return None if None in counts else own + sum(n for n in counts if n is not None)
+        return 2  # validity and values
+    counts = [_num_buffers(kind.field(i).type, views) for i in range(kind.num_fields)]
+    return None if None in counts else num_parent + sum(n for n in counts if n is not None)

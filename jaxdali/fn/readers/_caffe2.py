@@ -22,13 +22,13 @@ from ..._data.listed import Reader
 from ._caffe import IMAGE, RAW_IMAGE, LmdbArguments
 from ._lmdb import LmdbRecords
 
-_FLOATS = 2  # of `RecordBatch.describe`
+_FLOATS = 2  # the type of a tensor of floats in `RecordBatch.describe`
 
 
 class LabelType(enum.IntEnum):
-    """What the labels are."""
+    """The form of the labels; the numbers are those of DALI's argument `label_type`."""
 
-    SINGLE = 0
+    SINGLE = 0  # one class index
     SPARSE = 1  # class indices
     DENSE = 2  # one number per class
     WEIGHTED = 3  # class indices, and a weight each
@@ -36,7 +36,7 @@ class LabelType(enum.IntEnum):
 
 
 class ReadCaffe2(Reader):
-    """`readers.caffe2`; the fields are its arguments but for `num_labels`. Sparse labels are given as in the file."""
+    """`readers.caffe2`; the fields are its arguments but for `num_labels`. Sparse labels stay as they are in the file."""
 
     name: ClassVar[str] = "readers.caffe2"
 
@@ -53,26 +53,27 @@ class ReadCaffe2(Reader):
 
     def open(self) -> LmdbRecords:
         def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
-            found: list[RecordField] = []
+            """The outputs; the tensors of a record come in their order."""
+            outputs: list[RecordField] = []
 
-            def take(name: str, spec: Spec | None = None):
-                k = len(found)
+            def add_field(name: str, spec: Spec | None = None):
+                k = len(outputs)
                 dtype = np.dtype(np.float32 if types[k] == _FLOATS else np.int32)
-                found.append(RecordField(name, k, spec or Spec(dtype, 1, None)))
+                outputs.append(RecordField(name, k, spec or Spec(dtype, 1, None)))
 
             if self.image_available:
-                take("image", RAW_IMAGE if dims[0].any() else IMAGE)
+                add_field("image", RAW_IMAGE if dims[0].any() else IMAGE)
             if self.label_type == LabelType.SINGLE:
-                take("label", Spec(np.dtype(np.float32 if types[len(found)] == _FLOATS else np.int32), 1, (1,)))
+                add_field("label", Spec(np.dtype(np.float32 if types[len(outputs)] == _FLOATS else np.int32), 1, (1,)))
             elif self.label_type != LabelType.NONE:
-                take("label")
+                add_field("label")
             if self.label_type == LabelType.WEIGHTED:
-                take("label's weights", Spec(np.dtype(np.float32), 1, None))
+                add_field("label's weights", Spec(np.dtype(np.float32), 1, None))
             for i in range(self.additional_inputs):
-                take(f"additional tensor {i}")
+                add_field(f"additional tensor {i}")
             if self.bbox:
-                take("bounding box", Spec(np.dtype(np.int32), 1, None))
-            return tuple(found)
+                add_field("bounding box", Spec(np.dtype(np.int32), 1, None))
+            return tuple(outputs)
 
         return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_arrays, fields, self.storage)
 
@@ -166,6 +167,6 @@ def caffe2(
     nodes = add(op, device="cpu", name=order.get("name"))
     outputs = list(nodes) if op.num_outputs > 1 else [nodes]
     if op.label_type in (LabelType.SPARSE, LabelType.WEIGHTED):
-        first, behind = int(image_available), int(image_available) + (1 if op.label_type == LabelType.SPARSE else 2)
-        outputs[first:behind] = [add(DenseLabels(num_labels=num_labels), *outputs[first:behind])]
+        first, end = int(image_available), int(image_available) + (1 if op.label_type == LabelType.SPARSE else 2)
+        outputs[first:end] = [add(DenseLabels(num_labels=num_labels), *outputs[first:end])]
     return outputs if len(outputs) > 1 else outputs[0]

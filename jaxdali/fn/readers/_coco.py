@@ -18,7 +18,7 @@ from ..._data.files import Files, Path, as_list
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, plain
-from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
+from ._image_annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 
 FILE = Spec(np.dtype(np.uint8), 1, None)
 BOXES = Spec(np.dtype(np.float32), 2, None, "", (None, 4))
@@ -37,20 +37,22 @@ _RENAMED = {
 }
 
 
-class _Annotated(Records):
+class _AnnotatedImages(Records):
     """Image files with their annotations."""
 
     def __init__(self, op: ReadCOCO, columns: Annotations, files: Files):
         self.files = self.stored = files
         self._columns, self._ratio = columns, op.ratio
+        # For each output: its spec, the column of all images, and the ends of each image's rows (None: one row each).
         parts: list[tuple[Spec, np.ndarray, np.ndarray | None]] = [
             (BOXES, columns.boxes, columns.ends),
             (LABELS, columns.labels, columns.ends),
         ]
         if op.polygon_masks or op.masks:
+            # DALI's older form counts coordinates, two for each vertex.
             polygons = columns.polygons * np.array([1, 2, 2], np.int32) if op.masks else columns.polygons
             parts += [(POLYGONS, polygons, columns.polygon_ends), (VERTICES, columns.vertices, columns.vertex_ends)]
-        self._pixels = len(parts) + 1 if op.pixelwise_masks else None  # their output
+        self._pixels = len(parts) + 1 if op.pixelwise_masks else None  # number of the output with pixelwise masks
         if op.image_ids:
             parts.append((IMAGE_ID, columns.ids[:, None], None))
         self._parts = parts
@@ -80,22 +82,22 @@ class _Annotated(Records):
     def facts(self) -> dict[str, Callable[[int], Any]]:
         return super().facts() | {"image_id": lambda i: int(self._columns.ids[i])}
 
-    def _annotations(self, i: int) -> list[np.ndarray]:
+    def _image_annotations(self, i: int) -> list[np.ndarray]:
         """The outputs after the image."""
-        found = [values[i] if ends is None else self._columns.of(i, values, ends) for _, values, ends in self._parts]
+        outputs = [values[i] if ends is None else self._columns.of_image(i, values, ends) for _, values, ends in self._parts]
         if self._pixels is not None:
-            found.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
-        return found
+            outputs.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
+        return outputs
 
     def read(self, i: int) -> Sequence[np.ndarray]:
-        return (np.frombuffer(self.files.read(i), np.uint8), *self._annotations(i))
+        return (np.frombuffer(self.files.read(i), np.uint8), *self._image_annotations(i))
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if parts[0][0]._pixels is not None or any(records.files.remote for records, _ in parts):
-            return super().read_batch(ctx, parts, threads)  # of `read`, in threads
+            return super().read_batch(ctx, parts, threads)  # calls `read` in threads
         images = Files.read_batch(ctx, [(records.files, index) for records, index in parts])
-        rows = [records._annotations(i) for records, index in parts for i in index.tolist()]
+        rows = [records._image_annotations(i) for records, index in parts for i in index.tolist()]
         return images, *(list(x) if s.shape is None else np.stack(x) for s, x in zip(parts[0][0].specs[1:], zip(*rows)))
 
 
@@ -138,18 +140,18 @@ class ReadCOCO(Reader):
         if bool(self.annotations_file) == bool(self.preprocessed_annotations):
             raise ArgumentError("one of annotations_file and preprocessed_annotations must be given")
         if self.preprocessed_annotations:
-            given = [
+            changed = [
                 n
                 for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping", "pixelwise_masks")
                 if getattr(self, n)
             ]
-            given += ["include_iscrowd"] * (not self.include_iscrowd) + ["size_threshold"] * (
+            changed += ["include_iscrowd"] * (not self.include_iscrowd) + ["size_threshold"] * (
                 self.size_threshold != 0.1
             )
-            given += ["save_preprocessed_annotations"] * self.save_preprocessed_annotations
-            if given:
+            changed += ["save_preprocessed_annotations"] * self.save_preprocessed_annotations
+            if changed:
                 raise ArgumentError(
-                    f"{given[0]} can't be used with preprocessed_annotations, which are used as they were saved"
+                    f"{changed[0]} can't be used with preprocessed_annotations, which are used as they were saved"
                 )
         if self.save_preprocessed_annotations and not self.save_preprocessed_annotations_dir:
             raise ArgumentError("save_preprocessed_annotations=True needs save_preprocessed_annotations_dir")
@@ -162,7 +164,7 @@ class ReadCOCO(Reader):
     def num_arrays(self) -> int:
         return 3 + 2 * (self.polygon_masks or self.masks) + self.pixelwise_masks + self.image_ids
 
-    def open(self) -> _Annotated:
+    def open(self) -> _AnnotatedImages:
         store, polygons = Store(self.storage), self.polygon_masks or self.masks
         if self.preprocessed_annotations:
             ids = self.image_ids or "image_id" in self.metadata_names
@@ -192,7 +194,7 @@ class ReadCOCO(Reader):
         except ValueError as e:
             raise RuntimeError(f"{self.annotations_file or self.preprocessed_annotations}: image {e}") from None
         store.named_by_data(columns.names)
-        return _Annotated(self, columns, Files(self.file_root, [os.fsencode(normal(n)) for n in columns.names], store))
+        return _AnnotatedImages(self, columns, Files(self.file_root, [os.fsencode(normal(n)) for n in columns.names], store))
 
 
 class COCOArguments(StoredArguments, total=False):

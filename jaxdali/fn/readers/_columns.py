@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as arrays."""
+"""Columns of Arrow tables as arrays. A `kind` is a data type of pyarrow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def import_pyarrow() -> Any:
 
 
 def _dtype(kind: Any) -> np.dtype:
-    """The dtype of numbers. `to_pandas_dtype` gives it, too, but needs pandas in older versions of pyarrow."""
+    """The dtype of numbers. (`to_pandas_dtype` has the same result, but needs pandas in older versions of pyarrow.)"""
     return import_pyarrow().array([], kind).to_numpy(zero_copy_only=False).dtype
 
 
@@ -42,15 +42,15 @@ def spec_of(name: str, kind: Any) -> Spec:
     if _is_number(kind):
         return Spec(_dtype(kind), 0, ())
     if _is_list(kind):
-        of = kind.value_type
+        value_type = kind.value_type
         if t.is_fixed_size_list(kind) and kind.list_size < 0:
             raise RuntimeError(f"{name} is of type {kind}, which is damaged")
-        if _is_number(of):
-            return Spec(_dtype(of), 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
-        if _is_bytes(of) or (t.is_struct(of) and of.get_field_index("bytes") >= 0):
+        if _is_number(value_type):
+            return Spec(_dtype(value_type), 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
+        if _is_bytes(value_type) or (t.is_struct(value_type) and value_type.get_field_index("bytes") >= 0):
             return Spec(np.dtype(np.uint8), 2, None, "F*")
-    what = "numbers, strings, bytes, images (bytes, path), and lists of these"
-    raise RuntimeError(f"{name} is of type {kind}; supported are {what}")
+    supported = "numbers, strings, bytes, images (bytes, path), and lists of these"
+    raise RuntimeError(f"{name} is of type {kind}; supported are {supported}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Column:
     """The rows of a column, as arrays.
 
     Attributes:
-      values: the values of the rows, one after another; offsets: ``i64[rows + 1]``, where each row begins; None: a row
-        is an element of `values`.
-      valid: ``bool[rows]``, the rows that are in `values` as they are; None: all.
-      other: gets another row, or raises ValueError; None: such rows are null.
+      values: the values of the rows, one after another.
+      offsets: ``i64[rows + 1]``, the place in `values` at which each row begins; None: a row is an element of `values`.
+      valid: ``bool[rows]``, whether each row is in `values` as it is; None: all are.
+      other: returns a row that is not valid, or raises ValueError; None: such rows are null.
     """
 
     values: np.ndarray
@@ -106,31 +106,33 @@ def _is_view(kind: Any) -> bool:
     return str(kind) in ("string_view", "binary_view")
 
 
-def _lengths(column: Any) -> np.ndarray:
-    """``[rows]``, the size of each row of strings or bytes."""
+def _byte_lengths(column: Any) -> np.ndarray:
+    """``[rows]``, the size of each row of strings or bytes, in bytes."""
     if not _is_view(column.type):
         import pyarrow.compute
 
         return pyarrow.compute.call_function("binary_length", [column]).fill_null(0).to_numpy(zero_copy_only=False)
     if not len(column):
         return np.zeros(0, np.int32)
+    # pyarrow has no function for views. A view has 16 bytes, of which the first 4 are the length.
     views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
-    return np.where(_valid(column), views[:, 0], 0)  # pyarrow has no function for these
+    return np.where(_valid(column), views[:, 0], 0)
 
 
-def _size_of(column: Any) -> int:
-    """The size of a column when it is read, in bytes. A value that is stored once for many rows counts in each of them."""
+def _read_size(column: Any) -> int:
+    """The size of a column when it is read, in bytes. A value that is stored once for many rows counts for each of them."""
     if import_pyarrow().types.is_struct(column.type):
-        return sum(_size_of(column.field(k)) for k in range(column.type.num_fields))
+        return sum(_read_size(column.field(k)) for k in range(column.type.num_fields))
     if import_pyarrow().types.is_dictionary(column.type) and _is_bytes(column.dictionary.type):
         counts = np.bincount(column.indices.drop_null().to_numpy(), minlength=len(column.dictionary))
-        return int(counts @ _lengths(column.dictionary).astype(np.int64))
-    return int(_lengths(column).sum(dtype=np.int64)) if _is_view(column.type) else column.nbytes
+        return int(counts @ _byte_lengths(column.dictionary).astype(np.int64))
+    return int(_byte_lengths(column).sum(dtype=np.int64)) if _is_view(column.type) else column.nbytes
 
 
 def expanded_size(column: Any) -> int:
-    """About the size of a column when it is read, in bytes. Unlike `_size_of` it does not look at the data, which need
-    not be valid.
+    """The approximate size of a column when it is read, in bytes.
+
+    Unlike `_read_size` it does not look at the data, which need not be valid.
     """
     if import_pyarrow().types.is_dictionary(column.type):
         values = column.dictionary
@@ -141,42 +143,45 @@ def expanded_size(column: Any) -> int:
 
 
 def size_without_dictionary(column: Any) -> int:
-    """The bytes of the strings or bytes in a column of dictionaries, also in structs of one field and lists, each
-    counted as often as it occurs.
+    """The size in bytes of a column of dictionary-encoded strings or bytes, also in structs of one field and in lists.
+
+    Each value counts as often as it occurs.
     """
     t = import_pyarrow().types
     if t.is_struct(column.type):
         return size_without_dictionary(column.field(0))
-    return size_without_dictionary(column.flatten()) if _is_list(column.type) else _size_of(column)
+    return size_without_dictionary(column.flatten()) if _is_list(column.type) else _read_size(column)
 
 
-def is_taken_as_it_is(kind: Any) -> bool:
-    """Whether `column_of` leaves the values of a type where they are, in the buffers of pyarrow, and pyarrow need not
-    validate them.
+def needs_no_validation(kind: Any) -> bool:
+    """Whether `column_of` uses the values of a type in place, in the buffers of pyarrow, which need not validate them.
 
     The paths of images don't count. They are strings, which are validated, but short.
     """
     t = import_pyarrow().types
     if t.is_struct(kind):
         fields = [kind.field(k) for k in range(kind.num_fields)]
-        return all(is_taken_as_it_is(f.type) or f.name == "path" for f in fields)
+        return all(needs_no_validation(f.type) or f.name == "path" for f in fields)
     if _is_list(kind):
-        return is_taken_as_it_is(kind.value_type)
+        return needs_no_validation(kind.value_type)
     return t.is_binary(kind) or t.is_large_binary(kind) or _is_number(kind)
 
 
 def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str] = lambda size: "") -> Column:
-    """The rows of pyarrow's column.
+    """The rows of a column of pyarrow.
 
     Args:
-      fetch: gets the file of an image that is given by its path.
-      too_large: returns why a number of bytes is too large (which raises a ValueError), or "" if it is not.
+      fetch: returns the contents of an image file, for an image that is given by its path.
+      too_large: returns the reason if a number of bytes is too large, otherwise "".
+
+    Raises:
+      ValueError: the column is too large.
     """
     pa = import_pyarrow()
     t = pa.types
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    if why := too_large(sum(map(_size_of, chunks))):
-        raise ValueError(f"its group of rows is too large: {why}")
+    if reason := too_large(sum(map(_read_size, chunks))):
+        raise ValueError(f"its group of rows is too large: {reason}")
     if isinstance(column, pa.ChunkedArray):
         column = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     if t.is_dictionary(column.type):
@@ -185,55 +190,64 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
         column = column.dictionary_decode()
     column = _without_views(column)
     if t.is_struct(column.type):
-        where = column.field("path") if column.type.get_field_index("path") >= 0 else None
+        paths = column.field("path") if column.type.get_field_index("path") >= 0 else None
 
-        def beside(i: int) -> np.ndarray:
-            if where is None or not where[i].is_valid:
+        # Hugging Face's images: a row has bytes, or only the path of a file.
+        def fetch_row(i: int) -> np.ndarray:
+            if paths is None or not paths[i].is_valid:
                 raise ValueError("it has neither bytes nor a path")
-            return np.frombuffer(fetch(where[i].as_py()), np.uint8)
+            return np.frombuffer(fetch(paths[i].as_py()), np.uint8)
 
-        inside = column_of(column.field("bytes"), fetch)
+        bytes_column = column_of(column.field("bytes"), fetch)
         valid = _valid(column.field("bytes")) & _valid(column)
-        return dataclasses.replace(inside, valid=None if valid.all() else valid, other=beside)
+        return dataclasses.replace(bytes_column, valid=None if valid.all() else valid, other=fetch_row)
     valid = None if not column.null_count else _valid(column)
     if _is_bytes(column.type):
+        # Arrow's buffers of strings: validity, offsets (64 bits in large types), bytes.
         offsets = _buffer(
             column, 1, np.int64 if str(column.type).startswith("large") else np.int32, column.offset, len(column) + 1
         )
         data = column.buffers()[2]
         return Column(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), offsets, valid)
     if _is_list(column.type) and not _is_number(column.type.value_type):
-        return _of_lists_of_bytes(column, fetch, too_large)
+        return _column_of_byte_lists(column, fetch, too_large)
     if t.is_fixed_size_list(column.type):
         size = column.type.list_size
         first = column.offset * size
         values = _numbers(column.values)[first : first + len(column) * size].reshape(len(column), size)
         begin = first + size * np.arange(len(column))
-        return _of_lists(column, values, None, begin, begin + size)
+        return _column_of_lists(column, values, None, begin, begin + size)
     if t.is_list(column.type) or t.is_large_list(column.type):
         offsets = column.offsets.to_numpy()
-        return _of_lists(column, _numbers(column.values), offsets, offsets[:-1], offsets[1:])
+        return _column_of_lists(column, _numbers(column.values), offsets, offsets[:-1], offsets[1:])
     return Column(_numbers(column), None, valid)
 
 
-def _of_lists(
+def _column_of_lists(
     column: Any, values: np.ndarray, offsets: np.ndarray | None, begin: np.ndarray, end: np.ndarray
 ) -> Column:
-    """Converts lists. A list that contains a null is not valid. `begin`, `end`: where each list is in pyarrow's values."""
+    """Converts lists of numbers. A list that contains a null is not valid.
+
+    Args:
+      values: the numbers of all lists; with `offsets` None, ``[rows, elements]``.
+      begin, end: the bounds of each list in `column.values`.
+    """
     if not column.null_count and not column.values.null_count:
         return Column(values, offsets, None)
-    whole, nulls = _valid(column), np.append(0, np.cumsum(~_valid(column.values)))
-    valid = whole & (nulls[begin] == nulls[end])
+    # `null_counts[k]` is the number of nulls among the first k numbers.
+    is_list, null_counts = _valid(column), np.append(0, np.cumsum(~_valid(column.values)))
+    valid = is_list & (null_counts[begin] == null_counts[end])
 
-    def null(i: int) -> NoReturn:
-        raise ValueError("one of its numbers is null" if whole[i] else "it is null")
+    def fail(i: int) -> NoReturn:
+        raise ValueError("one of its numbers is null" if is_list[i] else "it is null")
 
-    return Column(values, offsets, None if valid.all() else valid, null)
+    return Column(values, offsets, None if valid.all() else valid, fail)
 
 
-def _of_lists_of_bytes(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str]) -> Column:
-    """Converts lists of byte strings or images: a row is ``uint8[elements, longest]``, in which zeros follow shorter
-    ones.
+def _column_of_byte_lists(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[int], str]) -> Column:
+    """Converts lists of byte strings or images.
+
+    A row is ``uint8[elements, longest]``; shorter elements end with zeros.
     """
     if import_pyarrow().types.is_fixed_size_list(column.type):
         size = column.type.list_size
@@ -242,21 +256,21 @@ def _of_lists_of_bytes(column: Any, fetch: Callable[[str], bytes], too_large: Ca
     else:
         offsets = column.offsets.to_numpy()
         begin, end = offsets[:-1], offsets[1:]
-    inside, whole = column_of(column.values, fetch), _valid(column)
+    elements, is_list = column_of(column.values, fetch), _valid(column)
 
-    def padded(i: int) -> np.ndarray:
-        if not whole[i]:
+    def padded_row(i: int) -> np.ndarray:
+        if not is_list[i]:
             raise ValueError("it is null")
-        parts = [inside.row(k) for k in range(begin[i], end[i])]
+        parts = [elements.row(k) for k in range(begin[i], end[i])]
         longest = max(map(len, parts), default=0)
-        if why := too_large(len(parts) * longest):
-            raise ValueError(f"{len(parts)} elements of up to {longest} bytes are too large: {why}")
+        if reason := too_large(len(parts) * longest):
+            raise ValueError(f"{len(parts)} elements of up to {longest} bytes are too large: {reason}")
         row = np.zeros((len(parts), longest), np.uint8)
         for k, part in enumerate(parts):
             row[k, : len(part)] = part
         return row
 
-    return Column(inside.values, inside.offsets, np.zeros(len(column), bool), padded)
+    return Column(elements.values, elements.offsets, np.zeros(len(column), bool), padded_row)
 
 
 def _is_list(kind: Any) -> bool:
@@ -279,8 +293,8 @@ def _numbers(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _buffer(column: Any, which: int, dtype: Any, first: int, count: int) -> np.ndarray:
-    buffer = column.buffers()[which]
+def _buffer(column: Any, number: int, dtype: Any, first: int, count: int) -> np.ndarray:
+    buffer = column.buffers()[number]
     return (
         np.frombuffer(buffer, dtype, count, first * np.dtype(dtype).itemsize)
         if buffer is not None
@@ -288,24 +302,28 @@ def _buffer(column: Any, which: int, dtype: Any, first: int, count: int) -> np.n
     )
 
 
-def joined(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], which: np.ndarray, row: np.ndarray) -> Any:
-    """Makes output `k` from the rows of a column in groups, `columns`. Sample i is ``row[i]`` of group ``which[i]``;
-    all are valid.
+def gather_rows(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], group: np.ndarray, row: np.ndarray) -> Any:
+    """Makes output `k` of a batch from rows of one column in several groups of rows. All rows must be valid.
+
+    Args:
+      columns: the column in each group.
+      group: ``[N]``, the group of each sample.
+      row: ``[N]``, the row of each sample in its group.
     """
     if spec.shape is not None:
         out = np.empty((ctx.N, *spec.shape), spec.dtype)
         for g, column in enumerate(columns):
-            out[which == g] = column.values[row[which == g]]
+            out[group == g] = column.values[row[group == g]]
         return out
-    begin, size = np.empty(ctx.N, np.int64), np.empty((ctx.N, 1), np.int64)
+    begins, sizes = np.empty(ctx.N, np.int64), np.empty((ctx.N, 1), np.int64)
     for g, column in enumerate(columns):
         assert column.offsets is not None
-        rows = row[which == g]
-        begin[which == g] = column.offsets[rows]
-        size[which == g, 0] = column.offsets[rows + 1] - column.offsets[rows]
-    offsets, need = plan_offsets(size, ctx.S)
-    packed = Packed(ctx.empty(need, spec.dtype, k), offsets, size)
-    item, buffers = spec.dtype.itemsize, [column.values.view(np.uint8) for column in columns]
+        rows = row[group == g]
+        begins[group == g] = column.offsets[rows]
+        sizes[group == g, 0] = column.offsets[rows + 1] - column.offsets[rows]
+    offsets, num_elements = plan_offsets(sizes, ctx.S)
+    packed = Packed(ctx.empty(num_elements, spec.dtype, k), offsets, sizes)
+    item_size, buffers = spec.dtype.itemsize, [column.values.view(np.uint8) for column in columns]
     data = packed.data.reshape(-1).view(np.uint8)
-    _cpu.copy_parts(buffers, which, begin * item, data, packed.starts * item, size[:, 0] * item, ctx.pool)
+    _cpu.copy_parts(buffers, group, begins * item_size, data, packed.starts * item_size, sizes[:, 0] * item_size, ctx.pool)
     return packed

@@ -20,7 +20,7 @@ from ..._data.directories import Listing, counted, in_directories, is_apple_doub
 from ..._data.files import Files, Path, as_list, check_file_arguments, matcher, names_in_list, read_lines, root_of
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.storage import Store
-from .._decode.formats import EXTENSIONS, extensions_here
+from .._decode.formats import EXTENSIONS, decodable_extensions
 
 FILE_FILTERS = tuple(
     f"*.{e}"
@@ -42,26 +42,32 @@ FILE_FILTERS = tuple(
         "wav",
     )
 )
-IMAGES = "images"  # among the filters: the images that can be decoded here
-_DECODABLE = frozenset(x for extensions in EXTENSIONS.values() for x in extensions)  # with all optional packages
+IMAGES = "images"  # a filter that stands for the images that can be decoded here
+# Extensions of the images that can be decoded with all optional packages.
+_DECODABLE = frozenset(x for extensions in EXTENSIONS.values() for x in extensions)
 _SOUND = frozenset((".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav"))
 _OTHER_IMAGES = frozenset(
     ".arw .cr2 .cr3 .dng .exr .hdr .ico .jph .nef .orf .pam .pcx .pfm .psd .qoi .raf .rw2 .svg .tga".split()
 )
-_IMAGE_NAMES = frozenset(map(str.encode, _DECODABLE | _OTHER_IMAGES))
-_SAMPLE_NAMES = _IMAGE_NAMES | frozenset(map(str.encode, _SOUND))
+_IMAGE_EXTENSIONS = frozenset(map(str.encode, _DECODABLE | _OTHER_IMAGES))
+_SAMPLE_EXTENSIONS = _IMAGE_EXTENSIONS | frozenset(map(str.encode, _SOUND))
 
 
 class LabelledFiles(Records):
-    """Whole files, each with a label. Native threads read a batch of them directly to its place."""
+    """Whole files, each with a label. Native threads read the files of a batch directly into the output.
+
+    Args:
+      labels: one integer for each file.
+      subject: the source of the labels, for messages.
+    """
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
-    def __init__(self, files: Files, labels: Any, what: str):
+    def __init__(self, files: Files, labels: Any, subject: str):
         self.files = self.stored = files
         numbers = np.asarray(labels)
         if len(files) and not (-(2**31) <= min(numbers) and max(numbers) < 2**31):
-            raise RuntimeError(f"{what} must fit 32-bit integers, got {min(numbers)} .. {max(numbers)}")
+            raise RuntimeError(f"{subject} must fit 32-bit integers, got {min(numbers)} .. {max(numbers)}")
         self.labels = numbers.astype(np.int32)
         digest = self.files.digest.copy()
         digest.update(self.labels.tobytes())
@@ -90,45 +96,48 @@ class LabelledFiles(Records):
 
 
 class FileTuples(Records):
-    """Files that belong together (an image and its mask), each tuple with a label; all files of a batch are read by
-    native threads.
+    """Tuples of files that belong together (an image and its mask), each tuple with a label.
+
+    Native threads read the files of a batch.
 
     Args:
-      files: the files of the first tuple, then those of the second, ...; each: how many files a tuple has.
+      files: the files of the first tuple, then those of the second, ...
+      length: the number of files of a tuple.
+      labels: one integer for each tuple.
     """
 
-    def __init__(self, files: Files, each: int, labels: Any):
+    def __init__(self, files: Files, length: int, labels: Any):
         self.stored = self.files = files
-        self._each = each
+        self._length = length
         self._labels = np.asarray(labels, np.int32)
-        self.specs = (Spec(np.dtype(np.uint8), 1, None),) * each + (Spec(np.dtype(np.int32), 1, (1,)),)
+        self.specs = (Spec(np.dtype(np.uint8), 1, None),) * length + (Spec(np.dtype(np.int32), 1, (1,)),)
         digest = files.digest.copy()
-        digest.update(self._labels.tobytes() + str(each).encode())
+        digest.update(self._labels.tobytes() + str(length).encode())
         self.digest = digest.hexdigest()[:16]
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def name(self, i: int) -> str:
-        return self.files.name(i * self._each)
+        return self.files.name(i * self._length)
 
     def name_of_output(self, i: int, output: int) -> str:
-        return self.files.name(i * self._each + output) if output < self._each else ""
+        return self.files.name(i * self._length + output) if output < self._length else ""
 
     def full_name(self, i: int) -> str:
-        return self.files.path(i * self._each)
+        return self.files.path(i * self._length)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
         return super().facts() | {
-            "filenames": lambda i: [redacted(self.files.path(i * self._each + k)) for k in range(self._each)]
+            "filenames": lambda i: [redacted(self.files.path(i * self._length + k)) for k in range(self._length)]
         }
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        self.files.ahead((index[:, None] * self._each + np.arange(self._each)).reshape(-1), now * self._each)
+        self.files.ahead((index[:, None] * self._length + np.arange(self._length)).reshape(-1), now * self._length)
 
     def read(self, i: int) -> tuple[np.ndarray, ...]:
-        found = [np.frombuffer(self.files.read(i * self._each + k), np.uint8) for k in range(self._each)]
-        return (*found, self._labels[i : i + 1])
+        contents = [np.frombuffer(self.files.read(i * self._length + k), np.uint8) for k in range(self._length)]
+        return (*contents, self._labels[i : i + 1])
 
     @classmethod
     def read_batch(
@@ -136,9 +145,9 @@ class FileTuples(Records):
     ) -> tuple[Any, ...]:
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
-        each = parts[0][0]._each
+        length = parts[0][0]._length
         columns = [
-            Files.read_batch(ctx, [(records.files, index * each + k) for records, index in parts]) for k in range(each)
+            Files.read_batch(ctx, [(records.files, index * length + k) for records, index in parts]) for k in range(length)
         ]
         return (*columns, np.concatenate([records._labels[index] for records, index in parts])[:, None])
 
@@ -176,30 +185,31 @@ class ReadFile(Reader):
             )
 
     @property
-    def tuples(self) -> int:
-        """How many files belong together; 0: each file stands alone."""
+    def tuple_length(self) -> int:
+        """The number of files in a tuple; 0 if files are no tuples."""
         first = as_list(self.files)[0]
         return len(first) if isinstance(first, tuple) else 0
 
     @property
     def num_arrays(self) -> int:
-        return 2 if not self.tuples else self.tuples + 1
+        return 2 if not self.tuple_length else self.tuple_length + 1
 
     def open(self) -> LabelledFiles | FileTuples:
-        if self.tuples:
-            names = [os.fsencode(f) for together in as_list(self.files) for f in together]
+        if self.tuple_length:
+            names = [os.fsencode(f) for paths in as_list(self.files) for f in paths]
             labels = range(len(as_list(self.files))) if self.labels is None else as_list(self.labels)
-            return FileTuples(Files(self.file_root or "", names, Store(self.storage)), self.tuples, labels)
+            return FileTuples(Files(self.file_root or "", names, Store(self.storage)), self.tuple_length, labels)
         if self.files is not None:
             names = [os.fsencode(f) for f in as_list(self.files)]
             labels = range(len(names)) if self.labels is None else as_list(self.labels)
             return LabelledFiles(Files(self.file_root or "", names, Store(self.storage)), labels, "labels")
         if self.file_list is not None:
-            return _listed(self.file_list, self.file_root, Store(self.storage))
+            return _read_list(self.file_list, self.file_root, Store(self.storage))
         assert self.file_root is not None
-        return self._found(self.file_root, Store(self.storage))
+        return self._read_folders(self.file_root, Store(self.storage))
 
-    def _found(self, root: Path, store: Store) -> LabelledFiles:
+    def _read_folders(self, root: Path, store: Store) -> LabelledFiles:
+        """Lists the files in the sub-directories of `root`, which are the classes."""
         filters = None if self.dir_filters is None else as_list(self.dir_filters)
         keep_dir = (lambda name: True) if filters is None else matcher(filters, self.case_sensitive_filter)
         listing = in_directories(root, store, self._keep_file(), keep_dir, is_sample=self._is_sample())
@@ -213,29 +223,30 @@ class ReadFile(Reader):
         names = [name for folder in classes for name in folder]
         if not names:
             text = f"no files in the sub-directories of file_root {root} match file_filters {list(as_list(self.file_filters))}"
-            raise RuntimeError(text + self._unlisted(listing))
+            raise RuntimeError(text + self._describe_unlisted(listing))
         labels = np.repeat(np.arange(len(classes)), [len(folder) for folder in classes])
         records = LabelledFiles(Files(root, names, store, sizes), labels, "labels")
         records.doubts = self._doubts(listing)
         return records
 
     def _keep_file(self) -> Callable[[bytes], bool]:
-        """Whether the name of a file matches `file_filters`."""
+        """A function that tells whether the name of a file matches `file_filters`."""
         filters = as_list(self.file_filters)
         if IMAGES not in filters:
             return matcher(filters, self.case_sensitive_filter)
-        images = matcher([f"*{extension}" for extension in extensions_here()], False)
+        images = matcher([f"*{extension}" for extension in decodable_extensions()], False)
         patterns = matcher([x for x in filters if x != IMAGES] or ["\0"], self.case_sensitive_filter)
         return lambda name: (images(name) and not is_apple_double(name)) or patterns(name)
 
     def _is_sample(self) -> Callable[[bytes], bool] | None:
-        """Tells whether the user may miss a file of this name; None: if it matches, because the user has chosen the
-        kinds.
+        """A function that tells by its name whether the user would miss a file that is not listed.
+
+        None if the user has chosen the extensions: then no file outside of them is missed.
         """
         if as_list(self.file_filters) == (IMAGES,):
-            return lambda name: name[name.rfind(b".") :].lower() in _IMAGE_NAMES
+            return lambda name: name[name.rfind(b".") :].lower() in _IMAGE_EXTENSIONS
         return (
-            (lambda name: name[name.rfind(b".") :].lower() in _SAMPLE_NAMES)
+            (lambda name: name[name.rfind(b".") :].lower() in _SAMPLE_EXTENSIONS)
             if self.file_filters == FILE_FILTERS
             else None
         )
@@ -244,20 +255,20 @@ class ReadFile(Reader):
         """See `Records.doubts`."""
         if self.dir_filters is not None:  # a folder that the user names is no surprise
             literal = [x for x in as_list(self.dir_filters) if not x.startswith(("*", "?", "["))]
-            by_name = matcher(literal or ["\0"], self.case_sensitive_filter)
-            listing.folders = [(k, name) for k, name in listing.folders if not by_name(os.fsencode(name))]
-        begins = "".join(sorted({name[0] for _, name in listing.folders}))
-        without = f'dir_filters="[!{begins}]*" leaves out all that begin like this'
+            is_named = matcher(literal or ["\0"], self.case_sensitive_filter)
+            listing.folders = [(k, name) for k, name in listing.folders if not is_named(os.fsencode(name))]
+        first_letters = "".join(sorted({name[0] for _, name in listing.folders}))
+        advice = f'dir_filters="[!{first_letters}]*" leaves out all that begin like this'
         remedies = {
             "left_out": self._remedy(listing.left_out),
-            "folders": without if self.dir_filters is None else "other dir_filters leave them out",
+            "folders": advice if self.dir_filters is None else "other dir_filters leave them out",
             "system_files": f'file_filters="{IMAGES}", or patterns such as "[!.]*.jpg", leave them out',
             "deeper": "files= or file_list= names any files",
         }
         return listing.doubts(remedies)
 
-    def _unlisted(self, listing: Listing) -> str:
-        """The end of an error: files that are there and do not match."""
+    def _describe_unlisted(self, listing: Listing) -> str:
+        """The end of an error: the files that exist and are not listed."""
         if listing.left_out:
             return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"
         return (
@@ -266,15 +277,15 @@ class ReadFile(Reader):
         )
 
     def _remedy(self, left_out: Counter[str]) -> str:
-        """How files with these extensions are listed."""
-        extensions, texts = sorted({x.lower() for x in left_out}), []
+        """Advice on how files with these extensions can be listed."""
+        extensions, advice = sorted({x.lower() for x in left_out}), []
         if self.file_filters == FILE_FILTERS and any(f"*{x}" in FILE_FILTERS for x in extensions):
-            texts.append("case_sensitive_filter=False lists them")
+            advice.append("case_sensitive_filter=False lists them")
             extensions = [x for x in extensions if f"*{x}" not in FILE_FILTERS]
-        if any(x in extensions_here() for x in extensions):
-            texts.append(f'file_filters="{IMAGES}" lists all images that can be decoded here')
-        if lacking := [x for x in extensions if x in _DECODABLE and x not in extensions_here()]:
-            texts.append(f'{", ".join(lacking)} can be decoded after pip install "jaxdali[formats]"')
+        if any(x in decodable_extensions() for x in extensions):
+            advice.append(f'file_filters="{IMAGES}" lists all images that can be decoded here')
+        if need_packages := [x for x in extensions if x in _DECODABLE and x not in decodable_extensions()]:
+            advice.append(f'{", ".join(need_packages)} can be decoded after pip install "jaxdali[formats]"')
         if undecodable := [x for x in extensions if x not in _DECODABLE]:
             patterns = sorted(
                 {
@@ -283,13 +294,14 @@ class ReadFile(Reader):
                     if x.lower() in undecodable
                 }
             )
-            texts.append(
-                f"adding {', '.join(map(repr, patterns))} to file_filters lists {'these' if texts else 'them'}"
+            advice.append(
+                f"adding {', '.join(map(repr, patterns))} to file_filters lists {'these' if advice else 'them'}"
             )
-        return "; ".join(texts)
+        return "; ".join(advice)
 
 
-def _listed(path: Path, root: Path | None, store: Store) -> LabelledFiles:
+def _read_list(path: Path, root: Path | None, store: Store) -> LabelledFiles:
+    """Parses the lines ``path label`` of a `file_list`. Paths may contain white space."""
     names, labels = [], []
     for number, line in read_lines(path, store):
         name, _, label = line.replace(b"\t", b" ").rpartition(b" ")

@@ -24,8 +24,8 @@ class LmdbRecords(ContainerRecords):
       paths: paths of the databases.
       format: format of the values.
       num_fields: the number of fields that each value must have.
-      fields: makes the outputs from the first record (`types` and `dims` of its fields).
-      storage: limits the values' size; None: the default `Storage`.
+      fields: makes the outputs from `types` and `dims`, the types and shapes of the first record's fields.
+      storage: limits the size of values; None: the default `Storage`.
     """
 
     def __init__(
@@ -38,14 +38,15 @@ class LmdbRecords(ContainerRecords):
     ):
         self._settings = storage or Storage()
         self._databases = [open_lmdb(p) for p in paths]
-        self.bounds = np.cumsum([0] + [len(d) for d in self._databases])
+        self.bounds = np.cumsum([0] + [len(database) for database in self._databases])
         self._format = format
         self._num_fields = num_fields
         digest = hashlib.sha256()
-        for d in self._databases:
-            digest.update(d.keys)
-            digest.update(d.ends.tobytes())
+        for database in self._databases:
+            digest.update(database.keys)
+            digest.update(database.ends.tobytes())
         self.digest = digest.hexdigest()[:16]
+        # The first record determines the types of the outputs.
         pool, batch = _cpu.pool_create(1), _cpu.RecordBatch(self.new_layout(), 1)
         try:
             with contextlib.ExitStack() as stack:
@@ -53,28 +54,28 @@ class LmdbRecords(ContainerRecords):
                 types, _, dims = describe_records(batch, 1, num_fields)
         finally:
             _cpu.pool_destroy(pool)
-        for _, why in batch.errors():
-            raise RuntimeError(f"{self.name(0)}: {why}")
+        for _, reason in batch.errors():
+            raise RuntimeError(f"{self.name(0)}: {reason}")
         self.fields = fields(types[0], dims[0])
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
     def _place(self, i: int) -> tuple[int, int]:
-        """The number of the database, and of the record in it."""
-        which = int(np.searchsorted(self.bounds, i, "right")) - 1
-        return which, i - int(self.bounds[which])
+        """The number of the database of record `i`, and the number of the record in it."""
+        database = int(np.searchsorted(self.bounds, i, "right")) - 1
+        return database, i - int(self.bounds[database])
 
     def name(self, i: int) -> str:
-        which, i = self._place(i)
+        database, i = self._place(i)
         return (
-            f"{self._databases[which].path} at key {self._databases[which].key(i).decode('utf-8', 'backslashreplace')}"
+            f"{self._databases[database].path} at key {self._databases[database].key(i).decode('utf-8', 'backslashreplace')}"
         )
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
         def key(i: int) -> str:
-            which, i = self._place(i)
-            return self._databases[which].key(i).decode("utf-8", "backslashreplace")
+            database, i = self._place(i)
+            return self._databases[database].key(i).decode("utf-8", "backslashreplace")
 
         return super().facts() | {"filename": lambda i: str(self._databases[self._place(i)[0]].path), "key": key}
 
@@ -85,23 +86,24 @@ class LmdbRecords(ContainerRecords):
         return _cpu.RecordLayout(self._format, [], self._num_fields)
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
-        which = np.searchsorted(self.bounds, index, "right") - 1
-        found: list = [b""] * len(index)
-        lost: dict[int, str] = {}
-        for d in np.unique(which).tolist():
-            here = np.flatnonzero(which == d)
+        databases = np.searchsorted(self.bounds, index, "right") - 1
+        contents: list = [b""] * len(index)
+        reasons: dict[int, str] = {}  # by failed sample
+        for d in np.unique(databases).tolist():
+            samples = np.flatnonzero(databases == d)
             try:
-                values = stack.enter_context(self._databases[d].values(index[here] - self.bounds[d]))
+                values = stack.enter_context(self._databases[d].values(index[samples] - self.bounds[d]))
             except OSError as e:
-                lost |= dict.fromkeys(here.tolist(), f"{e.filename}: {e.strerror}")
+                reasons |= dict.fromkeys(samples.tolist(), f"{e.filename}: {e.strerror}")
                 continue
-            for i, value in zip(here.tolist(), values):
+            for i, value in zip(samples.tolist(), values):
+                # The record has gone: its empty content fails when it is parsed.
                 if value is None:
                     continue
-                if why := self._settings.too_large(len(value)):
-                    lost[i] = why
+                if reason := self._settings.too_large(len(value)):
+                    reasons[i] = reason
                     continue
-                found[i] = value
-        batch.scan_memory(found, pool)
-        for i, why in lost.items():
-            batch.fail(i, why)
+                contents[i] = value
+        batch.scan_memory(contents, pool)
+        for i, reason in reasons.items():
+            batch.fail(i, reason)

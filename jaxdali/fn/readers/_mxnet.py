@@ -29,18 +29,20 @@ class _ImageRecords(ExtentRecords):
         assert files.sizes is not None
         indices = files.store.expand(op.index_path)
         table, bounds = read_indices(indices, files.store)
-        if len(indices) == 1 < len(files):  # as for one file that was split: offsets continue from part to part
+        if len(indices) == 1 < len(files):  # one index for all files: offsets continue from file to file
             begins = np.cumsum([0, *files.sizes])
             table = table[np.argsort(table[:, 1])]
             bounds = np.array([0, *np.searchsorted(table[:, 1], begins[1:-1]), len(table)])
             table[:, 1] -= np.repeat(begins[:-1], np.diff(bounds))
         else:
             check_indices(files, indices)
-        for k, size in enumerate(files.sizes):  # a record ends where the next one begins, or at the file's end
+        # Rows of `table` become offset and size. A record ends where the next one begins, or at the file's end.
+        for k, size in enumerate(files.sizes):
             rows = table[bounds[k] : bounds[k + 1]]
             if not len(rows):
                 continue
-            offsets = rows[:, 0]  # in place: there may be millions
+            # All is done in place, as there may be millions of records; the keys in column 0 are not needed.
+            offsets = rows[:, 0]
             offsets[:] = rows[:, 1]
             if (offsets[1:] < offsets[:-1]).any():
                 offsets.sort()

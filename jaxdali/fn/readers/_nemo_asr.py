@@ -29,9 +29,7 @@ _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
 
 @dataclasses.dataclass(frozen=True)
 class ManifestEntry:
-    """What a manifest says about a sample. Duration and offset are in seconds; a negative duration means the whole
-    file.
-    """
+    """An entry of a manifest. Duration and offset are in seconds; a negative duration means the whole file."""
 
     path: str
     duration: float
@@ -40,22 +38,22 @@ class ManifestEntry:
 
 
 def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mapping[str, Any]]]:
-    """The entries of a manifest, JSON objects one after another, each with the whole object.
+    """Parses a manifest, which has JSON objects one after another. Returns each entry with its whole object.
 
     Raises:
-      RuntimeError: it has another form.
+      RuntimeError: the manifest has another form.
     """
-    entries, at = [], 0
+    entries, position = [], 0
     try:
         text = utf8(content).decode().rstrip()
         decoder = json.JSONDecoder()
-        while at < len(text):
-            x, at = decoder.raw_decode(text, re.compile(r"\s*").match(text, at).end())  # pyright: ignore[reportOptionalMemberAccess]
-            offset, duration = float(x.get("offset", 0)), float(x.get("duration", -1))
-            os.fsencode(x["audio_filepath"])
+        while position < len(text):
+            entry, position = decoder.raw_decode(text, re.compile(r"\s*").match(text, position).end())  # pyright: ignore[reportOptionalMemberAccess]
+            offset, duration = float(entry.get("offset", 0)), float(entry.get("duration", -1))
+            os.fsencode(entry["audio_filepath"])
             if not math.isfinite(offset + duration):
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
-            entries.append((ManifestEntry(x["audio_filepath"], duration, offset, x.get("text", "").encode()), x))
+            entries.append((ManifestEntry(entry["audio_filepath"], duration, offset, entry.get("text", "").encode()), entry))
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise RuntimeError(
             f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}"
@@ -72,11 +70,11 @@ class _Speech(Records):
         self._op, self._entries, self._objects = op, entries, objects
         self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
         audio = Spec(op.dtype, 1 if op.downmix else 2, None, "", None)
-        others = [
+        optional_specs = [
             (op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())),
             (op.read_text, Spec(np.dtype(np.uint8), 1, None)),
         ]
-        self.specs = (audio, *(s for given, s in [*others, (op.read_idxs, Spec(np.dtype(np.int64), 1, (1,)))] if given))
+        self.specs = (audio, *(s for is_read, s in [*optional_specs, (op.read_idxs, Spec(np.dtype(np.int64), 1, (1,)))] if is_read))
         digest = self._files.digest.copy()
         digest.update(repr([dataclasses.astuple(e) for e in entries]).encode())
         self.digest = digest.hexdigest()[:16]
@@ -98,12 +96,13 @@ class _Speech(Records):
     def read(self, i: int) -> Sequence[np.ndarray]:
         op, entry = self._op, self._entries[i]
         audio, rate = self._audio(self._files.read(i), i)
-        found = [audio]
-        found += [np.array(rate, np.float32)] if op.read_sample_rate else []
-        found += [np.frombuffer(entry.text, np.uint8)] if op.read_text else []
-        return found + ([np.array([i])] if op.read_idxs else [])
+        outputs = [audio]
+        outputs += [np.array(rate, np.float32)] if op.read_sample_rate else []
+        outputs += [np.frombuffer(entry.text, np.uint8)] if op.read_text else []
+        return outputs + ([np.array([i])] if op.read_idxs else [])
 
     def _audio(self, content: bytes, i: int) -> tuple[np.ndarray, int]:
+        """The signal of entry `i` and its rate, from the contents of its file."""
         op, entry = self._op, self._entries[i]
         try:
             return files.read(
@@ -147,25 +146,25 @@ class ReadNemoASR(Reader):
         store, entries = Store(self.storage), list[tuple[ManifestEntry, Mapping[str, Any]]]()
         for path in as_list(self.manifest_filepaths):
             try:
-                found = read_manifest(os.fspath(path), store.read(store.named(path)))
-                check_names([e.path for e, _ in found], "", store.settings, absolute=True)
+                pairs = read_manifest(os.fspath(path), store.read(store.named(path)))
+                check_names([e.path for e, _ in pairs], "", store.settings, absolute=True)
             except OSError as e:
                 raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e.__cause__
             except ValueError as e:
                 raise RuntimeError(f"{os.fspath(path)}: {e}") from None
-            store.named_by_data(e.path for e, _ in found)
-            whole = "json" in self.metadata_names
+            store.named_by_data(e.path for e, _ in pairs)
+            keeps_objects = "json" in self.metadata_names
             entries += [
-                (dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e, x if whole else {})
-                for e, x in found
+                (dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e, x if keeps_objects else {})
+                for e, x in pairs
             ]
-        kept = [(e, x) for e, x in entries if e.duration >= self.min_duration or self.min_duration <= 0]
-        kept = [(e, x) for e, x in kept if e.duration <= self.max_duration or self.max_duration <= 0]
-        if not kept:
+        selected = [(e, x) for e, x in entries if e.duration >= self.min_duration or self.min_duration <= 0]
+        selected = [(e, x) for e, x in selected if e.duration <= self.max_duration or self.max_duration <= 0]
+        if not selected:
             raise RuntimeError(
                 f"no entry of {', '.join(map(os.fspath, as_list(self.manifest_filepaths)))} is left to read"
             )
-        return _Speech(self, [e for e, _ in kept], [x for _, x in kept], store)
+        return _Speech(self, [e for e, _ in selected], [x for _, x in selected], store)
 
 
 class NemoASRArguments(StoredArguments, total=False):

@@ -29,8 +29,8 @@ from ._columns import (
     column_of,
     expanded_size,
     import_pyarrow,
-    is_taken_as_it_is,
-    joined,
+    needs_no_validation,
+    gather_rows,
     size_without_dictionary,
     spec_of,
 )
@@ -133,7 +133,7 @@ class _Table:
         taken as they are.
         """
         is_mapped = self._file is None and self._compressed is None
-        return [c for c in columns if not (is_mapped and is_taken_as_it_is(self.schema.field(c).type))]
+        return [c for c in columns if not (is_mapped and needs_no_validation(self.schema.field(c).type))]
 
     def widths(self, columns: Sequence[str]) -> dict[str, float]:
         """Bytes of a row in memory, by the first rows or group, in columns whose values the file may store once for
@@ -455,7 +455,7 @@ class _Rows(Records):
             return super().read_batch(ctx, parts, threads)  # it finds the groups, since they are held here
         specs = parts[0][0].specs
         return tuple(
-            joined(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
+            gather_rows(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
             for k, (spec, of) in enumerate(zip(specs, zip(*columns)))
         )
 

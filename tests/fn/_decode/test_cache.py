@@ -175,10 +175,10 @@ def test_what_makes_room():
     def after(policy, more=35):
         cache = ImageCache(CacheOptions(100, 15, policy))
         for size in (40, 30, 20):
-            assert cache.takes(size)
+            assert cache.admits(size)
             cache.put(size, image(size))
         assert cache.get(40) is not None
-        taken = cache.takes(more)
+        taken = cache.admits(more)
         cache.put(more, image(more))
         held = {k for k in (40, 30, 20, more) if cache.get(k) is not None}
         assert cache.nbytes == sum(held) <= 100

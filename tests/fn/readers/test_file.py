@@ -115,8 +115,8 @@ def test_all_images_of_folders(folders, monkeypatch):
         names, labels, _ = read(**options, batch_size=5)
     assert names == ["cats/1.jpg", "cats/2.HEIC", "cats/3.gif", "cats/4.gif", "dogs/8.png"]
     assert labels == [0, 0, 0, 0, 1]
-    assert set(_file.extensions_here()) > {f.removeprefix("*") for f in _file.FILE_FILTERS[:-3]}
-    monkeypatch.setattr(_file, "extensions_here", lambda: (".jpg",))
+    assert set(_file.decodable_extensions()) > {f.removeprefix("*") for f in _file.FILE_FILTERS[:-3]}
+    monkeypatch.setattr(_file, "decodable_extensions", lambda: (".jpg",))
     with pytest.warns(UserWarning, match=r"2 \.gif.*\.gif, \.heic, \.png can be decoded after pip install"):
         assert read(**options, batch_size=1)[0] == ["cats/1.jpg"]
 

@@ -18,7 +18,7 @@ from ...._data.storage import Storage, Store
 
 
 class ReadPaths(HostOperator):
-    """The operator: the contents of the files that the input names."""
+    """Reads the files that the input names."""
 
     name: ClassVar[str] = "io.file.read"
 
@@ -34,17 +34,17 @@ class ReadPaths(HostOperator):
         return (Spec(np.dtype(np.uint8), 1, None),)
 
     def run(self, ctx: HostContext, paths: Value) -> tuple[Any, ...]:
-        here = np.flatnonzero(ctx.present).tolist()
+        present = np.flatnonzero(ctx.present).tolist()
         names = [b""] * ctx.N
-        for i in here:
+        for i in present:
             # Strings that end with a zero byte, as in C, are accepted.
             names[i] = paths.sample(i).tobytes().partition(b"\0")[0]
         files = Files("", names, self._store)
         if not files.remote:
             return (Files.read_batch(ctx, [(files, np.arange(ctx.N))]),)
-        files.ahead(np.array(here), len(here))
+        files.ahead(np.array(present), len(present))
         samples = [np.zeros(0, np.uint8)] * ctx.N
-        for i in here:
+        for i in present:
             try:
                 samples[i] = np.frombuffer(files.read(i), np.uint8)
             except OSError as e:
