@@ -136,7 +136,7 @@ class Executor:
                         [g.nodes[i].op for g in graphs], self.resources.seed
                     )
                     source.workers = max(1, num_workers)
-                    source.use(self.graph.used(node))
+                    source.set_used_outputs(self.graph.used(node))
                     self.sources[node.id] = source
                     for text in source.doubts():
                         warn(f"{node.op.name}: {text}", where=node.where)

@@ -80,7 +80,7 @@ class Source:
     dropped: int = 0
     drops_more: bool = False
 
-    def use(self, outputs: frozenset[int]) -> None:
+    def set_used_outputs(self, outputs: frozenset[int]) -> None:
         """Tells the source which outputs are used. It is called before all other methods."""
 
     def specs(self) -> tuple[Spec, ...]:

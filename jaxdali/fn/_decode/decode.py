@@ -1,9 +1,9 @@
 """The operators that decode images.
 
-A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes what the
-compiled program can't decode; `DecodeImage` decodes the others in the program. On the CPU, the program decodes JPEG, PNG
-and WebP. On a GPU with native kernels, it decodes sequential JPEG (``ffi/cuda_jpeg/``). Progressive JPEG arrives as
-coefficients, which the host has decoded, and all other images as finished pixels.
+A decoder is two operators. `ImageHeaders` parses the headers of the whole batch on the host, and decodes the images
+that the compiled program can't decode. `DecodeImage` decodes the others in the program. On the CPU, the program decodes
+JPEG, PNG and WebP. On a GPU with native kernels, it decodes sequential JPEG (``ffi/cuda_jpeg/``). Progressive JPEG
+arrives as coefficients, which the host has decoded, and all other images as finished pixels.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Refused:
                 self._count += 1
 
     def among(self, encoded: Packed) -> np.ndarray:
-        """``bool[N]``: whether each sample is such a file. The bytes are read only if a file of the same size is known."""
+        """``bool[N]``: whether each sample is such a file. Its bytes are read only if a file of its size is known."""
         sizes = encoded.shapes[:, 0].tolist() if self._digests else ()
         is_refused = np.zeros(len(encoded), bool)
         for i, size in enumerate(sizes):
@@ -443,9 +443,10 @@ class ImageHeaders(HostOperator):
         return dataclasses.replace(self, images=next((r for r in consumers if isinstance(r, DecodeImage)), self.images))
 
     def _choose_scales(self, ctx: HostContext, info: np.ndarray):
-        """Makes the extents in `info` those of JPEG, WebP and JPEG 2000 images decoded at 1/2, 1/4 or 1/8 of their size.
+        """Chooses the scale, 1/2, 1/4 or 1/8, at which JPEG, WebP and JPEG 2000 images are decoded.
 
-        The scale of an image is the smallest at which it is not smaller than the resized result.
+        It is the smallest scale at which the image is not smaller than the resized result. The scaled extents are
+        written into `info`.
         """
         op = self.images
         if op.resize is None or self.on_gpu:

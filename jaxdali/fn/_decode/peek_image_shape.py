@@ -69,7 +69,7 @@ def _components(jpeg: bytes) -> int:
             offset += 1
         elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:  # TEM, RSTn, SOI: no segment follows
             offset += 2
-        # SOFn begin a frame; among their numbers are also DHT, JPG and DAC. Ten bytes: marker (2), length of the segment
+        # SOFn begin a frame; DHT, JPG and DAC have numbers among theirs. Ten bytes: marker (2), length of the segment
         # (2), bits of a sample (1), height (2), width (2), number of components (1).
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             return jpeg[offset + 9]

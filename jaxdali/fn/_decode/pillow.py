@@ -1,4 +1,4 @@
-"""Decoding with Pillow, imagecodecs and pillow-heif in the host pass, of images that the native decoders do not read."""
+"""Decoding by Pillow, imagecodecs and pillow-heif in the host pass, for images without a native decoder."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
+# Objects of these types are the same in all copies.
 _SHARED = (
     type(threading.Lock()),
     type(threading.RLock()),
@@ -30,7 +31,8 @@ _SHARED = (
     jax.Device,
     jax.sharding.Mesh,
 )
-_RUNNING = (threading.Thread, queue.Queue, concurrent.futures.Executor)  # a copy of these has nobody who works for it
+_RUNNING = (threading.Thread, queue.Queue, concurrent.futures.Executor)  # no thread would work for a copy of these
+# Types of values that can't change, so that a container of them is copied without a look at its items.
 _ATOMS = {
     int,
     float,
@@ -46,15 +48,15 @@ _ATOMS = {
     np.void,
     np.object_,
 }
-_CONTAINERS = (list, tuple, dict, range, np.ndarray)  # to iterate over them changes nothing in them
+_CONTAINERS = (list, tuple, dict, range, np.ndarray)  # iterating over them does not change them
 
-# By the id of an iterator that several could share.
+# The first user of each source that can't be copied, by the source's id.
 _uncopied: weakref.WeakValueDictionary[int, Copies] = weakref.WeakValueDictionary()
-_guard = threading.Lock()
+_guard = threading.Lock()  # guards `_uncopied`
 
 
 class Copies:
-    """One pipeline's copies of what a user gave as a parallel source.
+    """One pipeline's copies of a user's parallel source.
 
     As in DALI, whose workers are processes, a source that several pipelines share is another object in each of them.
     Each worker has its own copy of a callable object, too, so that no call sees state that another call has half
@@ -81,37 +83,39 @@ class Copies:
                 self._share(source, e)
 
     def _share(self, source: Any, error: Exception):
+        """Notes that `error` prevents a copy of the source, and sets `doubt` if another pipeline has it, too."""
         with _guard:
             if id(source) not in _uncopied:
                 _uncopied[id(source)] = self
                 return
         kind = type(source).__name__
-        part = (
+        consequence = (
             "each gets a part"
             if hasattr(type(source), "__next__")
             else "if they share what it reads from, such as a file, each gets a part"
         )
         self.doubt = (
-            f"another external_source has the same source, and this {kind} can't be copied ({error}), so {part} of its items; "
+            f"another external_source has the same source, and this {kind} can't be copied ({error}), so {consequence} of its items; "
             f"pass {'the generator function' if isinstance(source, types.GeneratorType) else 'an object to each'}"
         )
 
     def of_workers(self, number: int) -> list[Any]:
-        """The callable of each worker: copies of the first, not called yet. With a state for checkpoints it is the
-        first itself.
+        """The callable of each worker: a copy of the first one, which was not called yet.
+
+        All workers have the first one itself if it can't be copied, or if checkpoints hold its state.
         """
         owner = getattr(self.first, "__self__", self.first)
-        one = not self._can_be_copied or has_state(owner)
+        is_shared = not self._can_be_copied or has_state(owner)
         if self._has_file and number > 1:
             self.doubt = (
                 f"{number} workers share this {type(owner).__name__}, which can't be copied because it has an open file: if each call "
                 "moves in the file and reads there, they disturb one another; leave the file out in "
                 "__getstate__, and open it in __setstate__"
             )
-        return [self.first, *(self.first if one else _copy(self.first) for _ in range(number - 1))]
+        return [self.first, *(self.first if is_shared else _copy(self.first) for _ in range(number - 1))]
 
     def close(self) -> None:
-        """Says that the source is no longer read."""
+        """Marks the source as no longer read."""
         with _guard:
             if _uncopied.get(id(self.first)) is self:
                 del _uncopied[id(self.first)]
@@ -129,17 +133,17 @@ def _copy(source: Any) -> Any:
 
 
 def _shared(source: Any) -> dict[int, Any]:
-    """The memo for `copy.deepcopy`: what stands for objects within a source, by their ids.
+    """The memo for `copy.deepcopy`: replacements of objects within a source, by the objects' ids.
 
-    These are the objects that all copies share, and copies of containers of values that can't change, because
-    `copy.deepcopy` takes seconds for the list of a large data set.
+    Objects that all copies share are replaced by themselves. Containers of values that can't change are replaced by
+    shallow copies, because `copy.deepcopy` takes seconds for the list of a large data set.
 
     Raises:
       TypeError: something in the source can't be copied.
     """
-    shared, visited, waiting = dict[int, Any](), set[int](), [source]
-    while waiting:
-        x = waiting.pop()
+    memo, visited, stack = dict[int, Any](), set[int](), [source]
+    while stack:
+        x = stack.pop()
         if id(x) in visited or isinstance(x, (type, types.FunctionType)):
             continue
         visited.add(id(x))
@@ -150,31 +154,32 @@ def _shared(source: Any) -> dict[int, Any]:
         if isinstance(x, io.IOBase) and not isinstance(x, (io.BytesIO, io.StringIO)):
             raise _FileError("it has an open file")
         if isinstance(x, _SHARED) or (isinstance(x, np.ndarray) and not x.flags.writeable):
-            shared[id(x)] = x
-        elif (type(x) is list or type(x) is set) and _can_not_change(x):
-            shared[id(x)] = x.copy()
-        elif type(x) is dict and _can_not_change(itertools.chain(x, x.values())):
-            shared[id(x)] = x.copy()
+            memo[id(x)] = x
+        elif (type(x) is list or type(x) is set) and _are_atoms(x):
+            memo[id(x)] = x.copy()
+        elif type(x) is dict and _are_atoms(itertools.chain(x, x.values())):
+            memo[id(x)] = x.copy()
         elif isinstance(x, (list, tuple)):
-            waiting.extend(x)
+            stack.extend(x)
         elif isinstance(x, dict):
-            waiting.extend(x.values())
+            stack.extend(x.values())
         elif isinstance(x, types.MethodType):
-            waiting.append(x.__self__)
+            stack.append(x.__self__)
         elif isinstance(x, functools.partial):
-            waiting += [x.func, x.args, x.keywords]
+            stack += [x.func, x.args, x.keywords]
         else:
-            parts = getattr(x, "__dict__", {}).values()
-            waiting.extend(p for p in parts if not (_chooses_state(x) and isinstance(p, (*_RUNNING, io.IOBase))))
-    return shared
+            attributes = getattr(x, "__dict__", {}).values()
+            stack.extend(p for p in attributes if not (_chooses_state(x) and isinstance(p, (*_RUNNING, io.IOBase))))
+    return memo
 
 
 class _FileError(TypeError):
     pass
 
 
-def _can_not_change(values: Iterable[Any]) -> bool:
+def _are_atoms(values: Iterable[Any]) -> bool:
     """Whether all values are numbers, strings, paths, or tuples of such."""
+    # Each round looks into the tuples of the round before.
     while not (kinds := {*map(type, values := [*values])}) <= _ATOMS:
         if not kinds <= {*_ATOMS, tuple}:
             return False
@@ -183,8 +188,6 @@ def _can_not_change(values: Iterable[Any]) -> bool:
 
 
 def _chooses_state(x: Any) -> bool:
-    """Whether an object's class says what belongs to a copy, so that threads and files among its attributes may be left
-    out.
-    """
+    """Whether an object's class chooses the state of a copy itself. It may leave out threads and files."""
     names = ("__deepcopy__", "__getstate__", "__reduce__", "__reduce_ex__")
     return any(getattr(type(x), n, None) is not getattr(object, n, None) for n in names)

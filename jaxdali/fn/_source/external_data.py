@@ -16,7 +16,7 @@ from ..._core.values import Spec
 from ...types import to_dali_type
 
 NAME = "external_source"
-_OF_BYTES = "convert a file's bytes with np.frombuffer(data, np.uint8), and a string with np.frombuffer(text.encode(), np.uint8)"
+_ADVICE_FOR_BYTES = "convert a file's bytes with np.frombuffer(data, np.uint8), and a string with np.frombuffer(text.encode(), np.uint8)"
 
 
 def check_no_dict(x: Any):
@@ -39,31 +39,31 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
         if str(getattr(x, "dtype", "")) == "torch.bfloat16":
             x = np.asarray(jax.dlpack.from_dlpack(x.detach().cpu().contiguous()))
         if hasattr(x, "__array__") or hasattr(x, "__array_interface__"):
-            a = np.array(x, copy=copy or None)
+            array = np.array(x, copy=copy or None)
         elif hasattr(x, "__dlpack__"):
-            a = np.array(np.from_dlpack(x), copy=copy or None)
+            array = np.array(np.from_dlpack(x), copy=copy or None)
         else:
-            how = (
-                _OF_BYTES
+            advice = (
+                _ADVICE_FOR_BYTES
                 if isinstance(x, (bytes, bytearray, memoryview, str))
                 else "convert numbers and lists of numbers to arrays"
             )
             if isinstance(x, (str, os.PathLike)):
-                how = f"np.fromfile(path, np.uint8) reads a file; {_OF_BYTES}"
+                advice = f"np.fromfile(path, np.uint8) reads a file; {_ADVICE_FOR_BYTES}"
             raise ArgumentError(
-                f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; {how}"
+                f"{NAME}: expected an array (NumPy, JAX, or anything with __array__ or DLPack), got {type(x).__name__}; {advice}"
             )
     except ArgumentError:
         raise
     except Exception as e:
         raise ArgumentError(f"{NAME}: can't make an array of {type(x).__name__}: {e}") from e
-    a = a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     try:
-        to_dali_type(a.dtype)
+        to_dali_type(array.dtype)
     except (TypeError, KeyError):
-        how = f"; {_OF_BYTES}" if a.dtype.kind in "SU" else ""
-        raise ArgumentError(f"{NAME}: arrays of dtype {a.dtype} are not supported{how}") from None
-    return a
+        advice = f"; {_ADVICE_FOR_BYTES}" if array.dtype.kind in "SU" else ""
+        raise ArgumentError(f"{NAME}: arrays of dtype {array.dtype} are not supported{advice}") from None
+    return array
 
 
 def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
@@ -92,6 +92,7 @@ def metadata_batch(name: str, x: Any) -> list[Any]:
 
 
 def check_alike(samples: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns the samples. Raises ArgumentError if they differ in dtype or rank."""
     for i, s in enumerate(samples):
         if s.dtype != samples[0].dtype or s.ndim != samples[0].ndim:
             raise ArgumentError(
@@ -102,7 +103,7 @@ def check_alike(samples: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def kind_of(batch: np.ndarray | list[np.ndarray]) -> tuple[np.dtype, int] | None:
-    """(dtype, dimensions of a sample); None for a list without samples, where they are unknown."""
+    """(dtype, number of dimensions of a sample); None for a list without samples, where they are unknown."""
     if isinstance(batch, np.ndarray):
         return batch.dtype, batch.ndim - 1
     return (batch[0].dtype, batch[0].ndim) if batch else None
@@ -113,10 +114,10 @@ def shapes_of(batch: np.ndarray | list[np.ndarray]) -> list[tuple[int, ...]]:
     return [batch.shape[1:]] if isinstance(batch, np.ndarray) else list({x.shape for x in batch})
 
 
-def packed(
+def pack_shards(
     ctx: HostContext, index: int, spec: Spec, parts: Sequence[np.ndarray | list[np.ndarray]]
 ) -> np.ndarray | Packed:
-    """The batches of all shards as one output. Where a batch is smaller, the missing samples are empty."""
+    """Packs the batches of all shards into output `index`. If a batch is smaller, the missing samples are empty."""
     B = ctx.B
     if spec.shape is not None:
         out = np.zeros((ctx.N, *spec.shape), spec.dtype)
@@ -130,8 +131,8 @@ def packed(
             shapes[s * B : s * B + len(part)] = (
                 part.shape[1:] if isinstance(part, np.ndarray) else [x.shape for x in part]
             )
-    offsets, need = plan_offsets(shapes, ctx.S)
-    batch = Packed(ctx.empty(need, spec.dtype, index), offsets, shapes)
+    offsets, num_elements = plan_offsets(shapes, ctx.S)
+    batch = Packed(ctx.empty(num_elements, spec.dtype, index), offsets, shapes)
     for s, part in enumerate(parts):
         n = len(part)
         if isinstance(part, np.ndarray) and part.size:  # one copy of everything, instead of one per sample

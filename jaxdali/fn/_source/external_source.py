@@ -14,12 +14,12 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, operator_function
 from .external_data import NAME
 from .external_sources import ExternalSource
-from .pull import unwrapped
+from .pull import unwrap_partial
 
 
-def _how_called(source: Any) -> int | None:
+def _num_arguments(source: Any) -> int | None:
     """The number of arguments of a source; None for an iterable or a generator function."""
-    if inspect.isgeneratorfunction(unwrapped(source)):
+    if inspect.isgeneratorfunction(unwrap_partial(source)):
         try:
             inspect.signature(source).bind()
         except TypeError:
@@ -44,10 +44,11 @@ def _how_called(source: Any) -> int | None:
 
 
 def _per_output(name: str, x: Any, outputs: int) -> tuple[Any, ...]:
-    many = x if isinstance(x, tuple) else (x,) * outputs
-    if len(many) > outputs:
-        raise ArgumentError(f"{NAME}: {name} has {len(many)} entries for {outputs} outputs")
-    return many + (None,) * (outputs - len(many))
+    """An argument's value for each output: the entries of a tuple, which may be shorter, or one value for all."""
+    values = x if isinstance(x, tuple) else (x,) * outputs
+    if len(values) > outputs:
+        raise ArgumentError(f"{NAME}: {name} has {len(values)} entries for {outputs} outputs")
+    return values + (None,) * (outputs - len(values))
 
 
 @operator_function(NAME)
@@ -163,7 +164,7 @@ def external_source(
         )
     if repeat_last and source is not None:
         raise ArgumentError(f"{NAME}: repeat_last is for fed data; it can't be used together with source")
-    arguments = 0 if source is None else _how_called(source)
+    arguments = 0 if source is None else _num_arguments(source)
     if (
         arguments is None
         and hasattr(source, "__len__")
@@ -189,8 +190,8 @@ def external_source(
         if text and ndims[k] not in (None, len(text)):
             raise ArgumentError(f"{NAME}: layout {text!r} describes {len(text)} dimensions, but ndim is {ndims[k]}")
         ndims[k] = len(text) if text else ndims[k]
-    each_has_one = isinstance(shape, tuple) and any(isinstance(x, tuple) for x in shape)
-    shapes: tuple[Any, ...] = _per_output("shape", shape, outputs) if each_has_one else (shape,) * outputs
+    is_per_output = isinstance(shape, tuple) and any(isinstance(x, tuple) for x in shape)
+    shapes: tuple[Any, ...] = _per_output("shape", shape, outputs) if is_per_output else (shape,) * outputs
     for k, extents in enumerate(shapes):
         if extents is not None and ndims[k] not in (None, len(extents)):
             raise ArgumentError(f"{NAME}: shape {extents} has {len(extents)} dimensions, layout or ndim say {ndims[k]}")
@@ -213,10 +214,10 @@ def external_source(
         blocking=bool(blocking),
     )
     if source is None and num_outputs is not None:
-        each = zip(dtypes, ndims, shapes, layouts)
+        arguments_of_outputs = zip(dtypes, ndims, shapes, layouts)
         ops = [
             dataclasses.replace(op, outputs=None, dtypes=(d,), ndims=(n,), shapes=(s,), layouts=(x,))
-            for d, n, s, x in each
+            for d, n, s, x in arguments_of_outputs
         ]
         return [add(op, device=device) for op in ops]
     result = add(op, device=device, name=name)

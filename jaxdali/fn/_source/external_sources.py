@@ -29,22 +29,26 @@ from .external_data import (
     kind_of,
     layout_of,
     metadata_batch,
-    packed,
+    pack_shards,
     shapes_of,
 )
 from .pull import Pull
-from .workers import Workers
+from .workers import WorkerThreads
 
 _log = logging.getLogger("jaxdali")
 
 
 class ExternalSource(SourceOperator):
-    """One external_source. `source` is what the user gave; `arguments` is how many it is called with, None for an
-    iterable.
+    """The operator `external_source`.
+
+    Attributes:
+      feeder: the user's source; None: data are fed.
+      arguments: the number of arguments with which it is called; None for an iterable.
+      outputs: the argument `num_outputs`. The other attributes are arguments, too.
     """
 
     name: ClassVar[str] = NAME
-    stays: ClassVar[bool] = False  # as in DALI, it is neither called nor fed
+    stays: ClassVar[bool] = False  # as in DALI, a source without readers is neither called nor fed
 
     feeder: Any = dataclasses.field(compare=False)
     arguments: int | None
@@ -73,12 +77,11 @@ class ExternalSource(SourceOperator):
 # --- sources ------------------------------------------------------------------------------------------------------
 
 
-class _Base(Source):
-    """What pulled and fed sources share: the checks of the data, and the cursor ``{"epoch": e, "iteration": i,
-    "sample": n}``.
+class _BaseSource(Source):
+    """The base of pulled and fed sources: it checks the data, and moves the cursor.
 
-    The sample is the number of the next one of this shard in the epoch; a pulled source's cursor may also have its
-    "state".
+    A cursor is ``{"epoch": e, "iteration": i, "sample": n}``, where n is the number of this shard's next sample in the
+    epoch. A pulled source's cursor may also have its "state".
     """
 
     def __init__(self, ops: Sequence[ExternalSource]):
@@ -86,20 +89,22 @@ class _Base(Source):
         self._op = ops[0]
         self._specs: tuple[Spec, ...] | None = None
         self._batch_size = 0  # of the last `read`
-        self._used = list(range(self._op.num_arrays))  # which of the source's arrays each output is made of
-        self._unread = frozenset[int]()  # outputs that are metadata and that nothing depends on
+        self._array_of_output = list(range(self._op.num_arrays))  # the number of the source's array, by output
+        self._unused_metadata = frozenset[int]()  # outputs that are metadata and that nothing depends on
 
-    def use(self, outputs: frozenset[int]) -> None:
-        """Gives an unused output the data of another output: as in DALI, the source's data for it are not read."""
+    def set_used_outputs(self, outputs: frozenset[int]) -> None:
+        """Gives unused outputs the data of a used one. As in DALI, the source's data for them are not read."""
         n = self._op.num_arrays
-        self._unread = frozenset(range(n, self._op.num_outputs)) - outputs if outputs else self._unread
-        if not outputs or min(outputs) >= n:  # nothing, or metadata alone
+        self._unused_metadata = (
+            frozenset(range(n, self._op.num_outputs)) - outputs if outputs else self._unused_metadata
+        )
+        if not outputs or min(outputs) >= n:  # no output is used, or only metadata
             return
         first = min(outputs)
-        self._used = [k if k in outputs else first for k in range(n)]
+        self._array_of_output = [k if k in outputs else first for k in range(n)]
         names = ("dtypes", "ndims", "shapes", "layouts")
-        given = {name: tuple(getattr(self._op, name)[k] for k in self._used) for name in names}
-        self._op = dataclasses.replace(self._op, **given)
+        per_output = {name: tuple(getattr(self._op, name)[k] for k in self._array_of_output) for name in names}
+        self._op = dataclasses.replace(self._op, **per_output)
 
     def fingerprint(self) -> list[dict[str, Any]]:
         op = self._op
@@ -123,7 +128,7 @@ class _Base(Source):
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         first = saved[0].cursor
         state = first.get("state", {})
-        # Nothing was read.
+        # Nothing was read before the checkpoint, so any number of shards can start from it.
         if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):
             return super().resume([saved[0]] * len(self._ops), True)
         return super().resume(saved, same_shards)
@@ -132,7 +137,7 @@ class _Base(Source):
         return (*self._array_specs(), *[METADATA] * len(self._op.metadata_names))
 
     def _array_specs(self) -> tuple[Spec, ...]:
-        """Specs of the outputs that are no metadata."""
+        """The specs of the outputs that are no metadata. They may depend on the first batch."""
         if self._specs is None:
             op = self._op
             if all(d is not None and n is not None for d, n in zip(op.dtypes, op.ndims)):
@@ -141,15 +146,16 @@ class _Base(Source):
                     for d, n, lay, s in zip(op.dtypes, op.ndims, op.layouts, op.shapes)
                 )
             else:
-                self._learn(*self._first())
+                self._set_specs(*self._peek_first_batch())
         assert self._specs is not None
         return self._specs
 
-    def _first(self) -> tuple[Sequence[np.ndarray | list[np.ndarray]], Sequence[str]]:
-        """Each output of the first batch, and the layouts given with the data."""
+    def _peek_first_batch(self) -> tuple[Sequence[np.ndarray | list[np.ndarray]], Sequence[str]]:
+        """Returns each output of the first batch, without taking it, and the layouts that come with the data."""
         raise NotImplementedError
 
-    def _learn(self, batches: Sequence[np.ndarray | list[np.ndarray]], came_with: Sequence[str]):
+    def _set_specs(self, batches: Sequence[np.ndarray | list[np.ndarray]], data_layouts: Sequence[str]):
+        """Sets the specs by the first batch and the operator's arguments, and checks that they agree."""
         op = self._op
         specs, kinds = [], [kind_of(b) for b in batches]
         for k, kind in enumerate(kinds):
@@ -158,21 +164,29 @@ class _Base(Source):
                     f"{NAME}: the first batch is an empty list, so the type is not known; pass dtype and ndim"
                 )
             dtype, ndim = kind
-            layout = op.layouts[k] or came_with[k]
+            layout = op.layouts[k] or data_layouts[k]
             if layout and len(layout) != ndim:
                 raise ArgumentError(
                     f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {ndim}"
                 )
-            want, rank = op.dtypes[k], op.ndims[k]
+            dtype_argument, ndim_argument = op.dtypes[k], op.ndims[k]
             dims = op.shapes[k]
-            if dims is None and rank in (None, ndim):
+            if dims is None and ndim_argument in (None, ndim):
                 dims = _channels(layout, shapes_of(batches[k]))
-            specs.append(_spec(want if want is not None else dtype, rank if rank is not None else ndim, layout, dims))
+            specs.append(
+                _spec(
+                    dtype_argument if dtype_argument is not None else dtype,
+                    ndim_argument if ndim_argument is not None else ndim,
+                    layout,
+                    dims,
+                )
+            )
         self._specs = tuple(specs)
         for k, kind in enumerate(kinds):
             self._check(k, kind)
 
     def _check(self, k: int, kind: tuple[np.dtype, int] | None):
+        """Raises ArgumentError if the data of output k, whose dtype and rank are `kind`, differ from its spec."""
         spec = self._array_specs()[k]
         if kind is not None and kind != (spec.dtype, spec.ndim):
             raise ArgumentError(
@@ -182,22 +196,29 @@ class _Base(Source):
 
     def _check_extents(self, k: int, batch: np.ndarray | list[np.ndarray]):
         spec = self._array_specs()[k]
-        known = [(axis, n) for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
-        for shape in shapes_of(batch) if known and len(batch) else ():
-            if any(shape[axis] != n for axis, n in known):
-                free = tuple(spec.extent(i) for i in range(spec.ndim))
+        fixed = [(axis, n) for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
+        for shape in shapes_of(batch) if fixed and len(batch) else ():
+            if any(shape[axis] != n for axis, n in fixed):
+                expected = tuple(spec.extent(i) for i in range(spec.ndim))
                 if self._op.shapes[k] is not None:
                     raise ArgumentError(
-                        f"{NAME}: the samples of output {k} must have the shape {free} (None: any extent), got {shape}"
+                        f"{NAME}: the samples of output {k} must have the shape {expected} (None: any extent), got {shape}"
                     )
                 raise ArgumentError(
                     f"{NAME}: output {k} has a sample of shape {shape}, but the images of the first batch had "
-                    f"{free[spec.layout.index('C')]} channels (layout {spec.layout!r}), for which programs are compiled; pass "
+                    f"{expected[spec.layout.index('C')]} channels (layout {spec.layout!r}), for which programs are compiled; pass "
                     f"shape={(None,) * spec.ndim} if their number varies"
                 )
 
-    def _deliver(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
-        """`parts`: per shard, the batch of each output; those of metadata are lists."""
+    def _make_outputs(self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]]):
+        """Checks a batch and packs it.
+
+        Args:
+          parts: per shard, the batch of each output; those of metadata are lists.
+
+        Returns:
+          The result of `read`: outputs, new cursors, and the identity of the samples.
+        """
         B = self._batch_size = ctx.B
         counts = []
         for part in parts:
@@ -213,9 +234,10 @@ class _Base(Source):
                 self._check(k, kind_of(x))
                 self._check_extents(k, x)
         specs = self._array_specs()
-        outputs = tuple(packed(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
+        outputs = tuple(pack_shards(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
         for k in range(len(specs), self._op.num_outputs):
             outputs += (metadata_of([x for p in parts for x in (*p[k], *[None] * (B - len(p[k])))]),)
+        # The position of a sample in the epoch, over all shards: it does not depend on the host.
         place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
         start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
         epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
@@ -226,54 +248,55 @@ class _Base(Source):
 
 def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] | None) -> Spec:
     dims = (None,) * ndim if dims is None else dims
-    known = tuple(n for n in dims if n is not None)
+    fixed = tuple(n for n in dims if n is not None)
     return (
-        Spec(dtype, ndim, known, layout)
-        if len(known) == ndim
-        else Spec(dtype, ndim, None, layout, dims if known else None)
+        Spec(dtype, ndim, fixed, layout)
+        if len(fixed) == ndim
+        else Spec(dtype, ndim, None, layout, dims if fixed else None)
     )
 
 
 def _channels(layout: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, ...] | None:
-    """The extents that the first images determine: their channels. None if these differ, or if the layout is not one of
-    images.
+    """The extents that the first images determine: the number of channels, if they agree in it.
+
+    None if the layout is not that of images.
     """
     if not (shapes and layout.count("C") == 1 and "H" in layout and "W" in layout):
         return None
     axis = layout.index("C")
-    found = {s[axis] for s in shapes}
-    return tuple(shapes[0][axis] if i == axis and len(found) == 1 else None for i in range(len(layout)))
+    counts = {s[axis] for s in shapes}
+    return tuple(shapes[0][axis] if i == axis and len(counts) == 1 else None for i in range(len(layout)))
 
 
 @dataclasses.dataclass
-class _Taken:
-    """What has been taken from the sources for a batch.
+class _TakenBatch:
+    """A batch that was taken from the sources, so that it can be put back.
 
     Attributes:
       cursors: the cursors before it.
-      items: for each shard, the arguments of the sources and what they returned.
+      items: for each shard, (argument, item) of each call of its source.
     """
 
     cursors: list[Any]
     items: list[list[tuple[Any, Any]]] = dataclasses.field(default_factory=list)
 
 
-class _PulledSource(_Base):
-    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in a background thread."""
+class _PulledSource(_BaseSource):
+    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in background threads."""
 
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
         self.in_caller = not self._op.parallel
         self._settings = UserSettings()
-        self._workers: Workers | None = None
+        self._threads: WorkerThreads | None = None
         self._pulls = [Pull(op.feeder, op.arguments, op.cycle, op.parallel) for op in ops]
         self._initial: list[Any] | None = None
         self._expected = self.initial()  # the current cursors of the sources
-        self._taken: collections.deque[_Taken] = collections.deque()  # for batches that are not yet committed
+        self._taken: collections.deque[_TakenBatch] = collections.deque()  # for batches that are not yet committed
         self._gives_rest = False
 
-    def use(self, outputs: frozenset[int]) -> None:
-        super().use(outputs)
+    def set_used_outputs(self, outputs: frozenset[int]) -> None:
+        super().set_used_outputs(outputs)
         for pull in self._pulls if self._has_workers else ():
             pull.divide(self.workers)
 
@@ -291,46 +314,50 @@ class _PulledSource(_Base):
         return self._initial
 
     @staticmethod
-    def _and(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
+    def _with_state_of(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
         return cursor if state is None else {**cursor, "state": state}
 
     def _with_state(self, cursors: list[Any]) -> list[Any]:
-        return [self._and(c, p.state()) for c, p in zip(cursors, self._pulls)]
+        return [self._with_state_of(c, p.state()) for c, p in zip(cursors, self._pulls)]
 
     def _argument(self, cursor: Any, i: int) -> Any:
+        """The argument of the source for a batch, or for sample `i` of it."""
         iteration, epoch = cursor["iteration"], cursor["epoch"]
         if not self._op.batch:
             return SampleInfo(cursor["sample"] + i, i, iteration, epoch)
         return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
 
     def _outputs(self, item: Any) -> Sequence[Any]:
-        metadata = len(self._op.metadata_names)
-        if self._op.outputs is None and not metadata:
+        """The data of each output in an item. Raises OutputsError if the item has another number of them."""
+        num_metadata = len(self._op.metadata_names)
+        if self._op.outputs is None and not num_metadata:
             return (item,)
         n = self._op.num_outputs
         check_no_dict(item)
         is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
-        least = n if metadata else max(self._used) + 1
-        if not (isinstance(item, (tuple, list)) or is_array) or not least <= len(item) <= n:
-            got = type(item).__name__
+        min_length = n if num_metadata else max(self._array_of_output) + 1
+        if not (isinstance(item, (tuple, list)) or is_array) or not min_length <= len(item) <= n:
+            actual = type(item).__name__
             if is_array or isinstance(item, (tuple, list)):
-                got = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
-            with_ = f"num_outputs={self._op.outputs}" if not metadata else f"metadata={list(self._op.metadata_names)}"
-            raise OutputsError(f"{NAME}: with {with_} the source must return a tuple of {n} items, got {got}")
-        return [item[k] for k in (*self._used, *range(self._op.num_arrays, n))]  # the rows of an array, too
+                actual = f"an array of shape {np.shape(item)}" if is_array else f"{len(item)} items"
+            arguments = (
+                f"num_outputs={self._op.outputs}" if not num_metadata else f"metadata={list(self._op.metadata_names)}"
+            )
+            raise OutputsError(f"{NAME}: with {arguments} the source must return a tuple of {n} items, got {actual}")
+        return [item[k] for k in (*self._array_of_output, *range(self._op.num_arrays, n))]  # the rows of an array, too
 
-    def _converted(self, items: Sequence[Any], copied: bool) -> list[Any]:
-        """The outputs of a batch or a sample: arrays, and metadata as they are (of a batch in a list)."""
+    def _convert(self, items: Sequence[Any], copied: bool) -> list[Any]:
+        """Converts the outputs of a batch or a sample: to arrays, and metadata of a batch to lists."""
         n = self._op.num_arrays
-        found: list[Any] = [(as_batch if self._op.batch else as_array)(x, copied) for x in items[:n]]
+        outputs: list[Any] = [(as_batch if self._op.batch else as_array)(x, copied) for x in items[:n]]
         for k, x in enumerate(items[n:], n):
-            if k in self._unread:
-                found.append([None] * len(found[0]) if self._op.batch else None)
+            if k in self._unused_metadata:
+                outputs.append([None] * len(outputs[0]) if self._op.batch else None)
             else:
-                found.append(metadata_batch(self._op.metadata_names[k - n], x) if self._op.batch else x)
-        return found
+                outputs.append(metadata_batch(self._op.metadata_names[k - n], x) if self._op.batch else x)
+        return outputs
 
-    def _first(self):
+    def _peek_first_batch(self):
         try:
             items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
@@ -354,8 +381,9 @@ class _PulledSource(_Base):
 
     def _read(self, ctx: HostContext, cursors: Sequence[Any]):
         self._batch_size = ctx.B
-        there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
-        if there is not True and not all(there):
+        # The sources stand where the last batch ended. After a checkpoint, the cursors are others.
+        is_there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
+        if is_there is not True and not all(is_there):
             _log.warning(
                 "%s: its source takes no index and has no get_state and set_state, so it can't resume where the checkpoint was made: "
                 "it starts over, or continues from its present position",
@@ -364,25 +392,27 @@ class _PulledSource(_Base):
         # Samples are collected before they are packed, and must not change if the source reuses its memory.
         copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
-        all_taken = _Taken(list(cursors))
-        self._taken.append(all_taken)
+        taken_batch = _TakenBatch(list(cursors))
+        self._taken.append(taken_batch)
         for pull, cursor in zip(self._pulls, cursors):
             rows: list[Any] = []
-            taken: list[tuple[Any, Any]] = []
-            all_taken.items.append(taken)
+            taken_items: list[tuple[Any, Any]] = []
+            taken_batch.items.append(taken_items)
             try:
-                for argument, item in self._asked(
+                for argument, item in self._calls_for(
                     pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]
                 ):
-                    row = self._converted(self._outputs(item()), copied)
+                    row = self._convert(self._outputs(item()), copied)
                     rows.append(row)
-                    taken.append((argument, row[0] if self._op.num_outputs == 1 and self._op.outputs is None else row))
+                    taken_items.append(
+                        (argument, row[0] if self._op.num_outputs == 1 and self._op.outputs is None else row)
+                    )
             except StopIteration:
                 if not self._gives_rest:
-                    all_taken.items.pop()  # the samples of an incomplete batch are dropped
+                    taken_batch.items.pop()  # samples of an incomplete batch are dropped, not put back
                     self._count_dropped(ctx, cursors, parts, rows)
                     raise
-                pull.over = True
+                pull.has_ended_early = True
             if self._op.batch and rows:
                 parts.append(rows[0])
                 continue
@@ -390,10 +420,10 @@ class _PulledSource(_Base):
             for column in columns[: self._op.num_arrays]:
                 check_alike(column)
             parts.append(columns)
-        if all(pull.over for pull in self._pulls) and not any(len(part[0]) for part in parts):
-            all_taken.items.clear()
+        if all(pull.has_ended_early for pull in self._pulls) and not any(len(part[0]) for part in parts):
+            taken_batch.items.clear()
             raise StopIteration
-        return self._deliver(ctx, cursors, parts)
+        return self._make_outputs(ctx, cursors, parts)
 
     def _count_dropped(
         self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]], rows: Sequence[Any]
@@ -401,24 +431,26 @@ class _PulledSource(_Base):
         """Counts samples that are dropped because the source of one shard can't complete a batch.
 
         Args:
-          parts: what the shards before it gave for that batch; rows: the samples of this shard.
+          parts: the batches of the shards before it.
+          rows: the samples of this shard.
         """
         self.dropped, self.drops_more = len(rows) + sum(len(part[0]) for part in parts), False
         for k, (pull, cursor) in enumerate(zip(self._pulls, cursors)):
-            # A function is only called for samples that are wanted.
+            # Functions make no further samples, so none of theirs are dropped.
             if k == len(parts) or self._op.arguments is not None:
                 continue
             if not self._op.batch and isinstance(pull.feeder, Sized):
-                given = cursor["sample"] + (len(parts[k][0]) if k < len(parts) else 0)
-                self.dropped += max(len(pull.feeder) - given, 0)
+                num_taken = cursor["sample"] + (len(parts[k][0]) if k < len(parts) else 0)
+                self.dropped += max(len(pull.feeder) - num_taken, 0)
                 continue
-            more = []
+            # The source has no length: its items for one batch are taken, counted and put back.
+            next_items = []
             with contextlib.suppress(StopIteration):
                 for _ in range(1 if self._op.batch else ctx.B):
-                    more.append((None, pull.take(None)))
-            pull.put_back(more)
-            self.dropped += sum(len(self._outputs(x)[0]) for _, x in more) if self._op.batch else len(more)
-            self.drops_more = self.drops_more or len(more) == (1 if self._op.batch else ctx.B)
+                    next_items.append((None, pull.take(None)))
+            pull.put_back(next_items)
+            self.dropped += sum(len(self._outputs(x)[0]) for _, x in next_items) if self._op.batch else len(next_items)
+            self.drops_more = self.drops_more or len(next_items) == (1 if self._op.batch else ctx.B)
 
     def give_rest(self) -> None:
         self._gives_rest = True
@@ -427,23 +459,24 @@ class _PulledSource(_Base):
     def why_empty(self) -> str:
         return self._pulls[0].why_empty
 
-    def _asked(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
-        """Each argument, with a function that returns what the source gives for it. All workers call sources of samples
-        by index.
+    def _calls_for(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
+        """Each argument, with a function that returns the source's item for it.
+
+        For a source of samples by index, the calls are scheduled on all workers.
         """
         calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
         if self._has_workers:
-            if self._workers is None:
-                self._workers = Workers(self.workers, self._settings)
-            new = [i for i, a in enumerate(arguments) if not (pull.over or pull.keeps(a))]
-            for i, call in zip(new, self._workers.map(pull.callables, [arguments[i] for i in new], len(arguments))):
+            if self._threads is None:
+                self._threads = WorkerThreads(self.workers, self._settings)
+            new = [i for i, a in enumerate(arguments) if not (pull.has_ended_early or pull.has_item(a))]
+            for i, call in zip(new, self._threads.map(pull.callables, [arguments[i] for i in new], len(arguments))):
                 calls[i] = call
         return list(zip(arguments, calls))
 
     def close(self) -> None:
-        if self._workers is not None:
-            self._workers.close()
-            self._workers = None
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
         for pull in self._pulls:
             pull.close()
 
@@ -451,28 +484,31 @@ class _PulledSource(_Base):
         self._taken.popleft()
 
     def undo(self) -> None:
-        taken = self._taken.pop()
-        for pull, items in zip(self._pulls, taken.items):
+        batch = self._taken.pop()
+        for pull, items in zip(self._pulls, batch.items):
             pull.put_back(items)
-        self._expected = taken.cursors
+        self._expected = batch.cursors
 
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
-        """Keeps what was taken for a batch that another source could not complete; with "raise", every epoch starts
-        anew.
+        """The cursors of the next epoch.
+
+        Items that were taken for a batch which another source could not complete are put back. With cycle="raise",
+        every epoch starts anew.
         """
         states: list[Any] = []
         for pull in self._pulls:
-            pull.over = False
+            pull.has_ended_early = False
         if self._op.cycle == "raise":
             self._taken.clear()
             for pull in self._pulls:
                 pull.restart()
         elif self._taken:
             first = self._taken[0]
-            states = [c.get("state") for c in first.cursors[: len(first.items)]]  # as if the batch had not been taken
+            # The states of the sources as if the batch had not been taken.
+            states = [c.get("state") for c in first.cursors[: len(first.items)]]
             self.reopen()
         states += [p.state() for p in self._pulls[len(states) :]]
-        self._expected = [self._and(c, state) for c, state in zip(super().after_end(cursors), states)]
+        self._expected = [self._with_state_of(c, state) for c, state in zip(super().after_end(cursors), states)]
         return self._expected
 
     def reopen(self) -> None:
@@ -493,7 +529,7 @@ class _PulledSource(_Base):
         return super().saved(cursors)
 
 
-class FedSource(_Base):
+class FedSource(_BaseSource):
     """Returns the data given to `feed`, in order."""
 
     fed = True
@@ -509,18 +545,20 @@ class FedSource(_Base):
         self._closed = False
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
-        """Appends a batch for local shard `shard`: an array, or a list of arrays; with metadata a tuple of these and a
-        list for each name. Arrays are copied, unless no_copy=True was given.
+        """Appends a batch for local shard `shard`.
+
+        The batch is an array or a list of arrays; with metadata, a tuple of these and a list for each name. Arrays are
+        copied, unless no_copy=True was given.
         """
         names, metadata = self._op.metadata_names, list[list[Any]]()
         if names:
             if not isinstance(data, tuple) or len(data) != 1 + len(names):
-                got = f"{len(data)} items" if isinstance(data, tuple) else type(data).__name__
+                actual = f"{len(data)} items" if isinstance(data, tuple) else type(data).__name__
                 raise ArgumentError(
-                    f"{NAME}: with metadata={list(names)} a tuple of {1 + len(names)} items must be fed, got {got}"
+                    f"{NAME}: with metadata={list(names)} a tuple of {1 + len(names)} items must be fed, got {actual}"
                 )
-            data, *others = data
-            metadata = [metadata_batch(n, x) for n, x in zip(names, others, strict=True)]
+            data, *metadata_lists = data
+            metadata = [metadata_batch(n, x) for n, x in zip(names, metadata_lists, strict=True)]
         batch = as_batch(data, copy=not self._op.no_copy)
         layout = layout or layout_of(data)
         kind = kind_of(batch)
@@ -529,10 +567,10 @@ class FedSource(_Base):
                 f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {kind[1]}"
             )
         with self._changed:
-            known = self._op.layouts[0] or self._layout
-            if layout and known and layout != known:
-                raise ArgumentError(f"{NAME}: the layout is {known!r}, got data of layout {layout!r}")
-            self._layout = known or layout
+            fixed_layout = self._op.layouts[0] or self._layout
+            if layout and fixed_layout and layout != fixed_layout:
+                raise ArgumentError(f"{NAME}: the layout is {fixed_layout!r}, got data of layout {layout!r}")
+            self._layout = fixed_layout or layout
             self._queues[shard].append([batch, *metadata])
             self._changed.notify_all()
 
@@ -542,7 +580,7 @@ class FedSource(_Base):
         return min(map(len, self._queues))
 
     def _next(self, shard: int, keep: bool) -> list[Any]:
-        """The outputs of the next batch of a shard."""
+        """Returns the outputs of the next batch of a shard, and takes it from the queue unless `keep` is set."""
         queue = self._queues[shard]
         with self._changed:
             if self._op.blocking and not (self._op.repeat_last and self._last[shard] is not None):
@@ -557,17 +595,17 @@ class FedSource(_Base):
                 self._last[shard] = batch
             return batch
 
-    def _first(self):
+    def _peek_first_batch(self):
         return self._next(0, keep=True)[:1], [self._layout]
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         return tuple(self._next(0, keep=True)[0][0].shape) if output == 0 else ()
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
-        self.specs()  # of the batch that is taken now, when it is the first
+        self.specs()  # if the batch that is taken now is the first one, it determines the specs
         self._repeated = False
-        outputs, after, ids = self._deliver(ctx, cursors, [self._next(s, keep=False) for s in range(ctx.S)])
-        return outputs, after, dataclasses.replace(ids, repeated=self._repeated)
+        outputs, new_cursors, ids = self._make_outputs(ctx, cursors, [self._next(s, keep=False) for s in range(ctx.S)])
+        return outputs, new_cursors, dataclasses.replace(ids, repeated=self._repeated)
 
     def close(self) -> None:
         with self._changed:

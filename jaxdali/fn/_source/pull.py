@@ -1,4 +1,4 @@
-"""Where external_source gets its items: a callable or iterable of the user, and its state."""
+"""Items of an external_source: pulled from a callable or iterable of the user, whose state checkpoints hold."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Pull:
       feeder: the user's callable or iterable.
       arguments: the number of arguments of a callable; None: it is an iterable.
       cycle: "no", "raise" or "quiet".
-      parallel: whether it takes the items of a copy.
+      parallel: whether the items of a copy are taken.
     """
 
     def __init__(self, feeder: Any, arguments: int | None, cycle: str, parallel: bool):
         self.copies = Copies(feeder) if parallel else None
         self.feeder = feeder if self.copies is None else self.copies.first
-        self.callables = [self.feeder]  # what each worker calls
+        self.callables = [self.feeder]  # the callable of each worker
         self._arguments = arguments
         self._cycle = cycle
         self._iterator: Any = None
-        self._ended = False
-        self.over = False  # it ended within a batch: nothing more comes in this epoch
-        # (argument, item), to be taken before new ones.
-        self._kept: collections.deque[tuple[Any, Any]] = collections.deque()
+        self._is_exhausted = False
+        self.has_ended_early = False  # the source ended within a batch, and gives no more items in this epoch
+        # (argument, item) of items that were put back; they are taken before new ones.
+        self._returned: collections.deque[tuple[Any, Any]] = collections.deque()
 
     def divide(self, number: int) -> None:
         """Makes a copy of the callable for each worker, before the first item is taken."""
@@ -44,16 +44,16 @@ class Pull:
     def peek(self, argument: Any) -> Any:
         """The item that the next `take` of the same argument returns."""
         item = self.take(argument)
-        self._kept.append((argument, item))
+        self._returned.append((argument, item))
         return item
 
-    def keeps(self, argument: Any) -> bool:
+    def has_item(self, argument: Any) -> bool:
         """Whether `take` of this argument already has an item."""
-        return any(a == argument for a, _ in self._kept)
+        return any(a == argument for a, _ in self._returned)
 
     def put_back(self, items: Sequence[tuple[Any, Any]]) -> None:
         """Puts back items that were taken for a batch that was not made."""
-        self._kept.extendleft(reversed(items))
+        self._returned.extendleft(reversed(items))
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -62,45 +62,45 @@ class Pull:
         state = (
             {}
             if self._arguments is not None
-            else {"open": self._iterator is not None and not self._ended, "ended": self._ended}
+            else {"open": self._iterator is not None and not self._is_exhausted, "ended": self._is_exhausted}
         )
-        if self.over:
+        if self.has_ended_early:
             state["over"] = True
-        target = self._stateful()
-        if target is not None:
+        owner = self._stateful()
+        if owner is not None:
             try:
-                state["source"] = _encoded(target.get_state())
+                state["source"] = _encode_state(owner.get_state())
             except Exception as e:  # raised only when a checkpoint is asked for
                 state["source"] = {"unknown": f"{type(e).__name__}: {e}"}
         return state or None
 
     def seek(self, state: dict[str, Any] | None) -> bool:
         """Sets the source to this state. Returns False if that is not possible."""
-        fresh = not inspect.isgenerator(self.feeder)
-        self.over = state is not None and state.get("over", False)
+        can_restart = not inspect.isgenerator(self.feeder)
+        self.has_ended_early = state is not None and state.get("over", False)
         if self._arguments is None:
-            # Its items come only once, so none may be lost.
-            own = self._iterator is not None and self._iterator is self.feeder
-            if fresh and not own:
+            # The items of an iterator that is the source itself come only once, so it is not restarted.
+            is_source = self._iterator is not None and self._iterator is self.feeder
+            if can_restart and not is_source:
                 self.restart()
                 if state is not None and state["ended"]:
                     self._iterator = iter(())
                 elif state is not None and state["open"]:
-                    self._iterator = self._fresh()
-            self._ended = state is not None and state["ended"]
+                    self._iterator = self._new_iterator()
+            self._is_exhausted = state is not None and state["ended"]
         if state is not None and "source" in state:
-            target = self._stateful()
-            if target is None:
+            owner = self._stateful()
+            if owner is None:
                 raise RuntimeError(
                     f"{NAME}: the checkpoint has a state of the source, but {type(self.feeder).__name__} has no set_state"
                 )
-            target.set_state(_decoded(state["source"]))
-            self._kept.clear()
+            owner.set_state(_decode_state(state["source"]))
+            self._returned.clear()
             return True
-        return self._arguments == 1 or (state is not None and fresh and not state["open"])
+        return self._arguments == 1 or (state is not None and can_restart and not state["open"])
 
     def _stateful(self) -> Any:
-        """The object with get_state and set_state: the source, the one whose method it is, or the iterator over it."""
+        """The object with get_state and set_state: the source, the object whose method it is, or its iterator."""
         source = self.feeder
         for x in (source, source.__self__ if inspect.ismethod(source) else None, self._iterator):
             if has_state(x):
@@ -108,70 +108,71 @@ class Pull:
         return None
 
     def close(self) -> None:
-        """Says that no more items are taken."""
+        """Releases the copies: no more items are taken."""
         if self.copies is not None:
             self.copies.close()
 
     def restart(self) -> None:
         """Restarts an iterable: the next item is the first again."""
         self._iterator = None
-        self._kept.clear()
+        self._returned.clear()
 
     def take(self, argument: Any) -> Any:
-        while self._kept:
-            for_argument, item = self._kept.popleft()
-            if self._arguments != 1 or for_argument == argument:  # others define their own order
+        """Returns the next item, or with an index the item for it. Raises StopIteration at the end of the epoch."""
+        while self._returned:
+            for_argument, item = self._returned.popleft()
+            if self._arguments != 1 or for_argument == argument:  # sources without an index have an order of their own
                 return item
-        if self.over:
+        if self.has_ended_early:
             raise StopIteration
         if self._arguments is not None:
             return self.feeder(argument) if self._arguments else self.feeder()
         if self._iterator is None:
-            self._iterator = self._fresh()
+            self._iterator = self._new_iterator()
         try:
             item = next(self._iterator)
         except StopIteration:
             if self._cycle == "no":  # the next epoch calls it again, as it may have reset itself
-                self._ended = True
+                self._is_exhausted = True
                 raise
             self._iterator = None
             if self._cycle == "raise":
                 raise
-            self._iterator = self._fresh()
+            self._iterator = self._new_iterator()
             return next(self._iterator)  # without data, this ends the epoch instead of looping endlessly
-        self._ended = False
+        self._is_exhausted = False
         return item
 
     @property
     def why_empty(self) -> str:
-        """Why the source has no data at the start of an epoch."""
+        """The reason why the source has no data at the start of an epoch, and a remedy."""
         if self._arguments is not None:
             return "it raises StopIteration when it is first called; after that it is called again, for the next epoch, and must give data"
-        again = 'cycle="raise" begins it again in each epoch'
+        remedy = 'cycle="raise" begins it again in each epoch'
         if inspect.isgenerator(self.feeder):
-            return f"its generator is used up; pass the generator function instead: {again}"
-        of = type(self.feeder)
-        if of.__module__ in ("builtins", "itertools") and hasattr(of, "__next__"):
-            return f"its {of.__name__}, an iterator, is used up; pass what it iterates over instead: {again}"
-        return f"its {'generator function' if callable(self.feeder) else of.__name__} is used up; {again}"
+            return f"its generator is used up; pass the generator function instead: {remedy}"
+        feeder_type = type(self.feeder)
+        if feeder_type.__module__ in ("builtins", "itertools") and hasattr(feeder_type, "__next__"):
+            return f"its {feeder_type.__name__}, an iterator, is used up; pass what it iterates over instead: {remedy}"
+        return f"its {'generator function' if callable(self.feeder) else feeder_type.__name__} is used up; {remedy}"
 
-    def _fresh(self) -> Any:
+    def _new_iterator(self) -> Any:
         source = self.feeder
-        return iter(source() if inspect.isgeneratorfunction(unwrapped(source)) else source)
+        return iter(source() if inspect.isgeneratorfunction(unwrap_partial(source)) else source)
 
 
-def _encoded(state: Any) -> dict[str, Any]:
-    """A copy of what a source's get_state returned, as the source may change it later."""
+def _encode_state(state: Any) -> dict[str, Any]:
+    """A copy of the result of a source's get_state, in a form for JSON. The source may change the original later."""
     if isinstance(state, bytes):
         return {"base64": base64.b64encode(state).decode("ascii")}
     return {"json": json.loads(json.dumps(state))}
 
 
-def _decoded(state: dict[str, Any]) -> Any:
+def _decode_state(state: dict[str, Any]) -> Any:
     return base64.b64decode(state["base64"]) if "base64" in state else copy.deepcopy(state["json"])
 
 
-def unwrapped(f: Any) -> Any:
+def unwrap_partial(f: Any) -> Any:
     """The function behind functools.partial."""
     while hasattr(f, "func") and not inspect.isfunction(f):  # functools.partial
         f = f.func

@@ -12,20 +12,21 @@ from ..._core.jax_settings import UserSettings
 from ..._core.system import Thread
 
 
-class Workers:
-    """A pool of threads, which run under JAX's settings in the user's thread. They are daemons: one that never returns
-    does not keep the process alive.
+class WorkerThreads:
+    """A pool of threads, which run under the JAX settings of the user's thread. They are daemons: one that never
+    returns does not keep the process alive.
 
-    Each thread calls its own one of the `Copies` of a callable object. It gets the same positions of every batch and
-    sees every epoch, so copies that each derive the next order from the one before agree. A callable without copies is
-    called by any free thread. Its first call of an epoch runs alone, after all calls of the epoch before.
+    Each thread calls its own copy of a callable object (see `Copies`). It gets the same positions of every batch and
+    sees every epoch. So copies that derive the order of an epoch from that of the epoch before agree. A callable
+    without copies is called by any free thread. Its first call of an epoch runs alone, after all calls of the epoch
+    before.
     """
 
     def __init__(self, number: int, settings: UserSettings):
         self._tasks: list[queue.SimpleQueue[collections.deque[_Call] | None]] = [
             queue.SimpleQueue() for _ in range(number)
         ]
-        # For a shared callable: the epoch, and the calls that may still run.
+        # For a shared callable, by its id: the epoch, and the calls that may still run.
         self._last: dict[int, tuple[int, list[_Call]]] = {}
         try:
             for tasks in self._tasks:
@@ -40,7 +41,7 @@ class Workers:
         """Schedules a call for each `SampleInfo` of a batch.
 
         Args:
-          copies: what each thread calls: copies of one callable, or the same callable for all.
+          copies: the callable of each thread: copies of one callable, or the same callable for all.
           arguments: the arguments of the calls.
           batch_size: number of samples of a whole batch.
 
@@ -54,12 +55,13 @@ class Workers:
                 tasks.put(collections.deque(c for c in calls if c.function is copied))
             return [call.result for call in calls]
         calls = [_Call(function, a) for a in arguments]
-        waiting = collections.deque(calls)
+        remaining = collections.deque(calls)
+        # All threads take calls from the one queue `remaining`; the first call of an epoch runs before them.
         if self._begins_epoch(function, calls):
-            self._tasks[0].put(collections.deque([waiting.popleft()]))
+            self._tasks[0].put(collections.deque([remaining.popleft()]))
             calls[0].done.wait()
         for tasks in self._tasks:
-            tasks.put(waiting)
+            tasks.put(remaining)
         return [call.result for call in calls]
 
     def _begins_epoch(self, function: Callable[[Any], Any], calls: list[_Call]) -> bool:
@@ -84,6 +86,8 @@ class Workers:
 
 
 class _Call:
+    """A scheduled call of a function, and its result once it is done."""
+
     def __init__(self, function: Callable[[Any], Any], argument: Any):
         self.function = function
         self.argument = argument
@@ -106,6 +110,7 @@ class _Call:
 
 
 def _work(tasks: queue.SimpleQueue[collections.deque[_Call] | None], settings: UserSettings):
+    """Runs the calls of each task until the task None. Several threads may have the same task."""
     with settings.contexts(settings.mesh):
         while (calls := tasks.get()) is not None:
             while calls:

@@ -269,7 +269,7 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
         or (packet_pts < packet_pts[0]).any()
     ):
         return _nonempty(index)
-    # The packets don't tell which frames come out, so a decoder is tried: on all of the file, or on its end and beginning.
+    # The packets don't tell which frames come out. So a decoder is tried: on all of the file, or on its end and begin.
     index = _refine_by_decoding(source, index, whole=needs_decoding)
     return _nonempty(index)
 

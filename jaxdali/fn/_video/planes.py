@@ -107,7 +107,7 @@ def _upsample(c: jax.Array, axis: int) -> jax.Array:
 
 
 def nbytes(height: int, width: int) -> int:
-    """The number of bytes of a 4:2:0 frame: its planes Y, U and V, and a byte for its matrix and range, see `code_of`."""
+    """The number of bytes of a 4:2:0 frame: its planes, and a byte for its matrix and range, see `code_of`."""
     return height * width * 3 // 2 + 1
 
 

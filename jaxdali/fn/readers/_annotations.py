@@ -188,11 +188,11 @@ def _parse(
             document = _decoder(segmentations).decode(content)
             return document.images, document.annotations, document.categories, operator.attrgetter
     document = json.loads(content)
-    objects = document.getter("annotations", [])
+    objects = document.get("annotations", [])
     for x in objects:
         x.setdefault("iscrowd", 0)
         x.setdefault("segmentation", None)
-    return document["images"], objects, document.getter("categories", []), operator.itemgetter
+    return document["images"], objects, document.get("categories", []), operator.itemgetter
 
 
 @functools.cache
@@ -216,7 +216,7 @@ def _images(
 ) -> tuple[np.ndarray, list[str], np.ndarray]:
     """Sorted ids, names and sizes of images. If several images have the same id, the last one is taken."""
     ids = np.array(list(map(getter("id"), images)), np.int64)
-    sizes = np.array([list(map(get(side), images)) for side in ("width", "height")], np.float32).T
+    sizes = np.array([list(map(getter(side), images)) for side in ("width", "height")], np.float32).T
     ids, last = np.unique(ids[::-1], return_index=True)
     index = len(images) - 1 - last
     get_name = getter("file_name")
@@ -288,7 +288,14 @@ def _polygons(
     image_begin = np.append(0, vertex_ends)[np.searchsorted(ends, object_of_polygon, "right")]
     return {
         "polygon_ends": polygon_ends,
-        "polygons": np.stack([place[object_of_polygon], polygon_vertex_ends - vertex_counts - image_begin, polygon_vertex_ends - image_begin], axis=1).astype(np.int32),
+        "polygons": np.stack(
+            [
+                place[object_of_polygon],
+                polygon_vertex_ends - vertex_counts - image_begin,
+                polygon_vertex_ends - image_begin,
+            ],
+            axis=1,
+        ).astype(np.int32),
         "vertex_ends": vertex_ends,
         "vertices": vertices,
     }

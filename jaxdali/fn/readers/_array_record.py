@@ -167,7 +167,7 @@ class _ArrayRecords(Records):
     def _without_large(
         ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]]
     ) -> list[tuple[_ArrayRecords, np.ndarray]]:
-        """Reports records above `Storage.max_record_bytes` as failed, and replaces each by the file's smallest record."""
+        """Fails records above `Storage.max_record_bytes`, and replaces each by the smallest record of the files."""
         allowed_parts, first = [], 0
         for records, index in parts:
             ranges, settings = records._ranges, records._ranges.store.settings

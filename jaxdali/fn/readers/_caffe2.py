@@ -36,7 +36,7 @@ class LabelType(enum.IntEnum):
 
 
 class ReadCaffe2(Reader):
-    """`readers.caffe2`; the fields are its arguments but for `num_labels`. Sparse labels stay as they are in the file."""
+    """`readers.caffe2`; the fields are its arguments except `num_labels`. Sparse labels stay as in the file."""
 
     name: ClassVar[str] = "readers.caffe2"
 

@@ -18,7 +18,7 @@ from ..._data.files import Files, Path, as_list
 from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
 from ..._data.storage import Store, plain
-from ._image_annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
+from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 
 FILE = Spec(np.dtype(np.uint8), 1, None)
 BOXES = Spec(np.dtype(np.float32), 2, None, "", (None, 4))
@@ -84,7 +84,9 @@ class _AnnotatedImages(Records):
 
     def _image_annotations(self, i: int) -> list[np.ndarray]:
         """The outputs after the image."""
-        outputs = [values[i] if ends is None else self._columns.of_image(i, values, ends) for _, values, ends in self._parts]
+        outputs = [
+            values[i] if ends is None else self._columns.of_image(i, values, ends) for _, values, ends in self._parts
+        ]
         if self._pixels is not None:
             outputs.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
         return outputs
@@ -194,7 +196,9 @@ class ReadCOCO(Reader):
         except ValueError as e:
             raise RuntimeError(f"{self.annotations_file or self.preprocessed_annotations}: image {e}") from None
         store.named_by_data(columns.names)
-        return _AnnotatedImages(self, columns, Files(self.file_root, [os.fsencode(normal(n)) for n in columns.names], store))
+        return _AnnotatedImages(
+            self, columns, Files(self.file_root, [os.fsencode(normal(n)) for n in columns.names], store)
+        )
 
 
 class COCOArguments(StoredArguments, total=False):

@@ -120,7 +120,7 @@ def _byte_lengths(column: Any) -> np.ndarray:
 
 
 def _read_size(column: Any) -> int:
-    """The size of a column when it is read, in bytes. A value that is stored once for many rows counts for each of them."""
+    """The size of a column when it is read, in bytes. A value that is stored once for many rows counts for each."""
     if import_pyarrow().types.is_struct(column.type):
         return sum(_read_size(column.field(k)) for k in range(column.type.num_fields))
     if import_pyarrow().types.is_dictionary(column.type) and _is_bytes(column.dictionary.type):
@@ -302,7 +302,9 @@ def _buffer(column: Any, number: int, dtype: Any, first: int, count: int) -> np.
     )
 
 
-def gather_rows(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], group: np.ndarray, row: np.ndarray) -> Any:
+def gather_rows(
+    ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], group: np.ndarray, row: np.ndarray
+) -> Any:
     """Makes output `k` of a batch from rows of one column in several groups of rows. All rows must be valid.
 
     Args:
@@ -325,5 +327,7 @@ def gather_rows(ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column],
     packed = Packed(ctx.empty(num_elements, spec.dtype, k), offsets, sizes)
     item_size, buffers = spec.dtype.itemsize, [column.values.view(np.uint8) for column in columns]
     data = packed.data.reshape(-1).view(np.uint8)
-    _cpu.copy_parts(buffers, group, begins * item_size, data, packed.starts * item_size, sizes[:, 0] * item_size, ctx.pool)
+    _cpu.copy_parts(
+        buffers, group, begins * item_size, data, packed.starts * item_size, sizes[:, 0] * item_size, ctx.pool
+    )
     return packed

@@ -147,7 +147,8 @@ class FileTuples(Records):
             return super().read_batch(ctx, parts, threads)
         length = parts[0][0]._length
         columns = [
-            Files.read_batch(ctx, [(records.files, index * length + k) for records, index in parts]) for k in range(length)
+            Files.read_batch(ctx, [(records.files, index * length + k) for records, index in parts])
+            for k in range(length)
         ]
         return (*columns, np.concatenate([records._labels[index] for records, index in parts])[:, None])
 

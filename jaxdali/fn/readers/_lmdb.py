@@ -68,9 +68,7 @@ class LmdbRecords(ContainerRecords):
 
     def name(self, i: int) -> str:
         database, i = self._place(i)
-        return (
-            f"{self._databases[database].path} at key {self._databases[database].key(i).decode('utf-8', 'backslashreplace')}"
-        )
+        return f"{self._databases[database].path} at key {self._databases[database].key(i).decode('utf-8', 'backslashreplace')}"
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
         def key(i: int) -> str:

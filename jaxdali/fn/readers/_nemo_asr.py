@@ -53,7 +53,9 @@ def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mappin
             os.fsencode(entry["audio_filepath"])
             if not math.isfinite(offset + duration):
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
-            entries.append((ManifestEntry(entry["audio_filepath"], duration, offset, entry.get("text", "").encode()), entry))
+            entries.append(
+                (ManifestEntry(entry["audio_filepath"], duration, offset, entry.get("text", "").encode()), entry)
+            )
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise RuntimeError(
             f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}"
@@ -74,7 +76,10 @@ class _Speech(Records):
             (op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())),
             (op.read_text, Spec(np.dtype(np.uint8), 1, None)),
         ]
-        self.specs = (audio, *(s for is_read, s in [*optional_specs, (op.read_idxs, Spec(np.dtype(np.int64), 1, (1,)))] if is_read))
+        self.specs = (
+            audio,
+            *(s for is_read, s in [*optional_specs, (op.read_idxs, Spec(np.dtype(np.int64), 1, (1,)))] if is_read),
+        )
         digest = self._files.digest.copy()
         digest.update(repr([dataclasses.astuple(e) for e in entries]).encode())
         self.digest = digest.hexdigest()[:16]

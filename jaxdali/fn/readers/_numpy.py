@@ -38,7 +38,7 @@ from ..._data.ranges import error_text
 from ..._data.storage import Store
 from ._regions import REGION, CutRegion, Region
 
-_HEAD = 256  # bytes of a file that are read first: most headers have 128
+_HEAD_SIZE = 256  # bytes of a file that are read first: most headers have 128
 
 
 class _Arrays(Records):
@@ -47,16 +47,17 @@ class _Arrays(Records):
     def __init__(self, files: Files, op: ReadNumpy):
         self._files = self.stored = files
         self._op = op
-        self._given = dict(op.args.static)
+        self._region_arguments = dict(op.args.static)
         self._headers: dict[int, Any] = {}
-        self._sizes = np.zeros(len(files), np.int64)  # modification stamps of the files when their headers were read
+        self._sizes = np.zeros(len(files), np.int64)  # sizes of the files when their headers were read
         self.digest = files.digest.hexdigest()[:16]
         try:
             shape, fortran, dtype, start = self._header(0, files.read(0) if files.remote else None)
-            # Header and shape, as long as all files have those of the first.
-            self._alike: tuple[bytes, tuple[int, ...]] | None = None
+            # Header and shape of the first file, as long as all files have had the same. The elements of such files
+            # follow at once, and are stored as the output needs them.
+            self._common_header: tuple[bytes, tuple[int, ...]] | None = None
             if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
-                self._alike = files.store.read(files.path(0), 0, start), shape
+                self._common_header = files.store.read(files.path(0), 0, start), shape
         except (OSError, ValueError) as e:
             self.close()
             if isinstance(e, OSError):
@@ -72,7 +73,7 @@ class _Arrays(Records):
         return self._files.name(i)
 
     def _header(self, i: int, head: bytes | None, size: int = -1) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-        """(shape, whether in Fortran order, dtype, where the elements begin).
+        """(shape, whether in Fortran order, dtype, offset of the elements) of a file.
 
         Args:
           head: the first bytes of the file (of `size` bytes), or all of them; None: they are read here.
@@ -81,13 +82,13 @@ class _Arrays(Records):
             return self._headers[i]
         if head is None or len(head) < min(size, header_size(head)):
             with open(self._files.path(i), "rb") as f:
-                head = f.read(_HEAD)
+                head = f.read(_HEAD_SIZE)
                 head += f.read(max(header_size(head) - len(head), 0))
                 size = os.fstat(f.fileno()).st_size
         start = header_size(head)
-        shape, fortran, dtype, most = parse_header(head[:start])
+        shape, fortran, dtype, min_size = parse_header(head[:start])
         self._sizes[i] = size = max(size, len(head))
-        if size < most:
+        if size < min_size:
             raise ValueError("it is shorter than its header says")
         header = shape, fortran, dtype, start
         if self._op.cache_header_information:
@@ -95,30 +96,32 @@ class _Arrays(Records):
         return header
 
     def _headers_of(self, index: np.ndarray, pool: int) -> list[Any]:
-        """The headers of local files, checked for type and dimensions; or a message where a header is invalid."""
-        found: dict[int, Any] = {}
+        """The headers of local files, checked for type and dimensions; a message in place of an invalid header."""
+        heads_or_errors: dict[int, Any] = {}
         unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
         heads, sizes, error = (
-            np.empty((len(unknown), _HEAD), np.uint8),
+            np.empty((len(unknown), _HEAD_SIZE), np.uint8),
             np.empty(len(unknown), np.int64),
             np.empty(len(unknown), np.int32),
         )
         _cpu.file_heads(self._files.table, unknown, heads, sizes, error, pool)
         content = heads.tobytes()
         for k, (i, size, e) in enumerate(zip(unknown.tolist(), sizes.tolist(), error.tolist())):
-            head = content[k * _HEAD : k * _HEAD + min(size, _HEAD)]
-            found[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head, size)
+            head = content[k * _HEAD_SIZE : k * _HEAD_SIZE + min(size, _HEAD_SIZE)]
+            heads_or_errors[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head, size)
         headers: list[Any] = []
         for i in index.tolist():
             try:
-                headers.append(x if isinstance(x := found.get(i, (None,)), str) else self._like_the_first(i, *x))
+                headers.append(
+                    x if isinstance(x := heads_or_errors.get(i, (None,)), str) else self._checked_header(i, *x)
+                )
             except OSError as e:
                 headers.append(f"{e.filename}: {e.strerror}")
             except ValueError as e:
                 headers.append(f"{self._files.path(i)}: {e}")
         return headers
 
-    def _like_the_first(
+    def _checked_header(
         self, i: int, head: bytes | None, size: int = -1
     ) -> tuple[tuple[int, ...], bool, np.dtype, int]:
         """The header of an array, checked for type and dimensions. The arguments are those of `_header`."""
@@ -132,7 +135,7 @@ class _Arrays(Records):
 
     def read(self, i: int) -> tuple[np.ndarray]:
         fetched = self._files.read(i) if self._files.remote else None
-        shape, fortran, dtype, start = self._like_the_first(i, fetched)
+        shape, fortran, dtype, start = self._checked_header(i, fetched)
         path, order, region = self._files.path(i), "F" if fortran else "C", self._op.region
         if fetched is not None:
             x = np.frombuffer(fetched, dtype, math.prod(shape), start).reshape(shape, order=order)
@@ -142,23 +145,23 @@ class _Arrays(Records):
             x = np.memmap(path, dtype, "r", start, shape, order)
         if region is not None:
             # A copy, so that mapped memory is read here, in the reader's thread.
-            x = np.array(region.cut(x, self._given))
+            x = np.array(region.cut(x, self._region_arguments))
         return (np.array(x, self.whole.dtype, order="C", copy=None),)
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         if any(records._op.region or records._files.remote or not records.whole.ndim for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
-        if (packed := cls._read_alike(ctx, parts)) is not None:
+        if (packed := cls._read_with_common_header(ctx, parts)) is not None:
             return (packed,)
-        # Or why the header is invalid.
+        # A str is the reason why a header is invalid.
         headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]
         whole = parts[0][0].whole
         shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(
             ctx.N, whole.ndim
         )
-        offsets, need = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(need, whole.dtype, 0), offsets, shapes)
+        offsets, num_elements = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)
         starts = packed.starts
         first = 0
         for records, index in parts:
@@ -169,64 +172,74 @@ class _Arrays(Records):
         return (packed,)
 
     @classmethod
-    def _read_alike(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]]) -> Packed | None:
-        """Reads arrays whose files have the same header as the first one, header and elements at once. Returns None if
-        one differs or can't be read.
+    def _read_with_common_header(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]]) -> Packed | None:
+        """Reads arrays whose files have the same header as the first one, header and elements at once.
+
+        Returns None if a header differs, or a file can't be read.
         """
         shapes = []
         for records, index in parts:
-            if records._alike is None:
+            if records._common_header is None:
                 return None
-            shapes.append(np.broadcast_to(np.array(records._alike[1], np.int64), (len(index), len(records._alike[1]))))
+            shapes.append(
+                np.broadcast_to(
+                    np.array(records._common_header[1], np.int64), (len(index), len(records._common_header[1]))
+                )
+            )
         whole, shapes = parts[0][0].whole, np.concatenate(shapes)
-        offsets, need = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(need, whole.dtype, 0), offsets, shapes)
-        item, starts, sizes = whole.dtype.itemsize, packed.starts, shapes.prod(axis=1)
-        to, first = packed.data.reshape(-1).view(np.uint8), 0
+        offsets, num_elements = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)
+        item_size, starts, sizes = whole.dtype.itemsize, packed.starts, shapes.prod(axis=1)
+        out, first = packed.data.reshape(-1).view(np.uint8), 0
         for records, index in parts:
-            assert records._alike is not None
-            here, error = slice(first, first + len(index)), np.empty(len(index), np.int32)
-            table, head = records._files.table, records._alike[0]
-            _cpu.read_files_behind(table, index, head, to, starts[here] * item, sizes[here] * item, error, ctx.pool)
+            assert records._common_header is not None
+            samples, error = slice(first, first + len(index)), np.empty(len(index), np.int32)
+            table, head = records._files.table, records._common_header[0]
+            _cpu.read_files_behind(
+                table, index, head, out, starts[samples] * item_size, sizes[samples] * item_size, error, ctx.pool
+            )
             if error.any():
                 if (error == _cpu.OTHER_HEAD).any():
-                    records._alike = None  # so that no further file is read twice
+                    records._common_header = None  # so that no further file is read twice
                 return None
-            first = here.stop
+            first = samples.stop
         return packed
 
     def _read_to(
         self, packed: Packed, starts: np.ndarray, headers: list[Any], first: int, index: np.ndarray, pool: int
     ) -> list[str]:
-        """Reads whole arrays, the first one as sample `first`. Arrays that are stored in the form of the result are
-        read natively.
+        """Reads whole arrays, the first one as sample `first`. Returns the reason of each that failed, otherwise "".
+
+        Arrays that are stored in the form of the result are read natively.
         """
-        here = headers[first : first + len(index)]
-        wrong = [h if isinstance(h, str) else "" for h in here]
+        part_headers = headers[first : first + len(index)]
+        reasons = [h if isinstance(h, str) else "" for h in part_headers]
+        # A header is (shape, whether in Fortran order, dtype, offset). The order does not matter for vectors.
         plain = [
-            not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2) for h in here
+            not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2)
+            for h in part_headers
         ]
         direct = np.flatnonzero(plain)
         item = packed.data.dtype.itemsize
-        begin = np.array([here[k][3] for k in direct.tolist()], np.int64)
+        begin = np.array([part_headers[k][3] for k in direct.tolist()], np.int64)
         size = packed.shapes[first + direct].prod(axis=1) * item
-        to = packed.data.reshape(-1).view(np.uint8)
-        failed = _cpu.read_ranges(
-            self._files.table, index[direct], begin, to, starts[first + direct] * item, size, self._sizes, pool
+        out = packed.data.reshape(-1).view(np.uint8)
+        errors = _cpu.read_ranges(
+            self._files.table, index[direct], begin, out, starts[first + direct] * item, size, self._sizes, pool
         )
-        for k, error in failed:
-            wrong[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {error_text(error)}"
+        for k, error in errors:
+            reasons[direct[k]] = f"{self._files.path(int(index[direct[k]]))}: {error_text(error)}"
         for k in range(len(index)):
-            if not plain[k] and not wrong[k]:
+            if not plain[k] and not reasons[k]:
                 try:
                     packed[first + k][...] = self.read(int(index[k]))[0]
                 except (OSError, ValueError) as e:  # the file has just changed
-                    wrong[k] = f"{self._files.path(int(index[k]))}: {e}"
-        return wrong
+                    reasons[k] = f"{self._files.path(int(index[k]))}: {e}"
+        return reasons
 
 
 class ReadNumpy(Reader):
-    """`readers.numpy`; `region` is what of a file is read, by the values in `args`, or None."""
+    """`readers.numpy`; `region` is the part of each file that is read, by the values in `args`; None: the whole."""
 
     name: ClassVar[str] = "readers.numpy"
 

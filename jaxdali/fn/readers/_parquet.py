@@ -28,34 +28,40 @@ from ._columns import (
     Column,
     column_of,
     expanded_size,
+    gather_rows,
     import_pyarrow,
     needs_no_validation,
-    gather_rows,
     size_without_dictionary,
     spec_of,
 )
 
-_KEPT_BYTES = 512 << 20  # of decoded row groups, for each shard
+_CACHE_BYTES = 512 << 20  # limit of the decoded row groups that are kept, for each shard
 
 
 class _Table:
-    """One file: its schema, its groups of rows, and how a group is read. Only one thread at a time may use it."""
+    """One file: its schema and its groups of rows.
+
+    A group is a row group of Parquet, or a record batch of Arrow. In Parquet, the part of a group that belongs to a
+    column of the file's schema is a "part" here (a column chunk); a struct has several. Only one thread at a time may
+    use a table.
+    """
 
     def __init__(self, files: Files, i: int):
         pa = import_pyarrow()
         assert files.sizes is not None
         path, size = files.path(i), files.sizes[i]
-        self.lock = threading.Lock()  # guards the file of the package
+        self.lock = threading.Lock()  # guards pyarrow's file
         self._path = None if is_url(path) else path
-        self._stamp = self._stamped()
+        self._stamp = self._file_stamp()
         self._file: Any = None
+        # Parquet begins with its magic number. Arrow's file format begins with ARROW1, a stream with a message.
         if files.store.read(path, 0, min(4, size)) == b"PAR1":
-            self._span = StoreFile(files.store, path, size) if is_url(path) else None
+            self._remote_file = StoreFile(files.store, path, size) if is_url(path) else None
             self._file = pa.parquet.ParquetFile(
-                self._span or path, memory_map=self._span is None, page_checksum_verification=True
+                self._remote_file or path, memory_map=self._remote_file is None, page_checksum_verification=True
             )
             self.schema = self._file.schema_arrow
-            self._numbers: dict[str, list[int]] = {}  # of the parts of a column
+            self._part_numbers: dict[str, list[int]] = {}  # of each column, in a group
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
             source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path).read_buffer()
@@ -64,28 +70,30 @@ class _Table:
                 self.schema, self.rows = self._compressed.schema, self._compressed.rows
                 return
             try:
-                opened = pa.ipc.open_file(source)
-                self._batches = [opened.get_batch(g) for g in range(opened.num_record_batches)]
+                reader = pa.ipc.open_file(source)
+                self._batches = [reader.get_batch(g) for g in range(reader.num_record_batches)]
             except pa.ArrowInvalid:  # a stream, the form of Hugging Face's datasets
-                opened = pa.ipc.open_stream(source)
-                self._batches = list(opened)
-            self.schema = opened.schema
+                reader = pa.ipc.open_stream(source)
+                self._batches = list(reader)
+            self.schema = reader.schema
             self.rows = [b.num_rows for b in self._batches]
 
-    def _stamped(self) -> Any:
+    def _file_stamp(self) -> Any:
+        """Size and modification time of a local file, None for a remote one."""
         status = None if self._path is None else os.stat(self._path)
         return status and (status.st_size, status.st_mtime_ns)
 
     def check(self):
-        """Raises OSError if a local file has changed since it was opened: a mapped file that has become shorter would
-        end the process.
+        """Raises OSError if a local file has changed since it was opened.
+
+        Reading a mapped file that has become shorter would end the process.
         """
-        if self._stamped() != self._stamp:
+        if self._file_stamp() != self._stamp:
             raise OSError(0, "the file has changed since the pipeline was built", self._path)
 
     def ranges(self, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """(offset, bytes) of what is fetched of a group; empty if that is not known, or if the file is local."""
-        if self._file is None or self._span is None:
+        """(offset, size) of each part of a group that is fetched, in bytes; none if unknown or if the file is local."""
+        if self._file is None or self._remote_file is None:
             return []
         ranges = []
         for part in self._parts(group, columns):
@@ -96,28 +104,34 @@ class _Table:
         return ranges
 
     def read(self, group: int, columns: Sequence[str], fetched: dict[int, bytes], settings: Storage) -> Any:
-        """The columns of a group. Raises pyarrow.ArrowException if they can't be read, and ValueError if they are
-        larger than `settings` allow.
+        """Reads columns of a group.
+
+        Args:
+          fetched: contents of a remote file that were fetched before, by offset.
+
+        Raises:
+          pyarrow.ArrowException: they can't be read.
+          ValueError: they are larger than `settings` allow.
         """
         if self._file is None:
             if self._compressed is not None:
                 batch = self._compressed.read(group, columns, settings)
             else:
                 batch = self._batches[group].select(list(columns))
-            # Offsets and indices come unchecked from the file, and pyarrow would follow them anywhere.
+            # pyarrow does not check offsets and indices from the file, and would read outside of the buffers.
             batch.validate(full=True)
             return batch
         with self.lock:
-            if self._span is not None:
-                self._span.fetched = fetched
+            if self._remote_file is not None:
+                self._remote_file.fetched = fetched
             try:
                 return self._read_group(group, list(columns), settings)
             finally:
-                if self._span is not None:
-                    self._span.fetched = {}
+                if self._remote_file is not None:
+                    self._remote_file.fetched = {}
 
     def nbytes(self, group: int, columns: Sequence[str], widths: Mapping[str, float]) -> int:
-        """About the size of the columns of a group in memory. `widths`: as `widths` returns them."""
+        """The approximate size of columns of a group in memory, in bytes. `widths`: the result of `widths`."""
         if self._file is not None:
             rows = self.rows[group]
             return sum(
@@ -128,16 +142,18 @@ class _Table:
             return self._compressed.nbytes(group, columns)
         return sum(expanded_size(self._batches[group].column(c)) for c in columns)
 
-    def decoded(self, columns: Sequence[str]) -> list[str]:
-        """The columns that take time in proportion to their bytes when a group is read; others of a mapped file are
-        taken as they are.
+    def columns_to_decode(self, columns: Sequence[str]) -> list[str]:
+        """The columns whose bytes are decoded or validated when a group is read.
+
+        Other columns, of a mapped Arrow file, are used in place.
         """
         is_mapped = self._file is None and self._compressed is None
         return [c for c in columns if not (is_mapped and needs_no_validation(self.schema.field(c).type))]
 
     def widths(self, columns: Sequence[str]) -> dict[str, float]:
-        """Bytes of a row in memory, by the first rows or group, in columns whose values the file may store once for
-        many rows.
+        """Bytes of a row in memory, by column, estimated from the first rows or the first group.
+
+        Only for columns with a dictionary, in which the file stores a value once for many rows.
         """
         group = next((g for g, rows in enumerate(self.rows) if rows), None)
         widths = dict[str, float]()
@@ -147,75 +163,79 @@ class _Table:
             if part.physical_type != "BYTE_ARRAY" or not part.has_dictionary_page:
                 continue
             name, nbytes = part.path_in_schema, part.total_uncompressed_size
-            # The group itself reports it when it is read.
+            # An error here is reported when the group is read.
             with contextlib.suppress(import_pyarrow().ArrowException, OSError):
                 if nbytes < 1024 * self.rows[group]:
                     rows = next(self._file.iter_batches(100, row_groups=[group], columns=[name], use_threads=False))
                     widths[name] = expanded_size(rows.column(0)) / rows.num_rows
-                elif nbytes <= _KEPT_BYTES // 2 and _is_mostly_dictionary(
-                    part
-                ):  # such as an image with several questions
+                # An image with several questions, for example, is one value of the dictionary for several rows.
+                elif nbytes <= _CACHE_BYTES // 2 and _is_mostly_dictionary(part):
                     size = self._size_without_dictionary(group, name)
                     if size > 1.25 * nbytes:
                         widths[name] = size / self.rows[group]
         return widths
 
     def _size_without_dictionary(self, group: int, name: str) -> int:
-        """The size of a part of a group in memory, without expanding it."""
-        source, metadata = self._span or self._path, self._file.metadata
+        """The size of a part of a group in memory, computed without making all copies of its values."""
+        source, metadata = self._remote_file or self._path, self._file.metadata
         parquet = import_pyarrow().parquet.ParquetFile(
-            source, metadata=metadata, read_dictionary=[name], memory_map=self._span is None
+            source, metadata=metadata, read_dictionary=[name], memory_map=self._remote_file is None
         )
         chunks = parquet.read_row_group(group, columns=[name], use_threads=False).column(0).chunks
         return sum(map(size_without_dictionary, chunks))
 
     def _parts(self, group: int, columns: Sequence[str]) -> list[Any]:
-        """The metadata of the columns of a group; a struct has several."""
+        """The metadata of the parts of columns of a group."""
         metadata, schema = self._file.metadata.row_group(group), self._file.schema
         for column in columns:
-            if column not in self._numbers:
+            if column not in self._part_numbers:
                 paths = [f"{schema.column(k).path}." for k in range(len(schema))]
-                self._numbers[column] = [k for k, path in enumerate(paths) if path.startswith(f"{column}.")]
-        return [metadata.column(k) for column in dict.fromkeys(columns) for k in self._numbers[column]]
+                self._part_numbers[column] = [k for k, path in enumerate(paths) if path.startswith(f"{column}.")]
+        return [metadata.column(k) for column in dict.fromkeys(columns) for k in self._part_numbers[column]]
 
     def _read_group(self, group: int, columns: list[str], settings: Storage) -> Any:
+        """Reads columns of a Parquet group, in batches of rows if it might be too large in memory."""
         metadata, parts = self._file.metadata.row_group(group), self._parts(group, columns)
-        if why := settings.too_large(_decoded_size(parts)):
-            raise ValueError(f"its group of rows is too large: {why}")
-        # A dictionary value may stand for all rows, so that few bytes become many. A row has no more bytes than the
-        # pages.
+        if reason := settings.too_large(_decoded_size(parts)):
+            raise ValueError(f"its group of rows is too large: {reason}")
+        # A value of a dictionary may stand for all rows, so that a small file becomes large in memory. One row has no
+        # more bytes than all pages of the part, which limits the size of a batch of rows.
         repeated = [
             c.total_uncompressed_size
             for c in parts
             if "RLE_DICTIONARY" in c.encodings or "PLAIN_DICTIONARY" in c.encodings
         ]
-        # A value may begin as the one before.
+        # With this encoding a value may repeat the beginning of the one before.
         deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]
-        at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
-        if at_once >= metadata.num_rows:
+        rows_at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
+        if rows_at_once >= metadata.num_rows:
             return self._file.read_row_group(group, columns=columns, use_threads=False)
-        batches, found = [], 0
-        for batch in self._file.iter_batches(max(at_once, 1), row_groups=[group], columns=columns, use_threads=False):
+        batches, nbytes = [], 0
+        for batch in self._file.iter_batches(
+            max(rows_at_once, 1), row_groups=[group], columns=columns, use_threads=False
+        ):
             batches.append(batch)
-            found += batch.nbytes
-            if why := settings.too_large(found):
-                raise ValueError(f"its group of rows is too large: {why}")
+            nbytes += batch.nbytes
+            if reason := settings.too_large(nbytes):
+                raise ValueError(f"its group of rows is too large: {reason}")
         return import_pyarrow().Table.from_batches(
             batches, self._file.schema_arrow.empty_table().select(columns).schema
         )
 
 
 def _is_mostly_dictionary(part: Any) -> bool:
-    """Whether most bytes of a part, of which pyarrow's metadata are given, are those of its dictionary, where each
-    value is once.
+    """Whether most bytes of a part are those of its dictionary, in which each value is stored once.
+
+    Args:
+      part: pyarrow's metadata of the part.
     """
     begin, end = part.dictionary_page_offset, part.data_page_offset
     return begin is not None and 0 < 2 * (part.total_compressed_size - (end - begin)) < part.total_compressed_size
 
 
 def _decoded_size(parts: Sequence[Any]) -> int:
-    """The least bytes of columns of a group, of which pyarrow's metadata are given, in memory."""
-    width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # least bytes of a value, even if it is null
+    """A lower bound of the size of parts in memory, in bytes, by pyarrow's metadata of them."""
+    width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes of a value, even if it is null; strings have an offset
     return sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
 
 
@@ -224,36 +244,39 @@ class _Group:
     """A decoded group of rows.
 
     Attributes:
-      nbytes: about its size in memory.
-      columns: those that are outputs; others: those that are metadata, as pyarrow has them.
+      nbytes: its approximate size in memory.
+      columns: the columns that are outputs.
+      metadata: pyarrow's columns that are metadata.
     """
 
     nbytes: int
     columns: list[Column]
-    others: list[Any]
+    metadata: list[Any]
 
 
 class _Rows(Records):
-    """Rows of files. A row is read with its whole group, which is kept for a while: rows that are near each other in
-    the order cause one read.
+    """Rows of files.
+
+    A row is read with its whole group. A group is kept for a while, so that it is read once for rows that are near each
+    other in the order.
     """
 
     def __init__(self, op: ReadParquet):
         pa = import_pyarrow()
         self._files = files = Files.of(op.path, op.storage)
         self._columns = as_list(op.columns)
-        self._others: tuple[str, ...] = ()  # columns that are metadata
-        asked = op.metadata_names
-        self._tables, where, sizes, per_file = [], [], [], []
+        self._metadata_columns: tuple[str, ...] = ()
+        self._tables, groups, sizes, per_file = [], [], [], []
         for i in range(len(files)):
             try:
                 table = _Table(files, i)
                 names = table.schema.names
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as e:  # the last part of a damaged name
+            # UnicodeDecodeError: the name of a column is damaged.
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
             if not i:
-                self._others = tuple(n for n in asked if n in names)
-            missing = [c for c in (*self._columns, *self._others) if c not in names]
+                self._metadata_columns = tuple(n for n in op.metadata_names if n in names)
+            missing = [c for c in (*self._columns, *self._metadata_columns) if c not in names]
             if missing:
                 raise RuntimeError(f"{files.path(i)}: there is no column {missing[0]!r}; it has {', '.join(names)}")
             specs = tuple(spec_of(f"{files.path(i)}: column {c!r}", table.schema.field(c).type) for c in self._columns)
@@ -261,11 +284,11 @@ class _Rows(Records):
                 raise RuntimeError(f"{files.path(i)}: its columns differ in type from those of {files.path(0)}")
             self.specs = specs
             self._tables.append(table)
-            where += [(i, g) for g in range(len(table.rows))]
+            groups += [(i, g) for g in range(len(table.rows))]
             sizes += table.rows
             per_file.append(sum(table.rows))
-        self._groups = where
-        self._first = np.cumsum([0, *sizes])
+        self._groups = groups
+        self._first_row = np.cumsum([0, *sizes])
         self.bounds = np.cumsum([0, *per_file])
         if not self.bounds[-1]:
             raise RuntimeError(f"there are no rows in {', '.join(map(files.path, range(len(files))))}")
@@ -274,50 +297,53 @@ class _Rows(Records):
         self.digest = digest.hexdigest()[:16]
         self._widths: dict[str, float] = {}
         if op.shuffles(containers=op.weights is None):
-            self._widths = self._tables[0].widths(self._read)
+            self._widths = self._tables[0].widths(self._read_columns)
             self.doubts = self._large_groups()
-        self._shards = 1
+        self._num_shards = 1
         self._decoded: collections.OrderedDict[int, _Group] = collections.OrderedDict()
-        # Also those that only batches hold.
-        self._held: weakref.WeakValueDictionary[int, _Group] = weakref.WeakValueDictionary()
-        self._coming: dict[int, int] = {}  # the sizes of the groups that are being decoded
-        self._lock = threading.Lock()  # guards `_decoded`, `_held`, `_coming` and `_reading`
-        self._reading: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
+        # Includes the groups that have left the cache, but that a batch still holds.
+        self._groups_in_use: weakref.WeakValueDictionary[int, _Group] = weakref.WeakValueDictionary()
+        self._sizes_in_progress: dict[int, int] = {}  # sizes of the groups that are being decoded
+        self._lock = threading.Lock()  # guards `_decoded`, `_groups_in_use`, `_sizes_in_progress` and `_group_locks`
+        self._group_locks: dict[int, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
     def groups(self) -> Groups | None:
         nbytes = self._nbytes
-        if nbytes.sum() <= _KEPT_BYTES or self._sizes(lambda table: table.decoded(self._read)).sum() <= _KEPT_BYTES:
+        if (
+            nbytes.sum() <= _CACHE_BYTES
+            or self._sizes(lambda table: table.columns_to_decode(self._read_columns)).sum() <= _CACHE_BYTES
+        ):
             return None
-        return Groups(np.diff(self._first), nbytes, _KEPT_BYTES // 2)
+        return Groups(np.diff(self._first_row), nbytes, _CACHE_BYTES // 2)
 
     @functools.cached_property
     def _nbytes(self) -> np.ndarray:
-        """About the size of each group in memory."""
-        return self._sizes(lambda table: self._read)
+        """The approximate size of each group in memory, in bytes."""
+        return self._sizes(lambda table: self._read_columns)
 
     def _sizes(self, columns: Callable[[_Table], Sequence[str]]) -> np.ndarray:
-        """About the size of some columns of each group in memory."""
+        """The approximate size of some columns of each group in memory, in bytes."""
         names = [columns(table) for table in self._tables]
         return np.array([self._tables[file].nbytes(g, names[file], self._widths) for file, g in self._groups], np.int64)
 
     def _large_groups(self) -> list[str]:
-        """The warning of groups that exceed the buffer of a random order."""
+        """A warning for `Records.doubts` if groups exceed the buffer of a random order."""
         groups = self.groups()
-        if groups is None or not (large := int((groups.nbytes > groups.buffer).sum())):
+        if groups is None or not (num_large := int((groups.nbytes > groups.buffer).sum())):
             return []
-        file, g = self._groups[int(groups.nbytes.argmax())]
+        file, k = self._groups[int(groups.nbytes.argmax())]
         return [
-            f"{large} of {len(self._groups)} row groups take more than the {groups.buffer >> 20} MB of the buffer that shuffles rows, "
-            f"up to {int(groups.nbytes.max()) >> 20} MB (group {g} of {self._files.path(file)}): their rows are mixed only with rows of "
+            f"{num_large} of {len(self._groups)} row groups take more than the {groups.buffer >> 20} MB of the buffer that shuffles rows, "
+            f"up to {int(groups.nbytes.max()) >> 20} MB (group {k} of {self._files.path(file)}): their rows are mixed only with rows of "
             "the same group, and a whole group is in memory; python -m jaxdali.pack writes them as records that are read one by one, and "
             "pyarrow.parquet.write_table(row_group_size=) makes smaller groups"
         ]
 
     def read_by(self, shards: int) -> None:
-        self._shards = shards
+        self._num_shards = shards
 
     def name(self, i: int) -> str:
         file = int(np.searchsorted(self.bounds, i, "right")) - 1
@@ -327,105 +353,108 @@ class _Rows(Records):
         def file(i: int) -> int:
             return int(np.searchsorted(self.bounds, i, "right")) - 1
 
-        own = {"filename": lambda i: self._files.path(file(i)), "row": lambda i: i - int(self.bounds[file(i)])}
-        return super().facts() | own
+        row_facts = {"filename": lambda i: self._files.path(file(i)), "row": lambda i: i - int(self.bounds[file(i)])}
+        return super().facts() | row_facts
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
-        if name not in self._others:
+        if name not in self._metadata_columns:
             return super().metadata(name)
-        k = self._others.index(name)
+        k = self._metadata_columns.index(name)
 
-        def value(i: int) -> Any:
-            group = int(np.searchsorted(self._first, i, "right")) - 1
+        def read_value(i: int) -> Any:
+            group = int(np.searchsorted(self._first_row, i, "right")) - 1
             try:
-                return self._group(group).others[k][i - int(self._first[group])].as_py()
+                return self._group(group).metadata[k][i - int(self._first_row[group])].as_py()
             except (import_pyarrow().ArrowException, ValueError) as e:
                 raise ValueError(f"{self.name(i)}: column {name!r}: {e}") from e
 
-        return value
+        return read_value
 
     @property
     def read_ahead(self) -> int:
         return self._files.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        groups = np.searchsorted(self._first, index, "right") - 1
-        needed = [g for g in dict.fromkeys(groups.tolist()) if g not in self._decoded]
-        at_once = {*groups[:now].tolist()}
-        ranges = [r for g in needed for r in self._ranges(g)]
-        self._files.store.ahead(ranges, sum(len(self._ranges(g)) for g in needed if g in at_once))
+        groups = np.searchsorted(self._first_row, index, "right") - 1
+        to_decode = [g for g in dict.fromkeys(groups.tolist()) if g not in self._decoded]
+        needed_now = {*groups[:now].tolist()}
+        ranges = [r for g in to_decode for r in self._ranges(g)]
+        self._files.store.ahead(ranges, sum(len(self._ranges(g)) for g in to_decode if g in needed_now))
 
     def _ranges(self, group: int) -> list[ByteRange]:
         file, g = self._groups[group]
         return [
-            ByteRange(self._files.path(file), begin, size) for begin, size in self._tables[file].ranges(g, self._read)
+            ByteRange(self._files.path(file), begin, size)
+            for begin, size in self._tables[file].ranges(g, self._read_columns)
         ]
 
     @property
-    def _read(self) -> tuple[str, ...]:
-        """The columns that are read."""
-        return tuple(dict.fromkeys((*self._columns, *self._others)))
+    def _read_columns(self) -> tuple[str, ...]:
+        """The columns that are read, outputs and metadata, each once."""
+        return tuple(dict.fromkeys((*self._columns, *self._metadata_columns)))
 
     def _group(self, group: int) -> _Group:
-        """A group of rows, which is decoded if neither the cache nor a batch has it."""
+        """A group of rows. It is decoded if neither the cache nor a batch has it."""
         self._tables[self._groups[group][0]].check()
         with self._lock:
-            lock = self._reading[group]
-        with lock:  # one thread reads it, the others wait
+            group_lock = self._group_locks[group]
+        with group_lock:  # one thread decodes the group, and others that need it wait
             with self._lock:
                 if group in self._decoded:
                     self._decoded.move_to_end(group)
-                if (found := self._held.get(group)) is not None:
-                    return found
+                if (decoded := self._groups_in_use.get(group)) is not None:
+                    return decoded
             file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
             with self._lock:
-                self._coming[group] = self._tables[file].nbytes(g, self._read, self._widths)
+                self._sizes_in_progress[group] = self._tables[file].nbytes(g, self._read_columns, self._widths)
                 self._make_room(0)
             try:
-                table = self._tables[file].read(g, self._read, fetched, settings)
+                table = self._tables[file].read(g, self._read_columns, fetched, settings)
                 columns = [
-                    column_of(table.column(c), lambda name: self._beside(file, name), settings.too_large)
+                    column_of(table.column(c), lambda name: self._read_image_file(file, name), settings.too_large)
                     for c in self._columns
                 ]
-                others = [table.column(c) for c in self._others]
+                metadata = [table.column(c) for c in self._metadata_columns]
             finally:
                 with self._lock:
-                    del self._coming[group]
+                    del self._sizes_in_progress[group]
             with self._lock:
-                found = _Group(sum(c.nbytes for c in (*columns, *others)), columns, others)
-                self._decoded[group] = self._held[group] = found
+                decoded = _Group(sum(c.nbytes for c in (*columns, *metadata)), columns, metadata)
+                self._decoded[group] = self._groups_in_use[group] = decoded
                 self._make_room(1)
-            return found
+            return decoded
 
-    def _make_room(self, least: int) -> None:
-        """Drops the groups that were not read for the longest time, but for `least`, until all are within the limit."""
-        nbytes = sum(self._coming.values()) + sum(x.nbytes for x in self._decoded.values())
-        limit = self._shards * _KEPT_BYTES
-        reduced = limit // 8 * 5  # if not all groups can be kept, since decoding takes memory, too
+    def _make_room(self, min_kept: int) -> None:
+        """Drops the least recently used groups until the cache is within its limit; `min_kept` groups stay."""
+        nbytes = sum(self._sizes_in_progress.values()) + sum(x.nbytes for x in self._decoded.values())
+        limit = self._num_shards * _CACHE_BYTES
+        # If not all groups can be kept, groups are decoded all the time, which takes memory, too.
+        reduced = limit // 8 * 5
         if nbytes > reduced and self._nbytes.sum() > limit:
             limit = reduced
-        while len(self._decoded) > least and nbytes > limit:
+        while len(self._decoded) > min_kept and nbytes > limit:
             nbytes -= self._decoded.popitem(last=False)[1].nbytes
 
-    def _beside(self, file: int, name: str) -> bytes:
+    def _read_image_file(self, file: int, name: str) -> bytes:
+        """Reads an image that file number `file` gives by its path, relative to the folder of that file."""
         root = self._files.path(file).rpartition("/")[0]
         check_name(name, root, self._files.store.settings, absolute=False)
         self._files.store.named_by_data([name])
         return self._files.store.read(plain(join(root, normal(name))))
 
     def read(self, i: int) -> list[np.ndarray]:
-        group = int(np.searchsorted(self._first, i, "right")) - 1
+        group = int(np.searchsorted(self._first_row, i, "right")) - 1
         pa = import_pyarrow()
         try:
-            found = []
+            values = []
             for name, column in zip(self._columns, self._group(group).columns):
                 try:
-                    found.append(np.asarray(column.row(i - int(self._first[group]))))
+                    values.append(np.asarray(column.row(i - int(self._first_row[group]))))
                 except ValueError as e:
                     raise ValueError(f"column {name!r}: {e}") from e
-            return found
+            return values
         except (pa.ArrowException, ValueError) as e:
             raise ValueError(f"{self.name(i)}: {e}") from e
 
@@ -433,30 +462,29 @@ class _Rows(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        held, which, row = list[_Group](), [], []  # the groups, and for each sample its group and its row there
+        # The groups, for each sample its group among them, and its row in the group.
+        batch_groups, group_of_sample, row = list[_Group](), [], []
         for records, index in parts:
-            groups, inverse = np.unique(np.searchsorted(records._first, index, "right") - 1, return_inverse=True)
-            row.append(index - records._first[groups][inverse])
-            which.append(inverse + len(held))
+            groups, inverse = np.unique(np.searchsorted(records._first_row, index, "right") - 1, return_inverse=True)
+            row.append(index - records._first_row[groups][inverse])
+            group_of_sample.append(inverse + len(batch_groups))
             try:
                 # Groups that are in the cache come first, since the others may need their place.
-                of_group = {g: records._group(g) for g in groups.tolist() if g in records._decoded}
-                missing = [g for g in groups.tolist() if g not in of_group]
-                of_group |= zip(missing, (map if ctx.num_threads == 1 else threads.map)(records._group, missing))
-                held += [of_group[g] for g in groups.tolist()]
-            except (
-                import_pyarrow().ArrowException,
-                ValueError,
-                OSError,
-            ):  # read one by one, so that each reports its own error
+                group_by_number = {g: records._group(g) for g in groups.tolist() if g in records._decoded}
+                missing = [g for g in groups.tolist() if g not in group_by_number]
+                group_by_number |= zip(missing, (map if ctx.num_threads == 1 else threads.map)(records._group, missing))
+                batch_groups += [group_by_number[g] for g in groups.tolist()]
+            # Samples are then read one by one, so that each reports its own error.
+            except (import_pyarrow().ArrowException, ValueError, OSError):
                 return super().read_batch(ctx, parts, threads)
-        columns = [group.columns for group in held]
+        columns = [group.columns for group in batch_groups]
+        # Rows that are not in their column as they are; the groups are not decoded again, since they are held here.
         if any(column.valid is not None for group in columns for column in group):
-            return super().read_batch(ctx, parts, threads)  # it finds the groups, since they are held here
+            return super().read_batch(ctx, parts, threads)
         specs = parts[0][0].specs
         return tuple(
-            gather_rows(ctx, k, spec, list(of), np.concatenate(which), np.concatenate(row))
-            for k, (spec, of) in enumerate(zip(specs, zip(*columns)))
+            gather_rows(ctx, k, spec, list(groups_of_column), np.concatenate(group_of_sample), np.concatenate(row))
+            for k, (spec, groups_of_column) in enumerate(zip(specs, zip(*columns)))
         )
 
     def counts(self) -> Mapping[str, int]:
@@ -465,7 +493,7 @@ class _Rows(Records):
     def close(self) -> None:
         with self._lock:
             self._decoded.clear()
-            self._held.clear()
+            self._groups_in_use.clear()
         self._files.store.close()
 
 

@@ -18,17 +18,27 @@ from .._families.conversion import convert
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """The meaning of the roi arguments; `cut` gets their values."""
+    """The arguments of a region that are the same for all samples; `cut` gets the others.
+
+    Attributes:
+      axes: the argument `roi_axes`; empty: all axes.
+      policy: the argument `out_of_bounds_policy`.
+      fill: the value of elements outside of the array, with the policy "pad".
+    """
 
     axes: tuple[int, ...]
     policy: str
     fill: float
 
-    def cut(self, x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
-        """The part of `x` that the arguments describe. Raises ValueError if there is no such part."""
+    def cut(self, x: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+        """The region of `x`. Raises ValueError if the arguments describe none.
+
+        Args:
+          values: the values of the arguments `REGION` that were given.
+        """
         axes = self._axes(x.ndim)
         extent = np.array(x.shape, np.int64)[axes]
-        low, high = _bounds(extent, given)
+        low, high = _bounds(extent, values)
         if self.policy == "trim_to_shape":
             low, high = np.clip(low, 0, extent), np.clip(high, 0, extent)
         elif self.policy == "error" and (any(low < 0) or any(high > extent)):
@@ -47,16 +57,16 @@ class Region:
 
     def spec(self, whole: Spec, args: Arguments) -> Spec:
         """The spec of a region, with the extents that the arguments determine."""
-        given, axes = dict(args.static), self._axes(whole.ndim)
+        static, axes = dict(args.static), self._axes(whole.ndim)
         dims: list[int | None] = [None] * whole.ndim
         # A relative start is rounded only after a shape was added to it; this may change the shape.
-        fixed = "roi_shape" in given or ("roi_end" in given and "roi_start" not in args.inputs)
-        if fixed and "rel_roi_start" not in args and self.policy != "trim_to_shape":
-            low, high = _bounds(np.zeros(len(axes), np.int64), given)
+        has_fixed_extents = "roi_shape" in static or ("roi_end" in static and "roi_start" not in args.inputs)
+        if has_fixed_extents and "rel_roi_start" not in args and self.policy != "trim_to_shape":
+            low, high = _bounds(np.zeros(len(axes), np.int64), static)
             for a, n in zip(axes, (high - low).tolist()):
                 dims[a] = n
-        known = tuple(n for n in dims if n is not None)
-        return Spec(whole.dtype, whole.ndim, known if len(known) == whole.ndim else None, "", tuple(dims))
+        fixed_dims = tuple(n for n in dims if n is not None)
+        return Spec(whole.dtype, whole.ndim, fixed_dims if len(fixed_dims) == whole.ndim else None, "", tuple(dims))
 
     def _axes(self, ndim: int) -> list[int]:
         axes = [a + ndim if a < 0 else a for a in self.axes] or list(range(ndim))
@@ -65,26 +75,31 @@ class Region:
         return axes
 
 
-def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The first index of the region along its axes, and the index after its last."""
+def _bounds(extent: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The first index of the region along each of its axes, and the index after the last one.
 
-    def value(name: str) -> np.ndarray:
-        x = np.asarray(given[name], np.float32 if name.startswith("rel_") else np.int64).reshape(-1)
+    Relative arguments are in units of `extent`.
+    """
+
+    def get(name: str) -> np.ndarray:
+        x = np.asarray(values[name], np.float32 if name.startswith("rel_") else np.int64).reshape(-1)
         if len(x) not in (1, len(extent)):
             raise ValueError(f"{name} must have 1 or {len(extent)} numbers, got {x.tolist()}")
         return np.broadcast_to(x, extent.shape)
 
-    def scaled(name: str) -> np.ndarray:  # DALI multiplies in single precision, which determines how halves are rounded
-        x = value(name)
+    def get_absolute(
+        name: str,
+    ) -> np.ndarray:  # DALI multiplies in single precision, which determines how halves are rounded
+        x = get(name)
         return x * extent.astype(np.float32) if name.startswith("rel_") else x
 
-    low = next((scaled(n) for n in ("roi_start", "rel_roi_start") if n in given), np.zeros(len(extent))).astype(
+    low = next((get_absolute(n) for n in ("roi_start", "rel_roi_start") if n in values), np.zeros(len(extent))).astype(
         np.float64
     )
-    high = next((scaled(n) for n in ("roi_end", "rel_roi_end") if n in given), extent).astype(np.float64)
-    high = next((low + scaled(n) for n in ("roi_shape", "rel_roi_shape") if n in given), high)
-    if {"rel_roi_start", "rel_roi_shape"} <= given.keys():  # and computes this in double precision
-        high = (value("rel_roi_start").astype(np.float64) + value("rel_roi_shape")) * extent
+    high = next((get_absolute(n) for n in ("roi_end", "rel_roi_end") if n in values), extent).astype(np.float64)
+    high = next((low + get_absolute(n) for n in ("roi_shape", "rel_roi_shape") if n in values), high)
+    if {"rel_roi_start", "rel_roi_shape"} <= values.keys():  # and computes this in double precision
+        high = (get("rel_roi_start").astype(np.float64) + get("rel_roi_shape")) * extent
     if any(high < low):
         raise ValueError(f"the region ends before it starts: from {low.tolist()} to {high.tolist()}")
     low, high = (np.trunc(x + np.copysign(0.5, x)).astype(np.int64) for x in (low, high))  # halves away from zero
@@ -92,7 +107,7 @@ def _bounds(extent: np.ndarray, given: Mapping[str, Any]) -> tuple[np.ndarray, n
 
 
 class CutRegion(HostOperator):
-    """The region of each array, if the arguments differ between samples."""
+    """Cuts the region of each array, if the arguments differ between samples."""
 
     name: ClassVar[str] = "readers.numpy"
 
@@ -103,11 +118,11 @@ class CutRegion(HostOperator):
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
         values = self.arguments(ctx, arguments)
-        given = {n: a for n in REGION if (a := values.get(n)) is not None}
+        values_of_samples = {n: a for n in REGION if (a := values.get(n)) is not None}
         rows = []
         for i in range(ctx.N):
             try:
-                rows.append(self.region.cut(x.sample(i), {n: a[i] for n, a in given.items()}))
+                rows.append(self.region.cut(x.sample(i), {n: a[i] for n, a in values_of_samples.items()}))
             except ValueError as e:
                 ctx.fail(i, Status.RECORD, str(e))
                 rows.append(np.zeros(ctx.spec.shape or (0,) * x.spec.ndim, x.spec.dtype))

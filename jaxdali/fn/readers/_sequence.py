@@ -44,13 +44,14 @@ class _Clips(Records):
             )
         self.stored = self._files = Files(root, [name for stream in streams for name in stream], store, sizes)
         span = (op.sequence_length - 1) * op.stride + 1
+        # The numbers of the first frames of all sequences, in the list of all frames.
         first, begin = [], 0
         for stream in streams:
             first += range(begin, begin + len(stream) - span + 1, op.step)
             begin += len(stream)
         if not first:
-            where = "list in files" if op.files else f"sub-directory of file_root {op.file_root}"
-            raise RuntimeError(f"no {where} has {span} files, which one sequence needs")
+            place = "list in files" if op.files else f"sub-directory of file_root {op.file_root}"
+            raise RuntimeError(f"no {place} has {span} files, which one sequence needs")
         self._first = np.array(first, np.int64)
         self._frames = np.arange(op.sequence_length, dtype=np.int64) * op.stride
         images = DecodeImage(

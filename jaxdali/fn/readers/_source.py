@@ -34,9 +34,11 @@ class DataSet:
     Attributes:
       bounds: the first record of each data set, and the record after the last.
       lengths: lengths of the items, if they are grouped by length.
-      keys: keys of the items, as `source_worker.leaves` returns them; specs: specs of their values.
-      metadata: keys of the items whose values are given as they are.
+      keys: keys of the items, as `source_worker.leaves` returns them.
+      specs: specs of the items' values.
+      metadata: keys of the items whose values are passed on as Python objects.
       seen_shapes: the shapes of the first item's values.
+      description: the classes of the data sets, for messages.
     """
 
     lengths: np.ndarray | None = None
@@ -51,21 +53,25 @@ class DataSet:
                 )
             sizes.append(len(part))
             if not sizes[-1]:
-                raise ArgumentError(f"{NAME}: {_described(part)} is empty")
+                raise ArgumentError(f"{NAME}: {_describe(part)} is empty")
         self.bounds = np.cumsum(sizes)
-        self.what = ", ".join(map(_described, self.parts))
-        found = source_worker.read(self.parts, (0, 0), self.metadata)
-        if isinstance(found, str):
-            raise RuntimeError(f"{NAME}: item 0 of {self.what} can't be read: {found}")
-        self.keys, arrays, _ = found
+        self.description = ", ".join(map(_describe, self.parts))
+        first_item = source_worker.read(self.parts, (0, 0), self.metadata)
+        if isinstance(first_item, str):
+            raise RuntimeError(f"{NAME}: item 0 of {self.description} can't be read: {first_item}")
+        self.keys, arrays, _ = first_item
         if not arrays:
-            raise ArgumentError(f"{NAME}: item 0 of {self.what} is empty{', but for its metadata' if metadata else ''}")
+            raise ArgumentError(
+                f"{NAME}: item 0 of {self.description} is empty{', but for its metadata' if metadata else ''}"
+            )
         self.seen_shapes = tuple(a.shape for a in arrays)
-        layouts, shapes = self._for_each("layout", layouts, str), self._for_each("shape", shapes, tuple)
-        self.specs = tuple(_spec(self.called(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes)))
+        layouts, shapes = self._per_value("layout", layouts, str), self._per_value("shape", shapes, tuple)
+        self.specs = tuple(
+            _spec(self.output_name(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes))
+        )
 
-    def called(self, k: int) -> str:
-        """The name of output k in messages."""
+    def output_name(self, k: int) -> str:
+        """The name of output k, for messages."""
         return (
             f"key {self.keys[k]!r}"
             if isinstance(self.keys, tuple)
@@ -74,27 +80,34 @@ class DataSet:
             else f"value {k}"
         )
 
-    def _for_each(self, name: str, given: Any, single: type) -> list[Any]:
+    def _per_value(self, name: str, argument: Any, single: type) -> list[Any]:
+        """The entry of an argument for each value of an item, None where it has none.
+
+        Args:
+          single: str for layouts, of which a single one is a str; tuple for shapes.
+        """
         count = len(self.keys) if isinstance(self.keys, tuple) else self.keys or 1
-        if given is None:
+        if argument is None:
             return [None] * count
-        if isinstance(given, Mapping):
-            if not isinstance(self.keys, tuple) or not {*given} <= {*self.keys}:
-                raise ArgumentError(f"{NAME}: {name} has the keys {[*given]}; the items have {self.keys}")
-            return [given.get(k) for k in self.keys]
-        one = isinstance(given, str) if single is str else all(x is None or isinstance(x, int) for x in given)
-        if one:
+        if isinstance(argument, Mapping):
+            if not isinstance(self.keys, tuple) or not {*argument} <= {*self.keys}:
+                raise ArgumentError(f"{NAME}: {name} has the keys {[*argument]}; the items have {self.keys}")
+            return [argument.get(k) for k in self.keys]
+        is_single = (
+            isinstance(argument, str) if single is str else all(x is None or isinstance(x, int) for x in argument)
+        )
+        if is_single:
             if count > 1:
                 raise ArgumentError(
                     f"{NAME}: the items have {count} values: {name} must be a list of {count}, with None for those that are not known"
                 )
-            return [given]
-        if len(given) != count:
-            raise ArgumentError(f"{NAME}: {name} has {len(given)} entries, the items have {count} values")
-        return [*given]
+            return [argument]
+        if len(argument) != count:
+            raise ArgumentError(f"{NAME}: {name} has {len(argument)} entries, the items have {count} values")
+        return [*argument]
 
-    def checked(self, keys: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The values of an item, in the order of the first item. Raises ValueError if they have another form."""
+    def check_item(self, keys: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The values of an item, in the order of the first item's keys. Raises ValueError if they have another form."""
         if isinstance(self.keys, tuple) and isinstance(keys, tuple) and {*keys} == {*self.keys}:
             by_key = dict(zip(keys, arrays))
             arrays = [by_key[k] for k in self.keys]
@@ -102,14 +115,15 @@ class DataSet:
             raise ValueError(f"it has {_form(keys)}, the first item has {_form(self.keys)}")
         for k, (a, spec) in enumerate(zip(arrays, self.specs)):
             if (a.dtype, a.ndim) != (spec.dtype, spec.ndim):
-                modes = {a.dtype.name, spec.dtype.name} <= {"uint8", "bool"} and {a.ndim, spec.ndim} == {2, 3}
-                advice = '; image.convert("RGB") gives images of Pillow one mode' if modes else ""
+                is_other_mode = {a.dtype.name, spec.dtype.name} <= {"uint8", "bool"} and {a.ndim, spec.ndim} == {2, 3}
+                # Gray (2-D) and coloured (3-D) images of Pillow, or bitmaps.
+                advice = '; image.convert("RGB") gives images of Pillow one mode' if is_other_mode else ""
                 forms = f"{a.ndim}-D {a.dtype}, in the first item it is {spec.ndim}-D {spec.dtype}"
-                raise ValueError(f"{self.called(k)} is {forms}: all items must agree{advice}")
-            known = [spec.extent(axis) for axis in range(spec.ndim)]
-            if any(n is not None and n != m for n, m in zip(known, a.shape)):
+                raise ValueError(f"{self.output_name(k)} is {forms}: all items must agree{advice}")
+            extents = [spec.extent(axis) for axis in range(spec.ndim)]
+            if any(n is not None and n != m for n, m in zip(extents, a.shape)):
                 raise ValueError(
-                    f"{self.called(k)} must have the shape {tuple(known)} (None: any extent), got {a.shape}"
+                    f"{self.output_name(k)} must have the shape {tuple(extents)} (None: any extent), got {a.shape}"
                 )
         return list(arrays)
 
@@ -129,14 +143,14 @@ class DataSet:
         return int(self.bounds[-1])
 
     def item(self, i: int) -> Item:
-        """The data set of record i, and the index in it."""
-        which = int(np.searchsorted(self.bounds, i, "right")) - 1
-        return which, i - int(self.bounds[which])
+        """The number of record i's data set, and the index in it."""
+        part = int(np.searchsorted(self.bounds, i, "right")) - 1
+        return part, i - int(self.bounds[part])
 
     def name(self, i: int) -> str:
-        """Record i, for source_info and messages."""
-        which, index = self.item(i)
-        return f"{type(self.parts[which]).__name__}[{index}]"
+        """The name of record i, for source_info and messages."""
+        part, index = self.item(i)
+        return f"{type(self.parts[part]).__name__}[{index}]"
 
 
 def _form(keys: Any) -> str:
@@ -146,25 +160,26 @@ def _form(keys: Any) -> str:
     return f"the keys {keys}" if isinstance(keys, tuple) else f"{keys} values"
 
 
-def _described(part: Any) -> str:
+def _describe(part: Any) -> str:
     return f"the data set {type(part).__name__}"
 
 
-def _spec(what: str, a: np.ndarray, layout: str | None, shape: Sequence[int | None] | None) -> Spec:
+def _spec(name: str, a: np.ndarray, layout: str | None, shape: Sequence[int | None] | None) -> Spec:
+    """The spec of a value by the first item's array `a`, with the extents that `shape` fixes."""
     layout = layout or ""
     if layout and len(layout) != a.ndim:
-        raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, {what} has {a.ndim}")
+        raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, {name} has {a.ndim}")
     if a.ndim == 0:
         return Spec(a.dtype, 0, (), layout)
     if shape is not None:
         if len(shape) != a.ndim or any(n is not None and n != m for n, m in zip(shape, a.shape)):
             raise ArgumentError(
-                f"{NAME}: shape {tuple(shape)} does not fit {what} of the first item, whose shape is {a.shape}"
+                f"{NAME}: shape {tuple(shape)} does not fit {name} of the first item, whose shape is {a.shape}"
             )
-        known = tuple(n for n in shape if n is not None)
-        if len(known) == a.ndim:
-            return Spec(a.dtype, a.ndim, known, layout)
-        return Spec(a.dtype, a.ndim, None, layout, tuple(shape) if known else None)
+        fixed = tuple(n for n in shape if n is not None)
+        if len(fixed) == a.ndim:
+            return Spec(a.dtype, a.ndim, fixed, layout)
+        return Spec(a.dtype, a.ndim, None, layout, tuple(shape) if fixed else None)
     return Spec(a.dtype, a.ndim, None, layout)
 
 
@@ -184,7 +199,7 @@ class _Items(Records):
             self.lengths = data.lengths
             self.digest += f", lengths {hashlib.sha256(data.lengths.tobytes()).hexdigest()[:16]}"
         self._settings = UserSettings()
-        self._processes = Processes(data.parts, num_workers, data.what, data.metadata) if num_workers else None
+        self._processes = Processes(data.parts, num_workers, data.description, data.metadata) if num_workers else None
         self._objects: dict[int, Sequence[Any]] = {}  # the metadata of the items of the last batch
         self._num_workers = num_workers
         self.ends_reads = num_workers > 0
@@ -207,29 +222,30 @@ class _Items(Records):
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         if self._processes is not None:
-            each = max(1, min(16, now // (4 * self._num_workers)))  # so that all processes get a part of a batch
-            self._processes.ahead(map(self._data.item, index.tolist()), each)
+            # Small enough that all processes get a part of a batch.
+            items_at_once = max(1, min(16, now // (4 * self._num_workers)))
+            self._processes.ahead(map(self._data.item, index.tolist()), items_at_once)
 
     def _rows(self, index: Sequence[int]) -> list[Row]:
         items = [self._data.item(i) for i in index]
         if self._processes is not None:
             return self._processes.take(items)
         with self._settings.contexts(self._settings.mesh):
-            found = [source_worker.read(self._data.parts, item, self._data.metadata) for item in items]
-        return [Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in found]
+            results = [source_worker.read(self._data.parts, item, self._data.metadata) for item in items]
+        return [Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in results]
 
-    def _checked(self, i: int, row: Row) -> list[np.ndarray]:
+    def _check_row(self, i: int, row: Row) -> list[np.ndarray]:
         if row.error:
             raise ValueError(f"{self.name(i)}: {row.error}")
         self._objects[i] = row.objects
         try:
-            return self._data.checked(row.keys, row.arrays)
+            return self._data.check_item(row.keys, row.arrays)
         except ValueError as e:
             raise ValueError(f"{self.name(i)}: {e}") from None
 
     def read(self, i: int) -> list[np.ndarray]:
         (row,) = self._rows([i])
-        return self._checked(i, row)
+        return self._check_row(i, row)
 
     @classmethod
     def read_batch(
@@ -242,7 +258,7 @@ class _Items(Records):
         for items, index in parts:
             for i, row in zip(index.tolist(), items._rows(index.tolist())):
                 try:
-                    rows.append(items._checked(i, row))
+                    rows.append(items._check_row(i, row))
                 except ValueError as e:
                     ctx.fail(len(rows), Status.RECORD, str(e))
                     rows.append([np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs])
@@ -272,17 +288,18 @@ class ReadSource(Reader):
         return _Items(self.data, self.num_workers, self.weights is not None)
 
 
-def _lengths(given: Any, run: int, size: int) -> np.ndarray | None:
-    if (given is None) != (run == 0):
+def _check_lengths(lengths: Any, group_by_length: int, num_items: int) -> np.ndarray | None:
+    """The argument `lengths` as an array. Raises ArgumentError if it does not fit."""
+    if (lengths is None) != (group_by_length == 0):
         raise ArgumentError("lengths and group_by_length must be given together")
-    if given is None:
+    if lengths is None:
         return None
-    found = np.asarray(given)
-    if found.shape != (size,) or found.dtype.kind not in "iuf":
+    array = np.asarray(lengths)
+    if array.shape != (num_items,) or array.dtype.kind not in "iuf":
         raise ArgumentError(
-            f"lengths must have a number for each of the {size} items, got shape {found.shape} of {found.dtype}"
+            f"lengths must have a number for each of the {num_items} items, got shape {array.shape} of {array.dtype}"
         )
-    return found
+    return array
 
 
 @operator_function(NAME)
@@ -385,7 +402,7 @@ def source(
             )
     names = as_list(order.get("metadata") or ())
     data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
-    data.lengths = _lengths(lengths, group_by_length, len(data))
+    data.lengths = _check_lengths(lengths, group_by_length, len(data))
     op = ReadSource(
         data=data,
         num_workers=num_workers,

@@ -20,11 +20,13 @@ from ..._data.index import tfrecord_extents
 from ..._data.listed import ContainerArguments, Reader, by_name
 from ...tfrecord import Feature, FeatureType
 
-_BEFORE, _BEHIND = 12, 4  # bytes before and after the data of a record: its length and checksums
+# Bytes around the data of a record: before them its length (8) and a CRC-32C of that (4), after them their CRC-32C.
+_HEADER, _FOOTER = 12, 4
 _DTYPES = {FeatureType.int64: np.int64, FeatureType.float32: np.float32, FeatureType.string: np.uint8}
 
 
 def _field(number: int, name: str, feature: Feature) -> RecordField:
+    """The output of a feature. `number` is that of the feature in the records' layout."""
     dtype = np.dtype(_DTYPES[feature.dtype])
     if feature.dtype == FeatureType.string:
         return RecordField(f"feature {name!r}", number, Spec(dtype, 1, None), feature.text)
@@ -48,17 +50,17 @@ class _Examples(ExtentRecords):
         indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
         check_indices(files, indices)
         super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
-        self._others = [n for n in op.metadata_names if n not in self.facts()]
+        self._metadata_features = [n for n in op.metadata_names if n not in self.facts()]
         self._last: tuple[int, dict[str, Any]] = -1, {}  # the number of a record, and its features
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
-        if name not in self._others:
+        if name not in self._metadata_features:
             return super().metadata(name)
 
         def feature(i: int) -> Any:
             if self._last[0] != i:
                 try:
-                    self._last = i, features_of(self.extents.content(i)[_BEFORE:-_BEHIND], self._others)
+                    self._last = i, features_of(self.extents.content(i)[_HEADER:-_FOOTER], self._metadata_features)
                 except ValueError as e:
                     raise ValueError(f"{self.name(i)}: {e}") from e
             return self._last[1].get(name)

@@ -25,12 +25,12 @@ from ._array_record import ReadArrayRecord
 
 Packing = Literal["first_fit", "sequential", "concatenate", "none"]
 
-_OPEN = 64  # sequences that "first_fit" fills at the same time
+_NUM_OPEN = 64  # sequences that "first_fit" fills at the same time
 
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """The pieces of records that sequences consist of.
+    """The pieces of records of which sequences consist.
 
     Attributes:
       record, begin, size: ``i64[pieces]``: tokens ``begin .. begin + size - 1`` of a record, one sequence after
@@ -61,66 +61,78 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
     if packing == "concatenate":
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
+        # A piece begins with each record, and with each sequence.
         cuts = np.union1d(np.concatenate([[0], ends[:-1]]) if len(ends) else ends, np.arange(0, total, length))
-        of = np.searchsorted(ends, cuts, "right")
+        record_of_piece = np.searchsorted(ends, cuts, "right")
         first = np.append(np.searchsorted(cuts, np.arange(0, total, length)), len(cuts))
-        return Pieces(order[of], cuts - (ends[of] - sizes[of]), np.diff(np.append(cuts, total)), first)
-    counts = -(-sizes // length)
-    of = np.repeat(np.arange(len(sizes)), counts)
-    begin = (np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
-    size = np.minimum(sizes[of] - begin, length)
+        return Pieces(
+            order[record_of_piece],
+            cuts - (ends[record_of_piece] - sizes[record_of_piece]),
+            np.diff(np.append(cuts, total)),
+            first,
+        )
+    counts = -(-sizes // length)  # of pieces of each record
+    record_of_piece = np.repeat(np.arange(len(sizes)), counts)
+    begin = (np.arange(len(record_of_piece)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
+    size = np.minimum(sizes[record_of_piece] - begin, length)
     if packing == "none":
-        return Pieces(order[of], begin, size, np.arange(len(of) + 1))
-    which = _sequential(size, length) if packing == "sequential" else _first_fit(size, length)
-    sorted_by = np.argsort(which, kind="stable")
-    found = np.bincount(which)
-    return Pieces(order[of][sorted_by], begin[sorted_by], size[sorted_by], np.append(0, np.cumsum(found)))
+        return Pieces(order[record_of_piece], begin, size, np.arange(len(record_of_piece) + 1))
+    sequence_of_piece = _sequential(size, length) if packing == "sequential" else _first_fit(size, length)
+    by_sequence = np.argsort(sequence_of_piece, kind="stable")
+    piece_counts = np.bincount(sequence_of_piece)
+    return Pieces(
+        order[record_of_piece][by_sequence],
+        begin[by_sequence],
+        size[by_sequence],
+        np.append(0, np.cumsum(piece_counts)),
+    )
 
 
 def _sequential(sizes: np.ndarray, length: int) -> np.ndarray:
-    """The sequence of each piece."""
-    which, number, used = np.empty(len(sizes), np.int64), 0, 0
+    """``i64[pieces]``: the sequence of each piece; one that does not fit begins the next sequence."""
+    sequences, number, used = np.empty(len(sizes), np.int64), 0, 0
     for i, n in enumerate(sizes.tolist()):
         if used + n > length:
             number, used = number + 1, 0
         used += n
-        which[i] = number
-    return which
+        sequences[i] = number
+    return sequences
 
 
 def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
-    """The sequence of each piece, numbered in the order in which they are closed."""
-    which, closed = np.empty(len(sizes), np.int64), list[int]()
-    room, number = np.full(_OPEN, length, np.int64), np.arange(_OPEN)
-    following = _OPEN
+    """``i64[pieces]``: the sequence of each piece, numbered in the order in which sequences are closed."""
+    sequences, closed = np.empty(len(sizes), np.int64), list[int]()
+    # Of each open sequence: the number of tokens that still fit, and its number in the order of opening.
+    free, opened = np.full(_NUM_OPEN, length, np.int64), np.arange(_NUM_OPEN)
+    num_opened = _NUM_OPEN
     for i, n in enumerate(sizes.tolist()):
-        fits = room >= n
+        fits = free >= n
         k = int(fits.argmax())
-        if not fits[k]:  # the new sequence is the last of the open ones
-            k = int(room.argmin())
-            closed.append(int(number[k]))
-            room[k:-1], number[k:-1] = room[k + 1 :].copy(), number[k + 1 :].copy()
-            k = _OPEN - 1
-            room[k], number[k] = length, following
-            following += 1
-        room[k] -= n
-        which[i] = number[k]
-    closed += number[room < length].tolist()
-    place = np.zeros(following, np.int64)
-    place[closed] = np.arange(len(closed))
-    return place[which]
+        if not fits[k]:  # the fullest one is closed, and a new one comes last
+            k = int(free.argmin())
+            closed.append(int(opened[k]))
+            free[k:-1], opened[k:-1] = free[k + 1 :].copy(), opened[k + 1 :].copy()
+            k = _NUM_OPEN - 1
+            free[k], opened[k] = length, num_opened
+            num_opened += 1
+        free[k] -= n
+        sequences[i] = opened[k]
+    closed += opened[free < length].tolist()
+    order_of_closing = np.zeros(num_opened, np.int64)
+    order_of_closing[closed] = np.arange(len(closed))
+    return order_of_closing[sequences]
 
 
 class _Sequences(Records):
-    """The sequences as a list of records: shuffling, shards, padding and checkpoints work as for all readers."""
+    """The sequences as a list of records, so that shuffling, shards and checkpoints work as for all readers."""
 
     def __init__(self, op: ReadTokens):
         self._records = ReadArrayRecord(path=op.path, storage=op.storage).open()
         self._dtype, self._length, self._pad = op.dtype, op.length, op.pad_id
         sizes = self._records.sizes()
-        wrong = np.flatnonzero(sizes % op.dtype.itemsize)
-        if len(wrong):
-            i = int(wrong[0])
+        odd_sized = np.flatnonzero(sizes % op.dtype.itemsize)
+        if len(odd_sized):
+            i = int(odd_sized[0])
             raise RuntimeError(
                 f"{self._records.name(i)}: its {sizes[i]} bytes are not a whole number of tokens of type {op.dtype}, "
                 f"which have {op.dtype.itemsize} bytes each"
@@ -134,8 +146,8 @@ class _Sequences(Records):
             raise RuntimeError("all records are empty")
         self._ragged = op.packing == "none"
         self.specs = (Spec(np.dtype(np.int32), 1, None if self._ragged else (op.length,)),) * 3
-        how = f"{op.packing} of {op.dtype} to {op.length}, pad_id {op.pad_id}, packing_seed {op.packing_seed}"
-        self.digest = f"{self._records.digest}, {how}"
+        packing = f"{op.packing} of {op.dtype} to {op.length}, pad_id {op.pad_id}, packing_seed {op.packing_seed}"
+        self.digest = f"{self._records.digest}, {packing}"
         if op.group_by_length:
             self.lengths = self._pieces.size
             self.digest += f", lengths {hashlib.sha256(self.lengths.tobytes()).hexdigest()[:16]}"
@@ -143,20 +155,20 @@ class _Sequences(Records):
     def __len__(self) -> int:
         return len(self._pieces.first) - 1
 
-    def _of(self, i: int) -> slice:
+    def _pieces_of(self, i: int) -> slice:
         return slice(int(self._pieces.first[i]), int(self._pieces.first[i + 1]))
 
     def name(self, i: int) -> str:
-        here = self._pieces.record[self._of(i)]
-        return self._records.name(int(here[0])) + (f" and {len(here) - 1} more" if len(here) > 1 else "")
+        records = self._pieces.record[self._pieces_of(i)]
+        return self._records.name(int(records[0])) + (f" and {len(records) - 1} more" if len(records) > 1 else "")
 
     @property
     def read_ahead(self) -> int:
         return self._records.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
-        records, of = self._read_for(index)
-        self._records.ahead(records, int((of < now).sum()))
+        records, sequence_of_piece = self._records_of(index)
+        self._records.ahead(records, int((sequence_of_piece < now).sum()))
 
     def counts(self) -> Mapping[str, int]:
         return self._records.counts()
@@ -164,9 +176,12 @@ class _Sequences(Records):
     def close(self) -> None:
         self._records.close()
 
-    def _read_for(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The records that sequences are made of, and for each record the sequence that it belongs to."""
-        pieces = [self._pieces.record[self._of(i)] for i in index.tolist()]
+    def _records_of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The record of each piece of some sequences, and for each piece the sequence to which it belongs.
+
+        Sequences are numbered by their place in `index`.
+        """
+        pieces = [self._pieces.record[self._pieces_of(i)] for i in index.tolist()]
         return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(
             np.arange(len(index)), list(map(len, pieces))
         )
@@ -175,24 +190,29 @@ class _Sequences(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        made = []
+        outputs = []
         first = 0
         for sequences, index in parts:
-            made.append(sequences._made(ctx, index, first, threads))
+            outputs.append(sequences._make_sequences(ctx, index, first, threads))
             first += len(index)
         if parts[0][0]._ragged:
-            return tuple([x for some in column for x in some] for column in zip(*made))
-        return tuple(map(np.concatenate, zip(*made))) if len(made) > 1 else made[0]
+            return tuple([x for samples in column for x in samples] for column in zip(*outputs))
+        return tuple(map(np.concatenate, zip(*outputs))) if len(outputs) > 1 else outputs[0]
 
-    def _made(self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor) -> tuple[Any, ...]:
-        """Makes sequences of a batch; with `packing="none"`, each has its own length. `first`: the number of the first
-        one in the batch.
+    def _make_sequences(
+        self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
+        """Makes tokens, segments and positions of sequences; with `packing="none"`, each has its own length.
+
+        Args:
+          index: the numbers of the sequences.
+          first: the place of the first one in the batch.
         """
-        records, of = self._read_for(index)
+        records, sequence_of_piece = self._records_of(index)
         failed = set[int]()
 
         def fail(i: int, code: int, reason: str = ""):
-            sequence = int(of[i])
+            sequence = int(sequence_of_piece[i])
             if sequence not in failed:
                 failed.add(sequence)
                 ctx.fail(first + sequence, code, reason)
@@ -206,22 +226,25 @@ class _Sequences(Records):
         tokens = np.full((len(index), width), self._pad, np.int32)
         segments, positions = np.zeros((2, len(index), width), np.int32)
         for k in range(len(index)):
-            at, here = 0, self._of(int(index[k]))
-            row = int(np.searchsorted(of, k))
-            for number in range(here.stop - here.start if k not in failed else 0):
-                begin, n = int(self._pieces.begin[here.start + number]), int(self._pieces.size[here.start + number])
-                found = np.ascontiguousarray(rows[row + number]).view(self._dtype)[begin : begin + n]
-                if self._dtype.itemsize > 2 and n and (found.min() < 0 or found.max() > np.iinfo(np.int32).max):
-                    reason = f"{self._records.name(int(records[row + number]))}: its tokens are negative or do not fit into int32"
+            filled, piece_range = 0, self._pieces_of(int(index[k]))
+            first_row = int(np.searchsorted(sequence_of_piece, k))
+            for number in range(piece_range.stop - piece_range.start if k not in failed else 0):
+                begin, n = (
+                    int(self._pieces.begin[piece_range.start + number]),
+                    int(self._pieces.size[piece_range.start + number]),
+                )
+                piece = np.ascontiguousarray(rows[first_row + number]).view(self._dtype)[begin : begin + n]
+                if self._dtype.itemsize > 2 and n and (piece.min() < 0 or piece.max() > np.iinfo(np.int32).max):
+                    reason = f"{self._records.name(int(records[first_row + number]))}: its tokens are negative or do not fit into int32"
                     ctx.fail(first + k, Status.RECORD, reason)
                     break
-                tokens[k, at : at + n] = found
-                segments[k, at : at + n] = number + 1
-                positions[k, at : at + n] = np.arange(n)
-                at += n
+                tokens[k, filled : filled + n] = piece
+                segments[k, filled : filled + n] = number + 1
+                positions[k, filled : filled + n] = np.arange(n)
+                filled += n
         if sizes is not None:
             return tuple(
-                [x[:n] for x, n in zip(made, sizes.tolist(), strict=True)] for made in (tokens, segments, positions)
+                [x[:n] for x, n in zip(padded, sizes.tolist(), strict=True)] for padded in (tokens, segments, positions)
             )
         return tokens, segments, positions
 

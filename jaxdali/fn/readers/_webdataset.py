@@ -26,10 +26,11 @@ from ..._data.storage import Store
 _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
 
 
-_SHOWN = 8  # extensions in a message
-_NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")  # of metadata; others are extensions
-# Members as Python objects, by their extension; those of others are bytes.
-_CONVERTED: dict[str, Callable[[bytes], Any]] = {
+_MAX_SHOWN = 8  # extensions in a message
+# Names of metadata; all other names are extensions of members.
+_NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")
+# Conversions of members to Python objects, by extension; members with other extensions are bytes.
+_CONVERSIONS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), json.loads),
     **dict.fromkeys(("txt", "text", "transcript"), lambda data: utf8(data).decode()),
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), lambda data: int(utf8(data))),
@@ -37,7 +38,7 @@ _CONVERTED: dict[str, Callable[[bytes], Any]] = {
 
 
 class _Members:
-    """Where the members of all outputs are."""
+    """The places of the members of all outputs in their archives."""
 
     def __init__(self, outputs: Sequence[Extents]):
         self.outputs = outputs
@@ -56,7 +57,7 @@ class _Members:
 
 
 class _Samples(ContainerRecords):
-    """The samples of archives: a member for each output, or none."""
+    """The samples of archives, with at most one member for each output."""
 
     def __init__(self, op: ReadWebDataset):
         self._files = files = Files.of(op.paths, op.storage, "paths")
@@ -67,42 +68,47 @@ class _Samples(ContainerRecords):
             check_indices(files, indices)
         dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_arrays
         self.fields = tuple(RecordField(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
-        fold = not op.case_sensitive_extensions
-        extensions = [(e.lower() if fold else e).split(";") for e in as_list(op.ext)]
-        self._extensions, self._fold = extensions, fold
-        others = [n for n in op.metadata_names if n not in _NAMES]
-        more = [(n.lower() if fold else n).split(";") for n in others]
+        folds_case = not op.case_sensitive_extensions
+        extensions = [(e.lower() if folds_case else e).split(";") for e in as_list(op.ext)]
+        self._extensions, self._folds_case = extensions, folds_case
+        metadata_extensions = [n for n in op.metadata_names if n not in _NAMES]
+        metadata_alternatives = [(n.lower() if folds_case else n).split(";") for n in metadata_extensions]
         self._samples = ArchiveSamples(
-            files, indices, [*extensions, *more], fold, _MISSING[op.missing_component_behavior]
+            files, indices, [*extensions, *metadata_alternatives], folds_case, _MISSING[op.missing_component_behavior]
         )
-        self.doubts = self._missing(op)
+        self.doubts = self._check_extensions(op)
         if not len(self._samples):
             paths = ", ".join(map(os.fspath, as_list(op.paths)))
             raise RuntimeError("; ".join([f"there are no samples in {paths}", *self.doubts]))
         self.bounds = self._samples.bounds
         self.outputs = [Members(files, self._samples.table(k), self.bounds) for k in range(op.num_arrays)]
         for k, (x, dtype) in enumerate(zip(self.outputs, dtypes)):
-            if dtype.itemsize > 1 and len(wrong := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):  # headers fit any
-                i = int(wrong[0])
-                what = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
+            # Sizes in the table include the header, 512 bytes, which are a multiple of every item's size.
+            if dtype.itemsize > 1 and len(odd_sized := np.flatnonzero(x.table[:, 1] % dtype.itemsize)):
+                i = int(odd_sized[0])
+                problem = f"output {k} of {self._samples.name(i)} has {x.table[i, 1] - HEADER} bytes"
                 raise RuntimeError(
-                    f"{x.path(i)}: {what}, which is not a multiple of the {dtype.itemsize} bytes of {dtype}"
+                    f"{x.path(i)}: {problem}, which is not a multiple of the {dtype.itemsize} bytes of {dtype}"
                 )
-        self._others = {
-            n: Members(files, self._samples.table(op.num_arrays + k), self.bounds) for k, n in enumerate(others)
+        self._metadata_members = {
+            n: Members(files, self._samples.table(op.num_arrays + k), self.bounds)
+            for k, n in enumerate(metadata_extensions)
         }
-        self.stored = _Members([*self.outputs, *self._others.values()])
+        self.stored = _Members([*self.outputs, *self._metadata_members.values()])
         self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
 
-    def _missing(self, op: ReadWebDataset) -> list[str]:
-        """See `Records.doubts`. Raises RuntimeError if all samples lack a member because of its letters, and this was
-        not asked for.
+    def _check_extensions(self, op: ReadWebDataset) -> list[str]:
+        """Compares `ext` with the extensions in the archives. Returns texts for `Records.doubts`.
+
+        Raises:
+          RuntimeError: no sample has a member, but some have it in other letters (upper or lower case), and the user
+            did not ask for empty outputs.
         """
-        total, texts, lacking = len(self._samples), list[str](), False
+        total, texts, is_any_missing = len(self._samples), list[str](), False
         for k, ext in enumerate(as_list(op.ext)):
             samples, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
-            lacking |= bool(samples) and not present
+            is_any_missing |= bool(samples) and not present
             if samples:
                 subject = f"{samples} samples have" if samples > 1 else "1 sample has"
                 texts.append(
@@ -115,9 +121,9 @@ class _Samples(ContainerRecords):
         extensions = self._samples.extensions() if texts else []
         if not extensions:
             return []
-        shown = f"{', '.join(extensions[:_SHOWN])}{', ...' if len(extensions) > _SHOWN else ''}"
+        shown = f"{', '.join(extensions[:_MAX_SHOWN])}{', ...' if len(extensions) > _MAX_SHOWN else ''}"
         text = f"{'; '.join(texts)}: the extensions in {self._files.path(0)} are {shown}"
-        if lacking and total and not op.missing_component_behavior:
+        if is_any_missing and total and not op.missing_component_behavior:
             raise RuntimeError(f'{text}. missing_component_behavior="empty" permits empty outputs')
         return [text]
 
@@ -125,23 +131,23 @@ class _Samples(ContainerRecords):
         return len(self._samples)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
-        own = {
+        sample_facts = {
             "filename": self.outputs[0].path,
             "offset": self._offset,
             "__key__": self._key,
             "__url__": self.outputs[0].path,
         }
-        return super().facts() | own
+        return super().facts() | sample_facts
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
-        member = self._others.get(name)
+        member = self._metadata_members.get(name)
         if member is None:
             return super().metadata(name)
         if not member.table[:, 1].any():
-            extensions = ", ".join(self._samples.extensions()[:_SHOWN])
+            extensions = ", ".join(self._samples.extensions()[:_MAX_SHOWN])
             text = f"no sample has a member of this extension, but of {extensions}; other names are {', '.join(self.facts())}"
             raise ArgumentError(f"metadata {name!r}: {text}")
-        convert = _CONVERTED.get(name.rpartition(";")[2].rpartition(".")[2].lower(), bytes)
+        convert = _CONVERSIONS.get(name.rpartition(";")[2].rpartition(".")[2].lower(), bytes)
 
         def content(i: int) -> Any:
             if not member.table[i, 1]:
@@ -154,8 +160,8 @@ class _Samples(ContainerRecords):
         return content
 
     def _first(self, i: int) -> Extents:
-        """The members of the first output that sample `i` has."""
-        return next((x for x in (*self.outputs, *self._others.values()) if x.table[i, 1]), self.outputs[0])
+        """The members of the first output for which sample `i` has a member."""
+        return next((x for x in (*self.outputs, *self._metadata_members.values()) if x.table[i, 1]), self.outputs[0])
 
     def _offset(self, i: int) -> int:
         first = self._first(i)
@@ -163,9 +169,10 @@ class _Samples(ContainerRecords):
 
     def _key(self, i: int) -> str:
         """The path of the members up to the first dot of the file's name."""
-        first, name = self._first(i), self._samples.name(i)
-        if not name and first.table[i, 1]:  # an index without names
-            header = bytes(first.store.read(first.path(i), int(first.table[i, 0]), 100))
+        members, name = self._first(i), self._samples.name(i)
+        # An index need not have names. A tar header begins with the name, 100 bytes.
+        if not name and members.table[i, 1]:
+            header = bytes(members.store.read(members.path(i), int(members.table[i, 0]), 100))
             name = header.partition(b"\0")[0].decode("utf-8", "surrogateescape")
         folder, slash, file = name.rpartition("/")
         return f"{folder}{slash}{file.partition('.')[0]}"
@@ -179,7 +186,8 @@ class _Samples(ContainerRecords):
         member, name = self.outputs[output], self._samples.name(i)
         if not member.table[i, 1]:
             return ""
-        if not name or not any(x.table[i, 1] for x in self.outputs[:output]):  # the name is taken from this member
+        # The name of a sample is that of its first member. If this is another one, its extension has to be replaced.
+        if not name or not any(x.table[i, 1] for x in self.outputs[:output]):
             return f"{member.path(i)}:{member.table[i, 0] + HEADER}:{name}"
         folder, _, file = name.rpartition("/")
         stem = f"{folder}/{file.partition('.')[0]}".removeprefix("/") + "."
@@ -187,9 +195,9 @@ class _Samples(ContainerRecords):
 
     def _extension(self, i: int, output: int, stem: str) -> str:
         """The extension of the member for an output, as written in the archive."""
-        known = self._extensions[output]
-        if len(known) == 1 and not self._fold:
-            return known[0]
+        alternatives = self._extensions[output]
+        if len(alternatives) == 1 and not self._folds_case:
+            return alternatives[0]
         try:
             header = bytes(
                 self.outputs[output].store.read(
@@ -197,10 +205,10 @@ class _Samples(ContainerRecords):
                 )
             )
         except OSError:  # the archive is gone
-            return known[0]
+            return alternatives[0]
         name = header.partition(b"\0")[0].decode("utf-8", "surrogateescape")
         extension = name.rpartition("/")[2].partition(".")[2]
-        return extension if (extension.lower() if self._fold else extension) in known else known[0]
+        return extension if (extension.lower() if self._folds_case else extension) in alternatives else alternatives[0]
 
     def new_layout(self) -> _cpu.RecordLayout:
         return _cpu.RecordLayout(RecordFormat.TAR_MEMBER, [], 1, parts=len(self.outputs))
@@ -292,13 +300,13 @@ def webdataset(
     Example:
       >>> jpegs, classes = fn.readers.webdataset(paths="train.tar", index_paths="train.tar.idx", ext=["jpg", "cls"])
     """
-    found = None if dtypes is None else as_list(dtypes)
+    dtypes_list = None if dtypes is None else as_list(dtypes)
     op = ReadWebDataset(
         paths=paths,
         index_paths=index_paths,
         ext=as_list(ext),
         missing_component_behavior=missing_component_behavior,
-        dtypes=found,
+        dtypes=dtypes_list,
         case_sensitive_extensions=case_sensitive_extensions,
         **ReadWebDataset.shared(order),
     )

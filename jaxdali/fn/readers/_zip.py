@@ -19,13 +19,14 @@ from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.ranges import Ranges
 from ..._data.storage import Store, StoreFile
 
-_LOCAL_HEADER = 30  # bytes, without name and extra field
-_MOST_TRAILER = (1 << 16) + 22 + 20 + 56  # largest end of an archive: comment, end records
+# Sizes in bytes, by PKWARE's APPNOTE.TXT.
+_LOCAL_HEADER = 30  # without name and extra field, whose lengths are at 26 and 28
+_MAX_TRAILER = (1 << 16) + 22 + 20 + 56  # comment, end of central directory, ZIP64's locator and end record
 
 
-def _opened(store: Store, path: str, size: int) -> StoreFile:
-    """An archive for `zipfile`. Its end, which holds the table of contents, is fetched at once."""
-    file, begin = StoreFile(store, path, size), max(size - _MOST_TRAILER, 0)
+def _open_archive(store: Store, path: str, size: int) -> StoreFile:
+    """Opens an archive for `zipfile`. Its end, which tells where the table of contents is, is fetched at once."""
+    file, begin = StoreFile(store, path, size), max(size - _MAX_TRAILER, 0)
     file.fetched[begin] = store.read(path, begin, size - begin)
     return file
 
@@ -46,19 +47,22 @@ class _Members(Records):
         for i in range(len(files)):
             path = files.path(i)
             try:
-                with zipfile.ZipFile(_opened(files.store, path, files.sizes[i])) as archive:  # pyright: ignore[reportArgumentType]
+                with zipfile.ZipFile(_open_archive(files.store, path, files.sizes[i])) as archive:  # pyright: ignore[reportArgumentType]
                     members, end = archive.infolist(), archive.start_dir
             except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as e:
                 raise RuntimeError(f"{path}: {e}") from e
-            # The range of a member reaches to the next header, so that it holds the data wherever they begin.
             if not all(m.filename for m in members):
                 raise RuntimeError(f"{path}: a member has no name: the archive's table is damaged")
-            places = np.array(sorted({m.header_offset for m in members} | {end}), np.int64)
-            kept = [m for m in members if not m.is_dir() and keep(m.filename.rpartition("/")[2].encode())]
-            for m in kept:
+            # The range of a member reaches to the next header. So it has all data, though only the member's own header
+            # tells where they begin.
+            boundaries = np.array(sorted({m.header_offset for m in members} | {end}), np.int64)
+            selected = [m for m in members if not m.is_dir() and keep(m.filename.rpartition("/")[2].encode())]
+            for m in selected:
                 if m.flag_bits & 1 or m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    what = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
-                    raise RuntimeError(f"{path}: {m.filename} is {what}; only stored or deflated members can be read")
+                    problem = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
+                    raise RuntimeError(
+                        f"{path}: {m.filename} is {problem}; only stored or deflated members can be read"
+                    )
                 if m.header_offset >= end:
                     raise RuntimeError(
                         f"{path}: {m.filename} would begin at {m.header_offset}, in the archive's table: it is damaged"
@@ -67,8 +71,8 @@ class _Members(Records):
                 self._info.append((m.compress_size, m.compress_type, m.file_size, m.CRC))
                 file.append(i)
                 start.append(m.header_offset)
-                size.append(int(places[np.searchsorted(places, m.header_offset) + 1]) - m.header_offset)
-            per_file.append(len(kept))
+                size.append(int(boundaries[np.searchsorted(boundaries, m.header_offset) + 1]) - m.header_offset)
+            per_file.append(len(selected))
         if not self._names:
             raise RuntimeError(
                 f"no member of {', '.join(map(files.path, range(len(files))))} matches file_filter {list(as_list(op.file_filter))}"
@@ -77,15 +81,15 @@ class _Members(Records):
             text = f'{count} members named ._* are listed, in which macOS keeps no samples (file_filter="[!.]*" leaves them out)'
             self.doubts = [f"{files.path(0)}{' and others' * (len(files) > 1)}: {text}"]
         folders = [name.rpartition("/")[0] for name in self._names]
-        number = {folder: k for k, folder in enumerate(sorted({*folders}, key=str.encode))}
-        self._labels = np.array([number[f] for f in folders], np.int32)
+        label_of_folder = {folder: k for k, folder in enumerate(sorted({*folders}, key=str.encode))}
+        self._labels = np.array([label_of_folder[f] for f in folders], np.int32)
         self.bounds = np.cumsum([0, *per_file])
         self.stored = self._ranges = Ranges(files, np.array(file), np.array(start), np.array(size))
-        # Where the data of stored members are, once their headers were read; from then on they are read directly to
-        # their place.
+        # The places of the data of stored members, known once their headers were read. From then on the data are read
+        # directly into the output.
         self._content = Ranges(files, np.array(file), np.array(start), np.minimum([n for n, *_ in self._info], size))
-        self._content.start = np.array(start, np.int64)  # of the header, until it has been read
-        self._begun = np.zeros(len(self._names), bool)
+        self._content.start = np.array(start, np.int64)  # the place of the header, until it has been read
+        self._has_content_start = np.zeros(len(self._names), bool)
         digest = files.digest.copy()
         digest.update("\0".join(self._names).encode() + np.array([i[3] for i in self._info], np.int64).tobytes())
         self.digest = digest.hexdigest()[:16]
@@ -101,19 +105,20 @@ class _Members(Records):
         return super().facts() | {"filename": archive, "member": lambda i: self._names[i]}
 
     def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        if why := self._ranges.store.settings.too_large(max(self._info[i][0], self._info[i][2])):
-            raise ValueError(f"{self.name(i)}: {why}")
+        if reason := self._ranges.store.settings.too_large(max(self._info[i][0], self._info[i][2])):
+            raise ValueError(f"{self.name(i)}: {reason}")
         try:
-            return np.frombuffer(self._member(i, self._ranges.read(i)), np.uint8), self._labels[i : i + 1]
+            return np.frombuffer(self._extract(i, self._ranges.read(i)), np.uint8), self._labels[i : i + 1]
         except (ValueError, zlib.error) as e:
             raise ValueError(f"{self.name(i)} (at {self._ranges.start[i]}): {e}") from e
 
-    def _member(self, i: int, data: bytes) -> bytes | memoryview:
-        packed, kind, size, checksum = self._info[i]
+    def _extract(self, i: int, data: bytes) -> bytes | memoryview:
+        """The content of member `i`, from its range in the archive. Raises ValueError or zlib.error."""
+        packed_size, kind, size, checksum = self._info[i]
         if data[:4] != b"PK\3\4":
             raise ValueError("there is no member where the archive's table says it is")
         begin = _LOCAL_HEADER + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
-        content: bytes | memoryview = memoryview(data)[begin : begin + packed]
+        content: bytes | memoryview = memoryview(data)[begin : begin + packed_size]
         if kind == zipfile.ZIP_DEFLATED:
             content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
         if len(content) != size:
@@ -122,7 +127,7 @@ class _Members(Records):
             raise ValueError("its checksum is wrong")
         if kind == zipfile.ZIP_STORED:
             self._content.start[i] = self._ranges.start[i] + begin
-            self._begun[i] = True
+            self._has_content_start[i] = True
         return content
 
     @classmethod
@@ -130,7 +135,8 @@ class _Members(Records):
         cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
         if any(
-            m._ranges.files.remote or not m._begun[index].all() or m._content.oversized(index) for m, index in parts
+            m._ranges.files.remote or not m._has_content_start[index].all() or m._content.oversized(index)
+            for m, index in parts
         ):
             return super().read_batch(ctx, parts, threads)
         packed = Ranges.read_batch(ctx, [(m._content, index) for m, index in parts])

@@ -148,7 +148,7 @@ def test_kept_groups_are_counted_as_they_are_kept(tmp_path, monkeypatch, groups_
     pq.write_table(pa.table({"x": pa.array(rows).dictionary_encode()}), tmp_path / "x.parquet", row_group_size=4)
 
     def groups(limit):
-        monkeypatch.setattr(_parquet, "_KEPT_BYTES", limit)
+        monkeypatch.setattr(_parquet, "_CACHE_BYTES", limit)
         groups_read.clear()
 
         @pipeline_def(batch_size=4, num_threads=1)
@@ -171,7 +171,7 @@ def test_what_was_fetched_is_let_go(groups_read):
         pq.write_table(pa.table({"x": list(range(10))}), f, row_group_size=5)
     assert [int(x) for x in read(10, "x", "memory://parquet/x.parquet")[0]] == list(range(10))
     assert {group for _, group in groups_read} == {0, 1}
-    assert [table._span.fetched for table, _ in groups_read] == [{}, {}]
+    assert [table._remote_file.fetched for table, _ in groups_read] == [{}, {}]
 
 
 def test_a_damaged_group_is_named(tmp_path):
@@ -438,7 +438,7 @@ def _numbers(pipe, batches):
 
 @pytest.fixture
 def small_cache(monkeypatch):
-    monkeypatch.setattr(_parquet, "_KEPT_BYTES", 12 * ROWS * 4020)  # of which half is the buffer
+    monkeypatch.setattr(_parquet, "_CACHE_BYTES", 12 * ROWS * 4020)  # of which half is the buffer
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_checkpoints_of_shuffled_groups(tmp_path, small_cache, order, monkeypatc
     assert sorted(before + after) == list(range(ROWS * GROUPS))
     with contextlib.closing(_pipe(path, 24, checkpoint=state, **order)) as pipe:
         assert _numbers(pipe, 30) == after
-    monkeypatch.setattr(_parquet, "_KEPT_BYTES", 512 << 20)  # the whole list fits, as in versions without groups
+    monkeypatch.setattr(_parquet, "_CACHE_BYTES", 512 << 20)  # the whole list fits, as in versions without groups
     with (
         pytest.raises(RuntimeError, match="groups is None here and '30 in a buffer of"),
         contextlib.closing(_pipe(path, checkpoint=state, **order)) as pipe,
@@ -564,7 +564,7 @@ def test_groups_of_repeated_images(tmp_path, small_cache, groups_read, kind):
 
 @pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}])
 def test_warning_of_large_groups(tmp_path, monkeypatch, groups_read, order):
-    monkeypatch.setattr(_parquet, "_KEPT_BYTES", ROWS * 4020)
+    monkeypatch.setattr(_parquet, "_CACHE_BYTES", ROWS * 4020)
     path = _numbered(tmp_path)
     with contextlib.closing(_pipe(path)) as pipe:  # in order there is no warning
         assert _numbers(pipe, 5) == list(range(80))
