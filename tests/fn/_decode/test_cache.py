@@ -36,13 +36,13 @@ def pipeline(files, resized=False, **decoder):
 
 
 def epoch(pipe):
-    found = []
+    images = []
     while True:
         try:
-            found += [np.asarray(x) for x in pipe.run()[0]]
+            images += [np.asarray(x) for x in pipe.run()[0]]
         except StopIteration:
             pipe.reset()
-            return found
+            return images
 
 
 def counts(pipe):
@@ -50,35 +50,36 @@ def counts(pipe):
     return rows["cache"].samples, rows["miss"].samples, rows["cache"].bytes
 
 
-def same(got, want):
-    assert len(got) == len(want)
-    for x, y in zip(got, want, strict=True):
+def same(actual, expected):
+    assert len(actual) == len(expected)
+    for x, y in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(x, y)
 
 
 @pytest.fixture
 def formats(monkeypatch):
-    """What decoders with a cache hand to programs, batch by batch: a pipeline that another test has left may go on
-    meanwhile.
+    """The formats of the images that decoders with a cache pass on to programs, batch by batch.
+
+    Decoders without a cache are left out, since a pipeline of another test may still run.
     """
-    found, run = [], ImageHeaders.run
+    format_lists, run = [], ImageHeaders.run
 
     def spy(self, ctx, *values):
         result = run(self, ctx, *values)
         if self.cache is not None:
-            found.append(result[1][:, Info.FORMAT].tolist())
+            format_lists.append(result[1][:, Info.FORMAT].tolist())
         return result
 
     monkeypatch.setattr(ImageHeaders, "run", spy)
-    return found
+    return format_lists
 
 
 def test_a_second_epoch_decodes_nothing(formats):
-    """JPEG, PNG, what Pillow decodes, and turned images: the same pixels, all from the cache."""
+    """JPEG, PNG, formats of Pillow and turned images give the same pixels, all from the cache."""
     pipe = pipeline(FILES, cache="1MB")
-    want = [pillow(f) for f in FILES]
-    same(epoch(pipe), want)
-    same(epoch(pipe), want)
+    expected = [pillow(f) for f in FILES]
+    same(epoch(pipe), expected)
+    same(epoch(pipe), expected)
     hits, misses, nbytes = counts(pipe)
     assert (misses, nbytes) == (6, ALL)
     assert hits >= 6
@@ -100,17 +101,17 @@ def test_arguments_tell_images_apart(arguments):
     """Decoders of other arguments share the cache, and none of its images."""
     plain = pipeline(FILES, cache="1MB")
     epoch(plain)
-    without, other = pipeline(FILES, **arguments), pipeline(FILES, cache="1MB", **arguments)
-    want = epoch(without)
+    uncached, cached = pipeline(FILES, **arguments), pipeline(FILES, cache="1MB", **arguments)
+    expected = epoch(uncached)
     for _ in range(2):
-        same(epoch(other), want)
-    assert counts(other)[1] == 6
-    assert counts(other)[2] == counts(plain)[2] > ALL
-    for p in (plain, without, other):
+        same(epoch(cached), expected)
+    assert counts(cached)[1] == 6
+    assert counts(cached)[2] == counts(plain)[2] > ALL
+    for p in (plain, uncached, cached):
         p.close()
 
 
-def test_iterators_share_it_and_it_goes_with_the_last():
+def test_iterators_share_the_cache_until_the_last():
     first, second = pipeline(FILES, cache="1MB"), pipeline([FILES[4], FILES[0], FILES[2]], resized=True, cache=1 << 20)
     epoch(first)
     same(epoch(second), epoch(pipeline([FILES[4], FILES[0], FILES[2]], resized=True)))
@@ -123,7 +124,7 @@ def test_iterators_share_it_and_it_goes_with_the_last():
 
 
 def test_a_changed_file_is_another(tmp_path):
-    """Files are known by what is in them: also those that were overwritten, and read under another name."""
+    """Files are identified by their contents, also if they are overwritten or have another name."""
     (tmp_path / "a").mkdir()
     for k in range(3):
         (tmp_path / "a" / f"{k}.jpg").write_bytes(FILES[0])
@@ -135,9 +136,9 @@ def test_a_changed_file_is_another(tmp_path):
     pipe = define()
     same([np.asarray(pipe.run()[0].at(0)) for _ in range(3)], [pillow(FILES[0])] * 3)
     assert counts(pipe)[:2] == (2, 1)
-    other = FILES[3]
-    (tmp_path / "a" / "0.jpg").write_bytes(other)
-    same([np.asarray(pipe.run()[0].at(0))], [pillow(other)])
+    new_content = FILES[3]
+    (tmp_path / "a" / "0.jpg").write_bytes(new_content)
+    same([np.asarray(pipe.run()[0].at(0))], [pillow(new_content)])
     pipe.close()
 
 
@@ -155,7 +156,7 @@ def test_bad_images_are_not_kept():
     raising.close()
 
 
-def test_what_is_too_large_or_too_small_is_decoded_as_ever(formats):
+def test_sizes_outside_of_the_limits_are_decoded(formats):
     sizes = [pillow(f).nbytes for f in FILES]
     pipe = pipeline(FILES, cache_size=1, cache_threshold=sorted(sizes)[3])
     for _ in range(2):
@@ -169,20 +170,20 @@ def image(nbytes):
     return np.zeros(nbytes, np.uint8)
 
 
-def test_what_makes_room():
-    """A limit of 100 bytes: images of 40, 30 and 20; the first is used again, then comes one of 35."""
+def test_policies_of_a_full_cache():
+    """A cache of 100 bytes has images of 40, 30 and 20; the first is used again, then one of 35 comes."""
 
-    def after(policy, more=35):
+    def after(policy, new_size=35):
         cache = ImageCache(CacheOptions(100, 15, policy))
         for size in (40, 30, 20):
             assert cache.admits(size)
             cache.put(size, image(size))
         assert cache.get(40) is not None
-        taken = cache.admits(more)
-        cache.put(more, image(more))
-        held = {k for k in (40, 30, 20, more) if cache.get(k) is not None}
+        is_admitted = cache.admits(new_size)
+        cache.put(new_size, image(new_size))
+        held = {k for k in (40, 30, 20, new_size) if cache.get(k) is not None}
         assert cache.nbytes == sum(held) <= 100
-        assert taken == (more in held)
+        assert is_admitted == (new_size in held)
         return held
 
     assert after("") == {40, 20, 35}

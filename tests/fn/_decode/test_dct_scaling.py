@@ -20,15 +20,15 @@ FILES = [encode(picture(*size), "JPEG", quality=95) for size in SIZES]
 @pytest.fixture
 def decoded(monkeypatch):
     """Extents of the rasters that are decoded, batch by batch."""
-    found, run = [], ImageHeaders.run
+    extents, run = [], ImageHeaders.run
 
     def spy(self, ctx, *values):
         result = run(self, ctx, *values)
-        found.append([tuple(x) for x in result[1][:, [Info.HEIGHT, Info.WIDTH]].tolist()])
+        extents.append([tuple(x) for x in result[1][:, [Info.HEIGHT, Info.WIDTH]].tolist()])
         return result
 
     monkeypatch.setattr(ImageHeaders, "run", spy)
-    return found
+    return extents
 
 
 def run(files, then, **decoder):
@@ -61,8 +61,9 @@ def psnr(x, y):
     ],
 )
 def test_as_small_as_the_resize_allows(resize, scales, decoded):
-    """The largest of 1, 2, 4 and 8 that leaves as many pixels as are wanted; near to what resizing the whole image
-    gives.
+    """The scale is the largest of 1, 2, 4 and 8 at which the image has at least the pixels of the result.
+
+    The result is close to that of resizing the whole image.
     """
     (whole,) = run(FILES, lambda x: (fn.resize(x, **resize),))
     (scaled,) = run(FILES, lambda x: (fn.resize(x, **resize),), dct_scaling=True)
@@ -94,10 +95,10 @@ def test_pixels_are_libjpegs(options, scale):
     file = encode(picture(333, 512), "JPEG", quality=90, **options)
     image = Image.open(io.BytesIO(file))
     image.draft(image.mode, (512 // scale, 333 // scale))
-    want = np.asarray(image.convert("RGB"))
-    assert want.shape == (-(-333 // scale), 512 // scale, 3)
-    ((got,),) = run([file], lambda x: (fn.resize(x, size=want.shape[:2]),), dct_scaling=True)
-    assert np.abs(got.astype(int) - want).max() <= (1 if options == {"mode": "CMYK"} else 0)
+    expected = np.asarray(image.convert("RGB"))
+    assert expected.shape == (-(-333 // scale), 512 // scale, 3)
+    ((pixels,),) = run([file], lambda x: (fn.resize(x, size=expected.shape[:2]),), dct_scaling=True)
+    assert np.abs(pixels.astype(int) - expected).max() <= (1 if options == {"mode": "CMYK"} else 0)
 
 
 def test_scans_without_tables():
@@ -120,8 +121,8 @@ def test_turned_images():
         np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f))).resize((90, 60), Image.Resampling.BILINEAR))
         for f in files
     ]
-    (got,) = run(files, lambda x: (fn.resize(x, size=(60, 90)),), dct_scaling=True)
-    assert [psnr(x, y) > 34 for x, y in zip(got, upright, strict=True)] == [True] * 3
+    (scaled,) = run(files, lambda x: (fn.resize(x, size=(60, 90)),), dct_scaling=True)
+    assert [psnr(x, y) > 34 for x, y in zip(scaled, upright, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -136,20 +137,20 @@ def test_turned_images():
         lambda x: (fn.random_resized_crop(x, size=(64, 64)),),
     ],
 )
-def test_whole_images_where_more_than_a_resize_reads_them(then, decoded):
+def test_whole_images_for_other_readers(then, decoded):
     run(FILES, then, dct_scaling=True)
     assert decoded[-1] == SIZES
 
 
 def test_beside_a_cache_and_other_formats(decoded):
-    """Scaled images are others to the cache; other formats stay whole."""
+    """The cache keeps images of each scale separately; other formats stay whole."""
     files = [FILES[0], encode(picture(*SIZES[0]), "PNG")]
     small = {"cache": "31MB", "dct_scaling": True}
     first = run(files, lambda x: (fn.resize(x, size=(64, 64)),), **small)
-    keep = run(files, lambda x: (fn.resize(x, size=(300, 300)),), **small)
+    second = run(files, lambda x: (fn.resize(x, size=(300, 300)),), **small)
     assert decoded == [[(113, 151), SIZES[0]], [(450, 602), SIZES[0]]]
-    want = run(files, lambda x: (fn.resize(x, size=(300, 300)),), dct_scaling=True)
-    np.testing.assert_array_equal(keep, want)
+    expected = run(files, lambda x: (fn.resize(x, size=(300, 300)),), dct_scaling=True)
+    np.testing.assert_array_equal(second, expected)
     assert psnr(np.array(first[0][0]), np.array(first[0][1])) > 30
 
 
@@ -163,15 +164,15 @@ def test_resize_crop_mirror(decoded):
 
 
 def test_other_types():
-    want = run(FILES, lambda x: (fn.resize(x, size=(40, 40)),), dct_scaling=True, output_type=types.GRAY)
-    got = run(
+    expected = run(FILES, lambda x: (fn.resize(x, size=(40, 40)),), dct_scaling=True, output_type=types.GRAY)
+    scaled = run(
         FILES,
         lambda x: (fn.resize(x, size=(40, 40), dtype=types.FLOAT),),
         dct_scaling=True,
         output_type=types.GRAY,
         dtype=types.FLOAT,
     )
-    assert np.abs(np.array(got) * 255 - np.array(want)).max() < 0.51
+    assert np.abs(np.array(scaled) * 255 - np.array(expected)).max() < 0.51
 
 
 @pytest.mark.parametrize(
@@ -191,10 +192,10 @@ def test_jpeg2000_by_resolution_levels(mode, options, decoded):
 
 def test_jpeg2000_level_is_pillows():
     file = encode(picture(896, 1200), "JPEG2000")
-    ((found,),) = run([file], lambda x: (fn.resize(x, size=(112, 150)),), dct_scaling=True)
+    ((pixels,),) = run([file], lambda x: (fn.resize(x, size=(112, 150)),), dct_scaling=True)
     with Image.open(io.BytesIO(file)) as image:
         image.reduce = 3
-        np.testing.assert_array_equal(found, np.asarray(image))
+        np.testing.assert_array_equal(pixels, np.asarray(image))
 
 
 def test_damaged_jpeg2000_at_a_fraction():

@@ -34,9 +34,9 @@ def jpegs():
     return [*files, encode(picture(21, 30, 1), "JPEG"), *GOOD_JPEGS]
 
 
-def same(got, want):
-    assert [x.shape for x in got] == [x.shape for x in want]
-    assert all((x == y).all() for x, y in zip(got, want, strict=True))
+def same(actual, expected):
+    assert [x.shape for x in actual] == [x.shape for x in expected]
+    assert all((x == y).all() for x, y in zip(actual, expected, strict=True))
 
 
 def test_jpeg_equals_pillow():
@@ -51,7 +51,7 @@ def test_gray_of_jpeg_is_its_luma():
         for f in jpegs()
         if Image.open(io.BytesIO(f)).mode == "L" or f not in (FILES["rgbjpeg.jpg"], FILES["odd_pil_sample_rgb.jpg"])
     ]
-    want = []
+    expected = []
     for f in files:
         image = Image.open(io.BytesIO(f))
         image.draft("L", image.size)
@@ -59,8 +59,8 @@ def test_gray_of_jpeg_is_its_luma():
         exif = Image.Exif()
         exif[0x112] = orientation
         luma = encode(np.asarray(image), "PNG", exif=exif)
-        want.append(pillow(luma, "L"))
-    same(decode(files, output_type=types.GRAY), want)
+        expected.append(pillow(luma, "L"))
+    same(decode(files, output_type=types.GRAY), expected)
 
 
 @pytest.mark.parametrize("dtype", [types.UINT8, types.FLOAT])
@@ -86,8 +86,8 @@ def test_the_first_valid_orientation_of_several():
     ]
     bare, options = picture(20, 31), {"quality": 90, "subsampling": 0}
     jpeg = encode(bare, "JPEG", **options)
-    want = [pillow(encode(bare, "JPEG", orientation=o, **options)) for o in (6, 6, 6, 6, 6, 1)]
-    same(decode([jpeg[:2] + b"".join(segments) + jpeg[2:] for segments in orders]), want)
+    expected = [pillow(encode(bare, "JPEG", orientation=o, **options)) for o in (6, 6, 6, 6, 6, 1)]
+    same(decode([jpeg[:2] + b"".join(segments) + jpeg[2:] for segments in orders]), expected)
     bodies = [[segment[10:] for segment in segments if segment is not xmp] for segments in orders]
     turned = [pillow(encode(bare, "PNG", orientation=o)) for o in (6, 6, 6, 6, 6, 1)]
     whole = encode(bare, "PNG")
@@ -96,8 +96,10 @@ def test_the_first_valid_orientation_of_several():
         turned,
     )
     webp = encode(bare, "WEBP", lossless=True, orientation=1)
-    at = webp.index(b"EXIF")
-    several = [webp[:at] + b"".join(b"EXIF" + struct.pack("<I", len(body)) + body for body in some) for some in bodies]
+    exif_at = webp.index(b"EXIF")
+    several = [
+        webp[:exif_at] + b"".join(b"EXIF" + struct.pack("<I", len(body)) + body for body in group) for group in bodies
+    ]
     same(decode([file[:4] + struct.pack("<I", len(file) - 8) + file[8:] for file in several]), turned)
 
 
@@ -152,7 +154,7 @@ def test_png_with_palette_and_transparency():
 
 
 def masks():
-    """Files of indices, and what they are."""
+    """Files with palettes, and their indices ``[H, W, 1]``."""
     rng, files = np.random.default_rng(0), []
     for kind, colours, options in (
         ("PNG", 21, {}),
@@ -174,11 +176,11 @@ def masks():
         ):
             image = Image.fromarray(rng.integers(0, colours, (19, 33)).astype(np.uint8))
             image.putpalette(palette.astype(np.uint8).tobytes())
-            more, file = dict(options), io.BytesIO()
-            if "orientation" in more:
-                more["exif"] = Image.Exif()
-                more["exif"][0x112] = more.pop("orientation")
-            image.save(file, kind, optimize=False, **more)
+            save_options, file = dict(options), io.BytesIO()
+            if "orientation" in save_options:
+                save_options["exif"] = Image.Exif()
+                save_options["exif"][0x112] = save_options.pop("orientation")
+            image.save(file, kind, optimize=False, **save_options)
             files.append(file.getvalue())
     return files, [
         np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(f)))).astype(np.uint8)[..., None] for f in files
@@ -186,9 +188,9 @@ def masks():
 
 
 def test_palette_indices():
-    files, want = masks()
-    same(decode(files, palette="index"), want)
-    same(decode(files, palette="index", output_type=types.ANY_DATA, adjust_orientation=True, cache="1MB"), want)
+    files, expected = masks()
+    same(decode(files, palette="index"), expected)
+    same(decode(files, palette="index", output_type=types.ANY_DATA, adjust_orientation=True, cache="1MB"), expected)
     small = decode(
         files,
         lambda x, **more: fn.resize(fn.decoders.image(x, **more), size=(5, 6), interp_type=types.INTERP_NN),
@@ -197,19 +199,19 @@ def test_palette_indices():
     same(
         small,
         decode(
-            [png(x) for x in want],
+            [png(x) for x in expected],
             lambda x: fn.resize(fn.decoders.image(x, output_type=types.GRAY), size=(5, 6), interp_type=types.INTERP_NN),
         ),
     )
     window = {"start": (3, 5), "shape": (9, 11), "axis_names": "HW", "palette": "index"}
-    same(decode(files, fn.decoders.image_slice, **window), [x[3:12, 5:16] for x in want])
+    same(decode(files, fn.decoders.image_slice, **window), [x[3:12, 5:16] for x in expected])
 
 
 def test_no_palette():
     gif = encode(picture(5, 6, 1), "GIF")
     table = 3 << (gif[10] & 7) + 1
     bare = gif[:10] + bytes([gif[10] & 0x7F]) + gif[11:13] + gif[13 + table :]
-    files, want = masks()
+    files, expected = masks()
     colours = [
         bare,
         *(encode(picture(5, 6, c), "PNG") for c in (1, 3, 4)),
@@ -222,7 +224,7 @@ def test_no_palette():
             decode([files[0], file], palette="index")
     pipeline = decode_pipeline([*colours, files[0]], palette="index", on_error="replace")
     (result,) = pipeline.run()
-    same([np.array(x) for x in result.as_cpu()], [want[0]] * 9)
+    same([np.array(x) for x in result.as_cpu()], [expected[0]] * 9)
     assert sum(r.count for r in pipeline.bad_samples()) == 8
     (black, _) = decode([colours[0], files[0]], palette="index", on_error="replace", replace_shape=(2, 3, 1))
     assert black.shape == (2, 3, 1)
@@ -237,8 +239,8 @@ def test_palette_indices_of_pages():
         file = io.BytesIO()
         frames[0].save(file, kind, save_all=True, append_images=frames[1:])
         files.append(file.getvalue())
-    want = np.asarray(frames[1])[..., None]
-    same(decode(files[:2], palette="index", page=1), [want, want])
+    expected = np.asarray(frames[1])[..., None]
+    same(decode(files[:2], palette="index", page=1), [expected, expected])
     with pytest.raises(jaxdali.SampleError, match="picture 1 has no palette of its own"):
         decode(files[2:], palette="index", page=1)
 
@@ -247,23 +249,23 @@ def test_palette_indices_of_pages():
 def test_dtype_scales_to_full_range(name):
     element = np.dtype(types.to_numpy_type(getattr(types, name)))
     eight, sixteen = picture(60, 50), picture(60, 50, dtype=np.uint16)
-    full = 1.0 if element.kind == "f" else np.iinfo(element.name).max
-    for got, pixels, top in zip(
+    full_scale = 1.0 if element.kind == "f" else np.iinfo(element.name).max
+    for image, pixels, maximum in zip(
         decode([png(eight), png(sixteen)], dtype=getattr(types, name)), (eight, sixteen), (255, 65535), strict=True
     ):
-        want = pixels / top * full
-        assert got.dtype == element
+        expected = pixels / maximum * full_scale
+        assert image.dtype == element
         if element.kind == "f":
-            assert np.abs(got - want).max() <= np.finfo(element).eps / 2
+            assert np.abs(image - expected).max() <= np.finfo(element).eps / 2
         else:
-            assert (got == np.floor(want + 0.5)).all()
+            assert (image == np.floor(expected + 0.5)).all()
 
 
 def test_ycbcr_is_studio_range():
     pixels = picture(30, 20)
     matrix = np.array([[65.481, 128.553, 24.966], [-37.797, -74.203, 112.0], [112.0, -93.786, -18.214]]) / 255
-    (got,) = decode([png(pixels)], output_type=types.YCbCr)
-    assert (got == np.floor(pixels @ matrix.T + [16, 128, 128] + 0.5)).all()
+    (image,) = decode([png(pixels)], output_type=types.YCbCr)
+    assert (image == np.floor(pixels @ matrix.T + [16, 128, 128] + 0.5)).all()
 
 
 def test_fast_idct():
@@ -279,9 +281,9 @@ def test_other_formats():
     imagecodecs = pytest.importorskip("imagecodecs")
     ascii_ppm = b"P3 # a comment\n31 24\n255\n" + " ".join(map(str, pixels.ravel())).encode()
     maximum_1000 = b"P6\n31 24 1000\n" + (deep // 66).astype(">u2").tobytes()
-    got = decode([encode(pixels, "BMP", mode="RGBA"), ascii_ppm, encode(pixels, "TIFF", mode="CMYK")])
-    same(got[:2], [pixels] * 2)
-    assert np.abs(got[2].astype(int) - pixels).max() <= 1
+    images = decode([encode(pixels, "BMP", mode="RGBA"), ascii_ppm, encode(pixels, "TIFF", mode="CMYK")])
+    same(images[:2], [pixels] * 2)
+    assert np.abs(images[2].astype(int) - pixels).max() <= 1
     tiff = imagecodecs.tiff_encode(deep[..., 0], photometric="miniswhite")
     planar = imagecodecs.tiff_encode(
         np.ascontiguousarray(np.moveaxis(deep, -1, 0)), photometric="rgb", planarconfig="separate"
@@ -290,17 +292,17 @@ def test_other_formats():
     jpeg12 = imagecodecs.jpeg_encode((deep >> 4), bitspersample=12, level=99, subsampling="444")
     lossless = imagecodecs.ljpeg_encode(deep[..., 0], bitspersample=16)
     files = [maximum_1000, tiff, planar, jpeg2000, jpeg12, lossless]
-    got = decode(files, output_type=types.ANY_DATA, dtype=types.UINT16)
-    full = 65535.0
-    want = [
-        np.minimum(deep // 66, 1000) / 1000 * full,
-        full - deep[..., :1],
+    images = decode(files, output_type=types.ANY_DATA, dtype=types.UINT16)
+    full_scale = 65535.0
+    expected = [
+        np.minimum(deep // 66, 1000) / 1000 * full_scale,
+        full_scale - deep[..., :1],
         deep,
-        (deep >> 4) / 4095 * full,
+        (deep >> 4) / 4095 * full_scale,
         deep,
         deep[..., :1],
     ]
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+    for i, (x, y) in enumerate(zip(images, expected, strict=True)):
         assert x.shape == y.shape
         assert np.abs(x - y.astype(float)).max() <= (1500 if i == 4 else 0.5), i
 
@@ -363,12 +365,12 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("what", FOREIGN)
-def test_formats_that_are_refused_are_named(what):
-    reason = f"this is {what}; supported: JPEG, PNG, WebP, GIF, BMP, TIFF, PNM, JPEG 2000, AVIF, JPEG XL, HEIC"
+@pytest.mark.parametrize("name", FOREIGN)
+def test_refused_formats_are_named(name):
+    reason = f"this is {name}; supported: JPEG, PNG, WebP, GIF, BMP, TIFF, PNM, JPEG 2000, AVIF, JPEG XL, HEIC"
     with pytest.raises(jaxdali.SampleError, match=f"{re.escape(reason)}$"):
-        decode([FOREIGN[what]])
-    pipeline = decode_pipeline([FOREIGN[what], FILES["ss420.jpg"]], on_error="replace")
+        decode([FOREIGN[name]])
+    pipeline = decode_pipeline([FOREIGN[name], FILES["ss420.jpg"]], on_error="replace")
     pipeline.run()
     assert [r.reason for r in pipeline.bad_samples()] == [reason]
 
@@ -404,21 +406,21 @@ def as_libjpeg_shows(file, mode="RGB"):
 def test_truncated_files_are_accepted():
     files = cut_files()
     half = len(files) // 2
-    got, shown = decode(files, truncated="accept"), list(map(as_libjpeg_shows, files))
-    same(got[:half], shown[:half])
+    images, shown = decode(files, truncated="accept"), list(map(as_libjpeg_shows, files))
+    same(images[:half], shown[:half])
     shows = [k for k in range(half, len(files)) if shown[k].any()]  # Pillow shows black if a file ends between scans
     assert len(shows) > half * 0.7
     for k in shows:  # versions of libjpeg-turbo smooth incomplete scans in different ways
-        assert np.abs(got[k].astype(int) - shown[k]).mean() < 1
+        assert np.abs(images[k].astype(int) - shown[k]).mean() < 1
     for k in range(half, len(files)):
-        assert got[k].std() > 10
-    same(got, [jaxdali.decode_jpeg(f, truncated="accept") for f in files])
+        assert images[k].std() > 10
+    same(images, [jaxdali.decode_jpeg(f, truncated="accept") for f in files])
     gray = decode(files, truncated="accept", output_type=types.GRAY)
     assert [x.shape[2] for x in gray] == [1] * len(files)
     window = {"start": (30, 20), "shape": (35, 60), "axis_names": "HW", "truncated": "accept"}
-    same(decode(files, fn.decoders.image_slice, **window), [x[30:65, 20:80] for x in got])
+    same(decode(files, fn.decoders.image_slice, **window), [x[30:65, 20:80] for x in images])
     turned = [f[:2] + exif(6) + f[2:] for f in files]
-    same(decode(turned, truncated="accept"), [np.rot90(x, 3) for x in got])
+    same(decode(turned, truncated="accept"), [np.rot90(x, 3) for x in images])
 
 
 def test_truncated_headers_are_not_accepted():
@@ -430,8 +432,8 @@ def test_truncated_headers_are_not_accepted():
                 jaxdali.SampleError, match=r"JPEG: the image data end early.*before its picture begins; on_error"
             ):
                 decode([whole[:n]], truncated="accept")
-        (got,) = decode([whole[: first + 1]], truncated="accept")
-        assert got.shape == (30, 40, 3)
+        (image,) = decode([whole[: first + 1]], truncated="accept")
+        assert image.shape == (30, 40, 3)
 
 
 def test_advice_about_truncated_files(tmp_path):
@@ -467,18 +469,18 @@ def test_replace_by_neighbour():
     for _ in range(2):
         (result,) = pipeline.run()
         k = len(bad) - 3
-        want = [good[0], good[1], good[1], good[1], good[1], *[good[2]] * k, good[2], good[0]]
-        same([np.array(x) for x in result.as_cpu()], [pillow(f) for f in want])
+        expected = [good[0], good[1], good[1], good[1], good[1], *[good[2]] * k, good[2], good[0]]
+        same([np.array(x) for x in result.as_cpu()], [pillow(f) for f in expected])
     reports = pipeline.bad_samples()
     assert sum(r.count for r in reports) == 2 * (len(bad) + 1)
 
 
 def test_replace_by_shape():
     files = [FILES["exif6.jpg"], FILES["bad_junk.jpg"], FILES["bad_trunc.jpg"]]
-    got = decode(files, on_error="replace", replace_shape=(5, 7, 1), output_type=types.GRAY)
-    assert [x.shape for x in got] == [(33, 48, 1), (5, 7, 1), (5, 7, 1)]
-    assert not got[1].any()
-    assert not got[2].any()
+    images = decode(files, on_error="replace", replace_shape=(5, 7, 1), output_type=types.GRAY)
+    assert [x.shape for x in images] == [(33, 48, 1), (5, 7, 1), (5, 7, 1)]
+    assert not images[1].any()
+    assert not images[2].any()
 
 
 def test_nothing_to_replace_with():
@@ -489,24 +491,24 @@ def test_nothing_to_replace_with():
 def test_header_parser_takes_any_prefix():
     """Every prefix and many one-byte changes of every file: no crash, and a verdict of the table."""
     rng = np.random.default_rng(0)
-    parts = []
+    files = []
     for data in FILES.values():
-        parts += [data[:n] for n in (*range(0, 64, 3), *rng.integers(0, len(data), 8))]
-        for at in rng.integers(0, min(len(data), 200), 40):
-            parts.append(data[:at] + bytes([rng.integers(256)]) + data[at + 1 :])
-    sizes = np.array([len(p) for p in parts], np.int64)
+        files += [data[:n] for n in (*range(0, 64, 3), *rng.integers(0, len(data), 8))]
+        for position in rng.integers(0, min(len(data), 200), 40):
+            files.append(data[:position] + bytes([rng.integers(256)]) + data[position + 1 :])
+    sizes = np.array([len(p) for p in files], np.int64)
     ends = np.cumsum(-(-sizes // 64))
     offsets = (ends - -(-sizes // 64)).astype(np.int32)
     buffer = np.zeros((1, ends[-1] * 64), np.uint8)
-    for start, part in zip(offsets, parts, strict=True):
-        buffer[0, start * 64 : start * 64 + len(part)] = np.frombuffer(part, np.uint8)
-    info = np.empty((len(parts), _cpu.INFO_COLUMNS), np.int32)
+    for start, file in zip(offsets, files, strict=True):
+        buffer[0, start * 64 : start * 64 + len(file)] = np.frombuffer(file, np.uint8)
+    info = np.empty((len(files), _cpu.INFO_COLUMNS), np.int32)
     _cpu.parse_headers(buffer, offsets, sizes, info)
-    good = info[:, Info.STATUS] == Status.OK
+    is_valid = info[:, Info.STATUS] == Status.OK
     assert set(info[:, Info.STATUS]) <= set(Status)
-    assert (info[good][:, [Info.HEIGHT, Info.WIDTH, Info.CHANNELS]] > 0).all()
+    assert (info[is_valid][:, [Info.HEIGHT, Info.WIDTH, Info.CHANNELS]] > 0).all()
     assert ((info[:, Info.ORIENTATION] >= 1) & (info[:, Info.ORIENTATION] <= 8)).all()
-    assert 0.3 < good.mean() < 0.95
+    assert 0.3 < is_valid.mean() < 0.95
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def test_one_file():
 def test_many_files():
     files = [p.read_bytes() for p in PHOTOS[:5]]
     arrays = [np.frombuffer(f, np.uint8) for f in files[3:]]
-    got = jaxdali.decode_jpeg([files[0], bytearray(files[1]), memoryview(files[2]), *arrays], num_threads=3)
-    for pixels, file in zip(got, files, strict=True):
+    images = jaxdali.decode_jpeg([files[0], bytearray(files[1]), memoryview(files[2]), *arrays], num_threads=3)
+    for pixels, file in zip(images, files, strict=True):
         np.testing.assert_array_equal(pixels, by_pillow(file))
     assert jaxdali.decode_jpeg([]) == []
 
@@ -90,20 +90,20 @@ def test_truncated():
 
 
 def test_threads_at_once():
-    want = by_pillow(PHOTO)
-    wrong: list[int] = []
+    expected = by_pillow(PHOTO)
+    failed_threads: list[int] = []
 
     def work(i: int):
         for _ in range(5):
-            if not np.array_equal(jaxdali.decode_jpeg(PHOTO), want):
-                wrong.append(i)
+            if not np.array_equal(jaxdali.decode_jpeg(PHOTO), expected):
+                failed_threads.append(i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert not wrong
+    assert not failed_threads
 
 
 def test_errors():
@@ -157,18 +157,18 @@ def large(channels: int = 3, **options: object) -> bytes:
 def test_threads_on_one_file(options: dict):
     data = large(**options)
     assert len(data) > 3 * _cpu.BYTES_PER_THREAD
-    want = by_pillow(data)
+    expected = by_pillow(data)
     for threads in (2, 5):
-        np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=threads), want)
+        np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=threads), expected)
     np.testing.assert_array_equal(
-        jaxdali.decode_jpeg(data, num_threads=4, region=(401, 100, 799, 700)), want[401:1200, 100:800]
+        jaxdali.decode_jpeg(data, num_threads=4, region=(401, 100, 799, 700)), expected[401:1200, 100:800]
     )
 
 
 def test_threads_on_a_damaged_file():
     data = bytearray(large())
-    for at in (len(data) // 3, len(data) * 3 // 4):
-        data[at : at + 3] = b"\x55\xaa\x12"
+    for offset in (len(data) // 3, len(data) * 3 // 4):
+        data[offset : offset + 3] = b"\x55\xaa\x12"
         np.testing.assert_array_equal(jaxdali.decode_jpeg(data, num_threads=4), jaxdali.decode_jpeg(data))
     with pytest.raises(ValueError, match="truncated"):
         jaxdali.decode_jpeg(data[: len(data) // 2], num_threads=4)

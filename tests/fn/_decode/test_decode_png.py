@@ -17,7 +17,7 @@ SIZES = [(1, 1), (1, 9), (7, 1), (3, 2), (5, 8), (8, 5), (33, 70), (19, 131)]
 
 
 def image(color, bits, size, seed, **options):
-    """A file, and the values that it decodes to."""
+    """Returns a file, and the values to which it is decoded."""
     rng = np.random.default_rng([seed, color, bits, *size])
     y, x = np.mgrid[: size[0], : size[1]]
     channels = png_encoder.SAMPLES[color]
@@ -35,14 +35,16 @@ def image(color, bits, size, seed, **options):
 @pytest.mark.parametrize(("color", "bits"), KINDS)
 def test_all_kinds(color, bits, interlaced):
     filters = [(f,) for f in range(5)] + [(0, 1, 2, 3, 4), (3, 4)]
-    made = [
+    cases = [
         image(color, bits, size, seed, interlaced=interlaced, filters=f, pieces=1 + seed % 3)
         for seed, f in enumerate(filters)
         for size in SIZES
     ]
-    got = decode([f for f, _ in made], output_type=types.ANY_DATA, dtype=types.UINT16 if bits == 16 else types.UINT8)
-    for pixels, (_, want) in zip(got, made, strict=True):
-        np.testing.assert_array_equal(pixels, want)
+    decoded = decode(
+        [f for f, _ in cases], output_type=types.ANY_DATA, dtype=types.UINT16 if bits == 16 else types.UINT8
+    )
+    for pixels, (_, expected) in zip(decoded, cases, strict=True):
+        np.testing.assert_array_equal(pixels, expected)
 
 
 def test_equals_pillow():
@@ -54,30 +56,34 @@ def test_equals_pillow():
         for size in SIZES
     ]
     for mode, output_type in (("RGB", types.RGB), ("L", types.GRAY)):
-        for got, file in zip(decode(files, output_type=output_type), files, strict=True):
-            want = pillow(file, mode)
-            assert np.abs(got.astype(int) - want).max() <= (mode == "L")  # whose weights Pillow rounds in another way
+        for pixels, file in zip(decode(files, output_type=output_type), files, strict=True):
+            expected = pillow(file, mode)
+            assert np.abs(pixels.astype(int) - expected).max() <= (
+                mode == "L"
+            )  # whose weights Pillow rounds in another way
 
 
 @pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.parametrize("filters", [(0,), (4,), (3,), (1, 2, 4)])
 @pytest.mark.parametrize("window", [((0, 0), (5, 70)), ((20, 30), (13, 40)), ((12, 3), (20, 1))])
 def test_windows(window, filters, interlaced):
-    (top, left), (height, width) = window
-    made = [
+    (top_row, left_column), (height, width) = window
+    cases = [
         image(color, bits, (33, 70), 5, interlaced=interlaced, filters=filters) for color, bits in KINDS if bits < 16
     ]
-    got = decode(
-        [f for f, _ in made],
+    decoded = decode(
+        [f for f, _ in cases],
         fn.decoders.image_slice,
-        start=[top, left],
+        start=[top_row, left_column],
         shape=[height, width],
         axis_names="HW",
         output_type=types.RGB,
     )
-    for pixels, (_, whole) in zip(got, made, strict=True):
-        want = whole[top : top + height, left : left + width]
-        np.testing.assert_array_equal(pixels, want[..., :3] if want.shape[2] >= 3 else np.repeat(want[..., :1], 3, 2))
+    for pixels, (_, whole) in zip(decoded, cases, strict=True):
+        expected = whole[top_row : top_row + height, left_column : left_column + width]
+        np.testing.assert_array_equal(
+            pixels, expected[..., :3] if expected.shape[2] >= 3 else np.repeat(expected[..., :1], 3, 2)
+        )
 
 
 def test_index_beyond_the_palette_is_black():
@@ -88,10 +94,15 @@ def test_index_beyond_the_palette_is_black():
 
 
 def test_other_chunks_are_left_out():
-    others = [(b"gAMA", struct.pack(">I", 45455)), (b"tRNS", b"\0\1" * 3), (b"prVt", b"?" * 1000), (b"tEXt", b"\0")]
-    made, want = image(RGB, 8, (19, 23), 1, others=others)
-    (pixels,) = decode([made])
-    np.testing.assert_array_equal(pixels, want)
+    other_chunks = [
+        (b"gAMA", struct.pack(">I", 45455)),
+        (b"tRNS", b"\0\1" * 3),
+        (b"prVt", b"?" * 1000),
+        (b"tEXt", b"\0"),
+    ]
+    file, expected = image(RGB, 8, (19, 23), 1, others=other_chunks)
+    (pixels,) = decode([file])
+    np.testing.assert_array_equal(pixels, expected)
 
 
 def damaged():
@@ -128,15 +139,15 @@ def damaged():
 
 
 @pytest.mark.skipif(not _cpu.build_info()["png"], reason="built without libpng")
-def test_damaged_files_are_what_libpng_makes_of_them():
+def test_damaged_files_equal_libpngs_result():
     samples, cases = damaged()
-    for what, decodes, file in cases:
+    for change, decodes, file in cases:
         try:
             (pixels,) = decode([file])
         except SampleError:
-            assert not decodes, what
+            assert not decodes, change
         else:
-            assert decodes, what
+            assert decodes, change
             np.testing.assert_array_equal(
-                pixels, np.repeat(samples[..., :1], 3, 2) if "gray" in what else samples, err_msg=what
+                pixels, np.repeat(samples[..., :1], 3, 2) if "gray" in change else samples, err_msg=change
             )

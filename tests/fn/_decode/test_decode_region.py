@@ -25,13 +25,13 @@ def coordinates(height, width):
 
 
 def window(image):
-    """(y, x, height, width) of a part of such an image."""
+    """(y, x, height, width) of a part of an image of `coordinates`."""
     y, x, high = image[0, 0].tolist()
     return y + high // 16 * 256, x + high % 16 * 256, *image.shape[:2]
 
 
-def taken(operator, size=(97, 131), inputs=(), **arguments):
-    """The window that an operator takes of an image; arrays among inputs and arguments are per sample."""
+def window_of(operator, size=(97, 131), inputs=(), **arguments):
+    """The window of an image that an operator returns; arrays among inputs and arguments are per sample."""
 
     def source(x):
         return fn.external_source(source=lambda: [x]) if isinstance(x, np.ndarray) else x
@@ -91,7 +91,7 @@ f32 = np.float32
 
 # What DALI 2.4 takes of an image of 97 x 131.
 @pytest.mark.parametrize(
-    ("arguments", "want"),
+    ("arguments", "expected"),
     [
         ({}, (0, 0, 97, 131)),
         ({"crop": (40.5, 50.9)}, (29, 41, 40, 50)),
@@ -111,12 +111,12 @@ f32 = np.float32
         ({"crop": (7, 31), "crop_pos_y": 0.35, "crop_pos_x": 0.35}, (31, 35, 7, 31)),  # 0.35 * 90 is less than 31.5
     ],
 )
-def test_crop(arguments, want):
-    assert taken(crop, **arguments) == want
+def test_crop(arguments, expected):
+    assert window_of(crop, **arguments) == expected
 
 
 @pytest.mark.parametrize(
-    ("arguments", "want"),
+    ("arguments", "expected"),
     [
         ({"start": (5, 3)}, (3, 5, 94, 126)),
         ({"end": (50, 40)}, (0, 0, 40, 50)),
@@ -147,8 +147,8 @@ def test_crop(arguments, want):
         ({"rel_start": 0.65, "rel_shape": 0.04, "size": (150, 150)}, (98, 98, 5, 5)),  # 0.69 * 150 is less than 103.5
     ],
 )
-def test_slice(arguments, want):
-    assert taken(slice_, **arguments) == want
+def test_slice(arguments, expected):
+    assert window_of(slice_, **arguments) == expected
 
 
 def drawn(n=3000, size=(97, 131), seed=0, **arguments):
@@ -173,12 +173,12 @@ def drawn(n=3000, size=(97, 131), seed=0, **arguments):
 )
 def test_random_crop_is_distributed_as_in_dali(size, arguments, means):
     """`means`: of y, x, height, width in DALI 2.4, of 3000 to 12000 windows."""
-    got = drawn(size=size, **arguments)
+    windows = drawn(size=size, **arguments)
     if means is None:
-        assert (got[:, 2:] == (38, 77)).all()  # 39 is too high for the ratio
+        assert (windows[:, 2:] == (38, 77)).all()  # 39 is too high for the ratio
         means = (31, 11.5, 38, 77)  # all places are equally likely
-    error = got.std(axis=0) * np.sqrt(1 / 3000 + 1 / 3000)
-    assert (np.abs(got.mean(axis=0) - means) <= 4 * error + 0.01).all()
+    error = windows.std(axis=0) * np.sqrt(1 / 3000 + 1 / 3000)
+    assert (np.abs(windows.mean(axis=0) - means) <= 4 * error + 0.01).all()
 
 
 def test_random_crop_of_whole_images():
@@ -236,7 +236,7 @@ def windows_by_image(batches):
 
 
 def test_random_crop_belongs_to_the_sample(folder):
-    """Whatever the batch size and the number of shards, and after a checkpoint."""
+    """The window depends neither on the batch size nor on the number of shards, nor on a checkpoint between."""
 
     def epoch(batches):
         return {k: v for b in windows_by_image(batches) for k, v in b.items()}
@@ -252,10 +252,10 @@ def test_random_crop_belongs_to_the_sample(folder):
     with iterator(folder, 1, 4) as it:
         next(it)
         state = it.get_state()
-        rest = windows_by_image(it)
-        with iterator(folder, 1, 4) as other:
-            other.set_state(state)
-            assert windows_by_image(other) == rest
+        remaining = windows_by_image(it)
+        with iterator(folder, 1, 4) as resumed:
+            resumed.set_state(state)
+            assert windows_by_image(resumed) == remaining
 
 
 def test_serialization(folder):
@@ -269,8 +269,8 @@ def test_serialization(folder):
         )
 
     pipe = define()
-    again = jaxdali.Pipeline.deserialize(pipe.serialize())
-    for x, y in zip(pipe.run(), again.run(), strict=True):
+    restored = jaxdali.Pipeline.deserialize(pipe.serialize())
+    for x, y in zip(pipe.run(), restored.run(), strict=True):
         for a, b in zip(x.as_cpu(), y.as_cpu(), strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -328,11 +328,11 @@ def test_bad_samples_are_replaced():
     reasons = [b.reason for b in pipeline.bad_samples()]
     assert len(reasons) == 3
     assert any("rows -10 to 30" in r for r in reasons)
-    got = decode(files, crop, crop=(40, 50), on_error="replace", replace_shape=(3, 4, 3))
-    assert [x.shape[:2] for x in got] == [(40, 50), (3, 4), (3, 4), (40, 50), (3, 4)]
+    replaced = decode(files, crop, crop=(40, 50), on_error="replace", replace_shape=(3, 4, 3))
+    assert [x.shape[:2] for x in replaced] == [(40, 50), (3, 4), (3, 4), (40, 50), (3, 4)]
 
 
-def test_bad_file_is_reported_under_the_operators_name():
+def test_errors_name_the_operator():
     for operator, arguments in ((crop, {}), (slice_, {"start": 1}), (random_crop, {})):
         for data in (b"no image", encode(picture(60, 60), "JPEG")[:640]):  # ends soon after the headers
             with pytest.raises(jaxdali.SampleError) as e:
@@ -414,12 +414,12 @@ anchor = np.zeros(2, np.float32)
 )
 def test_wrong_arguments(operator, arguments, error, text):
     with pytest.raises(error, match=f"decoders.{operator.__name__}.*{text}"):
-        taken(operator, **arguments)
+        window_of(operator, **arguments)
 
 
 @pytest.mark.parametrize(
     "arguments", [{"start": (-1, 3)}, {"rel_start": -0.5}, {"start": -1, "end": 0}, {"rel_start": 1.5}]
 )
-def test_windows_that_fit_no_image(arguments):
+def test_windows_outside_of_all_images(arguments):
     with pytest.raises(jaxdali.SampleError, match=r"the window (reaches outside the image|is empty): "):
-        taken(slice_, **arguments)
+        window_of(slice_, **arguments)

@@ -29,7 +29,7 @@ def decoded(data: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize("quality", [1, 50, 80, 95, 100])
 @pytest.mark.parametrize("subsampling", BY_PILLOW)
-def test_the_bytes_are_those_of_pillow(subsampling: str, quality: int):
+def test_bytes_equal_pillows(subsampling: str, quality: int):
     for size in ((1, 1), (7, 3), (16, 16), (75, 101)):
         data = jaxdali.encode_jpeg(picture(*size), quality=quality, subsampling=subsampling)
         assert data == encode(picture(*size), "JPEG", quality=quality, subsampling=BY_PILLOW[subsampling]), size
@@ -40,7 +40,7 @@ def test_defaults():
 
 
 @pytest.mark.parametrize(("subsampling", "factors"), [("440", (1, 2)), ("411", (4, 1))])
-def test_subsamplings_that_pillow_does_not_write(subsampling: str, factors: tuple[int, int]):
+def test_subsamplings_beyond_pillow(subsampling: str, factors: tuple[int, int]):
     pixels = picture(50, 70)
     data = jaxdali.encode_jpeg(pixels, subsampling=subsampling)
     with Image.open(io.BytesIO(data)) as image:
@@ -51,25 +51,25 @@ def test_subsamplings_that_pillow_does_not_write(subsampling: str, factors: tupl
 
 def test_gray():
     gray = picture(40, 31, 1)
-    want = encode(gray, "JPEG", quality=95)
+    expected = encode(gray, "JPEG", quality=95)
     for form in (gray, gray[..., 0], jd.batch([gray[..., 0]])[0]):
-        assert jaxdali.encode_jpeg(form) == want
-        assert jaxdali.encode_jpeg(form, input_type=types.GRAY, subsampling="444") == want
+        assert jaxdali.encode_jpeg(form) == expected
+        assert jaxdali.encode_jpeg(form, input_type=types.GRAY, subsampling="444") == expected
 
 
 def test_there_and_back():
-    """What `decode_jpeg` gives by a type is what is encoded by it."""
+    """An image that `decode_jpeg` decodes as some type can be encoded as this type."""
     file = encode(picture(64, 80), "JPEG", quality=95)
     for output_type in (types.RGB, types.BGR, types.GRAY, types.ANY_DATA):
         pixels = jaxdali.decode_jpeg(file, output_type=output_type)
-        again = jaxdali.encode_jpeg(pixels, quality=100, subsampling="444", input_type=output_type)
-        assert np.abs(jaxdali.decode_jpeg(again, output_type=output_type).astype(int) - pixels).max() <= 4
+        encoded = jaxdali.encode_jpeg(pixels, quality=100, subsampling="444", input_type=output_type)
+        assert np.abs(jaxdali.decode_jpeg(encoded, output_type=output_type).astype(int) - pixels).max() <= 4
     assert jaxdali.encode_jpeg(picture(9, 9)[..., ::-1], input_type=types.BGR) == jaxdali.encode_jpeg(picture(9, 9))
 
 
 def test_values_of_all_kinds():
     pixels = np.stack([picture(20, 30, seed=i) for i in range(3)])
-    want = [encode(x, "JPEG", quality=90, subsampling=2) for x in pixels]
+    expected = [encode(x, "JPEG", quality=90, subsampling=2) for x in pixels]
     planes = np.moveaxis(pixels, -1, 1)
     forms = [
         pixels,
@@ -81,14 +81,14 @@ def test_values_of_all_kinds():
     ]
     forms += [jd.batch(planes, layout="CHW"), pixels[:, ::-1][:, ::-1], [Image.fromarray(x) for x in pixels]]
     for form in forms:
-        assert jaxdali.encode_jpeg(form, quality=90, num_threads=2) == want
+        assert jaxdali.encode_jpeg(form, quality=90, num_threads=2) == expected
     for one in (
         jd.tensor(pixels[1]),
         jd.tensor(planes[1], layout="CHW"),
         jnp.asarray(pixels[1]),
         Image.fromarray(pixels[1]),
     ):
-        assert jaxdali.encode_jpeg(one, quality=90) == want[1]
+        assert jaxdali.encode_jpeg(one, quality=90) == expected[1]
     assert jaxdali.encode_jpeg([]) == []
     assert jaxdali.encode_jpeg(jd.batch(pixels[..., 0], layout="HW")) == [
         encode(x[..., :1], "JPEG", quality=95) for x in pixels
@@ -105,19 +105,19 @@ def test_tensors_of_torch():
 def test_images_of_many_sizes_in_threads():
     rng = np.random.default_rng(0)
     images = [picture(*rng.integers(1, 120, 2).tolist(), seed=i) for i in range(40)]
-    want = [encode(x, "JPEG", quality=95, subsampling=2) for x in images]
-    wrong: list[int] = []
+    expected = [encode(x, "JPEG", quality=95, subsampling=2) for x in images]
+    failed_threads: list[int] = []
 
     def work(i: int):
-        if jaxdali.encode_jpeg(images, num_threads=i % 3 + 1) != want:
-            wrong.append(i)
+        if jaxdali.encode_jpeg(images, num_threads=i % 3 + 1) != expected:
+            failed_threads.append(i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert not wrong
+    assert not failed_threads
 
 
 def test_a_file_larger_than_its_pixels():
@@ -125,7 +125,7 @@ def test_a_file_larger_than_its_pixels():
     assert jaxdali.encode_jpeg(noise, quality=100, subsampling="444") == encode(
         noise, "JPEG", quality=100, subsampling=0
     )
-    # More than was thought of at first.
+    # Larger than the buffer that is allocated first.
     assert len(jaxdali.encode_jpeg(noise, quality=100, subsampling="444")) > noise.size
 
 

@@ -41,8 +41,8 @@ def by_pillow(data, mode):
     return np.asarray(Image.open(io.BytesIO(data)).convert(mode))
 
 
-def same(got, want):
-    for x, y in itertools.zip_longest(got, want):
+def same(actual, expected):
+    for x, y in itertools.zip_longest(actual, expected):
         np.testing.assert_array_equal(x, y)
 
 
@@ -58,7 +58,7 @@ def test_gif():
     assert (whole[1][..., 3] == 0).any()
 
 
-def test_a_gif_whose_first_frame_is_larger_than_its_screen():
+def test_gif_frames_may_exceed_the_screen():
     file = bytearray(encode(picture(9, 8), "GIF"))
     file[6:10] = b"\5\0\4\0"
     same(decode([bytes(file)]), [by_pillow(bytes(file), "RGB")])
@@ -83,13 +83,13 @@ def test_values_of_more_than_8_bits():
         jxl(DEEP >> 4, bitspersample=12),
         *(imagecodecs.avif_encode(DEEP >> 16 - n, bitspersample=n) for n in (10, 12)),
     ]
-    got = decode(files, dtype=types.UINT16)
-    want = [
+    decoded = decode(files, dtype=types.UINT16)
+    expected = [
         DEEP,
         (DEEP >> 4) / 4095 * 65535,
         *(imagecodecs.avif_decode(files[k]) / (2**n - 1) * 65535 for k, n in ((2, 10), (3, 12))),
     ]
-    for x, y in zip(got, want, strict=True):
+    for x, y in zip(decoded, expected, strict=True):
         assert np.abs(x - y.astype(float)).max() <= 0.5
 
 
@@ -136,15 +136,15 @@ FRAMES = [picture(*SIZE, seed=seed) for seed in range(3)]
 
 def animation(kind, **options):
     file = io.BytesIO()
-    first, *others = map(Image.fromarray, FRAMES)
-    first.save(file, kind, save_all=True, append_images=others, **options)
+    first, *later_frames = map(Image.fromarray, FRAMES)
+    first.save(file, kind, save_all=True, append_images=later_frames, **options)
     return file.getvalue()
 
 
 def big_tiff():
     file = io.BytesIO()
-    first, *others = map(Image.fromarray, FRAMES)
-    first.save(file, "TIFF", save_all=True, append_images=others, big_tiff=True)
+    first, *later_frames = map(Image.fromarray, FRAMES)
+    first.save(file, "TIFF", save_all=True, append_images=later_frames, big_tiff=True)
     return file.getvalue()
 
 
@@ -161,12 +161,12 @@ SEVERAL = {
 @pytest.mark.parametrize("name", SEVERAL)
 def test_pages_are_pillows(name):
     file = SEVERAL[name]
-    want = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(Image.open(io.BytesIO(file)))]
+    expected = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(Image.open(io.BytesIO(file)))]
     pages = [np.array(k) for k in (0, 1, 2)]
-    got = decode([file] * 3, lambda x: fn.decoders.image(x, page=fn.external_source(lambda: pages)))
-    same(got, want)
-    same(decode([file], page=2), want[2:])
-    same(decode([file]), want[:1])
+    decoded = decode([file] * 3, lambda x: fn.decoders.image(x, page=fn.external_source(lambda: pages)))
+    same(decoded, expected)
+    same(decode([file], page=2), expected[2:])
+    same(decode([file]), expected[:1])
     with pytest.raises(jaxdali.SampleError, match="page 3 does not exist: the file holds 3 pictures"):
         decode([file], page=3)
 
@@ -195,8 +195,8 @@ def test_pages_differ_in_size_and_depth():
     deep = io.BytesIO()
     gray = [DEEP[..., 0], 65535 - DEEP[..., 0]]
     Image.fromarray(gray[0]).save(deep, "TIFF", save_all=True, append_images=[Image.fromarray(gray[1])])
-    got = [decode([deep.getvalue()], page=k, output_type=types.GRAY, dtype=types.UINT16)[0] for k in range(2)]
-    same(got, [x[..., None] for x in gray])
+    decoded = [decode([deep.getvalue()], page=k, output_type=types.GRAY, dtype=types.UINT16)[0] for k in range(2)]
+    same(decoded, [x[..., None] for x in gray])
 
 
 def test_windows_of_pages():
@@ -210,7 +210,7 @@ def test_windows_of_pages():
 
 
 def test_pages_in_the_cache():
-    """What is kept is the finished picture, not the raster of the file."""
+    """The cache keeps the finished picture, not the raster of the file."""
 
     def images(data):
         return fn.decoders.image(
@@ -268,9 +268,9 @@ def test_chains_read_rasters_in_place(pixels, kind):
     def run(fuse):
         with Pipeline(batch_size=len(files), num_threads=2, device_id=None, fuse=fuse) as pipe:
             pipe.set_outputs(*results(fn.external_source(lambda: files)))
-        found = [[np.asarray(x) for x in output] for output in pipe.run()]
+        outputs = [[np.asarray(x) for x in output] for output in pipe.run()]
         pipe.close()
-        return found
+        return outputs
 
     for x, y in zip(run(fuse=True), run(fuse=False), strict=True):
         same(x, y)
@@ -278,9 +278,9 @@ def test_chains_read_rasters_in_place(pixels, kind):
 
 def test_a_circle_of_tiff_pages_ends():
     file = bytearray(SEVERAL["TIFF"])
-    at = int.from_bytes(file[4:8], "little")
-    entries = int.from_bytes(file[at : at + 2], "little")
-    file[at + 2 + 12 * entries : at + 6 + 12 * entries] = at.to_bytes(4, "little")
+    directory = int.from_bytes(file[4:8], "little")
+    entries = int.from_bytes(file[directory : directory + 2], "little")
+    file[directory + 2 + 12 * entries : directory + 6 + 12 * entries] = directory.to_bytes(4, "little")
     with pytest.raises(jaxdali.SampleError, match=r"page 5 does not exist: the file holds 1 picture$"):
         decode([bytes(file)], page=5)
 
@@ -297,8 +297,8 @@ def test_damage_is_an_error_or_a_picture(kind, page):
     files = [good[: len(good) * k // 8] for k in range(8)]
     for _ in range(72):
         x = bytearray(good)
-        for at in rng.integers(0, min(len(x), rng.choice([64, 600, 1 << 30])), rng.integers(1, 5)):
-            x[at] = rng.integers(0, 256)
+        for position in rng.integers(0, min(len(x), rng.choice([64, 600, 1 << 30])), rng.integers(1, 5)):
+            x[position] = rng.integers(0, 256)
         files.append(bytes(x))
     pipeline = decode_pipeline(
         [encode(COLOUR, "PNG"), *files], on_error="replace", replace_shape=(1, 1, 3), max_pixels=1 << 20, page=page

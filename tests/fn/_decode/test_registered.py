@@ -39,7 +39,8 @@ def numbers(shape, dtype, seed=0):
     )
 
 
-# Of a header, a literal: before CPython 3.11.8 two threads that parse one may fail (python/cpython#106905)
+# The header of a .npy file is a Python literal: before CPython 3.11.8 two threads that parse one may fail
+# (python/cpython#106905).
 _parsing = threading.Lock()
 
 
@@ -56,7 +57,7 @@ def registered():
 
 
 def run(define, *batches, **arguments):
-    """What a pipeline makes of each of some batches."""
+    """The outputs of a pipeline for each of some batches."""
     batches_left = iter(batches)
 
     @pipeline_def(
@@ -74,34 +75,34 @@ def run(define, *batches, **arguments):
 @pytest.mark.parametrize("shape", [(7, 9), (7, 9, 1), (5, 6, 3), (4, 5, 6, 1), (2, 3, 4, 7)])
 def test_arrays_keep_type_and_values(shape, dtype):
     arrays = [numbers((shape[0] + i, *shape[1:]), dtype, i) for i in range(3)]
-    [[found]] = run(fn.decoders.image, [encoded(a) for a in arrays])
-    assert found.layout() == ("DHWC" if len(shape) == 4 else "HWC")
-    for x, a in zip(found, arrays, strict=True):
+    [[images]] = run(fn.decoders.image, [encoded(a) for a in arrays])
+    assert images.layout() == ("DHWC" if len(shape) == 4 else "HWC")
+    for x, a in zip(images, arrays, strict=True):
         np.testing.assert_array_equal(np.asarray(x), a if a.ndim > 2 else a[..., None])
         assert np.asarray(x).dtype == dtype
 
 
-def test_another_type_is_rounded_and_saturated_not_scaled():
-    [[found]] = run(lambda x: fn.decoders.image(x, dtype=types.INT8), [encoded(np.float32([[[1.5, -300, 7.4]]]))])
-    assert np.asarray(found[0]).tolist() == [[[2, -128, 7]]]
+def test_other_types_are_rounded_and_saturated():
+    [[images]] = run(lambda x: fn.decoders.image(x, dtype=types.INT8), [encoded(np.float32([[[1.5, -300, 7.4]]]))])
+    assert np.asarray(images[0]).tolist() == [[[2, -128, 7]]]
 
 
 def test_images_of_other_formats_beside_them():
-    """They are decoded as usual: with a registered format in the first batch, and with one later."""
+    """Other formats are decoded as usual, if a registered format is in the first batch, and if it comes later."""
     image, photo = numbers((5, 6, 3), np.uint8), numbers((8, 9, 3), np.uint8, 1)
     batch, plain = [png(photo), encoded(image)], [png(photo), png(photo)]
     for batches in ([batch, plain], [plain, batch], [plain, plain]):
-        for given, [found] in zip(batches, run(fn.decoders.image, *batches), strict=True):
-            np.testing.assert_array_equal(np.asarray(found[0]), photo)
-            np.testing.assert_array_equal(np.asarray(found[1]), image if given is batch else photo)
+        for samples, [images] in zip(batches, run(fn.decoders.image, *batches), strict=True):
+            np.testing.assert_array_equal(np.asarray(images[0]), photo)
+            np.testing.assert_array_equal(np.asarray(images[1]), image if samples is batch else photo)
 
 
-def test_a_sixteen_bit_image_after_usual_ones_is_scaled_as_usual():
+def test_deep_images_are_scaled_after_others():
     deep = np.uint16([[[0], [65535], [257 * 100]]])
-    _, [found] = run(
+    _, [images] = run(
         lambda x: fn.decoders.image(x, output_type=types.GRAY), [png(numbers((4, 4), np.uint8))], [encoded(deep)]
     )
-    assert np.asarray(found[0]).reshape(-1).tolist() == [0, 255, 100]
+    assert np.asarray(images[0]).reshape(-1).tolist() == [0, 255, 100]
 
 
 @pytest.mark.parametrize("shape", [(20, 30, 2), (3, 20, 30, 1)])
@@ -114,9 +115,9 @@ def test_windows(shape):
         lambda x: fn.decoders.image_slice(x, start=(2, 3), shape=(5, 6), axes=(0, 1)),
         lambda x: fn.decoders.image_random_crop(x, seed=3, random_area=(0.2, 0.5)),
     ):
-        [[found]] = run(define, [encoded(v) for v in volumes])
+        [[windows]] = run(define, [encoded(v) for v in volumes])
         [[photo]] = run(define, photos)
-        for x, p, v in zip(found, photo, volumes, strict=True):
+        for x, p, v in zip(windows, photo, volumes, strict=True):
             x, (h, w) = np.asarray(x), np.asarray(p).shape[:2]
             assert x.shape == (*shape[:-3], h, w, shape[-1])
             places = [
@@ -132,7 +133,7 @@ def test_windows(shape):
         run(lambda x: fn.decoders.image_slice(x, start=(2, 3), shape=(50, 6), axes=(0, 1)), [encoded(volumes[0])])
 
 
-def test_in_a_program_with_what_follows():
+def test_volumes_in_a_program():
     """Crop, rotation by a half turn, and resize of volumes are those of NumPy."""
     volumes = [numbers((6, 20 + i, 30, 1), np.int16, i) for i in range(2)]
 
@@ -154,10 +155,10 @@ def test_in_a_program_with_what_follows():
 
 @pytest.mark.parametrize("window", [False, True])
 def test_errors_are_of_their_samples(tmp_path, window):
-    good, other = numbers((6, 6, 1), np.int16), numbers((6, 6, 6, 1), np.int16)
+    good, volume = numbers((6, 6, 1), np.int16), numbers((6, 6, 6, 1), np.int16)
     bad = {
         "damaged": (encoded(good)[:-3], r"decoder 'npy' failed: ValueError"),
-        "volume": (encoded(other), r"int16\[6, 6, 6, 1\].*first batch are int16 with 3 axes"),
+        "volume": (encoded(volume), r"int16\[6, 6, 6, 1\].*first batch are int16 with 3 axes"),
         "type": (encoded(good.astype(np.float32)), r"float32\[6, 6, 1\]"),
         "text": (encoded(np.array([["a"]])), r"values of type"),
         "axes": (encoded(np.zeros(3)), r"must return an array"),
@@ -165,7 +166,7 @@ def test_errors_are_of_their_samples(tmp_path, window):
         "large": (encoded(np.zeros((200, 6, 1), np.int16)), r"too large: 200 x 6 pixels, max_pixels is 999"),
     }
     decode = (lambda x, **a: fn.decoders.image_crop(x, crop=(2, 2), **a)) if window else fn.decoders.image
-    for name, (data, why) in bad.items():
+    for name, (data, message) in bad.items():
         for i, content in enumerate((encoded(good), data, encoded(good + 1))):
             (tmp_path / f"{name}{i}").write_bytes(content.tobytes())
 
@@ -174,22 +175,22 @@ def test_errors_are_of_their_samples(tmp_path, window):
             x, _ = fn.readers.file(files=[str(tmp_path / f"{name}{i}") for i in range(3)])
             return decode(x, max_pixels=999, on_error=on_error)
 
-        with pytest.raises(jaxdali.SampleError, match=rf"{name}1.*{why}"):
+        with pytest.raises(jaxdali.SampleError, match=rf"{name}1.*{message}"):
             pipeline("raise").run()
         pipe = pipeline("replace")
-        [found] = pipe.run()
+        [images] = pipe.run()
         [wrong] = pipe.bad_samples()
         assert wrong.file.endswith(f"{name}1")
-        np.testing.assert_array_equal(np.asarray(found[1]), np.asarray(found[2]))
+        np.testing.assert_array_equal(np.asarray(images[1]), np.asarray(images[2]))
 
 
-def test_a_black_image_in_place_of_a_damaged_one():
+def test_damaged_images_become_black():
     good = numbers((6, 6, 1), np.int16)
-    [[found]] = run(
+    [[images]] = run(
         lambda x: fn.decoders.image(x, on_error="replace", replace_shape=(2, 3, 3)), [encoded(good), encoded(good)[:-3]]
     )
-    assert np.asarray(found[1]).shape == (2, 3, 3)
-    assert not np.asarray(found[1]).any()
+    assert np.asarray(images[1]).shape == (2, 3, 3)
+    assert not np.asarray(images[1]).any()
     with pytest.raises((ValueError, RuntimeError), match="volumes"):
         run(lambda x: fn.decoders.image(x, on_error="replace", replace_shape=(2, 3, 3)), [encoded(good[None])])
 
@@ -211,13 +212,13 @@ def test_the_cache_and_threads():
     assert any(name.startswith("jaxdali-decoder") for name in threads)
 
 
-def test_later_ones_are_asked_first_and_functions_may_fail():
+def test_later_decoders_are_asked_first():
     extend.register_decoder(
         lambda data: data[:4] == b"\x89PNG", lambda data: np.full((1, 2, 3), 7, np.uint8), name="other png"
     )
     try:
-        [[found]] = run(fn.decoders.image, [png(numbers((4, 4, 3), np.uint8))])
-        assert np.asarray(found[0]).tolist() == [[[7] * 3] * 2]
+        [[images]] = run(fn.decoders.image, [png(numbers((4, 4, 3), np.uint8))])
+        assert np.asarray(images[0]).tolist() == [[[7] * 3] * 2]
         extend.register_decoder(lambda data: 1 // 0, lambda data: None, name="other png")
         with pytest.raises(jaxdali.SampleError, match="'other png' failed: ZeroDivisionError"):
             run(fn.decoders.image, [encoded(numbers((2, 2), np.uint8))])
@@ -251,9 +252,9 @@ def test_functions_of_values():
     """A call is made for the types of its values, also after calls with other ones."""
     image, volume, photo = numbers((5, 6, 3), np.uint16), numbers((3, 4, 5, 1), np.int16), numbers((5, 6, 3), np.uint8)
     for _ in range(2):
-        for given, want in ((encoded(image), image), (png(photo), photo), (encoded(volume), volume)):
-            np.testing.assert_array_equal(np.asarray(jd.decoders.image([given, given])[1]), want)
-            np.testing.assert_array_equal(np.asarray(jd.decoders.image(given)), want)
+        for data, expected in ((encoded(image), image), (png(photo), photo), (encoded(volume), volume)):
+            np.testing.assert_array_equal(np.asarray(jd.decoders.image([data, data])[1]), expected)
+            np.testing.assert_array_equal(np.asarray(jd.decoders.image(data)), expected)
 
 
 def test_shards_and_epochs(tmp_path):
@@ -305,6 +306,6 @@ def test_branches():
             y = fn.decoders.image(x) * np.int16(2)
         return y
 
-    [found] = pipeline().run()
-    np.testing.assert_array_equal(np.asarray(found[0]), 2 * a)
-    np.testing.assert_array_equal(np.asarray(found[1]), b)
+    [images] = pipeline().run()
+    np.testing.assert_array_equal(np.asarray(images[0]), 2 * a)
+    np.testing.assert_array_equal(np.asarray(images[1]), b)

@@ -47,8 +47,8 @@ def run(define):
 
 def test_pixels_are_pillows(files):
     kinds = types.RGB, types.BGR, types.ANY_DATA
-    found = run(lambda: [fn.decoders.image(fn.external_source(lambda: files), output_type=kind) for kind in kinds])
-    for rgb, bgr, whole, file in zip(*found, files, strict=True):
+    outputs = run(lambda: [fn.decoders.image(fn.external_source(lambda: files), output_type=kind) for kind in kinds])
+    for rgb, bgr, whole, file in zip(*outputs, files, strict=True):
         expected = np.asarray(Image.open(io.BytesIO(file.tobytes())))
         np.testing.assert_array_equal(whole, expected)
         np.testing.assert_array_equal(rgb, expected[..., :3])
@@ -56,7 +56,7 @@ def test_pixels_are_pillows(files):
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_windows_are_those_of_the_whole_image(files, fuse):
+def test_windows_equal_parts_of_whole_images(files, fuse):
     """libwebp's own cropping changes pixels at the edges of the window, which are therefore decoded with a margin."""
 
     def define():
@@ -81,8 +81,8 @@ def test_the_first_frame_of_an_animation():
     file = io.BytesIO()
     frames = [Image.fromarray(np.full((20, 30, 3), v, np.uint8)) for v in (200, 100, 50)]
     frames[0].save(file, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
-    ((found,),) = run_one(np.frombuffer(file.getvalue(), np.uint8))
-    np.testing.assert_array_equal(found, np.asarray(frames[0]))
+    ((pixels,),) = run_one(np.frombuffer(file.getvalue(), np.uint8))
+    np.testing.assert_array_equal(pixels, np.asarray(frames[0]))
 
 
 def run_one(data):
@@ -101,12 +101,12 @@ def test_damaged_files(options):
     data = encoded(drawn(rng, 3), **options)
     with pytest.raises(SampleError, match="truncated"):
         run_one(data[: len(data) * 2 // 3])
-    wrong = 0
+    num_refused = 0
     for _ in range(200):
         x = data.copy()
         x[rng.integers(12, len(x), 3)] = rng.integers(0, 256, 3)
         try:
             run_one(x)
         except SampleError:
-            wrong += 1
-    assert wrong  # most damage gives other pixels
+            num_refused += 1
+    assert num_refused  # most damage gives other pixels

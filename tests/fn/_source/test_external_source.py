@@ -13,20 +13,21 @@ from jaxdali import fn, pipeline_def, types
 
 
 def run(source, runs=8, batch_size=3, **kwargs):
-    """Batches as nested lists; "end" where the pipeline raised StopIteration and was reset. Several outputs: a tuple of
-    them.
+    """Batches as nested lists, and "end" for each StopIteration, after which the pipeline is reset.
+
+    A batch of several outputs is a tuple of lists.
     """
     pipe = external(source, batch_size=batch_size, **kwargs)
-    got = []
+    batches = []
     for _ in range(runs):
         try:
             outputs = [[np.asarray(x[i]).tolist() for i in range(len(x))] for x in pipe.run()]
-            got.append(outputs[0] if len(outputs) == 1 else tuple(outputs))
+            batches.append(outputs[0] if len(outputs) == 1 else tuple(outputs))
         except StopIteration:
-            got.append("end")
+            batches.append("end")
             pipe.reset()
     pipe.close()
-    return got
+    return batches
 
 
 def threes(n):
@@ -42,7 +43,7 @@ A, B, C = ([i] * 3 for i in range(3))
 
 @pytest.mark.filterwarnings("ignore:.*gave no data for epoch")
 @pytest.mark.parametrize(
-    ("source", "cycle", "want"),
+    ("source", "cycle", "expected"),
     [
         (lambda: threes(3), None, [A, B, C, "end", "end", "end"]),
         (lambda: threes(3), False, [A, B, C, "end", "end", "end"]),
@@ -58,8 +59,8 @@ A, B, C = ([i] * 3 for i in range(3))
         (lambda: np.stack(threes(2)), None, [A, B, "end"]),
     ],
 )
-def test_iterables(source, cycle, want):
-    assert run(source(), len(want), cycle=cycle) == want
+def test_iterables(source, cycle, expected):
+    assert run(source(), len(expected), cycle=cycle) == expected
 
 
 def test_callables():
@@ -97,16 +98,16 @@ def test_samples():
     def batch(iteration, epoch):
         return [[3 * iteration + k, k, iteration, epoch] for k in range(3)]
 
-    got = run(sample, 5, batch=False)
-    assert got == [batch(0, 0), batch(1, 0), "end", batch(0, 1), batch(1, 1)]  # sample 6 alone makes no batch
-    assert run(sample, 5, batch=None, parallel=True) == got
+    batches = run(sample, 5, batch=False)
+    assert batches == [batch(0, 0), batch(1, 0), "end", batch(0, 1), batch(1, 1)]  # sample 6 alone makes no batch
+    assert run(sample, 5, batch=None, parallel=True) == batches
     seven = [np.int32(i) for i in range(7)]
     assert run(seven, 4, batch=False) == [[0, 1, 2], [3, 4, 5], "end", "end"]
     assert run(seven, 4, batch=False, cycle="raise") == [[0, 1, 2], [3, 4, 5], "end", [0, 1, 2]]
     assert run(seven, 4, batch=False, cycle="quiet") == [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]
 
 
-def test_what_data_may_be():
+def test_forms_of_data():
     ragged = [np.zeros((1, 2), np.float32), np.ones((0, 3), np.float32), np.ones((2, 2), np.float32)]
     assert run(lambda: ragged, 1) == [[x.tolist() for x in ragged]]
     assert run(lambda: tuple(ragged), 1) == [[x.tolist() for x in ragged]]
@@ -125,8 +126,8 @@ def test_what_data_may_be():
             return self.x.__dlpack_device__()
 
     assert run(lambda: OnlyDLPack(np.arange(3.0)), 1) == [[0.0, 1.0, 2.0]]
-    other = external(lambda: ragged)
-    assert run(lambda: other.run()[0], 1) == [[x.tolist() for x in ragged]]
+    inner_pipe = external(lambda: ragged)
+    assert run(lambda: inner_pipe.run()[0], 1) == [[x.tolist() for x in ragged]]
 
 
 def test_small_batches_pass_through():
@@ -150,7 +151,7 @@ def test_a_first_batch_without_an_element(first):
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_sources_of_one_batch_give_as_many_samples(joined):
+def test_sources_must_give_equal_batches(joined):
     """DALI reports "Batch size clash!", also if no operator uses both outputs."""
 
     def define():
@@ -189,7 +190,7 @@ def test_several_outputs():
     assert (x.layout(), y.layout()) == ("HW", "")
 
 
-def test_exceptions_of_the_source_come_out_and_the_next_batch_is_good():
+def test_exceptions_of_sources_fail_one_batch():
     class MyError(ValueError):
         def __init__(self, text, more):
             super().__init__(text, more)
@@ -208,8 +209,8 @@ def test_exceptions_of_the_source_come_out_and_the_next_batch_is_good():
     assert pipe.run()[0].as_array().tolist() == C
 
 
-def test_the_shortest_of_several_sources_ends_the_epoch():
-    """Every source is at its proper place afterwards: no batch was half taken."""
+def test_the_shortest_source_ends_the_epoch():
+    """All sources continue at the right place afterwards: no batch was taken in part."""
 
     def until_2(i):
         if i == 2:
@@ -239,12 +240,12 @@ def test_data_are_copied():
         return buffer[0:1]
 
     assert run(reuse, 2, batch=False) == [[[0.0], [1.0], [2.0]], [[3.0], [4.0], [5.0]]]
-    for no_copy, want in [(None, 1.0), (True, 2.0)]:
+    for no_copy, expected in [(None, 1.0), (True, 2.0)]:
         pipe = external(name="in", no_copy=no_copy)
         data = np.full((3, 1), 1.0)
         pipe.feed_input("in", data)
         data[:] = 2.0
-        assert pipe.run()[0].as_array().tolist() == [[want]] * 3
+        assert pipe.run()[0].as_array().tolist() == [[expected]] * 3
     # what was given out does not change either
     pipe = external(lambda i: np.full((3, 1000), i))
     first = pipe.run()[0]
@@ -324,16 +325,16 @@ def test_wrong_arguments():
         external([]).run()
 
 
-def test_none_among_what_outputs_have():
-    """Of such an output anything is taken; of the others what was said."""
+def test_none_for_some_outputs():
+    """None in an argument leaves an output free; the other outputs are checked."""
     pair = [np.zeros(2, np.uint8)] * 3, [np.ones((2, 2), np.float32)] * 3
-    for given in (
+    for arguments in (
         {"dtype": [types.UINT8, None]},
         {"ndim": (1, None)},
         {"shape": [(2,), None]},
         {"layout": ["A", None]},
     ):
-        assert [x.as_array().dtype for x in external(lambda: pair, num_outputs=2, **given).run()] == [
+        assert [x.as_array().dtype for x in external(lambda: pair, num_outputs=2, **arguments).run()] == [
             np.uint8,
             np.float32,
         ]
@@ -400,7 +401,7 @@ def test_one_output_as_a_tuple_of_one():
         define(lambda: np.zeros((2, 3)))
 
 
-def test_several_outputs_that_are_fed_one_by_one():
+def test_outputs_are_fed_one_by_one():
     nodes = []
 
     @pipeline_def(batch_size=2, prefetch_queue_depth=1)
@@ -415,10 +416,10 @@ def test_several_outputs_that_are_fed_one_by_one():
     assert (first.as_array().tolist(), second.layout(), second.as_array().tolist()) == ([0, 1], "C", [[1.0] * 3] * 2)
 
 
-# --- what is known of the shape -------------------------------------------------------------------------------------
+# --- data sets, and outputs without use -----------------------------------------------------------------------------
 
 
-def test_a_data_set_is_told_of_its_reader():
+def test_data_sets_are_advised_of_their_reader():
     class Items:
         def __len__(self):
             return 2
@@ -444,7 +445,7 @@ ONE = [np.int32(1), np.int32(2)]
         (False, lambda info: (None, np.int32(info.idx_in_batch + 1)), 1),
     ],
 )
-def test_what_nobody_uses_may_be_anything(batch, item, used):
+def test_data_of_unused_outputs_are_ignored(batch, item, used):
     """As in DALI 2.4."""
 
     @pipeline_def(batch_size=2, num_threads=1)
@@ -459,7 +460,7 @@ def test_what_nobody_uses_may_be_anything(batch, item, used):
     pipe.close()
 
 
-def test_sources_that_nobody_uses_are_neither_asked_nor_fed():
+def test_unused_sources_are_not_called_or_fed():
     def fails():
         raise AssertionError("asked")
 
@@ -477,7 +478,7 @@ def test_sources_that_nobody_uses_are_neither_asked_nor_fed():
     pipe.close()
 
 
-def test_repeated_batches_are_cut_to_those_of_other_sources():
+def test_repeated_batches_are_cut_to_others():
     pipe = pipeline_def(
         lambda: (
             fn.external_source(name="new") + fn.external_source(name="kept", repeat_last=True),

@@ -1,4 +1,4 @@
-"""What is known about external_source's data: types, layouts, shapes, given or seen in the first batch."""
+"""Types, layouts and shapes of external_source's data, given as arguments or determined by the first batch."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def summed(batches, **kwargs):
 @pytest.mark.parametrize(
     "kwargs", [{"layout": "HWC"}, {"layout": "HWC", "shape": (None, None, 3), "dtype": types.UINT8}]
 )
-def test_a_function_behind_resize_is_in_its_program(kwargs):
+def test_functions_after_resize_join_its_program(kwargs):
     batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 3), (2, 8, 3)), images((9, 9, 3), (1, 1, 3))]
     results, text = summed(batches, **kwargs)
     assert results == [[[4] * 3, [8] * 3]] * 3
@@ -100,7 +100,7 @@ def test_a_function_behind_resize_is_in_its_program(kwargs):
     assert "stablehlo.reduce" in text
 
 
-def test_another_number_of_channels_than_the_first_batch_had():
+def test_other_numbers_of_channels_are_errors():
     batches = [images((5, 4, 3), (3, 3, 3)), images((7, 2, 1), (2, 8, 1))]
     with pytest.raises(
         RuntimeError, match=r"shape \(7, 2, 1\).* first batch had 3 channels.*pass shape=\(None, None, None\)"
@@ -112,7 +112,7 @@ def test_another_number_of_channels_than_the_first_batch_had():
     assert [[s[2] for s in mixed.run()[0].shape()] for _ in range(2)] == [[3, 1, 3], [1, 1, 1]]
 
 
-def test_a_given_shape_is_checked_and_makes_values_dense():
+def test_given_shapes_are_checked_and_dense():
     pipe = external([np.ones((3, 2, 4)), np.ones((3, 2, 5))], shape=(2, 4))
     assert pipe.run()[0].as_array().tolist() == np.ones((3, 2, 4)).tolist()
     with pytest.raises(RuntimeError, match=r"must have the shape \(2, 4\).*got \(2, 5\)"):

@@ -1,6 +1,4 @@
-"""In which threads and under which settings sources run, how far ahead; what ends, and what is said, when they don't
-return.
-"""
+"""Threads and JAX settings of sources, how far ahead they are called, and the end of sources that don't return."""
 
 import functools
 import gc
@@ -47,31 +45,31 @@ class Calls:
         return len(self.threads)
 
 
-# How often DALI 2.4 calls a source: run() with prefetch_queue_depth=3, and its iterator.
-def test_a_source_is_called_by_run_in_its_thread_as_far_ahead_as_in_dali():
+# The numbers of calls are DALI 2.4's: run() with prefetch_queue_depth=3, and its iterator.
+def test_run_calls_sources_ahead_as_dali():
     calls = Calls()
     pipe = pipeline(calls, depth=3)
-    counts = []
+    call_counts = []
     for _ in range(4):
         pipe.run()
-        counts.append(calls.count)
-    assert counts == [3, 4, 5, 6]
+        call_counts.append(calls.count)
+    assert call_counts == [3, 4, 5, 6]
     assert set(calls.threads) == {threading.current_thread()}
-    other = threading.Thread(target=pipe.run)
-    other.start()
-    other.join()
-    assert calls.threads[6:] == [other]
+    second_thread = threading.Thread(target=pipe.run)
+    second_thread.start()
+    second_thread.join()
+    assert calls.threads[6:] == [second_thread]
     pipe.close()
 
 
-def test_a_source_is_called_by_next_in_its_thread_as_far_ahead_as_in_dali():
+def test_next_calls_sources_ahead_as_dali():
     calls = Calls()
     with DALIGenericIterator(pipeline(calls, depth=3), ["x"]) as it:
-        counts = [calls.count]
+        call_counts = [calls.count]
         for _ in range(3):
             next(it)
-            counts.append(calls.count)
-    assert counts == [4, 4, 5, 6]
+            call_counts.append(calls.count)
+    assert call_counts == [4, 4, 5, 6]
     assert set(calls.threads) == {threading.current_thread()}
 
 
@@ -102,56 +100,57 @@ def test_prepare_first_batch_false_calls_no_source():
             assert next(it)["x"].tolist() == [1, 1]
 
 
-def test_a_source_runs_under_the_settings_of_its_thread():
+def test_sources_run_under_their_threads_settings():
     connection = sqlite3.connect(":memory:")
-    seen = []
+    dtypes = []
 
     def source():
         connection.execute("select 1")  # refuses other threads
         mixed = jnp.ones(2, jnp.float32) * jnp.ones(2, jnp.int32)
-        seen.append((jnp.array([3.0]).dtype.name, mixed.dtype.name))
+        dtypes.append((jnp.array([3.0]).dtype.name, mixed.dtype.name))
         return np.zeros(2)
 
     pipe = pipeline(source, depth=1)
     with jax.numpy_dtype_promotion("standard"), DALIGenericIterator(pipeline(source, depth=1), ["x"]) as it:
         pipe.run()
         next(it)
-        assert set(seen) == {("float32", "float32")}
+        assert set(dtypes) == {("float32", "float32")}
         with jax.enable_x64(True):
-            seen.clear()
+            dtypes.clear()
             pipe.run()
             next(it)
-            assert [s[0] for s in seen] == ["float64"] * 2
+            assert [s[0] for s in dtypes] == ["float64"] * 2
     pipe.close()
     connection.close()
 
 
-def test_parallel_sources_run_in_threads_of_ours_under_the_settings_of_who_made_the_pipeline():
-    seen = []
+def test_parallel_sources_run_under_the_builders_settings():
+    """The threads are those of the pipeline, under the JAX settings of the thread that built it."""
+    calls = []
 
     def source(info):
-        seen.append((threading.current_thread(), jnp.array([3.0]).dtype.name))
+        calls.append((threading.current_thread(), jnp.array([3.0]).dtype.name))
         return np.int32(info.idx_in_epoch)
 
     with jax.enable_x64(True):
         pipe = pipeline(source, batch=False, parallel=True, dtype=None)
         pipe.build()  # looks at one sample here
-    first = len(seen)
+    first = len(calls)
     assert [pipe.run()[0].as_array().tolist() for _ in range(2)] == [[0, 1], [2, 3]]
-    assert threading.current_thread() not in {thread for thread, _ in seen[first:]}
-    assert {dtype for _, dtype in seen} == {"float64"}
+    assert threading.current_thread() not in {thread for thread, _ in calls[first:]}
+    assert {dtype for _, dtype in calls} == {"float64"}
     pipe.close()
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
-def test_py_num_workers_call_a_source_of_samples_at_the_same_time(number):
-    together = threading.Barrier(number)
+def test_workers_call_a_source_of_samples_concurrently(number):
+    barrier = threading.Barrier(number)
 
     def source(info):
         if info.iteration == 2:
             raise StopIteration
         if info.iteration == 1:  # the very first sample is looked at before
-            together.wait(20)
+            barrier.wait(20)
         return np.int32(info.idx_in_epoch)
 
     pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(
@@ -162,7 +161,7 @@ def test_py_num_workers_call_a_source_of_samples_at_the_same_time(number):
 
 
 class Permutes:
-    """Shuffles anew when the epoch changes, as the callable of DALI's tutorial on parallel sources does."""
+    """A callable that shuffles anew when the epoch changes, as that of DALI's tutorial on parallel sources."""
 
     def __init__(self, samples=23, batch_size=4, pause=0.0005):
         self.samples, self.batches, self.pause = samples, samples // batch_size, pause
@@ -179,7 +178,7 @@ class Permutes:
 
 
 class Locked(Permutes):
-    """The same, and can't be copied."""
+    """A `Permutes` that can't be copied."""
 
     def __init__(self):
         super().__init__()
@@ -201,7 +200,7 @@ def function(info):
 
 
 class Shuffles(Permutes):
-    """Each order is made of the one before: a copy that misses an epoch stays out of step."""
+    """A `Permutes` that makes each order from the one before, so that a copy that misses an epoch is out of step."""
 
     def __init__(self):
         super().__init__()
@@ -238,8 +237,8 @@ def test_workers_and_a_source_with_state(source):
         batch_size=4, num_threads=1, py_num_workers=4
     )
     for epoch in range(12):
-        got = [pipe.run()[0].as_array().tolist() for _ in range(5)]
-        assert np.ravel(got).tolist() == np.random.default_rng(epoch).permutation(23)[:20].tolist(), epoch
+        batches = [pipe.run()[0].as_array().tolist() for _ in range(5)]
+        assert np.ravel(batches).tolist() == np.random.default_rng(epoch).permutation(23)[:20].tolist(), epoch
         with pytest.raises(StopIteration):
             pipe.run()
         pipe.reset()
@@ -263,7 +262,7 @@ def test_workers_call_each_shard_its_own_source():
 
 
 class StartsAgain:
-    """The iterator of DALI's documents: it begins anew before it says that it is at its end."""
+    """The iterator of DALI's documents, which restarts before it raises StopIteration."""
 
     def __init__(self):
         self.i = 0
@@ -280,7 +279,7 @@ class StartsAgain:
         return np.full(2, self.i)
 
 
-def test_an_iterator_that_starts_again_by_itself_gives_each_epoch():
+def test_iterators_may_restart_themselves():
     pipe = pipeline(StartsAgain())
     epochs = []
     for _ in range(3):
@@ -331,15 +330,15 @@ class CountsSamples(Counts):
 
 def epochs_in_turn(pipes, number):
     """Numbers of the batches of each epoch and pipeline; the pipelines are read in turn."""
-    got = []
+    epochs = []
     for _ in range(number):
         rows = [[int(pipe.run()[0].as_array()[0]) for pipe in pipes] for _ in range(3)]
-        got.append([list(row) for row in zip(*rows)])
+        epochs.append([list(row) for row in zip(*rows)])
         for pipe in pipes:
             with pytest.raises(StopIteration):
                 pipe.run()
             pipe.reset()
-    return got
+    return epochs
 
 
 @pytest.mark.parametrize(
@@ -354,7 +353,7 @@ def epochs_in_turn(pipes, number):
         (CountsSamples(), {"batch": False, "batch_size": 1}),
     ],
 )
-def test_source_that_parallel_pipelines_share(source, options):
+def test_source_of_several_parallel_pipelines(source, options):
     """As in DALI, each pipeline reads a copy, and the object itself is left as it was."""
     pipes = [pipeline(source, parallel=True, **options) for _ in range(2)]
     assert epochs_in_turn(pipes, 2) == [[[1, 2, 3]] * 2] * 2
@@ -365,7 +364,7 @@ def test_source_that_parallel_pipelines_share(source, options):
     later.close()
 
 
-def test_used_iterator_that_parallel_pipelines_share():
+def test_used_iterator_of_several_parallel_pipelines():
     numbers = iter([np.full(2, i) for i in range(4)])
     next(numbers)
     pipes = [pipeline(numbers, parallel=True) for _ in range(2)]
@@ -375,7 +374,7 @@ def test_used_iterator_that_parallel_pipelines_share():
         pipe.close()
 
 
-def test_generator_that_parallel_pipelines_share():
+def test_generator_of_several_parallel_pipelines():
     """A generator can't be copied."""
     numbers = (np.full(2, i) for i in range(9))
     first, second = (pipeline(numbers, parallel=True) for _ in range(2))
@@ -458,7 +457,7 @@ def file_of_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("source_of", [IteratesOverFile, lambda file: IteratesOverFile(file).__iter__])
-def test_file_that_parallel_pipelines_share(source_of, file_of_bytes):
+def test_file_of_several_parallel_pipelines(source_of, file_of_bytes):
     source = source_of(file_of_bytes)
     first, second = (pipeline(source, parallel=True, cycle="raise") for _ in range(2))
     first.build()
@@ -468,7 +467,7 @@ def test_file_that_parallel_pipelines_share(source_of, file_of_bytes):
     second.close()
 
 
-def test_file_that_workers_share(file_of_bytes):
+def test_file_of_several_workers(file_of_bytes):
     source = CallsFile(file_of_bytes)
     definition = pipeline_def(lambda: fn.external_source(source, parallel=True, batch=False))
     with pytest.warns(UserWarning, match="2 workers share this CallsFile.*open it in __setstate__"):
@@ -490,7 +489,7 @@ def test_lists_in_copies_of_parallel_sources():
     assert copied[5][0] is not source[5][0]
 
 
-def test_memory_of_a_parallel_source_and_its_copies(tmp_path):
+def test_memory_in_copies_of_parallel_sources(tmp_path):
     """Data that are read-only or mapped are shared; other arrays may be changed by the source."""
 
     class Rows:
@@ -542,16 +541,16 @@ class Resumed:
         self.i = state
 
 
-def test_checkpoint_of_an_iterator_that_parallel_pipelines_share():
+def test_checkpoint_of_a_shared_iterator():
     source, its = Resumed(), list[DALIGenericIterator]()
     for _ in range(2):
         its.append(DALIGenericIterator(pipeline(source, parallel=True), ["x"], prepare_first_batch=False))
-    taken = [[int(next(it)["x"][0]) for it in its] for _ in range(3)]
-    assert taken == [[1, 1], [2, 2], [3, 3]]
+    first_values = [[int(next(it)["x"][0]) for it in its] for _ in range(3)]
+    assert first_values == [[1, 1], [2, 2], [3, 3]]
     state = its[0].get_state()
-    with DALIGenericIterator(pipeline(source, parallel=True), ["x"], prepare_first_batch=False) as other:
-        other.set_state(state)
-        assert int(next(other)["x"][0]) == 4
+    with DALIGenericIterator(pipeline(source, parallel=True), ["x"], prepare_first_batch=False) as resumed:
+        resumed.set_state(state)
+        assert int(next(resumed)["x"][0]) == 4
     assert [int(next(it)["x"][0]) for it in its] == [4, 4]
     for it in its:
         it.close()
@@ -559,7 +558,7 @@ def test_checkpoint_of_an_iterator_that_parallel_pipelines_share():
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("second", [False, True])
-def test_two_that_start_again_by_themselves_stay_lockstep(first, second):
+def test_iterators_restarting_themselves_stay_lockstep(first, second):
     with Pipeline(batch_size=2, num_threads=1) as pipe:
         pipe.set_outputs(*(fn.external_source(StartsAgain(), parallel=parallel) for parallel in (first, second)))
     for _ in range(3):
@@ -571,8 +570,8 @@ def test_two_that_start_again_by_themselves_stay_lockstep(first, second):
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_an_end_of_one_source_loses_nothing_of_another(parallel):
-    """Also of what was asked for ahead: the end of a parallel source shows later."""
+def test_ends_lose_nothing_of_other_sources(parallel):
+    """Nor are items lost that were taken ahead: the end of a parallel source shows later."""
 
     def until_2(i):
         if i == 2:
@@ -593,7 +592,7 @@ def test_an_end_of_one_source_loses_nothing_of_another(parallel):
     pipe.close()
 
 
-def test_an_error_of_one_source_keeps_others_lockstep():
+def test_errors_keep_other_sources_lockstep():
     def failing(i):
         if i == 1:
             raise LookupError("gone")
@@ -610,7 +609,7 @@ def test_an_error_of_one_source_keeps_others_lockstep():
     pipe.close()
 
 
-def test_an_interrupt_in_a_source_comes_out_at_once_and_costs_nothing():
+def test_interrupts_in_sources_lose_nothing():
     interrupt = [False]
 
     def source(info):
@@ -633,26 +632,26 @@ def test_an_interrupt_in_a_source_comes_out_at_once_and_costs_nothing():
     pipe.close()
 
 
-def test_threads_that_share_an_iterator_get_each_batch_once():
+def test_threads_share_batches_of_an_iterator():
     with DALIGenericIterator(pipeline(lambda i: np.full(2, i)), ["x"]) as it:
-        got = []
+        values = []
 
         def take():
             for _ in range(50):
-                got.append(int(next(it)["x"][0]))
+                values.append(int(next(it)["x"][0]))
 
         threads = [threading.Thread(target=take) for _ in range(4)]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
-    assert sorted(got) == list(range(200))
+    assert sorted(values) == list(range(200))
 
 
 # --- sources that don't return --------------------------------------------------------------------------------------
 
 
-def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplog, own_threads):
+def test_close_names_a_source_without_return(monkeypatch, caplog, own_threads):
     monkeypatch.setattr(shutdown, "PATIENCE", 0.1)
     data = queue.SimpleQueue()
     data.put(np.zeros(2))
@@ -676,7 +675,7 @@ def test_close_gives_up_on_a_source_that_waits_and_says_which(monkeypatch, caplo
         next(it)
 
 
-def test_a_collected_iterator_does_not_wait_for_a_lock_of_the_collecting_thread(monkeypatch):
+def test_collected_iterators_do_not_wait_for_locks(monkeypatch):
     monkeypatch.setattr(shutdown, "COLLECTED_PATIENCE", 0.1)
     lock, waits = threading.Lock(), threading.Event()
 
@@ -729,7 +728,7 @@ def test_a_forked_child_is_told_so():
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux does")
-def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
+def test_failed_opening_leaks_no_threads(tmp_path):
     def define(path):
         return fn.readers.file(files=[str(path)])[0]
 
@@ -740,7 +739,7 @@ def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
         pipeline_def(
             lambda: fn.readers.file(file_root=str(tmp_path / "missing"))[0], batch_size=1, num_threads=8
         )().build()
-    began = counts.kernel_threads()
+    new_threads = counts.kernel_threads()
     for _ in range(5):
         with pytest.raises(RuntimeError, match="missing"):
             pipeline_def(
@@ -751,10 +750,10 @@ def test_a_source_that_cannot_be_opened_leaks_no_threads(tmp_path):
         )()
         with pytest.raises(RuntimeError, match="missing"), pytest.warns(UserWarning, match="reader_name"):
             DALIGenericIterator([factory(good), bad], ["x"], size=2)
-    assert not began()
+    assert not new_threads()
 
 
-def test_a_queue_that_no_memory_holds_is_refused():
+def test_too_long_queues_are_refused():
     for depth in (2**31 - 1, {"cpu_size": 2, "gpu_size": 2**31 - 1}):
         with pytest.raises(ValueError, match="prefetch_queue_depth must be a whole number in 1 "):
             pipeline(lambda: np.zeros(2), depth=depth).build()

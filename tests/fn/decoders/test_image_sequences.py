@@ -1,4 +1,4 @@
-"""Sequences of encoded images: lists in columns of tables, and what external_source gives."""
+"""Sequences of encoded images, from columns of lists in tables and from external_source."""
 
 import io
 
@@ -23,7 +23,7 @@ def pixels(data):
 
 
 def padded(files):
-    rows = np.full((len(files), max(map(len, files))), 7, np.uint8)  # what follows a file does not matter
+    rows = np.full((len(files), max(map(len, files))), 7, np.uint8)  # bytes after a file do not matter
     for row, data in zip(rows, files, strict=True):
         row[: len(data)] = np.frombuffer(data, np.uint8)
     return rows
@@ -35,40 +35,40 @@ CLIPS = [
 ]
 
 
-def decode(samples, then=lambda x: x, layout="F*", **arguments):
+def decode(samples, transform=lambda x: x, layout="F*", **arguments):
     @pipeline_def(batch_size=len(samples), num_threads=2, seed=1)
     def definition():
         encoded = fn.external_source(source=lambda: samples, layout=layout)
-        return then(fn.decoders.image(encoded, **arguments))
+        return transform(fn.decoders.image(encoded, **arguments))
 
     return [np.asarray(x) for x in definition().run()[0].as_cpu()]
 
 
-def test_pixels_are_those_of_each_image():
-    found = decode([padded(clip) for clip in CLIPS])
-    for x, clip in zip(found, CLIPS, strict=True):
+def test_pixels_equal_single_images():
+    clips = decode([padded(clip) for clip in CLIPS])
+    for x, clip in zip(clips, CLIPS, strict=True):
         np.testing.assert_array_equal(x, np.stack([pixels(data) for data in clip]))
 
 
 @pytest.mark.parametrize("device", ["cpu", "mixed"])
 def test_operators_on_frames_follow(device):
-    same = [CLIPS[1][:2], CLIPS[1][1:]]
-    found = decode(
-        [padded(c) for c in same], lambda x: fn.flip(fn.resize(x, size=(20, 28)), horizontal=1), device=device
+    clips = [CLIPS[1][:2], CLIPS[1][1:]]
+    decoded = decode(
+        [padded(c) for c in clips], lambda x: fn.flip(fn.resize(x, size=(20, 28)), horizontal=1), device=device
     )
-    each = [
+    single_images = [
         decode([np.frombuffer(d, np.uint8)], lambda x: fn.flip(fn.resize(x, size=(20, 28)), horizontal=1), layout=None)
-        for c in same
+        for c in clips
         for d in c
     ]
-    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(each))
+    np.testing.assert_array_equal(np.concatenate(decoded), np.concatenate(single_images))
 
 
 def test_kept_sequences():
     for kind in (types.RGB, types.BGR, types.RGB):
-        (found,) = decode([padded(CLIPS[1])], output_type=kind, cache="10MB")
+        (clip,) = decode([padded(CLIPS[1])], output_type=kind, cache="10MB")
         expected = np.stack([pixels(data) for data in CLIPS[1]])
-        np.testing.assert_array_equal(found, expected if kind == types.RGB else expected[..., ::-1])
+        np.testing.assert_array_equal(clip, expected if kind == types.RGB else expected[..., ::-1])
 
 
 def test_types_and_windows():
@@ -85,19 +85,19 @@ def test_types_and_windows():
 
 
 @pytest.mark.parametrize(
-    ("frames", "why"),
+    ("frames", "message"),
     [
         ([CLIPS[0][0], b"no image"], "frame 1: the data are not an image"),
         ([CLIPS[0][0], CLIPS[1][0]], r"frame 1: it is \(40, 64, 3\), but frame 0 is \(40, 56, 3\)"),
         ([CLIPS[0][0], CLIPS[0][1][:200]], "frame 1"),
     ],
 )
-def test_frames_that_fail(frames, why):
-    with pytest.raises(jaxdali.SampleError, match=why):
+def test_bad_frames_are_errors(frames, message):
+    with pytest.raises(jaxdali.SampleError, match=message):
         decode([padded(frames)])
 
 
-def test_large_frames_are_refused_before_they_are_decoded():
+def test_large_frames_are_refused_before_decoding():
     with pytest.raises(
         jaxdali.SampleError, match="frame 0: the image is too large: 56 x 40 pixels, max_pixels is 2000"
     ):
@@ -113,22 +113,22 @@ def test_columns_of_lists(tmp_path, kind):
     if kind == "images":
         rows = [[{"bytes": d, "path": None} for d in c] for c in clips]
         rows[0][0] = {"bytes": None, "path": "beside.jpg"}
-        of = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+        column_type = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
     else:
-        rows, of = clips, pa.list_(pa.binary(), 2) if kind == "fixed" else pa.large_list(pa.binary())
-    pq.write_table(pa.table({"frames": pa.array([*rows, None, *rows[:1]], of)}), tmp_path / "clips.parquet")
+        rows, column_type = clips, pa.list_(pa.binary(), 2) if kind == "fixed" else pa.large_list(pa.binary())
+    pq.write_table(pa.table({"frames": pa.array([*rows, None, *rows[:1]], column_type)}), tmp_path / "clips.parquet")
 
     @pipeline_def(batch_size=4, num_threads=2)
     def definition():
         encoded = fn.readers.parquet(path=str(tmp_path / "clips.parquet"), columns="frames", on_error="replace")
         return fn.decoders.image(encoded)
 
-    found = definition().run()[0]
+    decoded = definition().run()[0]
     for k, clip in enumerate([*clips, clips[0]]):
-        np.testing.assert_array_equal(found.at(k), np.stack([pixels(data) for data in clip]))
+        np.testing.assert_array_equal(decoded.at(k), np.stack([pixels(data) for data in clip]))
 
 
-def test_a_table_can_not_ask_for_much_memory(tmp_path):
+def test_tables_can_not_demand_much_memory(tmp_path):
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"frames": [[b"x" * 50_000] + [b""] * 50_000]}), tmp_path / "bomb.parquet")

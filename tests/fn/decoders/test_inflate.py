@@ -18,15 +18,15 @@ def deflated(x):
 
 
 def samples(define, *inputs, **kwargs):
-    (found,) = run(define, *inputs, **kwargs)
-    return found
+    (output,) = run(define, *inputs, **kwargs)
+    return output
 
 
 def test_a_block_by_hand():
     """4 literals, then 8 bytes from 4 before; 5 last literals: 17 bytes (lz4_Block_format.md)."""
     x = np.frombuffer(b"\x44abcd\x04\x00\x50efghi", np.uint8)
-    found = samples(lambda x: fn.decoders.inflate(x, shape=17), [x, x])
-    assert [np.asarray(y).tobytes() for y in found] == [b"abcdabcdabcdefghi"] * 2
+    outputs = samples(lambda x: fn.decoders.inflate(x, shape=17), [x, x])
+    assert [np.asarray(y).tobytes() for y in outputs] == [b"abcdabcdabcdefghi"] * 2
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -34,26 +34,26 @@ def test_a_block_by_hand():
 def test_images(on_device, dtype):
     images = [np.random.default_rng(i).integers(0, 2, (3, 4, 2)).astype(types.to_numpy_type(dtype)) for i in range(3)]
     inflate = functools.partial(fn.decoders.inflate, shape=(3, 4, 2), dtype=dtype, layout="HWC")
-    found = samples(inflate, [deflated(x) for x in images], on_device=on_device)
-    assert found.layout() == "HWC"
-    np.testing.assert_array_equal(found.as_array(), np.stack(images))
+    outputs = samples(inflate, [deflated(x) for x in images], on_device=on_device)
+    assert outputs.layout() == "HWC"
+    np.testing.assert_array_equal(outputs.as_array(), np.stack(images))
 
 
 def test_the_result_is_where_the_input_is():
     @pipeline_def(batch_size=1)
-    def pipeline(where, device):
+    def pipeline(input_device, device):
         x = fn.external_source(lambda: deflated(np.arange(4, dtype=np.uint8)), batch=False)
-        found = fn.decoders.inflate(x.gpu() if where == "gpu" else x, shape=4, device=device)
-        assert found.device == (device or where)
-        return found
+        inflated = fn.decoders.inflate(x.gpu() if input_device == "gpu" else x, shape=4, device=device)
+        assert inflated.device == (device or input_device)
+        return inflated
 
-    for where in ("cpu", "gpu"):
+    for input_device in ("cpu", "gpu"):
         for device in (None, "cpu", "gpu"):
-            assert np.asarray(pipeline(where, device).run()[0].as_cpu()[0]).tolist() == [0, 1, 2, 3]
+            assert np.asarray(pipeline(input_device, device).run()[0].as_cpu()[0]).tolist() == [0, 1, 2, 3]
 
 
 def sequence(count, seed):
-    """Frames of a size of their own, and what is known of them compressed: bytes, offsets, sizes."""
+    """Frames whose size depends on the seed, and the bytes, offsets and sizes of their compressed chunks."""
     rng = np.random.default_rng(seed)
     frames = rng.integers(0, 3, (count, 5 + seed, 7, 3)).astype(np.uint8)
     chunks = [deflated(f) for f in frames]
@@ -61,33 +61,33 @@ def sequence(count, seed):
     return frames, np.concatenate(chunks), np.int32([0, *ends[:-1]]), np.int32([len(c) for c in chunks])
 
 
-@pytest.mark.parametrize("given", ["sizes", "offsets", "both"])
+@pytest.mark.parametrize("arguments", ["sizes", "offsets", "both"])
 @pytest.mark.parametrize("letter", ["F", "N"])
-def test_chunks_become_the_first_axis(given, letter):
+def test_chunks_become_the_first_axis(arguments, letter):
     cases = [sequence(count, seed) for seed, count in enumerate((3, 1, 5))]
 
     def define(x, offsets, sizes, shape):
-        chunks = {"chunk_offsets": offsets} if given != "sizes" else {}
-        chunks |= {"chunk_sizes": sizes} if given != "offsets" else {}
+        chunks = {"chunk_offsets": offsets} if arguments != "sizes" else {}
+        chunks |= {"chunk_sizes": sizes} if arguments != "offsets" else {}
         return fn.decoders.inflate(x, shape=shape, layout="HWC", sequence_axis_name=letter, **chunks)
 
     shapes = [np.int32(frames.shape[1:]) for frames, *_ in cases]
-    found = samples(define, *(list(column) for column in list(zip(*cases))[1:]), shapes)
-    assert found.layout() == f"{letter}HWC"
-    for x, (frames, *_) in zip(found, cases):
+    outputs = samples(define, *(list(column) for column in list(zip(*cases))[1:]), shapes)
+    assert outputs.layout() == f"{letter}HWC"
+    for x, (frames, *_) in zip(outputs, cases):
         np.testing.assert_array_equal(np.asarray(x), frames)
 
 
-def test_chunks_that_are_the_same_for_all_samples_are_dense():
+def test_equal_chunks_are_dense():
     one = deflated(np.float32([1, 2]))
     x = np.concatenate([one, one, deflated(np.float32([3]))])  # the last is shorter than its shape: the rest is 0
     offsets = [0, len(one), 2 * len(one)]
-    found = samples(lambda x: fn.decoders.inflate(x, shape=[2], dtype=types.FLOAT, chunk_offsets=offsets), [x, x])
-    assert found.as_array().tolist() == [[[1, 2], [1, 2], [3, 0]]] * 2
+    outputs = samples(lambda x: fn.decoders.inflate(x, shape=[2], dtype=types.FLOAT, chunk_offsets=offsets), [x, x])
+    assert outputs.as_array().tolist() == [[[1, 2], [1, 2], [3, 0]]] * 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "message"),
     [
         ({"shape": 3}, "chunk 0, bytes 0 to 6, is not an LZ4 block of at most 3 bytes"),
         ({"shape": 4, "chunk_offsets": [0, 0]}, "a chunk from byte 0 to 0 is outside the sample of 6 bytes"),
@@ -99,19 +99,19 @@ def test_chunks_that_are_the_same_for_all_samples_are_dense():
         ({"shape": 4, "chunk_sizes": [3, 4], "chunk_offsets": 0}, "as many chunk_offsets as chunk_sizes, got 1 and 2"),
     ],
 )
-def test_what_does_not_fit_is_an_error_of_its_sample(arguments, why):
-    with pytest.raises(SampleError, match=f"decoders.inflate.*{why}"):
+def test_damaged_chunks_fail_their_sample(arguments, message):
+    with pytest.raises(SampleError, match=f"decoders.inflate.*{message}"):
         samples(lambda x: fn.decoders.inflate(x, **arguments), [deflated(np.arange(5, dtype=np.uint8))])
 
 
 def test_wrong_arguments():
-    for arguments, error, why in (
+    for arguments, error, message in (
         ({"shape": 4, "layout": "HW"}, ArgumentError, "the layout does not fit a shape of 1 dimensions"),
         ({"shape": 4, "sequence_axis_name": "FG"}, ArgumentError, "sequence_axis_name must be one letter, got 'FG'"),
         ({"shape": -1}, ArgumentError, "shape must be"),
         ({"shape": 4, "algorithm": "zstd"}, ArgumentError, "algorithm must be"),
     ):
-        with pytest.raises(error, match=f"decoders.inflate.*{why}"):
+        with pytest.raises(error, match=f"decoders.inflate.*{message}"):
             samples(lambda x: fn.decoders.inflate(x, **arguments), [np.zeros(3, np.uint8)])  # noqa: B023
     with pytest.raises(TypeError, match="compressed bytes, 1-D uint8, got 1-D float32"):
         samples(lambda x: fn.decoders.inflate(x, shape=3), [np.zeros(3, np.float32)])
@@ -124,10 +124,8 @@ def test_without_the_package(monkeypatch):
         samples(lambda x: fn.decoders.inflate(x, shape=3), [np.zeros(3, np.uint8)])
 
 
-def test_what_is_decompressed_is_bounded(tmp_path):
-    """Sizes that come from data do not decide how much memory is taken: by the operator's own limit, or that of the
-    reader upstream.
-    """
+def test_decompressed_sizes_are_bounded(tmp_path):
+    """Sizes in the data can't demand much memory: the operator's own limit bounds it, or that of the reader."""
     (tmp_path / "x.bin").write_bytes(deflated(np.zeros(1000, np.uint8)).tobytes())
 
     def pipeline(n, limit_of_reader=None, **arguments):

@@ -1,4 +1,4 @@
-"""fn.decoders.numpy: as DALI 2.4 decodes, and what it refuses."""
+"""fn.decoders.numpy: conversions as in DALI 2.4, and refused files."""
 
 import io
 
@@ -17,8 +17,8 @@ def npy(x, version=(1, 0)):
 
 
 def decoded(samples, **arguments):
-    (found,) = run(lambda x: fn.decoders.numpy(x, **arguments), samples)
-    return [np.asarray(x) for x in found]
+    (output,) = run(lambda x: fn.decoders.numpy(x, **arguments), samples)
+    return [np.asarray(x) for x in output]
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def decoded(samples, **arguments):
 )
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_types(x, version):
-    for found in decoded([npy(x, version)] * 2):
-        np.testing.assert_array_equal(found, x)
-        assert found.dtype == x.dtype.newbyteorder("=")
+    for array in decoded([npy(x, version)] * 2):
+        np.testing.assert_array_equal(array, x)
+        assert array.dtype == x.dtype.newbyteorder("=")
 
 
-# What DALI 2.4 makes of it.
+# The results of DALI 2.4.
 @pytest.mark.parametrize(
     ("x", "dtype", "expected"),
     [
@@ -58,15 +58,15 @@ def test_conversion(x, dtype, expected):
 
 
 def test_shapes_and_with_dtype_types_may_differ():
-    found = decoded([npy(np.int16([1, 2])), npy(np.float64([2.5]))], dtype=types.INT32)
-    assert [x.tolist() for x in found] == [[1, 2], [3]]
-    for others in (np.int32([1]), np.int16([[1]])):
+    arrays = decoded([npy(np.int16([1, 2])), npy(np.float64([2.5]))], dtype=types.INT32)
+    assert [x.tolist() for x in arrays] == [[1, 2], [3]]
+    for array in (np.int32([1]), np.int16([[1]])):
         with pytest.raises(OperatorError, match="must be of one type and number of dimensions in all samples"):
-            decoded([npy(np.int16([1])), npy(others)])
+            decoded([npy(np.int16([1])), npy(array)])
 
 
 @pytest.mark.parametrize(
-    ("bad", "why"),
+    ("bad", "message"),
     [
         (npy(np.int16([1, -2]))[:-1], "it has 131 bytes, but its header describes 132"),
         (np.append(npy(np.int16([1, -2])), np.uint8([0, 0, 0])), "it has 135 bytes, but its header describes 132"),
@@ -75,13 +75,13 @@ def test_shapes_and_with_dtype_types_may_differ():
         (npy(np.complex64([1])), "its elements are of type complex64"),
     ],
 )
-def test_damaged_files(bad, why):
-    with pytest.raises(SampleError, match=f"sample 1.*{why}"):
+def test_damaged_files(bad, message):
+    with pytest.raises(SampleError, match=f"sample 1.*{message}"):
         decoded([npy(np.int16([1])), bad])
-    with pytest.raises(OperatorError, match=why):
+    with pytest.raises(OperatorError, match=message):
         decoded([bad])
 
 
-def test_what_is_no_file():
+def test_other_types_are_refused():
     with pytest.raises(TypeError, match=r"decoders.numpy.*files as 1-D uint8, got 1-D int16"):
         decoded([np.int16([1])])

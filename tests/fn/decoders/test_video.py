@@ -1,4 +1,4 @@
-"""decoders.video: the frames of files, beside FFmpeg's own and what DALI 2.4 gave."""
+"""decoders.video: the frames of files, compared with FFmpeg's own and with those of DALI 2.4."""
 
 import json
 import pathlib
@@ -45,8 +45,8 @@ def test_colours_are_dalis(name):
     """Both ranges, and each arrangement of chroma. DALI converts BT.709 as BT.601, too."""
     with np.load(DATA / "dali.npz") as recorded:
         expected = recorded[name].astype(int)
-    found = decode(DATA / name, frames=[0, 3])[0]
-    assert np.abs(found - expected).max() <= 1
+    clip = decode(DATA / name, frames=[0, 3])[0]
+    assert np.abs(clip - expected).max() <= 1
 
 
 def test_arguments_per_sample(tmp_path):
@@ -55,14 +55,14 @@ def test_arguments_per_sample(tmp_path):
     starts, lengths = [np.int32(x) for x in (3, 9, 0)], [np.int32(x) for x in (5, 2, 7)]
     frames = [np.int32(x) for x in ([5, 1], [0, 10], [3, 3])]
     data = [np.fromfile(p, np.uint8) for p in paths]
-    found, chosen = run(
+    clips, chosen = run(
         lambda x, start, length, f: (fn.decoders.video(x, start_frame=start, sequence_length=length), fn.decoders.video(x, frames=f)),
         data, starts, lengths, frames,
     )  # fmt: skip
     for k in range(3):
-        np.testing.assert_array_equal(np.asarray(found[k]), expected[k][starts[k] : starts[k] + lengths[k]])
+        np.testing.assert_array_equal(np.asarray(clips[k]), expected[k][starts[k] : starts[k] + lengths[k]])
         np.testing.assert_array_equal(np.asarray(chosen[k]), expected[k][frames[k]])
-    assert found.layout() == "FHWC"
+    assert clips.layout() == "FHWC"
 
 
 @pytest.mark.parametrize("device", ["cpu", "mixed", "gpu"])
@@ -79,12 +79,12 @@ def test_devices_and_operators(tmp_path, device):
         return fn.crop_mirror_normalize(clip, crop=(24, 32), dtype=types.FLOAT, output_layout="FHWC", mean=0.0, std=1.0)
 
     expected = videos.rgb(path).astype(np.float32)[:, 12:36, 16:48]
-    found = [np.asarray(x) for x in pipeline().run()[0].as_cpu()]
-    np.testing.assert_array_equal(found[0], expected[8:])
-    np.testing.assert_array_equal(found[1], expected[:4])
+    clips = [np.asarray(x) for x in pipeline().run()[0].as_cpu()]
+    np.testing.assert_array_equal(clips[0], expected[8:])
+    np.testing.assert_array_equal(clips[1], expected[:4])
 
 
-def test_what_is_no_video(tmp_path):
+def test_other_files_are_refused(tmp_path):
     good = pathlib.Path(videos.write(tmp_path / "a.mp4", 5))
     (tmp_path / "b.mp4").write_bytes(good.read_bytes()[:300])
     for content in (tmp_path / "b.mp4", DATA / "dali.json"):

@@ -17,19 +17,19 @@ def test_paths_are_data(tmp_path, monkeypatch):
     (tmp_path / "empty").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     paths = [tmp_path / "ä b", "a", f"file://{tmp_path}/a", tmp_path / "empty", "a\0 and more", "a"]
-    (found,) = run(fn.io.file.read, [encoded(p) for p in paths])
-    assert [np.asarray(x).tobytes() for x in found] == [b"the second", b"first", b"first", b"", b"first", b"first"]
-    (found,) = run(fn.io.file.read, [encoded("a").astype(np.int8)])
-    assert np.asarray(found[0]).tobytes() == b"first"
+    (contents,) = run(fn.io.file.read, [encoded(p) for p in paths])
+    assert [np.asarray(x).tobytes() for x in contents] == [b"the second", b"first", b"first", b"", b"first", b"first"]
+    (contents,) = run(fn.io.file.read, [encoded("a").astype(np.int8)])
+    assert np.asarray(contents[0]).tobytes() == b"first"
 
 
-def test_what_is_no_path():
-    for x, got in ((np.zeros((1, 2), np.uint8), "2-D uint8"), (np.zeros(2, np.int32), "1-D int32")):
-        with pytest.raises(TypeError, match=f"io.file.read.*paths as 1-D uint8, got {got}"):
+def test_other_types_are_refused():
+    for x, actual in ((np.zeros((1, 2), np.uint8), "2-D uint8"), (np.zeros(2, np.int32), "1-D int32")):
+        with pytest.raises(TypeError, match=f"io.file.read.*paths as 1-D uint8, got {actual}"):
             run(fn.io.file.read, [x])
 
 
-def test_a_file_that_is_not_there_fails_alone(tmp_path):
+def test_missing_files_fail_alone(tmp_path):
     (tmp_path / "a").write_bytes(b"first")
     names = iter([f"{tmp_path}/a", f"{tmp_path}/none", f"{tmp_path}/a"])
     pipe = Pipeline(
@@ -43,7 +43,7 @@ def test_a_file_that_is_not_there_fails_alone(tmp_path):
     assert np.asarray(pipe.run()[0][0]).tobytes() == b"first"
 
 
-def test_only_the_samples_of_a_branch_are_read(tmp_path):
+def test_branches_read_their_samples_only(tmp_path):
     (tmp_path / "a").write_bytes(b"first")
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=None, enable_conditionals=True)
@@ -56,8 +56,8 @@ def test_only_the_samples_of_a_branch_are_read(tmp_path):
             x = paths[:3]
         return x
 
-    (found,) = pipeline().run()
-    assert [np.asarray(x).tobytes() for x in found] == [b"first", encoded(tmp_path).tobytes()[:3]]
+    (contents,) = pipeline().run()
+    assert [np.asarray(x).tobytes() for x in contents] == [b"first", encoded(tmp_path).tobytes()[:3]]
 
 
 def test_urls():
@@ -68,8 +68,8 @@ def test_urls():
         fault=lambda name, number: ConnectionResetError() if number == 0 else None,
     )
     paths = [encoded(f"faulty://data/{n}") for n in "abba"]
-    (found,) = run(lambda x: fn.io.file.read(x, storage=Storage(retries=2)), paths)
-    assert [np.asarray(x).tobytes() for x in found] == [b"first", b"second", b"second", b"first"]
+    (contents,) = run(lambda x: fn.io.file.read(x, storage=Storage(retries=2)), paths)
+    assert [np.asarray(x).tobytes() for x in contents] == [b"first", b"second", b"second", b"first"]
     with pytest.raises(SampleError, match=r"faulty://data/c: No such file"):
         run(fn.io.file.read, [encoded("faulty://data/c"), paths[0]])
     with pytest.raises(SampleError, match=r"allow_chained=True"):

@@ -1,4 +1,4 @@
-"""What all readers have in common: each record once in an epoch, orders, shards, padding, resumption, storage."""
+"""Properties of all readers: each record once in an epoch, orders, shards, padding, resumption, storage."""
 
 import collections
 import inspect
@@ -25,30 +25,30 @@ orders = st.sampled_from(
         {"shuffle": "global"},
     ]
 )
-some = settings(max_examples=15, deadline=None)
+few_examples = settings(max_examples=15, deadline=None)
 
 
 @pytest.mark.parametrize("name", READERS)
-@some
+@few_examples
 @given(order=orders, S=st.integers(1, 4), B=st.integers(1, 7), pad=st.booleans(), seed=st.integers(0, 3))
-def test_each_record_is_read_once_in_an_epoch(data_sets, pool, name, order, S, B, pad, seed):
+def test_records_come_once_in_an_epoch(data_sets, pool, name, order, S, B, pad, seed):
     arguments = {**data_sets(name), **order, "pad_last_batch": pad}
     shards = Shards(name, arguments, pool, S, seed)
-    found = shards.epochs(B, 2)
+    samples_of_shards = shards.epochs(B, 2)
     shards.close()
     records = set()
     for epoch in range(2):
-        samples = [[x for x in shard if x[0] == epoch] for shard in found]
+        samples = [[x for x in shard if x[0] == epoch] for shard in samples_of_shards]
         if pad:  # all shards are equally long, in full batches; what is added repeats their last sample
-            most = -(-SIZE // S)
-            assert {len(shard) for shard in samples} == {-(-most // B) * B}
+            largest_shard = -(-SIZE // S)
+            assert {len(shard) for shard in samples} == {-(-largest_shard // B) * B}
             assert all(x == shard[len({*shard}) - 1] for shard in samples for x in shard[len({*shard}) :])
             samples = [shard[: len({*shard})] for shard in samples]
-        count = collections.Counter(x[2] for shard in samples for x in shard)
-        assert len(count) == SIZE
-        assert set(count.values()) == {1}
+        times = collections.Counter(x[2] for shard in samples for x in shard)
+        assert len(times) == SIZE
+        assert set(times.values()) == {1}
         assert sorted(x[1] for shard in samples for x in shard) == list(range(SIZE))
-        records |= count.keys()
+        records |= times.keys()
     assert len(records) == SIZE
 
 
@@ -56,57 +56,60 @@ def test_each_record_is_read_once_in_an_epoch(data_sets, pool, name, order, S, B
 def test_orders_follow_from_seed_and_epoch(data_sets, pool, name):
     def read(seed: int, **order: Any) -> tuple[list[Any], list[Any]]:
         shards = Shards(name, {**data_sets(name), **order}, pool, 1, seed)
-        (found,) = shards.epochs(SIZE, 2)
+        (samples,) = shards.epochs(SIZE, 2)
         shards.close()
-        return [x[2] for x in found[:SIZE]], [x[2] for x in found[SIZE:]]
+        return [x[2] for x in samples[:SIZE]], [x[2] for x in samples[SIZE:]]
 
     first, second = read(1)
     assert first == second
     for order in ({"random_shuffle": True}, {"shuffle": "global"}):
-        one, two = read(1, **order)
-        assert (one, two) == read(1, **order)
-        assert len({*map(tuple, (first, one, two, *read(2, **order)))}) == 5
+        shuffled_first, shuffled_second = read(1, **order)
+        assert (shuffled_first, shuffled_second) == read(1, **order)
+        # List order, and two epochs of each of two seeds: all differ.
+        assert len({*map(tuple, (first, shuffled_first, shuffled_second, *read(2, **order)))}) == 5
 
 
 @pytest.mark.parametrize("name", READERS)
-@some
+@few_examples
 @given(
     order=orders,
     S=st.integers(1, 3),
     B=st.integers(1, 5),
     pad=st.booleans(),
     batches=st.integers(0, 12),
-    then=st.integers(1, 4),
+    later_shards=st.integers(1, 4),
 )
-def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batches, then):
+def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batches, later_shards):
     arguments = {**data_sets(name), **order, "pad_last_batch": pad}
     shards = Shards(name, arguments, pool, S)
-    before = [x for _ in range(batches) for shard in shards.read(B) for x in shard]
+    first_samples = [x for _ in range(batches) for shard in shards.read(B) for x in shard]
     saved = shards.saved()
-    again, others = Shards(name, arguments, pool, S), Shards(name, arguments, pool, then)
-    again.cursors = again.source.resume(saved, True)
-    assert [again.read(B) for _ in range(3)] == [shards.read(B) for _ in range(3)]
+    same_shards, other_shards = Shards(name, arguments, pool, S), Shards(name, arguments, pool, later_shards)
+    same_shards.cursors = same_shards.source.resume(saved, True)
+    assert [same_shards.read(B) for _ in range(3)] == [shards.read(B) for _ in range(3)]
     # Shards that differ in size drift apart.
     if not (order == {"shuffle_after_epoch": True} or order == {"shuffle": "global"}) or pad:
-        others.cursors = others.source.resume(saved, False)
-        begun = max(c["round"] for c in others.cursors) + 2
-        count = collections.Counter(before + [x for shard in others.epochs(B, begun) for x in shard])
-        for epoch in range(begun):
-            samples = {x[1]: n for x, n in count.items() if x[0] == epoch}
+        other_shards.cursors = other_shards.source.resume(saved, False)
+        num_epochs = max(c["round"] for c in other_shards.cursors) + 2
+        times = collections.Counter(first_samples + [x for shard in other_shards.epochs(B, num_epochs) for x in shard])
+        for epoch in range(num_epochs):
+            samples = {x[1]: n for x, n in times.items() if x[0] == epoch}
             assert sorted(samples) == list(range(SIZE))
             assert pad or set(samples.values()) == {1}
-    for x in (shards, again, others):
+    for x in (shards, same_shards, other_shards):
         x.close()
 
 
 # --- data sets of which some records can't be read --------------------------------------------------------------------
 
-GONE = {  # files that go away once the list is made
+# Files that are removed once the list is made, by reader.
+GONE = {
     "caffe": "2/data.mdb", "caffe2": "2/data.mdb", "coco": "[135].jpg", "file": "class 1/00?.jpg", "nemo_asr": "2?.wav",
     "numpy": "0?3.npy", "parquet": "1.parquet", "sequence": "1/003.png", "source": "0?3.bin", "video": "1.mp4",
     "video_resize": "1.mp4",
 }  # fmt: skip
-FLIPPED = {  # (file, bytes, how far before them one byte is another before the list is made)
+# (file, bytes to search for, distance): one byte is changed before the list is made, so many bytes before those found.
+FLIPPED = {
     "array_record": ("*.array_record", b"record 5 ", 0), "mxnet": ("2.rec", payload(7), 25), "tfrecord": ("[02]", b" 1 record 1 ", 0),
     "webdataset": ("?.tar", b"ustar", 200), "zip": ("0.zip", b"record 1 ", 0),
     "tokens": ("[01].array_record", b"record 1 ", 0),
@@ -124,11 +127,11 @@ class Damaged:
         self._arguments = replaced(arguments, str(data_sets.folder(name)), top)
         self._gone = sorted(pathlib.Path(top).glob(GONE[name])) if name in GONE else []
         if name in FLIPPED:
-            pattern, what, before = FLIPPED[name]
+            pattern, marker, distance = FLIPPED[name]
             for path in pathlib.Path(top).glob(pattern):
                 data = bytearray(path.read_bytes())
-                if (at := data.find(what)) >= 0:
-                    data[at - before] ^= 1
+                if (found_at := data.find(marker)) >= 0:
+                    data[found_at - distance] ^= 1
                 path.write_bytes(data)
 
     def open(self, pool: int, S: int, seed: int = 1, **arguments: Any) -> Shards:
@@ -142,8 +145,8 @@ class Damaged:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_what_cannot_be_read_is_left_out(data_sets, pool, name):
-    """All others are read once in an epoch, whatever the order and the shards; reading goes on anywhere."""
+def test_unreadable_records_are_left_out(data_sets, pool, name):
+    """All other records are read once in an epoch, in any order and by any shards; reading goes on anywhere."""
     with tempfile.TemporaryDirectory() as top:
         damaged = Damaged(name, data_sets, top)
         shards = damaged.open(pool, 1)
@@ -153,9 +156,14 @@ def test_what_cannot_be_read_is_left_out(data_sets, pool, name):
             (((_, _, record),),) = shards.read(1, failed)
             good |= {record} if not failed else set()
         shards.close()
-        assert SIZE // 2 <= len(good) < SIZE
+        assert SIZE // 2 <= len(good) < SIZE, (
+            f"{len(good)} of {SIZE} records of readers.{name} can be read, but some should be damaged here: a reader "
+            f"needs an entry in GONE (files of its data set that are removed once the list is made) or in FLIPPED (a "
+            f"byte that is changed before), in {__file__}, by which at most half of its records can't be read. A reader "
+            "that reads its file when the list is made needs FLIPPED, with a change that only reading the record notices."
+        )
 
-        @some
+        @few_examples
         @given(
             order=orders,
             S=st.integers(1, 4),
@@ -166,27 +174,27 @@ def test_what_cannot_be_read_is_left_out(data_sets, pool, name):
         )
         def check(order: dict[str, Any], S: int, B: int, pad: bool, batches: int, seed: int):
             arguments = {**order, "pad_last_batch": pad, "on_error": "skip"}
-            shards, again = (damaged.open(pool, S, seed, **arguments) for _ in range(2))
-            found = shards.epochs(B, 2)
+            shards, resumed = (damaged.open(pool, S, seed, **arguments) for _ in range(2))
+            samples_of_shards = shards.epochs(B, 2)
             for epoch in range(2):
                 samples = [
                     {x[1:] for x in shard if x[0] == epoch} if pad else [x[1:] for x in shard if x[0] == epoch]
-                    for shard in found
+                    for shard in samples_of_shards
                 ]
                 samples = [x for shard in samples for x in shard]
                 assert sorted(position for position, _ in samples) == list(range(SIZE))
-                count = collections.Counter(record for _, record in samples)
-                assert count == {**dict.fromkeys(good, 1), None: SIZE - len(good)}
-            begin = again.cursors
-            before = [again.read(B) for _ in range(batches)]
-            saved = again.saved()
-            then = [again.read(B) for _ in range(3)]
+                times = collections.Counter(record for _, record in samples)
+                assert times == {**dict.fromkeys(good, 1), None: SIZE - len(good)}
+            begin = resumed.cursors
+            batches_before = [resumed.read(B) for _ in range(batches)]
+            saved = resumed.saved()
+            batches_after = [resumed.read(B) for _ in range(3)]
             shards.cursors = begin
-            assert [shards.read(B) for _ in range(batches)] == before
+            assert [shards.read(B) for _ in range(batches)] == batches_before
             shards.cursors = shards.source.resume(saved, True)
-            assert [shards.read(B) for _ in range(3)] == then
+            assert [shards.read(B) for _ in range(3)] == batches_after
             shards.close()
-            again.close()
+            resumed.close()
 
         check()
 
@@ -199,9 +207,9 @@ def test_threads_depth_and_storage_change_nothing(data_sets, name):
             return tuple(nodes_in(getattr(fn.readers, name)(**arguments, shuffle="global")))
 
         pipe = pipeline()
-        found = [[np.asarray(x).tobytes() for x in output] for _ in range(8) for output in pipe.run()]
+        contents = [[np.asarray(x).tobytes() for x in output] for _ in range(8) for output in pipe.run()]
         pipe.close()
-        return found
+        return contents
 
     expected = read(1, 1, data_sets(name))
     assert read(3, 3, data_sets(name)) == expected
@@ -222,25 +230,25 @@ def test_containers_are_mixed_by_weights(data_sets, pool, name):
     weights = (0.5, 0.3, 0.2)  # of 2, 9 and 12 records: the last ones need 60 for all to come
     for order in ({}, {"shuffle": "global"}):
         shards = Shards(name, {**data_sets(name), "weights": weights, **order}, pool, 1)
-        found = [x for _ in range(5) for x in shards.read(6)[0]]
+        samples = [x for _ in range(5) for x in shards.read(6)[0]]
         saved = shards.saved()
-        found += [x for _ in range(5) for x in shards.read(6)[0]]
-        again = Shards(name, {**data_sets(name), "weights": weights, **order}, pool, 1)
-        again.cursors = again.source.resume(saved, True)
-        assert [x for _ in range(5) for x in again.read(6)[0]] == found[30:]
-        assert {x[2] for x in found} == {*container}
-        mixed = [container[x[2]] for x in found]
+        samples += [x for _ in range(5) for x in shards.read(6)[0]]
+        resumed = Shards(name, {**data_sets(name), "weights": weights, **order}, pool, 1)
+        resumed.cursors = resumed.source.resume(saved, True)
+        assert [x for _ in range(5) for x in resumed.read(6)[0]] == samples[30:]
+        assert {x[2] for x in samples} == {*container}
+        mixed = [container[x[2]] for x in samples]
         assert [mixed.count(k) for k in range(3)] == [30, 18, 12]
         if not order:  # evenly: as many as the weight says, everywhere
             assert all(abs(mixed[:n].count(k) - n * w) <= 1 for n in range(61) for k, w in enumerate(weights))
         shards.close()
-        again.close()
-    for wrong, text in (
+        resumed.close()
+    for bad_weights, text in (
         ((0.5, 0.5), "weights must have a number for each of the 3 containers, got 2"),
         ((1, 0, 1), "must be above 0"),
     ):
         with pytest.raises(ValueError, match=text):
-            Shards(name, {**data_sets(name), "weights": wrong}, pool, 1)
+            Shards(name, {**data_sets(name), "weights": bad_weights}, pool, 1)
 
 
 def test_a_reader_without_a_maker_is_noticed():

@@ -38,13 +38,13 @@ def read(path, n, batch_size=None, **kwargs):
         return fn.readers.array_record(path=path, **kwargs)
 
     pipe = pipeline()
-    found = [x for _ in range(n // (batch_size or n)) for x in pipe.run()[0]]
+    samples = [x for _ in range(n // (batch_size or n)) for x in pipe.run()[0]]
     pipe.close()
-    return [np.asarray(x).tobytes() for x in found], [x.source_info() for x in found]
+    return [np.asarray(x).tobytes() for x in samples], [x.source_info() for x in samples]
 
 
 @pytest.mark.parametrize("options", [o for o in FILES if "transpose" not in o])
-def test_what_the_package_wrote_is_read(tmp_path, options):
+def test_files_of_the_package_are_read(tmp_path, options):
     if "brotli" in options:
         pytest.importorskip("pyarrow")
     elif "uncompressed" not in options:
@@ -59,7 +59,7 @@ def test_what_the_package_wrote_is_read(tmp_path, options):
     assert sorted(shuffled) == sorted(2 * RECORDS)
 
 
-def test_what_is_not_read_is_said(tmp_path):
+def test_transposed_files_are_refused(tmp_path):
     path = tmp_path / "x.array_record"
     path.write_bytes(next(data for o, data in FILES.items() if "transpose" in o))
     with pytest.raises((RuntimeError, SampleError), match=r"x.array_record.*transpose:true"):
@@ -67,7 +67,7 @@ def test_what_is_not_read_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("options", [o for o in FILES if "brotli" in o])
-def test_the_extra_that_reads_brotli_is_named(tmp_path, options, monkeypatch):
+def test_missing_package_for_brotli_is_named(tmp_path, options, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "x.array_record"
     path.write_bytes(FILES[options])
@@ -86,25 +86,25 @@ def test_snappy(tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["brotli", "snappy"])
-def test_chunks_that_lie_about_their_size(compression):
+def test_chunks_with_wrong_sizes_are_refused(compression):
     pa = pytest.importorskip("pyarrow")
     packed = pa.compress(bytes(5000), codec=compression, asbytes=True)
-    for said in (4999, 5001, 1, 1 << 29, 1 << 40):
+    for stated in (4999, 5001, 1, 1 << 29, 1 << 40):
         with pytest.raises(ValueError, match=r"chunk.*(has|can't be decompressed|too large)"):
-            _unpacked_or_refused(compression, packed, said)
+            _unpack(compression, packed, stated)
     for cut in range(len(packed)):
         with pytest.raises(ValueError, match=r"chunk|a number is damaged"):
-            _unpacked_or_refused(compression, packed[:cut], 5000)
-    assert _unpacked_or_refused(compression, packed, 5000) == bytes(5000)
+            _unpack(compression, packed[:cut], 5000)
+    assert _unpack(compression, packed, 5000) == bytes(5000)
 
 
-def _unpacked_or_refused(compression, packed, size):
+def _unpack(compression, packed, size):
     return bytes(_decompress(ord(compression[0]), memoryview(riegeli.varint(size) + packed), Storage()))
 
 
 @pytest.mark.parametrize("compression", ["", "zstd", "brotli", "snappy"])
 @pytest.mark.parametrize("group", [1, 4])
-def test_records_that_are_too_large(tmp_path, compression, group):
+def test_too_large_records_are_refused(tmp_path, compression, group):
     if compression:
         pytest.importorskip("zstandard" if compression == "zstd" else "pyarrow")
     path = tmp_path / "x.array_record"
@@ -119,7 +119,7 @@ def test_records_that_are_too_large(tmp_path, compression, group):
     assert read(path, 8)[0] == records
 
 
-def test_a_bomb_is_refused_before_it_is_decompressed(tmp_path):
+def test_bombs_are_refused_before_decompression(tmp_path):
     pytest.importorskip("zstandard")
     path = tmp_path / "x.array_record"
     riegeli.array_record(path, [bytes(64 << 20)], compression="zstd")
@@ -161,7 +161,7 @@ def damaged(tmp_path, change):
         (lambda d: d.__setitem__(slice(0, None), bytes(65536)), "the checksum of a chunk's header is wrong"),
     ],
 )
-def test_files_that_are_none(tmp_path, change, text):
+def test_other_files_are_refused(tmp_path, change, text):
     with pytest.raises(RuntimeError, match=text):
         read(damaged(tmp_path, change), 4)
 
@@ -188,21 +188,21 @@ def test_highway_hash_is_as_published():
 
 @pytest.mark.parametrize("zstd", [False, True])
 @pytest.mark.parametrize(
-    ("at", "why"),
+    ("offset", "message"),
     [
         (3, "the checksum of (its|a) chunk's header is wrong"),
         (30, "the checksum of (its|a) chunk's header"),
         (60, "checksum"),
     ],
 )
-def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, at, why):
+def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, offset, message):
     if zstd:
         pytest.importorskip("zstandard")
     path = tmp_path / "x.array_record"
     riegeli.array_record(path, [b"%d" % i * 50 for i in range(4)], zstd=zstd)
     data = bytearray(path.read_bytes())
     start = int(physical(chunk_table(Files.of(path, None), 0, hashlib.sha256()).start[2]))  # of record 2
-    data[start + at] ^= 1
+    data[start + offset] ^= 1
     path.write_bytes(data)
 
     @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)
@@ -210,19 +210,19 @@ def test_wrong_checksums_are_errors_of_their_records(tmp_path, zstd, at, why):
         return fn.readers.array_record(path=path)
 
     pipe = pipeline()
-    found = []
+    contents = []
     for i in range(8):  # the second time, too
         if i % 4 == 2:
-            with pytest.raises(SampleError, match=rf"x\.array_record, (.*record 2|.* bytes from {start}).*{why}"):
+            with pytest.raises(SampleError, match=rf"x\.array_record, (.*record 2|.* bytes from {start}).*{message}"):
                 pipe.run()
         else:
-            found.append(np.asarray(pipe.run()[0][0]).tobytes())
-    assert found == 2 * [b"%d" % i * 50 for i in (0, 1, 3)]
+            contents.append(np.asarray(pipe.run()[0][0]).tobytes())
+    assert contents == 2 * [b"%d" % i * 50 for i in (0, 1, 3)]
     pipe.close()
 
 
 @pytest.mark.parametrize("zstd", [False, True])
-def test_a_file_that_changes_is_noticed(tmp_path, zstd):
+def test_changed_files_are_noticed(tmp_path, zstd):
     if zstd:
         pytest.importorskip("zstandard")
     path = tmp_path / "x.array_record"
@@ -251,8 +251,8 @@ def test_damage_never_does_more_than_an_error(tmp_path, seed):
             if k % 2
             else np.concatenate([rng.integers(len(data) - 65536, len(data) - 65400, 2)])
         )
-        for at in places.tolist():
-            data[at] = rng.integers(256)
+        for place in places.tolist():
+            data[place] = rng.integers(256)
         path = tmp_path / "x"
         path.write_bytes(data)
         try:
@@ -280,15 +280,15 @@ def test_large_tables_are_parsed_in_parts(tmp_path, monkeypatch, zstd):
     assert digest.digest() == hashlib.sha256(rows.astype(np.int64).tobytes()).digest()
     data = path.read_bytes()
     ends = [*table.start[1:].tolist(), table.end]
-    found = [
+    records = [
         bytes(x)
         for start, end in zip(table.start.tolist(), ends)
         for x in records_of(joined(data[physical(start) : physical(end)], int(physical(start))))
     ]
-    assert found == [bytes([i]) * n for i, n in enumerate(sizes)]
+    assert records == [bytes([i]) * n for i, n in enumerate(sizes)]
 
 
-def test_a_table_is_inflated_no_further_than_it_says(tmp_path, monkeypatch):
+def test_tables_inflate_to_their_stated_size(tmp_path, monkeypatch):
     zstandard = pytest.importorskip("zstandard")
     sizes, values = (
         riegeli.varint(len(x)) + zstandard.ZstdCompressor().compress(x) for x in (b"\x0a\x05", bytes(1 << 27))
@@ -308,7 +308,7 @@ def test_a_table_is_inflated_no_further_than_it_says(tmp_path, monkeypatch):
     assert memory.most < 1 << 24
 
 
-def test_a_chunk_is_inflated_no_further_than_it_says():
+def test_chunks_inflate_to_their_stated_size():
     zstandard = pytest.importorskip("zstandard")
 
     def chunk(stated: int, packed: bytes) -> bytes:
@@ -317,15 +317,15 @@ def test_a_chunk_is_inflated_no_further_than_it_says():
         return riegeli.header(data, ord("r"), 1, 1 << 30) + data
 
     large = bytearray(zstandard.ZstdCompressor().compress(bytes(1 << 20)))
-    at = large.index((1 << 20).to_bytes(4, "little"))
-    large[at : at + 4] = (1 << 30).to_bytes(4, "little")  # which zstd would make memory for
-    without = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20))
+    size_at = large.index((1 << 20).to_bytes(4, "little"))
+    large[size_at : size_at + 4] = (1 << 30).to_bytes(4, "little")  # which zstd would make memory for
+    sizeless = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20))
     with counts.allocations() as memory:
         for stated, packed, text in (
             (1 << 30, large, "can't be decompressed|1048576 bytes"),
             (1 << 20, large, "zstd's header says 1073741824"),
-            (1 << 30, without, "1048576 bytes"),
-            (1 << 10, without, "1024 were expected|can't be decompressed"),
+            (1 << 30, sizeless, "1048576 bytes"),
+            (1 << 10, sizeless, "1024 were expected|can't be decompressed"),
         ):
             with pytest.raises(ValueError, match=text):
                 records_of(chunk(stated, bytes(packed)))

@@ -20,11 +20,11 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_annotations_that_are_none(folder, tmp_path):
+def test_other_annotations_are_refused(folder, tmp_path):
     def read_of(**arguments):
         return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[0]
 
-    for text, why in (
+    for text, message in (
         ("{", "x does not have the form of COCO's annotations: JSONDecodeError"),
         ("{}", "KeyError: 'images'"),
         ('{"images": [{"id": 1, "file_name": "a", "width": 1, "height": 1}], "annotations": [{"bbox": 3}]}', "TypeError"),
@@ -33,7 +33,7 @@ def test_annotations_that_are_none(folder, tmp_path):
         ('{"images": []}', "no image is left"),
     ):  # fmt: skip
         (tmp_path / "x").write_text(text)
-        with pytest.raises(RuntimeError, match=why):
+        with pytest.raises(RuntimeError, match=message):
             labels(read_of(annotations_file=tmp_path / "x"))
     with pytest.raises(RuntimeError, match=r"can't read annotations_file .*none: No such file"):
         labels(read_of(annotations_file=tmp_path / "none"))
@@ -60,39 +60,39 @@ def test_the_older_form_of_polygons(folder):
 
 
 def test_deprecated_arguments_of_coco(folder, tmp_path):
-    def of(**arguments):
+    def read_of(**arguments):
         return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[-1]
 
     file = {"annotations_file": folder / "coco.json"}
     with pytest.warns(UserWarning, match="save_img_ids is deprecated: it is image_ids now"):
-        assert labels(of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
+        assert labels(read_of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
     with pytest.warns(
         UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"
     ):
-        expected = labels(of(**file, dump_meta_files=True, dump_meta_files_path=tmp_path), 4)[0]
+        expected = labels(read_of(**file, dump_meta_files=True, dump_meta_files_path=tmp_path), 4)[0]
     with pytest.warns(UserWarning, match="meta_files_path is deprecated: it is preprocessed_annotations now"):
-        assert labels(of(meta_files_path=tmp_path), 4)[0] == expected
+        assert labels(read_of(meta_files_path=tmp_path), 4)[0] == expected
     with pytest.raises(ValueError, match="save_img_ids is the deprecated name of image_ids: pass one of them"):
-        labels(of(**file, save_img_ids=True, image_ids=True))
+        labels(read_of(**file, save_img_ids=True, image_ids=True))
 
 
-def test_pixels_that_can_not_be_drawn(folder, tmp_path, monkeypatch):
-    def of(**arguments):
+def test_masks_without_pixels_are_errors(folder, tmp_path, monkeypatch):
+    def read_of(**arguments):
         return lambda: fn.readers.coco(file_root=folder / "images", pixelwise_masks=True, **arguments)[3]
 
     with pytest.raises(ValueError, match=r"polygon_masks, pixelwise_masks and masks .* can't be given together"):
-        labels(of(annotations_file=folder / "coco.json", polygon_masks=True))
+        labels(read_of(annotations_file=folder / "coco.json", polygon_masks=True))
     with pytest.raises(ValueError, match="pixelwise_masks can't be used with preprocessed_annotations"):
-        labels(of(preprocessed_annotations=tmp_path))
+        labels(read_of(preprocessed_annotations=tmp_path))
     document = json.loads((folder / "coco.json").read_text())
     document["annotations"][1]["segmentation"]["size"] = [8, 6]
     (tmp_path / "x.json").write_text(json.dumps(document))
-    found, errors, _ = labels(of(annotations_file=tmp_path / "x.json"), 2)
-    assert found == [None, [0] * 16]
+    classes, errors, _ = labels(read_of(annotations_file=tmp_path / "x.json"), 2)
+    assert classes == [None, [0] * 16]
     assert r"its masks are for images of size [8, 6], not [6, 8]" in errors[0]
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(ImportError, match=r'pixelwise_masks .*pip install "jaxdali\[coco\]"'):
-        labels(of(annotations_file=folder / "coco.json"))
+        labels(read_of(annotations_file=folder / "coco.json"))
 
 
 def test_both_parsers_read_the_same(folder, tmp_path, monkeypatch):
@@ -125,7 +125,7 @@ def test_both_parsers_read_the_same(folder, tmp_path, monkeypatch):
 
 
 def test_boxes_of_another_form(folder, tmp_path):
-    for box, why in (
+    for box, message in (
         ([1, 2, 3], "bbox of annotation 2 has 3 numbers, not 4"),
         ([1, 2, 3, 4, 5], "has 5 numbers"),
         ([1, 2, 3, None], "bbox of annotation 2 has elements that are not numbers"),
@@ -133,27 +133,27 @@ def test_boxes_of_another_form(folder, tmp_path):
         document = json.loads((folder / "coco.json").read_text())
         document["annotations"][2]["bbox"] = box
         (tmp_path / "x.json").write_text(json.dumps(document))
-        with pytest.raises(RuntimeError, match=rf"x.json does not have the form of COCO's annotations: .*{why}"):
+        with pytest.raises(RuntimeError, match=rf"x.json does not have the form of COCO's annotations: .*{message}"):
             labels(lambda: fn.readers.coco(file_root=folder / "images", annotations_file=tmp_path / "x.json")[0])
 
 
-def test_preprocessed_annotations_that_do_not_fit(folder, tmp_path):
-    def of(**arguments):
+def test_mixed_preprocessed_annotations_are_refused(folder, tmp_path):
+    def read_of(**arguments):
         return lambda: fn.readers.coco(file_root=folder / "images", **arguments)[-1]
 
     save = {"save_preprocessed_annotations": True, "save_preprocessed_annotations_dir": tmp_path, "image_ids": True}
-    labels(of(annotations_file=folder / "coco.json", **save))
+    labels(read_of(annotations_file=folder / "coco.json", **save))
     for name in ("boxes", "original_ids"):
-        kept = (tmp_path / f"{name}.dat").read_bytes()
-        count = int.from_bytes(kept[:4], "little") - 1
-        (tmp_path / f"{name}.dat").write_bytes(count.to_bytes(4, "little") + kept[4:-4])
+        content = (tmp_path / f"{name}.dat").read_bytes()
+        count = int.from_bytes(content[:4], "little") - 1
+        (tmp_path / f"{name}.dat").write_bytes(count.to_bytes(4, "little") + content[4:-4])
         with pytest.raises(
             RuntimeError, match=f"{name}.dat does not match the other files: they belong to different annotations"
         ):
-            labels(of(preprocessed_annotations=tmp_path, image_ids=True))
-        (tmp_path / f"{name}.dat").write_bytes(kept)
+            labels(read_of(preprocessed_annotations=tmp_path, image_ids=True))
+        (tmp_path / f"{name}.dat").write_bytes(content)
     with pytest.raises(ValueError, match="size_threshold can't be used with preprocessed_annotations"):
-        labels(of(preprocessed_annotations=tmp_path, size_threshold=2.0))
+        labels(read_of(preprocessed_annotations=tmp_path, size_threshold=2.0))
 
 
 def test_preprocessed_annotations_may_be_far_away(folder, tmp_path):
@@ -168,7 +168,7 @@ def test_preprocessed_annotations_may_be_far_away(folder, tmp_path):
     assert boxes(preprocessed_annotations="memory://annotations") == expected
 
 
-def test_names_that_are_no_utf8_are_saved(tmp_path):
+def test_names_in_other_encodings_are_saved(tmp_path):
     name = os.fsdecode(b"\xff\xc3\xa4.jpg")
     (tmp_path / name).write_bytes(b"image")
     document = {"images": [{"id": 1, "file_name": name, "width": 1, "height": 1}]}

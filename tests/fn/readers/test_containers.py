@@ -35,8 +35,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", DALI)
 def test_as_dali(folder, name):
     for k, expected in enumerate(DALI[name]):
-        found = reader_cases.outputs(jaxdali, name, k, folder)
-        for (sources, *values), (expected_sources, *expected_values) in zip(found, expected, strict=True):
+        outputs = reader_cases.outputs(jaxdali, name, k, folder)
+        for (sources, *values), (expected_sources, *expected_values) in zip(outputs, expected, strict=True):
             assert values == expected_values, reader_cases.CASES[name].order[k]
             if not name.startswith("nemo_asr"):  # audio has a name here, beyond DALI
                 assert sources == expected_sources
@@ -78,8 +78,8 @@ def test_wrong_checksums_are_errors_of_their_records(records):
     damage(records / "x", offsets[1] + 8, b"\xff")  # of the length
     damage(records / "x", offsets[2] + 12 + 5, b"X")  # in the data
     damage(records / "x", offsets[4] + 30_000, b"X")  # where nothing is read
-    found, errors, _ = labels(read(records), 5)
-    assert found == [[0], None, None, [3], None]
+    values, errors, _ = labels(read(records), 5)
+    assert values == [[0], None, None, [3], None]
     assert f"{records}/x at index {offsets[1]}: " in errors[0]
     assert "the checksum (CRC) of its length is wrong" in errors[0]
     assert f"{records}/x at index {offsets[2]}: " in errors[1]
@@ -91,8 +91,8 @@ def test_wrong_checksums_are_errors_of_their_records(records):
 def test_a_truncated_file(records):
     size = (records / "x").stat().st_size
     os.truncate(records / "x", size - 1)
-    found, errors, _ = labels(read(records), 5)
-    assert found[:4] == [[0], [1], [2], [3]]
+    values, errors, _ = labels(read(records), 5)
+    assert values[:4] == [[0], [1], [2], [3]]
     assert f"it lies outside the file, which has {size - 1} bytes" in errors[0]
     with (
         pytest.warns(UserWarning, match=f"no index of {records}/x"),
@@ -103,8 +103,8 @@ def test_a_truncated_file(records):
 
 def test_replaced_records_are_reported(records):
     damage(records / "x", np.loadtxt(records / "x.idx", int)[1, 0] + 8, b"\xff")
-    found, errors, bad = labels(read(records, on_error="replace"), 3, 2)
-    assert found == [[0, 2], [2, 3], [4, 0]]
+    values, errors, bad = labels(read(records, on_error="replace"), 3, 2)
+    assert values == [[0, 2], [2, 3], [4, 0]]
     assert not errors
     assert [(b.file.rpartition("/")[2], b.count) for b in bad] == [
         (f"x at index {np.loadtxt(records / 'x.idx', int)[1, 0]}", 1)
@@ -114,8 +114,8 @@ def test_replaced_records_are_reported(records):
 
 def test_the_index_of_another_file(records):
     c.write_tfrecord(records / "y", [c.example({"label": [2**40 + i]}) for i in range(5)], records / "y.idx")
-    found, errors, _ = labels(read(records, "y.idx"), 5)
-    assert found == [None] * 5
+    values, errors, _ = labels(read(records, "y.idx"), 5)
+    assert values == [None] * 5
     assert all("the index is of another file, or the file is damaged" in e for e in errors)
     (records / "empty.idx").write_text("")
     with pytest.raises(RuntimeError, match=r"empty.idx is not an index"):
@@ -129,7 +129,7 @@ def test_the_index_of_another_file(records):
 
 @pytest.mark.parametrize("name", ["x", "x.gz"])
 @pytest.mark.parametrize(
-    ("compress", "why"),
+    ("compress", "message"),
     [
         (gzip.compress, "GZIP.*gunzip"),
         (zlib.compress, "ZLIB.*write it without compression"),
@@ -137,7 +137,7 @@ def test_the_index_of_another_file(records):
         (lzma.compress, "XZ.*unxz"),
     ],
 )
-def test_compressed_files_are_refused_by_name(tmp_path, capsys, own_threads, name, compress, why):
+def test_compressed_files_are_refused_by_name(tmp_path, capsys, own_threads, name, compress, message):
     c.write_tfrecord(tmp_path / "plain", [c.example({"label": [i]}) for i in range(5)], tmp_path / "x.idx")
     content = compress((tmp_path / "plain").read_bytes())
     (tmp_path / name).write_bytes(content)
@@ -147,18 +147,19 @@ def test_compressed_files_are_refused_by_name(tmp_path, capsys, own_threads, nam
         lambda path: fn.readers.webdataset(paths=path, ext="cls"),
         lambda path: fn.readers.mxnet(path=path, index_path=tmp_path / "x.idx")[1],
     ):
-        with pytest.raises(RuntimeError, match=rf"{tmp_path}/{name}: it is compressed by {why}"):
+        with pytest.raises(RuntimeError, match=rf"{tmp_path}/{name}: it is compressed by {message}"):
             labels(functools.partial(read_of, tmp_path / name))
     assert index.main([str(tmp_path / name)]) == 1
-    assert re.match(rf"{tmp_path}/{name}: it is compressed by {why}", capsys.readouterr().err)
+    assert re.match(rf"{tmp_path}/{name}: it is compressed by {message}", capsys.readouterr().err)
     if name.endswith(".gz"):  # servers are only asked where the name says so
         pytest.importorskip("fsspec").filesystem("memory").pipe_file("/far/x.gz", content)
-        with pytest.raises(RuntimeError, match=rf"memory://far/x\.gz: it is compressed by {why}"):
+        with pytest.raises(RuntimeError, match=rf"memory://far/x\.gz: it is compressed by {message}"):
             labels(lambda: fn.readers.webdataset(paths="memory://far/x.gz", ext="cls"))
         assert not own_threads("jaxdali-storage")
 
 
-def test_records_whose_size_begins_like_a_compressed_file(tmp_path):
+def test_sizes_may_look_like_compression(tmp_path):
+    """A record begins with its size, whose bytes can be those of a compressed file."""
     sizes = [0x088B1F, 0x9C78, 0x0178]  # GZIP, ZLIB
     for k, size in enumerate(sizes):
         fill = size
@@ -193,7 +194,7 @@ def test_a_missing_index_is_made_and_said(records):
         assert labels(read(records, "none.idx"), 5)[0] == [[0], [1], [2], [3], [4]]
 
 
-def test_a_file_that_changes_or_goes_away_while_it_is_open(records):
+def test_changed_and_removed_open_files_are_errors(records):
     @pipeline_def(batch_size=1, prefetch_queue_depth=1, num_threads=2)
     def pipeline():
         return read(records)()
@@ -219,7 +220,7 @@ def test_no_file_and_no_permission(records):
         labels(lambda: fn.readers.tfrecord(path=records / "none", features=LABEL)["label"])
 
 
-def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
+def test_missing_and_misfit_features(tmp_path):
     F, V = tfrecord.FixedLenFeature, tfrecord.VarLenFeature
     rows = [
         c.example({"a": [1.5, 2.5]}),
@@ -229,30 +230,30 @@ def test_features_that_records_lack_or_that_do_not_fit(tmp_path):
     ]
     c.write_tfrecord(tmp_path / "x", rows, tmp_path / "x.idx")
 
-    def of(feature, name):
+    def read_feature(feature, name):
         return lambda: fn.readers.tfrecord(
             path=tmp_path / "x", index_path=tmp_path / "x.idx", features={name: feature}
         )[name]
 
-    found, errors, _ = labels(of(F([2], tfrecord.float32, -7.0), "a"), 4)
-    assert found == [[1.5, 2.5], None, [-7.0, -7.0], None]
+    values, errors, _ = labels(read_feature(F([2], tfrecord.float32, -7.0), "a"), 4)
+    assert values == [[1.5, 2.5], None, [-7.0, -7.0], None]
     assert "its feature 'a' consists of integers, not of float32" in errors[0]
     assert "its feature 'a' has 3 values, expected 2" in errors[1]
-    found, errors, _ = labels(of(V([3], tfrecord.float32, 0.0), "a"), 4)
+    values, errors, _ = labels(read_feature(V([3], tfrecord.float32, 0.0), "a"), 4)
     assert "its feature 'a' has 2 values, not a multiple of 3" in errors[0]
 
     @pipeline_def(batch_size=3)
     def pipeline():
-        other = of(F((), tfrecord.string, "jpeg"), "b")()
+        with_default = read_feature(F((), tfrecord.string, "jpeg"), "b")()
         return (
-            of(F((), tfrecord.string, ""), "b")(),
-            of(V(tfrecord.int64, 0), "c")(),
-            of(F([], tfrecord.int64, 3), "c")(),
-            other,
+            read_feature(F((), tfrecord.string, ""), "b")(),
+            read_feature(V(tfrecord.int64, 0), "c")(),
+            read_feature(F([], tfrecord.int64, 3), "c")(),
+            with_default,
         )
 
-    text, ints, one, other = pipeline().run()
-    assert [np.asarray(other[i]).tobytes() for i in range(3)] == [b"jpeg", b"x", b"jpeg"]
+    text, ints, one, with_default = pipeline().run()
+    assert [np.asarray(with_default[i]).tobytes() for i in range(3)] == [b"jpeg", b"x", b"jpeg"]
     assert [np.asarray(text[i]).tobytes() for i in range(3)] == [b"", b"x", b""]
     assert ints.shape() == [(0,)] * 3
     assert one.as_array().tolist() == [3, 3, 3]
@@ -285,15 +286,15 @@ def image_of(path, index_path):
 
 def test_a_record_split_at_the_magic_word(tmp_path):
     magic = (0xCED7230A).to_bytes(4, "little")
-    first, then = c.image_record([1.0, 2.0], b"left"), b"right, and more"
-    parts = [(1, first), (2, b"middle--"), (3, then)]
+    first, rest_of_image = c.image_record([1.0, 2.0], b"left"), b"right, and more"
+    parts = [(1, first), (2, b"middle--"), (3, rest_of_image)]
     content = b"".join(
         magic + (kind << 29 | len(x)).to_bytes(4, "little") + x + bytes(-len(x) % 4) for kind, x in parts
     )
     (tmp_path / "x").write_bytes(content)
     (tmp_path / "x.idx").write_text("0\t0\n")
     image, label = image_of(tmp_path / "x", tmp_path / "x.idx")
-    assert image.tobytes() == b"left" + magic + b"middle--" + magic + then
+    assert image.tobytes() == b"left" + magic + b"middle--" + magic + rest_of_image
     assert label.tolist() == [1, 2]
     (tmp_path / "x").write_bytes(content[:60])
     with pytest.raises(SampleError, match=r"its last part is missing|it ends early"):
@@ -301,17 +302,17 @@ def test_a_record_split_at_the_magic_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "why"),
+    ("at", "value", "message"),
     [
         (0, b"x", "no record begins there"),
         (4, b"\xff\xff", "it ends early"),
         (8, b"\xff\xff\xff\x7f", "too short for its 2147483647 labels"),
     ],
 )
-def test_damaged_image_records(tmp_path, at, value, why):
+def test_damaged_image_records(tmp_path, at, value, message):
     c.write_recordio(tmp_path / "x", [c.image_record(1.0, b"image")], tmp_path / "x.idx")
     damage(tmp_path / "x", at, value)
-    with pytest.raises(SampleError, match=f"x at index 0: .*{why}"):
+    with pytest.raises(SampleError, match=f"x at index 0: .*{message}"):
         image_of(tmp_path / "x", tmp_path / "x.idx")
 
 
@@ -319,7 +320,7 @@ def test_damaged_image_records(tmp_path, at, value, why):
 
 
 @pytest.mark.parametrize("reader", ["caffe", "caffe2"])
-def test_values_of_databases_that_are_too_large(tmp_path, reader):
+def test_too_large_values_of_databases(tmp_path, reader):
     pytest.importorskip("lmdb")
 
     def value(n, i):
@@ -329,19 +330,19 @@ def test_values_of_databases_that_are_too_large(tmp_path, reader):
 
     c.write_lmdb(tmp_path / "db", [value(10, 0), value(20_000, 1), value(10, 2)])
 
-    def of(limit, **arguments):
+    def read_of(limit, **arguments):
         return lambda: getattr(fn.readers, reader)(
             path=tmp_path / "db", storage=jaxdali.Storage(max_record_bytes=limit), **arguments
         )[1]
 
-    found, (error,), _ = labels(of(10_000), 3)
-    assert found == [[0], None, [2]]
+    values, (error,), _ = labels(read_of(10_000), 3)
+    assert values == [[0], None, [2]]
     assert "db at key 00000001: it would take 20" in error
     assert "Storage(max_record_bytes=10000) allows no more" in error
-    assert labels(of(10_000, on_error="replace"), 3)[0] == [[0], [2], [2]]
-    assert labels(of(30_000), 3)[0] == [[0], [1], [2]]
+    assert labels(read_of(10_000, on_error="replace"), 3)[0] == [[0], [2], [2]]
+    assert labels(read_of(30_000), 3)[0] == [[0], [1], [2]]
     with pytest.raises(RuntimeError, match=r"max_record_bytes=5\)"):
-        labels(of(5))
+        labels(read_of(5))
 
 
 def test_sparse_labels_become_vectors(tmp_path):
@@ -354,16 +355,18 @@ def test_sparse_labels_become_vectors(tmp_path):
     c.write_lmdb(tmp_path / "outside", [c.tensors(image, c.tensor(c.INT32, [4]))])
 
     @pipeline_def(batch_size=1)
-    def pipeline(which, label_type, more=0):
+    def pipeline(database, label_type, additional=0):
         return tuple(
-            fn.readers.caffe2(path=tmp_path / which, label_type=label_type, num_labels=4, additional_inputs=more)
+            fn.readers.caffe2(
+                path=tmp_path / database, label_type=label_type, num_labels=4, additional_inputs=additional
+            )
         )
 
     pipe = pipeline("sparse", 1)
     assert [pipe.run()[1].as_array().tolist() for _ in range(3)] == [[[1, 0, 0, 1]], [[0, 0, 0, 0]], [[0, 1, 0, 0]]]
-    _, dense, more = pipeline("weights", 3, 1).run()
+    _, dense, additional = pipeline("weights", 3, 1).run()
     assert dense.as_array().tolist() == [[0.25, 0, 0.5, 0]]
-    assert np.asarray(more[0]).tolist() == [9]
+    assert np.asarray(additional[0]).tolist() == [9]
     with pytest.raises(SampleError, match="its label has the class 4, but num_labels is 4"):
         pipeline("outside", 1).run()
 
@@ -375,8 +378,8 @@ def test_damaged_databases(tmp_path):
     def read_labels():
         return fn.readers.caffe(path=tmp_path / "bad", image_available=False)
 
-    found, errors, _ = labels(read_labels, 5)
-    assert found == [[0], None, None, [2], None]
+    values, errors, _ = labels(read_labels, 5)
+    assert values == [[0], None, None, [2], None]
     assert "bad at key 00000001: " in errors[0]
     assert "it is damaged" in errors[0]
     assert "its label has 0 values, expected 1" in errors[2]
@@ -387,7 +390,7 @@ def test_damaged_databases(tmp_path):
         labels(lambda: fn.readers.caffe(path=tmp_path / "none"))
 
 
-def test_one_database_in_two_readers_and_two_pipelines(folder):
+def test_readers_and_pipelines_share_a_database(folder):
     @pipeline_def(batch_size=2)
     def pipeline():
         path = folder / "a.caffe"
@@ -419,6 +422,6 @@ def test_the_index_tool(records, capsys):
     assert capsys.readouterr().out == f"{records}/out/x.idx: 5 records\n"
     os.truncate(records / "x", 100)
     assert index.main([str(records / "x"), str(records / "none")]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert "at index" in said[0]
-    assert said[1] == f"can't read {records}/none: No such file or directory"
+    lines = capsys.readouterr().err.splitlines()
+    assert "at index" in lines[0]
+    assert lines[1] == f"can't read {records}/none: No such file or directory"

@@ -30,7 +30,7 @@ NONE = "/nowhere/there is none"
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "what"),
+    ("name", "arguments", "problem"),
     [
         ("file", {"file_root": NONE}, f"can't list file_root {NONE}"),
         ("file", {"file_list": NONE}, f"can't read file_list {NONE}"),
@@ -45,25 +45,25 @@ NONE = "/nowhere/there is none"
         ("nemo_asr", {"manifest_filepaths": [NONE]}, f"can't read the manifest {NONE}"),
     ],
 )
-def test_a_missing_file_is_one_error_that_names_it_once(name, arguments, what):
-    """And operator, argument and line: without the tracebacks of those that it was made of."""
+def test_missing_files_are_named_once(name, arguments, problem):
+    """The error names file, operator, argument and line once, without the tracebacks of the errors behind it."""
 
     @pipeline_def(batch_size=1, num_threads=1)
     def pipeline():
-        found = getattr(fn.readers, name)(**arguments)
-        return tuple(found) if isinstance(found, list) else (found,)
+        nodes = getattr(fn.readers, name)(**arguments)
+        return tuple(nodes) if isinstance(nodes, list) else (nodes,)
 
     with pytest.raises(jaxdali.OperatorError) as e:
         pipeline().run()
     assert re.fullmatch(
-        rf"readers\.{name} \(created at {re.escape(__file__)}:\d+\): {what}: No such file or directory", str(e.value)
+        rf"readers\.{name} \(created at {re.escape(__file__)}:\d+\): {problem}: No such file or directory", str(e.value)
     )
     assert "".join(traceback.format_exception(e.value)).count("Traceback") == 1
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if MAKERS[name].urls])
 def test_no_permission_is_said_at_once(data_sets, name):
-    """Of a store: when the list is made, or of the record; and it is not asked again."""
+    """The store's error comes when the list is made, or for the record; the store is not asked again."""
     data_sets(name)  # before its files are copied
     arguments = {**data_sets.remote(name), "storage": jaxdali.Storage(read_ahead=0)}
     Faulty.fault = staticmethod(lambda file, number: PermissionError(13, "Permission denied"))
@@ -104,7 +104,7 @@ def test_no_permission_for_files(data_sets, name):
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["array_record", "mxnet", "parquet", "tfrecord", "webdataset", "zip"])
-def test_what_is_no_file_is_said_at_once(data_sets, tmp_path, name, make):
+def test_other_than_files_are_refused_at_once(data_sets, tmp_path, name, make):
     make(path := tmp_path / "x")
     arguments = {k: [str(path)] if k in ("path", "paths") else v for k, v in data_sets(name).items()}
     with pytest.raises(RuntimeError, match=f"{path}.*it is no regular file"):
@@ -121,7 +121,7 @@ def few_descriptors():
 
 
 @pytest.mark.parametrize("name", ["file", "webdataset"])
-def test_a_batch_of_more_files_than_a_process_may_open(tmp_path, pool, few_descriptors, name):
+def test_batches_may_exceed_the_open_files(tmp_path, pool, few_descriptors, name):
     n, sizes = 400, [100, 40_000]  # the second is read when its place is known
     content = [bytes([i % 251]) * sizes[i % 2] for i in range(n)]
     for i, data in enumerate(content):
@@ -136,15 +136,15 @@ def test_a_batch_of_more_files_than_a_process_may_open(tmp_path, pool, few_descr
 
     with warnings.catch_warnings(action="ignore"):  # indices are made
         shards = Shards(name, {"files": files} if name == "file" else {"paths": files, "ext": ["x"]}, pool, 4)
-    found = [record[0] for rows in shards.read(n // 4) for _, _, record in rows]
+    contents = [record[0] for rows in shards.read(n // 4) for _, _, record in rows]
     shards.close()
-    assert found == content
+    assert contents == content
 
 
-# What may be wrong with a file, of which there is more than one in most data sets: (kind, which, where, value).
+# Damage of a data set: (kind, number of the file, position in it in 1/10000, value).
 KINDS = ["bit", "byte", "cut", "out", "twice", "zeros", "grow"]
 damage = st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(0, 9999), st.integers(0, 255))
-CHECKED = {"array_record", "tfrecord", "zip"}  # what the first output has is what was written: it has a checksum
+CHECKED = {"array_record", "tfrecord", "zip"}  # the first output has a checksum, so damage never changes it
 
 
 def spoil(data: bytearray, kind: str, at: int, value: int):
@@ -169,84 +169,88 @@ def spoil(data: bytearray, kind: str, at: int, value: int):
 # LMDB's library trusts its pages: the messages in them are damaged by ffi/fuzz/fuzz_records.cc.
 @pytest.mark.parametrize("name", [name for name in READERS if not name.startswith("caffe")])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(wrong=damage, end=st.booleans())
-def test_damage_is_an_error_that_names_the_file_or_changes_a_record(data_sets, pool, name, wrong, end):
-    kind, which, where, value = wrong
+@given(damaged=damage, end=st.booleans())
+def test_damage_is_an_error_or_another_record(data_sets, pool, name, damaged, end):
+    kind, file_number, position, value = damaged
     arguments = data_sets(name)
     top = pathlib.Path(data_sets.folder(name))
-    with tempfile.TemporaryDirectory() as other:
-        shutil.copytree(top, other, dirs_exist_ok=True)
-        files = sorted(p for p in pathlib.Path(other).rglob("*") if p.is_file() and p.stat().st_size)
-        path = files[which % len(files)]
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(top, copy, dirs_exist_ok=True)
+        files = sorted(p for p in pathlib.Path(copy).rglob("*") if p.is_file() and p.stat().st_size)
+        path = files[file_number % len(files)]
         data = bytearray(path.read_bytes())
         first = len(data) * 49 // 50 if end else 0  # tables are at the end of many a container
-        spoil(data, kind, first + (len(data) - first) * where // 10000, value)
+        spoil(data, kind, first + (len(data) - first) * position // 10000, value)
         path.write_bytes(data)
 
         def names_a_file(text: str) -> bool:  # perhaps one that a damaged manifest names
             of_manifest = path.suffix == ".json" and re.search(
                 r"/\S+: (No such file|Is a directory|Error opening)", text
             )
-            return other in text or any(p.name in text for p in files) or of_manifest is not None
+            return copy in text or any(p.name in text for p in files) or of_manifest is not None
 
         try:
-            shards = Shards(name, replaced(arguments, str(top), other), pool, 1)
+            shards = Shards(name, replaced(arguments, str(top), copy), pool, 1)
         except RuntimeError as e:
             assert names_a_file(str(e)), e  # noqa: PT017
             return
-        found = set()
+        records = set()
         for _ in range(SIZE):
             failed: dict[int, str] = {}
             (((_, _, record),),) = shards.read(1, failed)
             assert all(map(names_a_file, failed.values())), failed
-            found |= {record[0]} if not failed else set()
+            records |= {record[0]} if not failed else set()
         shards.close()
         if name in CHECKED and path.suffix != ".idx":
             (expected,) = Shards(name, arguments, pool, 1).epochs(1, 1)
-            assert found <= {x[2][0] for x in expected}
+            assert records <= {x[2][0] for x in expected}
 
 
 # --- readers and faults ---------------------------------------------------------------------------------------------
 
 
-def truncated(path: pathlib.Path):
+def truncate_file(path: pathlib.Path):
     os.truncate(path, path.stat().st_size * 3 // 4)
 
 
-def longer(path: pathlib.Path):
+def extend_file(path: pathlib.Path):
     with open(path, "ab") as f:
         f.write(b"more")
 
 
-def gone(path: pathlib.Path):
+def remove_file(path: pathlib.Path):
     path.unlink()
 
 
-def flipped(path: pathlib.Path):
-    """In the data of record 5 or 1, or where these are compressed in the middle."""
+def flip_byte(path: pathlib.Path):
+    """Flips a bit in the data of record 5 or 1, or, if these are compressed, in the middle of the file."""
     content = bytearray(path.read_bytes())
-    content[next((at for i in (5, 1) if (at := content.find(b"record %d " % i)) >= 0), len(content) // 2)] ^= 1
+    content[
+        next((found_at for i in (5, 1) if (found_at := content.find(b"record %d " % i)) >= 0), len(content) // 2)
+    ] ^= 1
     path.write_bytes(content)
 
 
-def garbled(path: pathlib.Path):
+def replace_by_text(path: pathlib.Path):
     path.write_text("no index\n")
 
 
-def of_another(path: pathlib.Path):
-    """The index of the container behind it."""
+def use_other_index(path: pathlib.Path):
+    """Replaces the index of a container by that of the next one."""
     shutil.copy(path.with_name({"2.idx": "11.idx", "1.idx": "2.idx"}[path.name]), path)
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens to a data set of which `data_sets` has 23 records; 2 to 10 are those of the second container.
+    """A fault of a data set of `data_sets`, which has 23 records; the second container has the records 2 to 10.
 
     Attributes:
-      path: of the file.
-      why: of the errors.
-      lost: records that are errors then; None: there is no list, and `why` is the RuntimeError's.
-      meanwhile: it happens when two records have been read.
+      readers: the names of the readers.
+      do: damages the file.
+      path: the file; "": that of `PATHS`.
+      why: a pattern of the errors' messages.
+      lost: the records that are errors then; None: making the list raises RuntimeError.
+      meanwhile: whether it happens when two records have been read, instead of before.
     """
 
     readers: str
@@ -268,38 +272,43 @@ CHANGED, OUTSIDE = (
     "it lies outside the file, which has .* or the file is truncated",
 )
 FAULTS = [
-    Fault("tfrecord mxnet", truncated, "", OUTSIDE, [8, 9, 10]),
-    Fault("webdataset", truncated, "", OUTSIDE, [9, 10]),
-    Fault("numpy", truncated, "", "it is shorter than its header says", [5]),
-    Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5]),
-    Fault("caffe caffe2", truncated, "", "data.mdb is truncated"),
-    Fault("array_record", truncated, "", r"not an ArrayRecord file, or it is cut off"),
-    Fault("parquet", truncated, "", "magic bytes not found"),
-    Fault("zip", truncated, "", "not a zip file"),
-    Fault("tfrecord", flipped, "", r"2 at index \d+: .*its checksum \(CRC\) is wrong", [5]),
-    Fault("array_record", flipped, "", "the checksum of a chunk is wrong", [4, 5]),
-    Fault("zip", flipped, "0.zip", r"0.zip/class 1/1.txt \(at \d+\): its checksum is wrong", [1]),
-    Fault("tfrecord mxnet", garbled, "2.idx", r"2.idx, line 1: expected two whole numbers, got b'no index"),
-    Fault("webdataset", garbled, "1.idx", r"1.idx is not an index of a tar archive"),
-    Fault("tfrecord", of_another, "2.idx", "2 at index .*the index is of another file", range(2, 14)),
+    Fault("tfrecord mxnet", truncate_file, "", OUTSIDE, [8, 9, 10]),
+    Fault("webdataset", truncate_file, "", OUTSIDE, [9, 10]),
+    Fault("numpy", truncate_file, "", "it is shorter than its header says", [5]),
+    Fault("nemo_asr", truncate_file, "", "5.wav: .*Error opening", [5]),
+    Fault("caffe caffe2", truncate_file, "", "data.mdb is truncated"),
+    Fault("array_record", truncate_file, "", r"not an ArrayRecord file, or it is cut off"),
+    Fault("parquet", truncate_file, "", "magic bytes not found"),
+    Fault("zip", truncate_file, "", "not a zip file"),
+    Fault("tfrecord", flip_byte, "", r"2 at index \d+: .*its checksum \(CRC\) is wrong", [5]),
+    Fault("array_record", flip_byte, "", "the checksum of a chunk is wrong", [4, 5]),
+    Fault("zip", flip_byte, "0.zip", r"0.zip/class 1/1.txt \(at \d+\): its checksum is wrong", [1]),
+    Fault("tfrecord mxnet", replace_by_text, "2.idx", r"2.idx, line 1: expected two whole numbers, got b'no index"),
+    Fault("webdataset", replace_by_text, "1.idx", r"1.idx is not an index of a tar archive"),
+    Fault("tfrecord", use_other_index, "2.idx", "2 at index .*the index is of another file", range(2, 14)),
     Fault(
         "mxnet",
-        of_another,
+        use_other_index,
         "2.idx",
         "it ends early|no record begins there: the index is of another file|outside",
         range(2, 14),
     ),
-    Fault("webdataset", of_another, "1.idx", "1.tar:.*(the index is of another file|outside)", range(2, 14)),
-    Fault("tfrecord mxnet webdataset caffe caffe2 parquet", truncated, "", CHANGED, SECOND, True),
-    Fault("tfrecord mxnet webdataset caffe caffe2 parquet", longer, "", CHANGED, SECOND, True),
-    Fault("video", truncated, "", CHANGED, SECOND, True),
+    Fault("webdataset", use_other_index, "1.idx", "1.tar:.*(the index is of another file|outside)", range(2, 14)),
+    Fault("tfrecord mxnet webdataset caffe caffe2 parquet", truncate_file, "", CHANGED, SECOND, True),
+    Fault("tfrecord mxnet webdataset caffe caffe2 parquet", extend_file, "", CHANGED, SECOND, True),
+    Fault("video", truncate_file, "", CHANGED, SECOND, True),
     Fault(
-        "tfrecord mxnet webdataset caffe caffe2 parquet array_record video zip", gone, "", "No such file", SECOND, True
+        "tfrecord mxnet webdataset caffe caffe2 parquet array_record video zip",
+        remove_file,
+        "",
+        "No such file",
+        SECOND,
+        True,
     ),
-    Fault("numpy", truncated, "", "it is shorter than its header says", [5], True),
-    Fault("nemo_asr", truncated, "", "5.wav: .*Error opening", [5], True),
-    Fault("file", gone, "", "005.jpg: No such file", [17], True),
-    Fault("coco nemo_asr numpy", gone, "", "No such file", [5], True),
+    Fault("numpy", truncate_file, "", "it is shorter than its header says", [5], True),
+    Fault("nemo_asr", truncate_file, "", "5.wav: .*Error opening", [5], True),
+    Fault("file", remove_file, "", "005.jpg: No such file", [17], True),
+    Fault("coco nemo_asr numpy", remove_file, "", "No such file", [5], True),
 ]
 CASES = [(name, fault) for fault in FAULTS for name in fault.readers.split()]
 
@@ -308,8 +317,9 @@ CASES = [(name, fault) for fault in FAULTS for name in fault.readers.split()]
     ("name", "fault"), CASES, ids=[f"{n}-{f.do.__name__}{'-meanwhile' * f.meanwhile}" for n, f in CASES]
 )
 def test_faults_are_errors_of_their_records(data_sets, name, fault):
-    """Each names the reader, and the file; all others are read. With "replace" others take their place, with "skip"
-    none; both report.
+    """Each error names the reader and the file, and all other records are read.
+
+    With "replace" other records take their place, with "skip" none; both report them.
     """
     whole = [record for record, _ in records_of(name, data_sets(name))[0]]
     assert None not in whole
@@ -326,22 +336,22 @@ def test_faults_are_errors_of_their_records(data_sets, name, fault):
                 with pytest.raises(RuntimeError, match=f"readers.{name} .*{top}.*{fault.why}"):
                     records_of(name, arguments)
                 continue
-            found, bad = records_of(name, arguments, (lambda path=path: fault.do(path)) if fault.meanwhile else None)
-        errors = {i: why for i, (record, why) in enumerate(found) if record is None}
+            results, bad = records_of(name, arguments, (lambda path=path: fault.do(path)) if fault.meanwhile else None)
+        errors = {i: error for i, (record, error) in enumerate(results) if record is None}
         if on_error == "raise":
             assert sorted(errors) == list(fault.lost)
             file = re.escape(path.name if not fault.path else pathlib.Path(PATHS[name]).name)
             assert all(
-                re.search(rf"readers.{name} .*({top}|{file}).*({fault.why})", why, re.S) for why in errors.values()
+                re.search(rf"readers.{name} .*({top}|{file}).*({fault.why})", error, re.S) for error in errors.values()
             ), errors
-            kept = [record for i, (record, _) in enumerate(found) if i not in fault.lost]
-            assert all(record in whole for record in kept)
-            assert len({*kept}) == len(kept)
+            unaffected = [record for i, (record, _) in enumerate(results) if i not in fault.lost]
+            assert all(record in whole for record in unaffected)
+            assert len({*unaffected}) == len(unaffected)
         else:
             assert (sorted(errors), {*errors.values()}) == (
                 (list(fault.lost), {"left out"}) if on_error == "skip" else ([], set())
             )
-            assert {record for record, _ in found} - {None} <= {*whole}
+            assert {record for record, _ in results} - {None} <= {*whole}
             assert sum(b.count for b in bad) == len(fault.lost)
             assert all(re.search(fault.why, f"{b.file}: {b.reason}") for b in bad)
 
@@ -349,25 +359,25 @@ def test_faults_are_errors_of_their_records(data_sets, name, fault):
 def records_of(
     name: str, arguments: dict[str, Any], meanwhile: Callable[[], object] | None = None
 ) -> tuple[list[tuple[Any, str]], Any]:
-    """Of each record of an epoch its first output, or None and the error (or "left out"); and what is reported."""
+    """For each record of an epoch its first output and "", or None and the error (or "left out"); and `bad_samples`."""
 
     @pipeline_def(batch_size=1, num_threads=1, prefetch_queue_depth=1)
     def pipeline():
         return tuple(nodes_in(getattr(fn.readers, name)(**arguments)))
 
     pipe = pipeline(exec_pipelined=False, exec_async=False)
-    found, size = [], SIZE
-    while len(found) < size:
-        if len(found) == 2 and meanwhile is not None:
+    results, size = [], SIZE
+    while len(results) < size:
+        if len(results) == 2 and meanwhile is not None:
             meanwhile()
         try:
             output = pipe.run()[0]
-            found.append((np.asarray(output[0]).tobytes(), "") if len(output) else (None, "left out"))
+            results.append((np.asarray(output[0]).tobytes(), "") if len(output) else (None, "left out"))
         except jaxdali.SampleError as e:
-            found.append((None, str(e)))
+            results.append((None, str(e)))
         size = pipe.epoch_size()[next(iter(pipe.epoch_size()))]
     bad = pipe.bad_samples()
     pipe.close()
     del pipe
     gc.collect()  # LMDB's environments end with what refers to them
-    return found, bad
+    return results, bad

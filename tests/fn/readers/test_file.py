@@ -222,11 +222,11 @@ def test_shuffling(tmp_path):
     assert unseeded != read(**data, random_shuffle=True, seed=-1, pipeline_seed=2)[1]
     in_list_order = read(**data, random_shuffle=True, initial_fill=1)[1]
     assert in_list_order[:20] == in_list_order[20:] != order[:20]
-    after = read(**data, shuffle_after_epoch=True)[1]
-    assert sorted(after[:20]) == list(range(20))
-    assert after[:20] != after[20:]
-    assert after == read(**data, shuffle_after_epoch=True, seed=9)[1]
-    assert after != read(**data, shuffle_after_epoch=True, shuffle_after_epoch_seed=9)[1]
+    after_epoch = read(**data, shuffle_after_epoch=True)[1]
+    assert sorted(after_epoch[:20]) == list(range(20))
+    assert after_epoch[:20] != after_epoch[20:]
+    assert after_epoch == read(**data, shuffle_after_epoch=True, seed=9)[1]
+    assert after_epoch != read(**data, shuffle_after_epoch=True, shuffle_after_epoch_seed=9)[1]
 
 
 def test_batch_size_does_not_change_the_order(tmp_path):
@@ -254,7 +254,7 @@ def test_reader_meta(tmp_path):
     }
 
 
-def test_an_unreadable_file_is_named_and_the_next_batch_is_good(tmp_path):
+def test_unreadable_files_fail_their_batch_only(tmp_path):
     data = many(tmp_path, 6)
 
     @pipeline_def(batch_size=2, num_threads=2, prefetch_queue_depth=1)
@@ -330,7 +330,8 @@ def test_hints_change_nothing(root):
     assert read(file_root=root, **hints) == read(file_root=root)
 
 
-def test_unreadable_files_can_be_left_out_and_nothing_else_changes(tmp_path):
+def test_unreadable_files_can_be_left_out(tmp_path):
+    """The samples left out are reported, and nothing else changes: random numbers, other sources, checkpoints."""
     paths = [tmp_path / f"{i}.jpg" for i in range(10)]
     for i, path in enumerate(paths):
         path.write_bytes(bytes([i]))
@@ -338,32 +339,33 @@ def test_unreadable_files_can_be_left_out_and_nothing_else_changes(tmp_path):
     @pipeline_def(batch_size=4, num_threads=2, seed=1, enable_checkpointing=True)
     def pipeline():
         files, _ = fn.readers.file(files=paths, on_error="skip")
-        others = fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False, dtype=types.INT32)
-        return files, fn.cast(files, dtype=types.FLOAT) * fn.random.uniform(range=(1, 2)), others
+        numbers = fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False, dtype=types.INT32)
+        return files, fn.cast(files, dtype=types.FLOAT) * fn.random.uniform(range=(1, 2)), numbers
 
-    def taken(pipe: Any, batches: int) -> list[list[list[float]]]:
+    def read_batches(pipe: Any, batches: int) -> list[list[list[float]]]:
         return [[[np.asarray(x).item() for x in output] for output in pipe.run()] for _ in range(batches)]
 
-    whole = taken(pipeline(), 4)
-    lost = {1, 4, 5, 6, 7}  # of the first batch one, of the second all
-    for i in lost:
+    complete = read_batches(pipeline(), 4)
+    removed = {1, 4, 5, 6, 7}  # of the first batch one, of the second all
+    for i in removed:
         paths[i].unlink()
     expected = [
-        [[x for x, i in zip(output, batch[0], strict=True) if i not in lost] for output in batch] for batch in whole
+        [[x for x, i in zip(output, batch[0], strict=True) if i not in removed] for output in batch]
+        for batch in complete
     ]
     assert [len(batch[0]) for batch in expected] == [3, 0, 3, 2]
     damaged = pipeline()
-    first = taken(damaged, 1)
-    again = pipeline(checkpoint=damaged.checkpoint())
-    assert first + taken(damaged, 3) == expected
-    assert taken(again, 3) == expected[1:]
+    first = read_batches(damaged, 1)
+    resumed = pipeline(checkpoint=damaged.checkpoint())
+    assert first + read_batches(damaged, 3) == expected
+    assert read_batches(resumed, 3) == expected[1:]
     assert {(b.file, b.count) for b in damaged.bad_samples()} == {
-        (str(paths[i]), 2 if i in (1, 4, 5) else 1) for i in lost
+        (str(paths[i]), 2 if i in (1, 4, 5) else 1) for i in removed
     }
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_operators_leave_alone_what_was_left_out(tmp_path, order):
+def test_operators_skip_samples_left_out(tmp_path, order):
     """Whichever source is read first: an empty file could not be decoded."""
     paths = [tmp_path / f"{i}.png" for i in range(4)]
     for i, path in enumerate(paths):
@@ -385,7 +387,7 @@ def test_operators_leave_alone_what_was_left_out(tmp_path, order):
     assert pixels == numbers == [0, 1, 3]
 
 
-def test_arrays_of_batches_that_lack_samples(tmp_path):
+def test_arrays_of_incomplete_batches(tmp_path):
     """Shapes of JAX's arrays don't change: a mask says which samples there are; without one it is an error."""
     (tmp_path / "class").mkdir()
     for i in range(6):
@@ -395,23 +397,23 @@ def test_arrays_of_batches_that_lack_samples(tmp_path):
     def pipeline():
         return fn.readers.file(file_root=tmp_path, on_error="skip", name="files")[0]
 
-    with_mask, without = pipeline(), pipeline()
+    with_mask, without_mask = pipeline(), pipeline()
     with_mask.build()
-    without.build()
+    without_mask.build()
     (tmp_path / "class" / "2.jpg").unlink()
     options = {"reader_name": "files", "last_batch_policy": LastBatchPolicy.PARTIAL}
-    found = [
+    arrays = [
         (np.asarray(b["x"]), np.asarray(b["mask"]).tolist())
         for b in DALIGenericIterator(with_mask, ["x"], mask_name="mask", **options)
     ]
-    assert [x.shape for x, _ in found] == [(4, 3), (4, 3)]
-    assert [mask for _, mask in found] == [[True, True, False, True], [True, True, False, False]]
-    assert [i for x, mask in found for i in x[mask, 0].tolist()] == [0, 1, 3, 4, 5]
+    assert [x.shape for x, _ in arrays] == [(4, 3), (4, 3)]
+    assert [mask for _, mask in arrays] == [[True, True, False, True], [True, True, False, False]]
+    assert [i for x, mask in arrays for i in x[mask, 0].tolist()] == [0, 1, 3, 4, 5]
     with pytest.raises(ValueError, match=r"a source gave 3 of 4 samples.*or pass mask_name.*2\.jpg: No such file"):
-        next(DALIGenericIterator(without, ["x"], reader_name="files"))
+        next(DALIGenericIterator(without_mask, ["x"], reader_name="files"))
 
 
-def test_a_batch_that_lacks_all_samples_has_the_shape_of_those_before(tmp_path):
+def test_empty_batches_keep_the_shape(tmp_path):
     (tmp_path / "class").mkdir()
     paths = [tmp_path / "class" / f"{i}.png" for i in range(4)]
     for path in paths:
@@ -421,16 +423,16 @@ def test_a_batch_that_lacks_all_samples_has_the_shape_of_those_before(tmp_path):
     def pipeline():
         return fn.decoders.image(fn.readers.file(file_root=tmp_path, on_error="skip", name="files")[0])
 
-    def shapes(lost: list[int]) -> list[tuple[int, ...]]:
+    def shapes(removed: list[int]) -> list[tuple[int, ...]]:
         pipe = pipeline()
         pipe.build()
-        for i in lost:
+        for i in removed:
             paths[i].rename(paths[i].with_suffix(".gone"))
         try:
             options = {"reader_name": "files", "last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
             return [b["x"].shape for b in DALIGenericIterator(pipe, ["x"], **options)]
         finally:
-            for i in lost:
+            for i in removed:
                 paths[i].with_suffix(".gone").rename(paths[i])
 
     assert shapes([2, 3]) == [(2, 2, 3, 3)] * 2
@@ -438,7 +440,7 @@ def test_a_batch_that_lacks_all_samples_has_the_shape_of_those_before(tmp_path):
         shapes([0, 1])
 
 
-def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
+def test_unreadable_files_can_be_replaced(tmp_path):
     data = many(tmp_path, 12)
     for i in (1, 2, 5, 11):
         os.remove(tmp_path / f"{i:03d}")
@@ -463,7 +465,7 @@ def test_unreadable_files_can_be_replaced_and_are_reported(tmp_path):
         pipeline("replace").run()
 
 
-def test_files_that_belong_together(tmp_path):
+def test_tuples_of_files(tmp_path):
     """Image and mask stay together in every order, also where some can't be read, and over URLs."""
     n = 11
     for i in range(n):
@@ -477,17 +479,19 @@ def test_files_that_belong_together(tmp_path):
         def pipeline():
             return fn.readers.file(file_root=str(root), files=pairs, **kwargs)
 
-        pipe, found = pipeline(), []
+        pipe, samples = pipeline(), []
         for _ in range(8):
-            found += [tuple(np.asarray(x).tobytes() for x in row) for row in zip(*pipe.run())]
+            samples += [tuple(np.asarray(x).tobytes() for x in row) for row in zip(*pipe.run())]
         pipe.close()
-        return found
+        return samples
 
     for order in ({}, {"shuffle": "global"}, {"random_shuffle": True, "num_shards": 2, "shard_id": 1}):
-        found = rows(on_error="skip", **order)
-        assert all((a, b) == (b"image %d" % k, b"mask %d" % k) for a, b, c in found for k in np.frombuffer(c, np.int32))
-        assert b"image 4" not in [a for a, *_ in found]
-        assert len({a for a, *_ in found}) == n - 1
+        samples = rows(on_error="skip", **order)
+        assert all(
+            (a, b) == (b"image %d" % k, b"mask %d" % k) for a, b, c in samples for k in np.frombuffer(c, np.int32)
+        )
+        assert b"image 4" not in [a for a, *_ in samples]
+        assert len({a for a, *_ in samples}) == n - 1
     fsspec = pytest.importorskip("fsspec")
     for name in os.listdir(tmp_path):
         fsspec.filesystem("memory").pipe_file(f"/pairs/{name}", (tmp_path / name).read_bytes())

@@ -70,10 +70,10 @@ DALI = {
 @pytest.mark.parametrize(("rate", "quality"), [(11025, 50), (16000, 0), (5000, 100)])
 def test_resampling(manifest, rate, quality):
     expected = DALI[f"{rate} {quality}"]
-    found = read(manifest, sample_rate=float(rate), quality=float(quality))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
-    found = read(manifest, sample_rate=float(rate), quality=float(quality), dtype=types.INT16)
-    np.testing.assert_allclose(found, np.clip(np.array(expected) * 32767, -32768, 32767), rtol=0, atol=0.51)
+    samples = read(manifest, sample_rate=float(rate), quality=float(quality))
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=5e-7)
+    samples = read(manifest, sample_rate=float(rate), quality=float(quality), dtype=types.INT16)
+    np.testing.assert_allclose(samples, np.clip(np.array(expected) * 32767, -32768, 32767), rtol=0, atol=0.51)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
@@ -83,19 +83,20 @@ def test_manifest_of_windows(manifest, encoding):
     np.testing.assert_array_equal(read(manifest), expected)
 
 
-def test_what_can_not_be_read(manifest, monkeypatch):
-    whole = json.loads(manifest.read_text())
-    for text, why in (("[", "entry 0 does not have the form of a NeMo manifest"), ("{}", "KeyError"), (json.dumps(whole) + "x", "entry 1"),
-                      (json.dumps(whole | {"offset": float("nan")}), "entry 0 .*offset nan and duration -1.0 must be finite"),
-                      (json.dumps(whole | {"duration": 1e999}), "must be finite"),
-                      (json.dumps(whole | {"audio_filepath": "\ud800"}), "UnicodeEncodeError"),
-                      ("", "no entry of .* is left"), (json.dumps(whole | {"text": None}), "entry 0")):  # fmt: skip
+def test_unreadable_manifests_and_audio(manifest, monkeypatch):
+    entry = json.loads(manifest.read_text())
+    for text, message in (("[", "entry 0 does not have the form of a NeMo manifest"), ("{}", "KeyError"),
+                      (json.dumps(entry) + "x", "entry 1"),
+                      (json.dumps(entry | {"offset": float("nan")}), "entry 0 .*offset nan and duration -1.0 must be finite"),
+                      (json.dumps(entry | {"duration": 1e999}), "must be finite"),
+                      (json.dumps(entry | {"audio_filepath": "\ud800"}), "UnicodeEncodeError"),
+                      ("", "no entry of .* is left"), (json.dumps(entry | {"text": None}), "entry 0")):  # fmt: skip
         manifest.write_text(text)
-        with pytest.raises(RuntimeError, match=f"readers.nemo_asr.*{why}"):
+        with pytest.raises(RuntimeError, match=f"readers.nemo_asr.*{message}"):
             read(manifest)
     with pytest.raises(RuntimeError, match=r"can't read the manifest .*none: No such file"):
         read(manifest.with_name("none"))
-    manifest.write_text(json.dumps(whole | {"offset": 1}))
+    manifest.write_text(json.dumps(entry | {"offset": 1}))
     with pytest.raises(SampleError, match=r"a.wav: it has 8 samples, its offset is 8000"):
         read(manifest)
     manifest.write_text(json.dumps({"audio_filepath": str(manifest)}))

@@ -8,8 +8,7 @@ import pytest
 
 from jaxdali import SampleError, fn, pipeline_def, types
 
-# [arguments, result of NVIDIA DALI 2.4 or null where it refuses]: of the 5x7 array that tests/data/readers_numpy.py
-# writes
+# [arguments, result of NVIDIA DALI 2.4, or null where it refuses them] for the 5x7 array of tests/data/readers_numpy.py.
 REGIONS = json.loads((places.DATA / "readers_numpy.json").read_text())
 
 
@@ -90,8 +89,8 @@ def test_warning_about_folders(root):
 @pytest.mark.parametrize("cache", [False, True])
 def test_types(x, cache, tmp_path):
     np.save(tmp_path / "x.npy", x)
-    for got in read(batches=2, files=tmp_path / "x.npy", cache_header_information=cache)[0]:
-        np.testing.assert_array_equal(got, x, strict=x.dtype.isnative)
+    for array in read(batches=2, files=tmp_path / "x.npy", cache_header_information=cache)[0]:
+        np.testing.assert_array_equal(array, x, strict=x.dtype.isnative)
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -101,11 +100,11 @@ def test_versions_of_the_format(version, tmp_path):
     assert read(files=tmp_path / "x.npy")[0][0].tolist() == [0, 1, 2]
 
 
-def check(got, want):
-    if want is None:
-        assert got is None
+def check_region(array, expected):
+    if expected is None:
+        assert array is None
     else:
-        np.testing.assert_array_equal(got, np.array(want, np.int16).reshape(got.shape))
+        np.testing.assert_array_equal(array, np.array(expected, np.int16).reshape(array.shape))
 
 
 def test_regions(tmp_path):
@@ -116,40 +115,40 @@ def test_regions(tmp_path):
     def pipeline(kwargs, whole):
         return fn.readers.numpy(files=tmp_path / "x.npy", dont_use_mmap=whole, **kwargs)
 
-    for k, (kwargs, want) in enumerate(REGIONS):
+    for k, (kwargs, expected) in enumerate(REGIONS):
         try:
-            got = np.asarray(pipeline(kwargs, k % 2 == 0).run()[0][0])
+            array = np.asarray(pipeline(kwargs, k % 2 == 0).run()[0][0])
         except (RuntimeError, ValueError):
-            got = None
-        check(got, want)
+            array = None
+        check_region(array, expected)
 
 
 def test_regions_of_each_sample(tmp_path):
-    """The same ones as arguments that differ within a batch."""
+    """The same regions, by arguments that differ within a batch."""
     np.save(tmp_path / "x.npy", np.asfortranarray(np.arange(35, dtype=np.int16).reshape(5, 7)))
     cases = [
         (k, w) for k, w in REGIONS if w is not None and {"rel_roi_start", "roi_end"} <= set(k) and "roi_axes" not in k
     ]
-    tried = 0
+    num_tried = 0
     for policy, fill in {(k["out_of_bounds_policy"], k["fill_value"]) for k, _ in cases}:
-        some = [(k, w) for k, w in cases if (k["out_of_bounds_policy"], k["fill_value"]) == (policy, fill)]
+        batch = [(k, w) for k, w in cases if (k["out_of_bounds_policy"], k["fill_value"]) == (policy, fill)]
         columns = {
-            n: [np.broadcast_to(np.array(k[n], t), 2) for k, _ in some]
+            n: [np.broadcast_to(np.array(k[n], t), 2) for k, _ in batch]
             for n, t in (("rel_roi_start", "f4"), ("roi_end", "i4"))
         }
 
-        @pipeline_def(batch_size=len(some), num_threads=1, prefetch_queue_depth=1)
+        @pipeline_def(batch_size=len(batch), num_threads=1, prefetch_queue_depth=1)
         def pipeline(columns=columns, policy=policy, fill=fill):
-            given = {n: fn.external_source(source=[x], cycle=True) for n, x in columns.items()}
-            return fn.readers.numpy(files=tmp_path / "x.npy", out_of_bounds_policy=policy, fill_value=fill, **given)
+            nodes = {n: fn.external_source(source=[x], cycle=True) for n, x in columns.items()}
+            return fn.readers.numpy(files=tmp_path / "x.npy", out_of_bounds_policy=policy, fill_value=fill, **nodes)
 
-        for got, (_, want) in zip(pipeline().run()[0], some, strict=True):
-            check(np.asarray(got), want)
-        tried += len(some)
-    assert tried >= 4
+        for array, (_, expected) in zip(pipeline().run()[0], batch, strict=True):
+            check_region(np.asarray(array), expected)
+        num_tried += len(batch)
+    assert num_tried >= 4
 
 
-def test_a_region_that_does_not_fit_one_sample(tmp_path):
+def test_a_region_outside_of_one_sample(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((4, 4)))
 
     @pipeline_def(batch_size=2, num_threads=1)
@@ -209,7 +208,7 @@ def test_shards(root):
 
 
 @pytest.mark.parametrize(
-    ("write", "why"),
+    ("write", "message"),
     [
         (lambda p: p.write_bytes(b"no array"), "magic"),
         (lambda p: p.write_bytes(b""), "magic"),
@@ -225,7 +224,7 @@ def test_shards(root):
         (lambda p: None, "No such file"),
     ],
 )
-def test_a_bad_file_is_named(write, why, tmp_path):
+def test_a_bad_file_is_named(write, message, tmp_path):
     """At build when it is the first; else when its batch runs, and the next batch is good."""
     np.save(tmp_path / "0.npy", np.zeros((2, 2), np.int32))
     write(tmp_path / "1.npy")
@@ -236,16 +235,16 @@ def test_a_bad_file_is_named(write, why, tmp_path):
 
     pipe = pipeline(0)
     pipe.run()
-    with pytest.raises(SampleError, match=f"readers.numpy.*1.npy.*{why}"):
+    with pytest.raises(SampleError, match=f"readers.numpy.*1.npy.*{message}"):
         pipe.run()
     assert np.asarray(pipe.run()[0][0]).shape == (2, 2)
-    if "first file" not in why and "int16" not in why:
-        with pytest.raises(RuntimeError, match=f"{tmp_path}/1.npy.*{why}"):
+    if "first file" not in message and "int16" not in message:
+        with pytest.raises(RuntimeError, match=f"{tmp_path}/1.npy.*{message}"):
             pipeline(1).run()
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "error", "why"),
+    ("kwargs", "error", "message"),
     [
         ({}, ValueError, "file_root"),
         ({"files": [], "file_root": "x"}, ValueError, "files is empty"),
@@ -269,8 +268,8 @@ def test_a_bad_file_is_named(write, why, tmp_path):
         ({"random_shuffle": "False"}, TypeError, "random_shuffle must be True or False"),
     ],
 )
-def test_wrong_arguments(kwargs, error, why, root):
-    with pytest.raises(error, match=f"^readers.numpy.*{why}"):
+def test_wrong_arguments(kwargs, error, message, root):
+    with pytest.raises(error, match=f"^readers.numpy.*{message}"):
         read(**({"file_root": root} if not {"files", "file_list"} & set(kwargs) and kwargs else {}) | kwargs)
 
 

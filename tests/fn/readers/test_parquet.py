@@ -90,10 +90,10 @@ def test_errors(tmp_path):
         RuntimeError, match=r"x\.parquet: column 'when' is of type timestamp\[ms\]; supported are numbers, strings"
     ):
         read(2, "when", path)
-    other = tmp_path / "y.parquet"
-    pq.write_table(pa.table({"n": [1.5]}), other)
+    second_path = tmp_path / "y.parquet"
+    pq.write_table(pa.table({"n": [1.5]}), second_path)
     with pytest.raises(RuntimeError, match=r"y\.parquet: its columns differ in type from those of .*x\.parquet"):
-        read(2, "n", [path, other])
+        read(2, "n", [path, second_path])
     for damaged in (path.read_bytes()[:-20], b"PAR1" + bytes(40), b"", b"nothing of the kind"):
         path.write_bytes(damaged)
         with pytest.raises(RuntimeError, match=r"x\.parquet: "):
@@ -101,15 +101,15 @@ def test_errors(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.int32(), 3)])
-def test_nulls_in_lists_are_errors_of_their_rows(tmp_path, kind):
+def test_nulls_in_lists_fail_their_rows(tmp_path, kind):
     path = tmp_path / "x.parquet"
     rows = [[1, 2, 3], [1, None, 3], None, [4, 5, 6], [7, 8, 9]]
     pq.write_table(pa.table({"x": pa.array(rows, kind)}), path)
-    for skipped, why in ((1, "one of its numbers is null"), (2, "it is null")):
-        with pytest.raises(SampleError, match=rf"x\.parquet, row {skipped}: column 'x': {why}"):
+    for skipped, message in ((1, "one of its numbers is null"), (2, "it is null")):
+        with pytest.raises(SampleError, match=rf"x\.parquet, row {skipped}: column 'x': {message}"):
             read(1, "x", path, num_shards=5, shard_id=skipped)
-    found = read(3, "x", path, on_error="replace")[0]
-    assert [x.tolist() for x in found] == [[1, 2, 3], [7, 8, 9], [4, 5, 6]]
+    rows_read = read(3, "x", path, on_error="replace")[0]
+    assert [x.tolist() for x in rows_read] == [[1, 2, 3], [7, 8, 9], [4, 5, 6]]
     part = column_of(pa.array(rows, kind)[3:], lambda name: b"")  # the nulls are those of other rows
     assert part.valid is None
     assert [part.row(i).tolist() for i in range(2)] == rows[3:]
@@ -117,7 +117,7 @@ def test_nulls_in_lists_are_errors_of_their_rows(tmp_path, kind):
 
 @pytest.mark.parametrize("form", [pa.ipc.new_file, pa.ipc.new_stream])
 @pytest.mark.parametrize("wrong", [[0, 7, 1 << 30], [0, -7, 11], [0, 12, 11]])
-def test_offsets_that_point_outside_are_errors_of_their_group(tmp_path, form, wrong):
+def test_wrong_offsets_fail_their_group(tmp_path, form, wrong):
     """For Arrow's tables, which are used as they are in the file."""
     path, good = tmp_path / "x.arrow", [list(range(7)), [8, 9, 10, 11]]
     table = pa.table({"x": [[1], [2, 3], *good]})
@@ -133,17 +133,17 @@ def test_offsets_that_point_outside_are_errors_of_their_group(tmp_path, form, wr
 
 @pytest.fixture
 def groups_read(monkeypatch):
-    """(file, group) of those that are decoded."""
-    found, original = [], _parquet._Table.read
+    """A list to which (table, group) of each decoded group is appended."""
+    groups, original = [], _parquet._Table.read
     monkeypatch.setattr(
         _parquet._Table,
         "read",
-        lambda table, group, *args: [found.append((table, group)), original(table, group, *args)][1],
+        lambda table, group, *args: [groups.append((table, group)), original(table, group, *args)][1],
     )
-    return found
+    return groups
 
 
-def test_kept_groups_are_counted_as_they_are_kept(tmp_path, monkeypatch, groups_read):
+def test_the_cache_counts_encoded_sizes(tmp_path, monkeypatch, groups_read):
     rows = [b"a" * 10000] * 4 + [b"b" * 10000] * 4  # a dictionary of one word in each group
     pq.write_table(pa.table({"x": pa.array(rows).dictionary_encode()}), tmp_path / "x.parquet", row_group_size=4)
 
@@ -165,7 +165,7 @@ def test_kept_groups_are_counted_as_they_are_kept(tmp_path, monkeypatch, groups_
     assert groups(90_000) == [0, 1]
 
 
-def test_what_was_fetched_is_let_go(groups_read):
+def test_fetched_parts_are_released(groups_read):
     memory = pytest.importorskip("fsspec").filesystem("memory")
     with memory.open("/parquet/x.parquet", "wb") as f:
         pq.write_table(pa.table({"x": list(range(10))}), f, row_group_size=5)
@@ -221,8 +221,8 @@ def test_views_in_images_dictionaries_and_parts(tmp_path):
     table, path = pa.table(columns), str(tmp_path / "x.arrow")
     with pa.OSFile(path, "wb") as f, pa.ipc.new_file(f, table.schema) as writer:
         writer.write_table(table)
-    found = [[x.tobytes() for x in output] for output in read(2, list(columns), path)]
-    assert found == [
+    outputs = [[x.tobytes() for x in output] for output in read(2, list(columns), path)]
+    assert outputs == [
         [b"1" * 50, b"beside"],
         [b"short", b"longer than twelve letters"],
         [b"longer than twelve letters", b"short"],
@@ -263,7 +263,7 @@ def test_views_in_images_dictionaries_and_parts(tmp_path):
         ),
     ],
 )
-def test_groups_that_are_too_large(tmp_path, form, column):
+def test_too_large_groups_are_refused(tmp_path, form, column):
     path, table = (
         str(tmp_path / "x"),
         pa.table({"small": pa.array(np.arange(len(column)) % 100, pa.int8()), "x": column}),
@@ -298,7 +298,7 @@ def test_groups_that_are_too_large(tmp_path, form, column):
 @pytest.mark.parametrize("form", ["file", "stream"])
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_compressed_batches(tmp_path, form, compression):
-    """Of any types, before and behind those that are read; two batches, with dictionaries."""
+    """Columns of any types stand before and after those that are read; two batches, with dictionaries."""
     n = 40
     table = pa.table(
         {
@@ -326,7 +326,7 @@ def test_compressed_batches(tmp_path, form, compression):
 
 
 @pytest.mark.parametrize("form", ["file", "stream"])
-def test_what_is_too_large_is_not_decompressed(tmp_path, form):
+def test_too_large_batches_are_not_decompressed(tmp_path, form):
     path, x = tmp_path / "x.arrow", np.zeros(1 << 22)
     table = pa.table({"small": pa.array(np.arange(len(x)) % 100, pa.int8()), "x": x})
     with pa.OSFile(str(path), "wb") as f:
@@ -365,8 +365,8 @@ def test_damaged_compressed_batches(tmp_path):
             read(4, ["x"], str(path), storage=Storage(max_record_bytes=100_000))
 
 
-def test_groups_are_read_in_parts_where_they_might_be_too_large(tmp_path):
-    """Whether at once or in parts: the same rows."""
+def test_large_groups_are_read_in_parts(tmp_path):
+    """The rows are the same at once and in parts."""
     path, column = str(tmp_path / "x"), [bytes([i % 7]) * (i * 13 % 900) for i in range(100)]
     pq.write_table(
         pa.table({"x": column, "y": [str(i) for i in range(100)], "z": pa.array([[i, i] for i in range(100)])}), path
@@ -496,10 +496,10 @@ def test_shards_of_shuffled_groups(tmp_path, small_cache, groups_read):
 def test_checkpoints_of_shuffled_groups(tmp_path, small_cache, order, monkeypatch):
     path = _numbered(tmp_path)
     with contextlib.closing(_pipe(path, **order)) as pipe:
-        before, state, after = _numbers(pipe, 30), pipe.checkpoint(), _numbers(pipe, 45)
-    assert sorted(before + after) == list(range(ROWS * GROUPS))
+        first_numbers, state, last_numbers = _numbers(pipe, 30), pipe.checkpoint(), _numbers(pipe, 45)
+    assert sorted(first_numbers + last_numbers) == list(range(ROWS * GROUPS))
     with contextlib.closing(_pipe(path, 24, checkpoint=state, **order)) as pipe:
-        assert _numbers(pipe, 30) == after
+        assert _numbers(pipe, 30) == last_numbers
     monkeypatch.setattr(_parquet, "_CACHE_BYTES", 512 << 20)  # the whole list fits, as in versions without groups
     with (
         pytest.raises(RuntimeError, match="groups is None here and '30 in a buffer of"),

@@ -25,12 +25,12 @@ def sequences(folder, batches, **arguments):
 
     pipe = definition()
     pipe.build()
-    found = [np.asarray(pipe.run()[0].at(0)) for _ in range(batches)]
-    return pipe.epoch_size("reader"), found
+    clips = [np.asarray(pipe.run()[0].at(0)) for _ in range(batches)]
+    return pipe.epoch_size("reader"), clips
 
 
-def names(found):
-    return ["".join(f"{chr(f[0, 0, 0])}{f[0, 0, 1] // 10}" for f in x) for x in found]
+def names(clips):
+    return ["".join(f"{chr(f[0, 0, 0])}{f[0, 0, 1] // 10}" for f in x) for x in clips]
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def names(found):
     ],
 )
 def test_frames(videos, arguments, expected):
-    size, found = sequences(videos, len(expected.split()), **arguments)
+    size, clips = sequences(videos, len(expected.split()), **arguments)
     assert size == len(expected.split())
-    assert names(found) == expected.split()
-    assert found[0].shape == (arguments["sequence_length"], 8, 10, 3)
+    assert names(clips) == expected.split()
+    assert clips[0].shape == (arguments["sequence_length"], 8, 10, 3)
 
 
 def test_warning_about_folders(videos):
@@ -63,12 +63,12 @@ def test_warning_about_folders(videos):
 
 @pytest.mark.parametrize("kind", ["RGB", "BGR", "GRAY"])
 def test_colours(videos, kind):
-    _, found = sequences(videos, 3, sequence_length=2, step=9, image_type=getattr(types, kind))
-    for x, name in zip(found, "abc"):
+    _, clips = sequences(videos, 3, sequence_length=2, step=9, image_type=getattr(types, kind))
+    for x, name in zip(clips, "abc"):
         red, green, blue = ord(name), 10, 5
         gray = round(0.299 * red + 0.587 * green + 0.114 * blue)
-        want = {"RGB": [red, green, blue], "BGR": [blue, green, red], "GRAY": [gray]}[kind]
-        assert np.abs(x[1, 3, 4].astype(int) - want).max() <= (kind == "GRAY")
+        expected = {"RGB": [red, green, blue], "BGR": [blue, green, red], "GRAY": [gray]}[kind]
+        assert np.abs(x[1, 3, 4].astype(int) - expected).max() <= (kind == "GRAY")
 
 
 def test_palette_indices(tmp_path):
@@ -94,20 +94,20 @@ def test_files_in_lists(videos):
         return fn.readers.sequence(files=files, sequence_length=2, name="reader", metadata="filename")
 
     pipe = definition()
-    found = [pipe.run() for _ in range(3)]
-    assert names([np.asarray(x.at(0)) for x, _ in found]) == ["b4b0", "b0b2", "a6a6"]
-    assert list(found[0][1]) == [files[0][0]]
-    for arguments, why in (
+    batches = [pipe.run() for _ in range(3)]
+    assert names([np.asarray(x.at(0)) for x, _ in batches]) == ["b4b0", "b0b2", "a6a6"]
+    assert list(batches[0][1]) == [files[0][0]]
+    for arguments, message in (
         ({"sequence_length": 4}, "no list in files has 4 files"),
         ({"file_root": str(videos)}, "exactly one .* got both"),
     ):
-        with pytest.raises((RuntimeError, ValueError), match=why):
+        with pytest.raises((RuntimeError, ValueError), match=message):
             pipeline_def(
                 lambda a=arguments: fn.readers.sequence(files=files, **{"sequence_length": 1, **a}), batch_size=1
             )().build()
 
 
-def test_what_is_wrong_is_named(videos):
+def test_wrong_frames_are_named(videos):
     with pytest.raises(RuntimeError, match=r"readers\.sequence .*: no sub-directory of file_root .* has 9 files"):
         sequences(videos, 1, sequence_length=9)
     (videos / "a" / "001.png").write_bytes(b"no image")

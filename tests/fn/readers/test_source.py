@@ -52,15 +52,15 @@ def left_over():
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("order", [{}, {"shuffle": "global"}, {"random_shuffle": True}])
 def test_processes_change_nothing(order, large):
-    found = []
+    batches = []
     for workers in (0, 1, 3):
         pipe = pipeline(Squares(large=large), num_workers=workers, **order)
-        found.append([rows(pipe.run()) for _ in range(12)])
+        batches.append([rows(pipe.run()) for _ in range(12)])
         pipe.close()
-    assert found[0] == found[1] == found[2]
-    counts = collections.Counter(label for batch in found[0][:10] for _, label, _ in batch)
+    assert batches[0] == batches[1] == batches[2]
+    counts = collections.Counter(label for batch in batches[0][:10] for _, label, _ in batch)
     assert counts == dict.fromkeys((i * i for i in range(40)), 1)
-    image, label, text = found[0][0][0]
+    image, label, text = batches[0][0][0]
     i = int(label**0.5)
     assert np.array_equal(image, np.full((1 + i % 3, 6000 if large else 2, 3), i))
     assert bytes(text) == b"number %d" % i
@@ -79,8 +79,8 @@ def test_forms_of_items():
             for a, b, c, d, e, f, g in items
         ]
     )
-    for got, column in zip(batch, expected):
-        for x, y in zip(got, column):
+    for output, column in zip(batch, expected):
+        for x, y in zip(output, column):
             np.testing.assert_array_equal(np.asarray(x), y)
             assert np.asarray(x).dtype == np.asarray(y).dtype
     assert pipe.reader_meta("reader")["epoch_size"] == 4
@@ -105,7 +105,7 @@ class Undecoded:
         return {"image": {"bytes": b"image%d" % i if i < 3 else None, "path": f"{i}.jpg"}, "label": int(i)}
 
 
-def test_bytes_of_images_that_are_not_decoded():
+def test_bytes_of_undecoded_images():
     pipe = pipeline(Undecoded())
     with pytest.raises(SampleError, match=r"key 'image' has no bytes, but the path '3\.jpg'"):
         pipe.run()
@@ -124,7 +124,7 @@ def test_data_sets_stay_out_of_files():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_item_that_fails(workers):
+def test_failing_items(workers):
     pipe = pipeline(Squares(bad=(6,)), num_workers=workers)
     pipe.run()
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_an_item_that_fails(workers):
         ),
     ],
 )
-def test_items_that_are_not_alike(items, text):
+def test_items_of_different_forms(items, text):
     pipe = pipeline(items, batch_size=2)
     with pytest.raises(SampleError, match=text):
         pipe.run()
@@ -237,9 +237,9 @@ def test_shape_and_layout_reach_the_program():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_weights_mix_data_sets(workers):
     pipe = pipeline([list(range(6)), list(range(100, 112))], weights=(1, 1), batch_size=8, num_workers=workers)
-    found = [int(np.asarray(x)) for _ in range(3) for x in pipe.run()[0]]
-    assert sorted(x for x in found if x >= 100) == list(range(100, 112))
-    assert sum(x < 100 for x in found) == 12
+    items = [int(np.asarray(x)) for _ in range(3) for x in pipe.run()[0]]
+    assert sorted(x for x in items if x >= 100) == list(range(100, 112))
+    assert sum(x < 100 for x in items) == 12
     pipe.close()
 
 
@@ -367,7 +367,7 @@ def test_close_during_the_start_of_processes(wait, caplog):
     assert caplog.messages == []
 
 
-def test_a_process_that_is_killed_is_named():
+def test_killed_processes_are_named():
     pipe = pipeline(Ends(), num_workers=2, batch_size=2)
     with pytest.raises(
         RuntimeError,
@@ -385,21 +385,21 @@ def test_shards_resume_and_masks():
             list(range(21)), num_workers=1, name="reader", shuffle="global", num_shards=num_shards, shard_id=shard_id
         )
 
-    def taken(it, n=100):
-        found = []
+    def read_items(it, n=100):
+        items = []
         for _, batch in zip(range(n), it):
-            found += np.ravel(batch["x"])[np.ravel(batch["mask"])].tolist()
-        return found
+            items += np.ravel(batch["x"])[np.ravel(batch["mask"])].tolist()
+        return items
 
     with iterator(batch_size=4, seed=3) as it:
-        whole = taken(it)
+        whole = read_items(it)
     assert sorted(whole) == list(range(21))
     with iterator(batch_size=4, seed=3) as it:
-        first = taken(it, 2)
+        first = read_items(it, 2)
         state = it.get_state()
     with iterator(batch_size=4, seed=3) as it:
         it.set_state(state)
-        assert first + taken(it) == whole
+        assert first + read_items(it) == whole
 
 
 SCRIPT = """
@@ -430,7 +430,7 @@ class Items:
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-def test_processes_import_no_jax_and_end_with_the_script(tmp_path, as_file):
+def test_processes_import_no_jax_and_end(tmp_path, as_file):
     (tmp_path / "items.py").write_text(ITEMS)
     script = SCRIPT.format(folder=str(tmp_path))
     if as_file:  # whose imports, JAX's too, each process repeats
@@ -511,7 +511,7 @@ def test_a_killed_script_leaves_nothing(tmp_path, by):
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(pathlib.Path(fn.__file__).parents[2]), str(tmp_path)]),
     }
-    before = {*os.listdir("/dev/shm")}
+    files_before = {*os.listdir("/dev/shm")}
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, env=environment) as script:
         assert script.stdout is not None
         assert script.stdout.readline() == b"a batch\n"
@@ -521,7 +521,7 @@ def test_a_killed_script_leaves_nothing(tmp_path, by):
         assert children
         script.send_signal(by)
     assert counts.until(lambda: not any(os.path.exists(f"/proc/{c}") for c in children))
-    assert not [name for name in {*os.listdir("/dev/shm")} - before if name.startswith(f"jaxdali-{script.pid}")]
+    assert not [name for name in {*os.listdir("/dev/shm")} - files_before if name.startswith(f"jaxdali-{script.pid}")]
 
 
 def grouped(lengths, num_shards=1, **arguments):
@@ -567,21 +567,21 @@ def test_batches_of_similar_lengths_waste_little_padding():
         assert abs(np.corrcoef(means[:50], np.arange(50))[0, 1]) < 0.4
     assert {frozenset(b) for b in first} != {frozenset(b) for b in second}
     iterator.reset()
-    begun = [np.asarray(next(iterator)["x"]).reshape(-1).tolist() for _ in range(70)]
+    first_batches = [np.asarray(next(iterator)["x"]).reshape(-1).tolist() for _ in range(70)]
     state = iterator.get_state()
-    rest = batches_of(iterator)
-    other = grouped(lengths)
-    other.set_state(state)
-    assert batches_of(other) == rest
-    assert sorted(i for batch in begun + rest for i in batch) == list(range(2000))
+    last_batches = batches_of(iterator)
+    resumed = grouped(lengths)
+    resumed.set_state(state)
+    assert batches_of(resumed) == last_batches
+    assert sorted(i for batch in first_batches + last_batches for i in batch) == list(range(2000))
     with pytest.raises(RuntimeError, match="in the checkpoint"):
         grouped(lengths[::-1].copy()).set_state(state)
 
 
 @pytest.mark.parametrize("order", [{"shuffle": "global"}, {"random_shuffle": True}, {}])
-def test_shards_of_similar_lengths_are_of_all_items(order):
+def test_shards_of_similar_lengths_have_all_items(order):
     lengths = np.arange(100) % 13
-    found = []
+    items = []
     for shard in range(3):
 
         @pipeline_def(batch_size=1, num_threads=1)
@@ -591,11 +591,11 @@ def test_shards_of_similar_lengths_are_of_all_items(order):
 
         pipe = define(shard)
         size = 100 * (shard + 1) // 3 - 100 * shard // 3
-        mine = [np.asarray(pipe.run()[0][0]).item() for _ in range(size)]
-        runs = [lengths[mine[k : k + 4]] for k in range(0, size - 3, 4)]
+        shard_items = [np.asarray(pipe.run()[0][0]).item() for _ in range(size)]
+        runs = [lengths[shard_items[k : k + 4]] for k in range(0, size - 3, 4)]
         assert np.mean([np.ptp(r) for r in runs]) < 3
-        found += mine
-    assert sorted(found) == list(range(100))
+        items += shard_items
+    assert sorted(items) == list(range(100))
 
 
 def test_lengths_are_one_for_each_item():
@@ -617,8 +617,8 @@ def test_aligned_padding_is_not_warned_of(align, warns):
         items = [np.zeros(n, np.float32) for n in range(1, 60)]
         return fn.pad(fn.readers.source(items, name="r"), axes=[0], align=align)
 
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         shapes = {batch["x"].shape[1] for batch in define(batch_size=4)}
     assert len(shapes) > 3
-    assert any("has samples of another shape" in str(w.message) for w in found) == warns
+    assert any("has samples of another shape" in str(w.message) for w in caught) == warns

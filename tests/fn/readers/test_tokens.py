@@ -40,19 +40,19 @@ def expected(packing, documents, length=LENGTH):
     """Sequences, as lists of segments."""
     if packing == "concatenate":
         flat = [(i, x) for i, d in enumerate(documents) for x in d.tolist()]
-        made = [flat[k : k + length] for k in range(0, len(flat), length)]
-        return [[[x for i, x in s if i == j] for j in dict.fromkeys(i for i, _ in s)] for s in made]
+        sequences = [flat[k : k + length] for k in range(0, len(flat), length)]
+        return [[[x for i, x in s if i == j] for j in dict.fromkeys(i for i, _ in s)] for s in sequences]
     pieces = [d[k : k + length].tolist() for d in documents for k in range(0, len(d), length)]
     if packing == "none":
         return pieces
     if packing == "first_fit":
         return first_fit(pieces, length)
-    made = [[]]
+    sequences = [[]]
     for piece in pieces:
-        if sum(map(len, made[-1])) + len(piece) > length:
-            made.append([])
-        made[-1].append(piece)
-    return made
+        if sum(map(len, sequences[-1])) + len(piece) > length:
+            sequences.append([])
+        sequences[-1].append(piece)
+    return sequences
 
 
 def rows(segments, length=LENGTH, pad=0):
@@ -64,10 +64,10 @@ def rows(segments, length=LENGTH, pad=0):
     return tokens + [pad] * empty, ids + [0] * empty, places + [0] * empty
 
 
-def write(folder, dtype=np.int32, documents=DOCUMENTS, **how):
+def write(folder, dtype=np.int32, documents=DOCUMENTS, **options):
     half = len(documents) // 2
     for name, part in (("a", documents[:half]), ("b", documents[half:])):
-        riegeli.array_record(folder / f"{name}.array_record", [d.astype(dtype).tobytes() for d in part], **how)
+        riegeli.array_record(folder / f"{name}.array_record", [d.astype(dtype).tobytes() for d in part], **options)
     return f"{folder}/*.array_record"
 
 
@@ -80,17 +80,17 @@ def read(path, batches, batch_size=3, threads=1, **arguments):
     return [tuple(x.as_array() for x in pipe.run()) for _ in range(batches)]
 
 
-@pytest.mark.parametrize("how", [{}, {"group": 3}, {"group": 4, "zstd": True}, {"zstd": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"group": 3}, {"group": 4, "zstd": True}, {"zstd": True}], ids=str)
 @pytest.mark.parametrize("packing", ["first_fit", "sequential", "concatenate"])
-def test_packing(tmp_path, packing, how):
-    if how.get("zstd"):
+def test_packing(tmp_path, packing, options):
+    if options.get("zstd"):
         pytest.importorskip("zstandard")
-    want = expected(packing, DOCUMENTS)
+    sequences = expected(packing, DOCUMENTS)
     for threads in (1, 3):
-        found = read(write(tmp_path, **how), -(-len(want) // 3), threads=threads, packing=packing, pad_id=-7)
-        got = [np.concatenate([b[k] for b in found])[: len(want)] for k in range(3)]
+        batches = read(write(tmp_path, **options), -(-len(sequences) // 3), threads=threads, packing=packing, pad_id=-7)
+        outputs = [np.concatenate([b[k] for b in batches])[: len(sequences)] for k in range(3)]
         for k in range(3):
-            np.testing.assert_array_equal(got[k], [rows(s, pad=-7)[k] for s in want])
+            np.testing.assert_array_equal(outputs[k], [rows(s, pad=-7)[k] for s in sequences])
 
 
 @pytest.mark.parametrize("packing", ["first_fit", "sequential", "concatenate"])
@@ -99,28 +99,30 @@ def test_pack_has_each_token_once(packing, length):
     sizes = rng.integers(0, 150, 700)
     documents = [np.arange(n) + 1000 * i for i, n in enumerate(sizes.tolist())]
     pieces = pack(sizes, np.arange(len(sizes)), length, packing)
-    made = [
+    sequences = [
         [documents[pieces.record[p]][pieces.begin[p] : pieces.begin[p] + pieces.size[p]].tolist() for p in range(a, b)]
         for a, b in zip(pieces.first[:-1].tolist(), pieces.first[1:].tolist(), strict=True)
     ]
-    assert made == expected(packing, documents, length)
-    assert sorted(x for s in made for piece in s for x in piece) == np.concatenate(documents).tolist()
-    assert all(0 < sum(map(len, s)) <= length for s in made)
+    assert sequences == expected(packing, documents, length)
+    assert sorted(x for s in sequences for piece in s for x in piece) == np.concatenate(documents).tolist()
+    assert all(0 < sum(map(len, s)) <= length for s in sequences)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "uint32", "int64"])
 def test_types(tmp_path, dtype):
     documents = [np.arange(1, n) for n in (5, 9, 3, 4)]
-    found = read(write(tmp_path, dtype, documents), 1, 1, dtype=dtype, packing="concatenate", length=12)
-    np.testing.assert_array_equal(found[0][0][0], np.concatenate(documents)[:12])
-    assert {x.dtype for x in found[0]} == {np.dtype(np.int32)}
+    batches = read(write(tmp_path, dtype, documents), 1, 1, dtype=dtype, packing="concatenate", length=12)
+    np.testing.assert_array_equal(batches[0][0][0], np.concatenate(documents)[:12])
+    assert {x.dtype for x in batches[0]} == {np.dtype(np.int32)}
 
 
 def test_packing_seed(tmp_path):
     path = write(tmp_path)
-    one, same, two, none = (np.concatenate([b[0] for b in read(path, 20, packing_seed=s)]) for s in (1, 1, 2, None))
-    np.testing.assert_array_equal(one, same)
-    assert len({x.tobytes() for x in (one, two, none)}) == 3
+    seed_1, seed_1_again, seed_2, unshuffled = (
+        np.concatenate([b[0] for b in read(path, 20, packing_seed=s)]) for s in (1, 1, 2, None)
+    )
+    np.testing.assert_array_equal(seed_1, seed_1_again)
+    assert len({x.tobytes() for x in (seed_1, seed_2, unshuffled)}) == 3
 
 
 def make(path, shards=1, batch_size=4, **options):
@@ -137,27 +139,27 @@ def make(path, shards=1, batch_size=4, **options):
     return define(batch_size=batch_size, num_threads=1, seed=5, enable_checkpointing=True)
 
 
-@pytest.mark.parametrize("then", [1, 2, 4])
-def test_going_on_in_mid_epoch(tmp_path, then):
-    """With as many shards the same batches; with another number what is left of the epoch, each sequence once."""
+@pytest.mark.parametrize("later_shards", [1, 2, 4])
+def test_going_on_in_mid_epoch(tmp_path, later_shards):
+    """With as many shards, the same batches follow; with another number, the rest of the epoch, each sequence once."""
     path = write(tmp_path)
     options = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
     it = make(path, 2, **options)
-    taken = [next(it) for _ in range(3)]
+    first_batches = [next(it) for _ in range(3)]
     checkpoints = it.checkpoints()
-    again = make(path, then, checkpoints=checkpoints, **options)
-    rest = list(again)
-    if then == 2:
-        for a, b in zip(list(it), rest, strict=True):
+    resumed = make(path, later_shards, checkpoints=checkpoints, **options)
+    last_batches = list(resumed)
+    if later_shards == 2:
+        for a, b in zip(list(it), last_batches, strict=True):
             for name in a:
                 np.testing.assert_array_equal(a[name], b[name])
-    seen = collections.Counter(
+    times = collections.Counter(
         tuple(row)
-        for b in [*taken, *rest]
+        for b in [*first_batches, *last_batches]
         for row, valid in zip(np.asarray(b["tokens"]).tolist(), np.asarray(b["mask"]), strict=True)
         if valid
     )
-    assert seen == collections.Counter(tuple(rows(s)[0]) for s in expected("first_fit", DOCUMENTS))
+    assert times == collections.Counter(tuple(rows(s)[0]) for s in expected("first_fit", DOCUMENTS))
 
 
 def test_a_checkpoint_of_other_packing_is_refused(tmp_path):
@@ -196,7 +198,7 @@ def test_arguments(tmp_path, arguments, error, message):
         read(write(tmp_path, documents=[np.arange(3), np.arange(5)]), 1, **arguments)
 
 
-def test_tokens_that_do_not_fit(tmp_path):
+def test_tokens_outside_of_int32(tmp_path):
     path = write(tmp_path, np.uint32, [np.array([1, 2]), np.array([3, 2**31])])
     with pytest.raises(
         jaxdali.SampleError, match=r"b\.array_record, record 0: its tokens are negative or do not fit into int32"
@@ -217,11 +219,11 @@ def test_lengths_of_padded_records_are_few(tmp_path):
     assert lengths == {24, 48}
 
 
-@pytest.mark.parametrize("how", [{}, {"group": 3}], ids=str)
-def test_sequences_that_are_not_packed(tmp_path, how):
+@pytest.mark.parametrize("options", [{}, {"group": 3}], ids=str)
+def test_unpacked_sequences(tmp_path, options):
     """Each record, or piece of a longer one, has its own length, however long they may be."""
-    path, pieces = write(tmp_path, **how), expected("none", DOCUMENTS)
-    found = []
+    path, pieces = write(tmp_path, **options), expected("none", DOCUMENTS)
+    samples = []
 
     @pipeline_def(batch_size=len(pieces) // 3, num_threads=1, device_id=None)
     def define():
@@ -229,26 +231,26 @@ def test_sequences_that_are_not_packed(tmp_path, how):
 
     pipe = define()
     for _ in range(3):
-        found += [tuple(np.asarray(x).tolist() for x in sample) for sample in zip(*pipe.run(), strict=True)]
-    assert found == [(p, [1] * len(p), list(range(len(p)))) for p in pieces[: len(found)]]
-    assert len(found) > 0.9 * len(pieces)
+        samples += [tuple(np.asarray(x).tolist() for x in sample) for sample in zip(*pipe.run(), strict=True)]
+    assert samples == [(p, [1] * len(p), list(range(len(p)))) for p in pieces[: len(samples)]]
+    assert len(samples) > 0.9 * len(pieces)
     ((whole, _, _),) = read(path, 1, 1, length=2**40, packing="none")
     assert whole.tolist() == [next(d for d in DOCUMENTS if len(d)).tolist()]
 
 
 @pytest.mark.parametrize("reader", ["array_record", "tokens"])
 @pytest.mark.parametrize("how", [{}, {"zstd": True}, {"group": 3}], ids=str)
-def test_batches_of_similar_lengths(tmp_path, reader, how):
+def test_batches_of_similar_lengths(tmp_path, reader, options):
     """Each record once, in runs of similar lengths; shards read parts of the list, and a checkpoint with other lengths
     is refused.
     """
     documents = [np.arange(n) for n in np.random.default_rng(3).permutation(240) + 1]
-    path = write(tmp_path, documents=documents, **how)
+    path = write(tmp_path, documents=documents, **options)
 
     def make(shards=1, state=None, path=path, size=8):
         @pipeline_def(batch_size=8, num_threads=1, enable_checkpointing=True, checkpoint=state)
         def define(shard):
-            options = {
+            arguments = {
                 "group_by_length": size,
                 "shuffle": "global",
                 "seed": 5,
@@ -257,8 +259,8 @@ def test_batches_of_similar_lengths(tmp_path, reader, how):
                 "path": path,
             }
             if reader == "tokens":
-                return fn.readers.tokens(length=1000, packing="none", **options)[0]
-            return fn.readers.array_record(**options)
+                return fn.readers.tokens(length=1000, packing="none", **arguments)[0]
+            return fn.readers.array_record(**arguments)
 
         return [define(shard) for shard in range(shards)]
 
@@ -273,19 +275,19 @@ def test_batches_of_similar_lengths(tmp_path, reader, how):
         assert abs(np.corrcoef([np.mean(b) for b in batches], np.arange(30))[0, 1]) < 0.6
 
     (pipe,) = make()
-    first, begun = lengths(pipe, 30), lengths(pipe, 10)
+    first, next_batches = lengths(pipe, 30), lengths(pipe, 10)
     check(first)
     state = pipe.checkpoint()
-    rest = lengths(pipe, 20)
-    check(begun + rest)
-    assert lengths(make(state=state)[0], 20) == rest
+    last_batches = lengths(pipe, 20)
+    check(next_batches + last_batches)
+    assert lengths(make(state=state)[0], 20) == last_batches
     check([b for pipe in make(2) for b in lengths(pipe, 15)])
     with pytest.raises(RuntimeError, match="group_by_length"):
         make(state=state, size=4)[0].run()
     (tmp_path / "other").mkdir()
-    other = write(tmp_path / "other", documents=documents[::-1], **how)
+    other_path = write(tmp_path / "other", documents=documents[::-1], **options)
     with pytest.raises(RuntimeError, match=r"can.t continue from this checkpoint"):
-        make(state=state, path=other)[0].run()
+        make(state=state, path=other_path)[0].run()
 
 
 def test_packed_sequences_are_not_grouped(tmp_path):

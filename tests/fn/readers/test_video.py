@@ -22,13 +22,13 @@ def read(batches: int, batch_size: int = 1, reader=fn.readers.video, num_threads
 
     @pipeline_def(batch_size=batch_size, num_threads=num_threads)
     def pipeline():
-        found = reader(**arguments)
-        return tuple(found) if isinstance(found, list) else (found,)
+        nodes = reader(**arguments)
+        return tuple(nodes) if isinstance(nodes, list) else (nodes,)
 
     pipe = pipeline()
-    found = [[[np.asarray(x) for x in output] for output in pipe.run()] for _ in range(batches)]
+    outputs = [[[np.asarray(x) for x in output] for output in pipe.run()] for _ in range(batches)]
     pipe.close()
-    return found
+    return outputs
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +46,16 @@ def frames(files):
 
 
 def test_clips_are_the_frames(files, frames):
-    found = read(
+    batches = read(
         9, filenames=files, labels=[5, 3, 4], sequence_length=4, enable_frame_num="sequence", enable_timestamps=True
     )
-    for (clip,), (label,), (numbers,), (times,) in found:
+    for (clip,), (label,), (numbers,), (times,) in batches:
         k = {5: 0, 3: 1, 4: 2}[int(label[0])]
         np.testing.assert_array_equal(clip, frames[k][numbers])
         np.testing.assert_allclose(times, numbers / 25)
-    firsts = [(int(label[0]), int(numbers[0])) for _, (label,), (numbers,), _ in found]
+    firsts = [(int(label[0]), int(numbers[0])) for _, (label,), (numbers,), _ in batches]
     assert firsts == [(5, 0), (5, 4), (5, 8), (5, 12), (5, 16), (3, 0), (3, 4), (4, 0), (5, 0)]
-    assert found[0][0][0].shape == (4, 48, 64, 3)
+    assert batches[0][0][0].shape == (4, 48, 64, 3)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_clips_are_the_frames(files, frames):
 )
 def test_where_clips_begin(files, frames, arguments, expected):
     """As in DALI's loader: a clip is read if its last frame is there; with pad_sequences each that has a frame."""
-    found = read(
+    batches = read(
         len(expected), filenames=files[:1], labels=[], enable_frame_num="sequence", enable_timestamps=True, **arguments
     )
-    assert [int(numbers[0]) for _, _, (numbers,), _ in found] == expected
+    assert [int(numbers[0]) for _, _, (numbers,), _ in batches] == expected
     stride = arguments.get("stride", 1)
-    for (clip,), _, (numbers,), (times,) in found:
-        wanted = numbers[0] + stride * np.arange(arguments["sequence_length"])
-        assert numbers.tolist() == np.where(wanted < 20, wanted, -1).tolist()
+    for (clip,), _, (numbers,), (times,) in batches:
+        frame_numbers = numbers[0] + stride * np.arange(arguments["sequence_length"])
+        assert numbers.tolist() == np.where(frame_numbers < 20, frame_numbers, -1).tolist()
         np.testing.assert_array_equal(clip, np.where((numbers >= 0)[:, None, None, None], frames[0][numbers], 0))
         np.testing.assert_allclose(times, np.where(numbers < 0, -1, numbers / 25))
 
@@ -99,18 +99,18 @@ def test_where_clips_begin(files, frames, arguments, expected):
 def test_parts_of_videos(files, tmp_path, line, arguments, expected):
     (tmp_path / "list").write_text(f"{files[0]} {line}\n")
     begin, end = expected
-    found = read(end - begin, file_list=str(tmp_path / "list"), sequence_length=1, enable_frame_num=True, **arguments)
-    assert [int(numbers[0]) for _, _, (numbers,) in found] == list(range(begin, end))
-    assert {int(label[0]) for _, (label,), _ in found} == {3}
+    batches = read(end - begin, file_list=str(tmp_path / "list"), sequence_length=1, enable_frame_num=True, **arguments)
+    assert [int(numbers[0]) for _, _, (numbers,) in batches] == list(range(begin, end))
+    assert {int(label[0]) for _, (label,), _ in batches} == {3}
 
 
 def test_directories_are_labels(tmp_path, frames, files):
     for folder, k in (("b", 0), ("a", 1), ("c", 2)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.mp4").write_bytes(pathlib.Path(files[k]).read_bytes())
-    found = read(3, file_root=str(tmp_path), sequence_length=7, step=100)
-    assert [int(label[0]) for _, (label,) in found] == [0, 1, 2]
-    for ((clip,), _), k in zip(found, (1, 0, 2)):
+    batches = read(3, file_root=str(tmp_path), sequence_length=7, step=100)
+    assert [int(label[0]) for _, (label,) in batches] == [0, 1, 2]
+    for ((clip,), _), k in zip(batches, (1, 0, 2)):
         np.testing.assert_array_equal(clip, frames[k][:7])
 
 
@@ -138,17 +138,17 @@ def test_types(files, frames):
 
 def test_sizes_may_differ(tmp_path, files, frames):
     small = videos.write(tmp_path / "small.mp4", 5, size=(32, 48))
-    found = read(1, 2, filenames=[files[2], small], sequence_length=5, step=50)[0][0]
-    np.testing.assert_array_equal(found[0], frames[2][:5])
-    np.testing.assert_array_equal(found[1], videos.rgb(small))
+    clips = read(1, 2, filenames=[files[2], small], sequence_length=5, step=50)[0][0]
+    np.testing.assert_array_equal(clips[0], frames[2][:5])
+    np.testing.assert_array_equal(clips[1], videos.rgb(small))
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("order", [{}, {"random_shuffle": True}, {"shuffle": "global"}])
-def test_clips_that_share_frames(files, frames, order, num_threads):
-    """In one batch, and in batches that follow."""
-    more = {"sequence_length": 5, "step": 2, "stride": 2, "enable_frame_num": "sequence"}
-    for outputs in read(6, 5, num_threads=num_threads, filenames=files, labels=[], **more, **order):
+def test_clips_with_common_frames(files, frames, order, num_threads):
+    """Clips share frames within a batch, and with batches that follow."""
+    arguments = {"sequence_length": 5, "step": 2, "stride": 2, "enable_frame_num": "sequence"}
+    for outputs in read(6, 5, num_threads=num_threads, filenames=files, labels=[], **arguments, **order):
         for clip, label, numbers in zip(*outputs):
             np.testing.assert_array_equal(clip, frames[label[0]][numbers])
 
@@ -196,20 +196,20 @@ def test_damaged_videos(tmp_path, files):
 
 
 def test_indices_are_kept(tmp_path, files, monkeypatch):
-    """In the process, and with a cache directory for others, too."""
+    """Indices are kept in the process, and with a cache directory also for other processes."""
     from jaxdali.fn._video import clips
 
-    made = []
-    monkeypatch.setattr(clips, "make_index", lambda source, make=clips.make_index: made.append(1) or make(source))
+    indexed = []
+    monkeypatch.setattr(clips, "make_index", lambda source, make=clips.make_index: indexed.append(1) or make(source))
     for _ in range(2):
         monkeypatch.setattr(clips, "INDICES", clips.Indices())
         for _ in range(2):
             read(1, filenames=files, sequence_length=4, storage=jaxdali.Storage(cache_dir=tmp_path))
-        assert len(made) == 3
+        assert len(indexed) == 3
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "message"),
     [
         ({}, "exactly one of filenames, file_root and file_list"),
         ({"filenames": "a.mp4", "file_root": "b"}, "got filenames and file_root"),
@@ -230,33 +230,33 @@ def test_indices_are_kept(tmp_path, files, monkeypatch):
         ),
     ],
 )
-def test_arguments(arguments, why):
-    with pytest.raises((ArgumentError, TypeError, ValueError), match=why):
+def test_arguments(arguments, message):
+    with pytest.raises((ArgumentError, TypeError, ValueError), match=message):
         read(1, sequence_length=2, **arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "message"),
     [
         ({"filenames": "/nowhere/x.mp4"}, "no video can be read. /nowhere/x.mp4: No such file"),
         ({"file_list": "/nowhere/list"}, "can't read file_list"),
         ({"file_root": "/nowhere"}, "can't list file_root"),
     ],
 )
-def test_missing_files(arguments, why):
-    with pytest.raises(RuntimeError, match=why):
+def test_missing_files(arguments, message):
+    with pytest.raises(RuntimeError, match=message):
         read(1, sequence_length=2, **arguments)
 
 
 def test_short_videos_and_bad_lists(tmp_path, files):
     with pytest.raises(RuntimeError, match="no video is long enough for a clip; the first one has 7 frames"):
         read(1, filenames=files[2], sequence_length=8)
-    for text, why in (
+    for text, message in (
         ("x.mp4", "line 1: expected a file name"),
         (f"{files[0]} 1 30 40", "20.mp4 has 20 frames, and file_list asks for"),
     ):
         (tmp_path / "list").write_text(text)
-        with pytest.raises(RuntimeError, match=why):
+        with pytest.raises(RuntimeError, match=message):
             read(1, file_list=str(tmp_path / "list"), file_list_frame_num=True, sequence_length=2)
 
 
@@ -379,15 +379,15 @@ RECORDED = json.loads((DATA / "dali.json").read_text())["readers"]
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: f"{case['list']} {case['arguments']}")
-def test_clips_are_those_of_dalis_newer_reader(tmp_path, case):
-    """Which frames, when they are shown, and their pixels, as DALI 2.4 gave them on the CPU."""
-    videos_given = {"filenames": str(DATA / "601.mp4")}
+def test_clips_equal_dalis_newer_reader(tmp_path, case):
+    """The numbers of the frames, their times and their pixels are those of DALI 2.4 on the CPU."""
+    source = {"filenames": str(DATA / "601.mp4")}
     if case["list"] is not None:
         (tmp_path / "list").write_text(f"{DATA / '601.mp4'} 3 {case['list']}\n")
-        videos_given = {"file_list": str(tmp_path / "list")}
-    more = {"enable_frame_num": "sequence", "enable_timestamps": True, **case["arguments"]}
+        source = {"file_list": str(tmp_path / "list")}
+    arguments = {"enable_frame_num": "sequence", "enable_timestamps": True, **case["arguments"]}
     for batch, expected in zip(
-        read(5, reader=fn.experimental.readers.video, **videos_given, **more), case["clips"], strict=True
+        read(5, reader=fn.experimental.readers.video, **source, **arguments), case["clips"], strict=True
     ):
         clip, *_, numbers, times = (output[0] for output in batch)
         assert numbers.tolist() == expected["frames"]
@@ -397,9 +397,9 @@ def test_clips_are_those_of_dalis_newer_reader(tmp_path, case):
 
 def test_labels_and_shards_of_the_newer_reader(files, frames):
     arguments = {"filenames": files, "labels": [7, 8, 9], "sequence_length": 3, "enable_frame_num": "scalar"}
-    seen = []
+    clips_read = []
     for shard in range(2):
-        found = read(
+        batches = read(
             6,
             reader=fn.experimental.readers.video,
             num_shards=2,
@@ -408,25 +408,25 @@ def test_labels_and_shards_of_the_newer_reader(files, frames):
             device="gpu",
             **arguments,
         )
-        for (clip,), (label,), (number,) in found:
+        for (clip,), (label,), (number,) in batches:
             np.testing.assert_array_equal(clip, frames[label[0] - 7][number[0] : number[0] + 3])
-            seen.append((int(label[0]), int(number[0])))
-    assert {*seen} == {(7, k) for k in range(0, 18, 3)} | {(8, 0), (8, 3), (8, 6), (9, 0), (9, 3)}
+            clips_read.append((int(label[0]), int(number[0])))
+    assert {*clips_read} == {(7, k) for k in range(0, 18, 3)} | {(8, 0), (8, 3), (8, 6), (9, 0), (9, 3)}
 
 
 @pytest.mark.parametrize("more", [{}, {"dtype": types.FLOAT, "normalized": True}])
 def test_resized_clips(files, more):
-    """As `resize` of what `readers.video` gives."""
+    """`readers.video_resize` equals `resize` of the clips of `readers.video`."""
     resizing = {"resize_shorter": 24, "interp_type": types.INTERP_CUBIC}
 
     @pipeline_def(batch_size=2, num_threads=2)
     def pipeline():
         clips, labels = fn.readers.video_resize(filenames=files, labels=[], sequence_length=3, **resizing, **more)
-        plain, same = fn.readers.video(filenames=files, labels=[], sequence_length=3, **more)
-        return clips, labels, fn.resize(plain, **resizing), same
+        plain, plain_labels = fn.readers.video(filenames=files, labels=[], sequence_length=3, **more)
+        return clips, labels, fn.resize(plain, **resizing), plain_labels
 
-    clips, labels, expected, same = ([np.asarray(x) for x in output.as_cpu()] for output in pipeline().run())
-    assert labels == same
+    clips, labels, expected, plain_labels = ([np.asarray(x) for x in output.as_cpu()] for output in pipeline().run())
+    assert labels == plain_labels
     assert clips[0].shape == (3, 24, 32, 3)
     for x, y in zip(clips, expected):
         np.testing.assert_allclose(x, y, atol=1e-5)

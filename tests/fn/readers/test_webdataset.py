@@ -101,12 +101,12 @@ def test_sparse_members_are_refused_by_name(tmp_path, kind, pax):
     assert index.main([str(tmp_path / "x.tar")]) != 0
     # An index that another program made says nothing of it: it has the size in the archive, or that of the file, like
     # wds2idx.
-    at = (tmp_path / "x.tar").read_bytes().rindex(stored.encode() + b"\0") + 512
-    for size, behind in ((512, 0), (100_000, 0), (100_000, 200_000)):
-        (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {at} {size} 1.jpg\n")
-        os.truncate(tmp_path / "x.tar", at + 1536 + behind)
+    data_offset = (tmp_path / "x.tar").read_bytes().rindex(stored.encode() + b"\0") + 512
+    for size, extra in ((512, 0), (100_000, 0), (100_000, 200_000)):
+        (tmp_path / "x.tar.idx").write_text(f"v1.2 1\ncls 512 1 0.cls jpg {data_offset} {size} 1.jpg\n")
+        os.truncate(tmp_path / "x.tar", data_offset + 1536 + extra)
         assert "sparse file, which can't be read" in str(labels(web(tmp_path))[1])
-        if size + behind == 512 or behind:
+        if size + extra == 512 or extra:
             assert "sparse file, which can't be read" in str(labels(remote(tmp_path))[1])
 
 
@@ -123,8 +123,8 @@ def test_other_pax_headers_are_no_sparse_members(tmp_path):
 
 
 @pytest.mark.parametrize("text", [b"x\n", b"x" * 5000 + b"\n", b"word \n" * 900, b"7 a=b\n", b"7 a=b\n" * 900, b"\n"])
-def test_text_before_a_member_is_no_sparse_member(tmp_path, text):
-    """Nor what looks like the end of a PAX header that begins earlier."""
+def test_text_members_are_not_sparse(tmp_path, text):
+    """Nor is a member sparse after text that looks like the end of a PAX header."""
     c.write_tar(tmp_path / "x.tar", [("0.txt", text), ("0.jpg", b"an image")])
     assert index.main([str(tmp_path / "x.tar")]) == 0
     local = labels(
@@ -136,18 +136,18 @@ def test_text_before_a_member_is_no_sparse_member(tmp_path, text):
 def test_damaged_archives(archive, capsys):
     assert labels(web(archive), 3)[0] == [[0], [1], [2]]
     lines = (archive / "x.tar.idx").read_text().splitlines()
-    for text, why in (
+    for text, message in (
         ("", "x.tar.idx is not an index of a tar archive"),
         ("v2.0 3\n", "is not an index"),
         ("v1.2 3\n" + lines[1], "is not an index"),
         ("v1.2 1\njpg 512 x 0.jpg\n", "line 2: expected extension, offset, size and name"),
     ):
         (archive / "x.tar.idx").write_text(text)
-        with pytest.raises(RuntimeError, match=why):
+        with pytest.raises(RuntimeError, match=message):
             labels(web(archive))
     (archive / "x.tar.idx").write_text("v1.2 2\n" + lines[1] + "\ncls 512000 1 1.cls\n")
-    found, errors, _ = labels(web(archive), 2)
-    assert found == [[0], None]
+    values, errors, _ = labels(web(archive), 2)
+    assert values == [[0], None]
     assert "x.tar:512000:1.cls: " in errors[0]
     assert "it lies outside the file" in errors[0]
     os.truncate(archive / "x.tar", 4200)
@@ -161,7 +161,7 @@ def test_damaged_archives(archive, capsys):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
 
 
-def test_members_that_are_missing_or_do_not_fit(archive):
+def test_missing_and_misfit_members(archive):
     with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member for output 1"):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
                                              missing_component_behavior="error")[0])  # fmt: skip
@@ -236,14 +236,14 @@ def test_the_index_of_a_larger_archive(archive):
     (archive / "x.tar.idx").write_text(
         f"v1.2 2\ncls 512 {1 << 50} 0.cls jpg 0 0 0.jpg\ncls 2048 1 1.cls jpg {1 << 55} 1 1.jpg\n"
     )
-    found, errors, _ = labels(web(archive), 2)
-    assert found == [None, None]
+    values, errors, _ = labels(web(archive), 2)
+    assert values == [None, None]
     assert all("it lies outside the file, which has 10240 bytes: the index is of another file" in e for e in errors)
     assert "x.tar:512:0.cls" in errors[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*there is no index of")
-def test_errors_that_letters_do_not_explain(tmp_path):
+def test_errors_without_advice_about_letters(tmp_path):
     c.write_tar(tmp_path / "x.tar", [("0.JPG", b"0"), ("0.cls", b"1"), ("1.jpg", b"2"), ("1.cls", b"3")])
     (tmp_path / "x.idx").write_text("v1.2 2\nJPG 512 1 0.JPG cls 1536 1 0.cls\njpg 2560 x 1.jpg\n")
 
@@ -263,11 +263,11 @@ def test_errors_that_letters_do_not_explain(tmp_path):
 @pytest.mark.parametrize("none", [None, [], ()])
 def test_no_indices(archive, none):
     """As in DALI, an empty list is none."""
-    want = labels(web(archive))
+    expected = labels(web(archive))
     (archive / "x.tar.idx").unlink()
     with pytest.warns(UserWarning, match="there is no index of"):
-        got = labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=none, ext=["cls", "jpg"])[0])
-    assert got == want
+        actual = labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=none, ext=["cls", "jpg"])[0])
+    assert actual == expected
 
 
 def test_names_are_found_again_in_the_index(tmp_path):
@@ -296,7 +296,7 @@ def test_names_are_found_again_in_the_index(tmp_path):
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_the_index_of_every_kind_of_archive(tmp_path, format):
-    """Beside the one that is made with Python's tarfile."""
+    """The index equals one that is made with Python's tarfile."""
     long = "long/" * 25 if format == tarfile.USTAR_FORMAT else "long/" * 70
     names = [
         "a.jpg",

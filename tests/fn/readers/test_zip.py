@@ -8,12 +8,12 @@ import pytest
 from jaxdali import SampleError, Storage, fn, pipeline_def
 
 
-def test_members_that_are_too_large(tmp_path):
+def test_too_large_members_are_refused(tmp_path):
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as z:
-        for name, how in (("a.jpg", zipfile.ZIP_STORED), ("b.jpg", zipfile.ZIP_DEFLATED)):
-            z.writestr(name, b"small", how)
-            z.writestr("large " + name, bytes(100_000), how)
+        for name, compression in (("a.jpg", zipfile.ZIP_STORED), ("b.jpg", zipfile.ZIP_DEFLATED)):
+            z.writestr(name, b"small", compression)
+            z.writestr("large " + name, bytes(100_000), compression)
     storage = Storage(max_record_bytes=10_000)
     for name in ("a.jpg", "b.jpg"):
         assert len(read(1, path=path, file_filter=name, storage=storage)) == 1
@@ -53,14 +53,14 @@ def read(n, **kwargs):
 
 
 def test_members_and_labels(archive):
-    found = read(5, path=archive, file_filter="*.jpg")
+    members = read(5, path=archive, file_filter="*.jpg")
     contents = [
         ("b/1.jpg", b"stored " * 9, 2),
         ("a/2.jpg", b"second", 1),
         ("top.jpg", b"", 0),
         ("a/3.jpg", b"deflated " * 1000, 1),
     ]
-    assert found == [
+    assert members == [
         (f"{archive}/{name}", data, label) for name, data, label in [*contents, ("a/4.jpg", b"streamed", 1)]
     ]
     assert [x[1] for x in read(2, path=archive, file_filter=["*.txt", "1.*"])] == [b"stored " * 9, b"notes"]
@@ -92,13 +92,13 @@ def test_damaged_members_are_named(archive, change, text):
 
 def test_a_member_without_a_name_is_damage(archive):
     data = archive.read_bytes()
-    at = data.rindex(b"PK\1\2") + 46  # a name in the archive's table; it ends at a zero
-    archive.write_bytes(data[:at] + b"\0" + data[at + 1 :])
+    name_at = data.rindex(b"PK\1\2") + 46  # a name in the archive's table; it ends at a zero
+    archive.write_bytes(data[:name_at] + b"\0" + data[name_at + 1 :])
     with pytest.raises(RuntimeError, match=r"x\.zip: a member has no name"):
         read(1, path=archive)
 
 
-def test_what_is_no_archive(archive, tmp_path):
+def test_other_files_are_refused(archive, tmp_path):
     whole = archive.read_bytes()
     archive.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RuntimeError, match=r"x\.zip: File is not a zip file"):
