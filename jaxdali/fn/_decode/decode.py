@@ -459,6 +459,7 @@ class ImageHeaders(HostOperator):
         scalable = (kinds == Format.JPEG) | ((kinds == Format.JPEG2000) & (info[:, Info.DEPTH] == 8))
         scalable |= (kinds == Format.WEBP) & (info[:, Info.HOST_DECODE] == 0)
         scalable &= info[:, Info.STATUS] == 0
+        # Extents are rounded up, as libjpeg and JPEG 2000 do.
         for scale in (8, 4, 2):
             fits = (-(-extents // scale) >= sizes).all(axis=1) & scalable
             for column in (Info.HEIGHT, Info.WIDTH, Info.REGION_H, Info.REGION_W):
@@ -558,6 +559,7 @@ class ImageHeaders(HostOperator):
         remaining = np.zeros(ctx.N, bool)  # images that GPU kernels don't decode, and images for the cache
         candidates: list[int] = []  # images whose coefficients GPU kernels may take
         if self.on_gpu:
+            # `ctx.bad` has the samples that the kernels of an earlier attempt at this batch have failed.
             usable = ctx.present & (info[:, Info.STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
                 _refused.add(source[i])
@@ -566,6 +568,7 @@ class ImageHeaders(HostOperator):
             _cpu.make_jpeg_tables(
                 source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool
             )
+            # An image without tables is none that the GPU kernels decode.
             remaining = ctx.present & (x.tables[:, 0] == 0)
             candidates = np.flatnonzero(usable & remaining).tolist()
         remaining[[*x.keys]] = True
@@ -700,6 +703,7 @@ class ImageHeaders(HostOperator):
         for i, x in arrays.items():
             info[i] = _info(Format.RAW, *x.shape[-3:])
         info[[*failed], Info.STATUS] = [code for code, _ in failed.values()]
+        # Windows are cut from the finished arrays; `choose_regions` sets the status of those that don't fit.
         reasons = self.choose_regions(ctx, info, values)
         for i, x in arrays.items():
             if info[i, Info.STATUS]:

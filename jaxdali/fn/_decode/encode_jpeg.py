@@ -103,6 +103,7 @@ def encode_jpeg(
         files = _cpu.encode_jpegs(arrays, quality, *SUBSAMPLINGS[subsampling], input_type == types.BGR, pool)
     finally:
         _cpu.pool_destroy(pool)
+    # A number in place of a file is a status code.
     for i, file in enumerate(files):
         if isinstance(file, int):
             raise ValueError(f"encode_jpeg: {'' if single else f'image {i}: '}{_ffi.STATUS[file]}")

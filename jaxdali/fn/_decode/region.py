@@ -70,6 +70,7 @@ class CropHeaders(_RegionHeaders):
             size = np.stack([a.crop_h, a.crop_w], axis=1)
         else:
             size = np.zeros((ctx.N, 2))
+        # As in DALI, sizes are rounded down, and one below 1 means the whole extent.
         size = np.where(size >= 1, np.floor(size), extents)
         place = np.stack([a.crop_pos_y, a.crop_pos_x], axis=1)
         return placed(place, extents - size, self.rounding), size
@@ -97,7 +98,7 @@ class SliceHeaders(_RegionHeaders):
     @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         a = self.arguments(ctx, values)
-        axes = a.axes % 2
+        axes = a.axes % 2  # -2 and -1 are 0 and 1
         if axes.shape[1] not in (1, 2) or (axes[:, :1] == axes[:, 1:]).any():
             raise ArgumentError("axes must be one or two different ones of 0 (height) and 1 (width)")
         extent = np.take_along_axis(extents, axes, axis=1).astype(np.float64)
@@ -107,6 +108,7 @@ class SliceHeaders(_RegionHeaders):
             else self._window_from_inputs(ctx, values, extent)
         )
         start, end = halves_away(start), halves_away(end)
+        # An axis that is not named is read whole.
         starts, sizes = np.zeros((ctx.N, 2)), extents.astype(np.float64)
         np.put_along_axis(starts, axes, start, axis=1)
         np.put_along_axis(sizes, axes, end - start, axis=1)

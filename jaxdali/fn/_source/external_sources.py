@@ -389,7 +389,7 @@ class _PulledSource(_BaseSource):
                 "it starts over, or continues from its present position",
                 NAME,
             )
-        # Samples are collected before they are packed, and must not change if the source reuses its memory.
+        # Samples are collected before they are packed. They must not change if the source reuses its memory.
         copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
         taken_batch = _TakenBatch(list(cursors))
@@ -408,6 +408,7 @@ class _PulledSource(_BaseSource):
                         (argument, row[0] if self._op.num_outputs == 1 and self._op.outputs is None else row)
                     )
             except StopIteration:
+                # With `give_rest`, an iterator asks for the samples of an incomplete last batch.
                 if not self._gives_rest:
                     taken_batch.items.pop()  # samples of an incomplete batch are dropped, not put back
                     self._count_dropped(ctx, cursors, parts, rows)

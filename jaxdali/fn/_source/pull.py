@@ -157,6 +157,7 @@ class Pull:
         return f"its {'generator function' if callable(self.feeder) else feeder_type.__name__} is used up; {remedy}"
 
     def _new_iterator(self) -> Any:
+        """An iterator over the source from its beginning."""
         source = self.feeder
         return iter(source() if inspect.isgeneratorfunction(unwrap_partial(source)) else source)
 

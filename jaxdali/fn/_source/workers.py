@@ -50,6 +50,7 @@ class WorkerThreads:
         """
         number, function = len(self._tasks), copies[0]
         if copies[-1] is not function:
+            # A thread gets the same range of positions in every batch.
             calls = [_Call(copies[a.idx_in_batch * number // batch_size], a) for a in arguments]
             for copied, tasks in zip(copies, self._tasks, strict=True):
                 tasks.put(collections.deque(c for c in calls if c.function is copied))
@@ -65,8 +66,9 @@ class WorkerThreads:
         return [call.result for call in calls]
 
     def _begins_epoch(self, function: Callable[[Any], Any], calls: list[_Call]) -> bool:
-        """Whether the first of these calls of a shared function begins an epoch. If so, it waits for the calls of the
-        epoch before.
+        """Whether these calls of a shared function begin an epoch.
+
+        If so, it first waits for the calls of the epoch before.
         """
         if not calls:
             return False

@@ -152,10 +152,11 @@ class VideoIndex:
         numbers = np.frombuffer(data, "<i8").astype(np.int64)
         if len(numbers) < 16 or numbers[0] != _VERSION or len(numbers) != 16 + numbers[13:16].sum():
             return None
-        _, height, width, turn, halved, bits, hdr, a, b, c, d, is_counted, cut, *counts = numbers[:16].tolist()
-        pts, packets, keys = np.split(numbers[16:], np.cumsum(counts)[:2])
+        _, height, width, turn, halved, bits, hdr, *fractions, is_counted, cut = numbers[:13].tolist()
+        time_base, rate = Fraction(*fractions[:2]), Fraction(*fractions[2:])
+        pts, packet_pts, keys = np.split(numbers[16:], np.cumsum(numbers[13:16])[:2])
         form = (height, width), turn, bool(halved), bits, bool(hdr)
-        return VideoIndex(*form, Fraction(a, b), Fraction(c, d), pts, packets, keys, bool(is_counted), cut)
+        return VideoIndex(*form, time_base, rate, pts, packet_pts, keys, bool(is_counted), cut)
 
 
 def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
@@ -320,17 +321,17 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
       whole: whether to try all frames; otherwise only those before the second key frame, and from the last one on.
     """
 
-    def decode_range(early_pts: int, end: int, strict: bool) -> tuple[list[int | None], tuple[int, int], bool]:
-        """Time stamps of the images of packets `early_pts` .. `end - 1`, their size, and whether there was no error."""
+    def decode_range(first: int, end: int, strict: bool) -> tuple[list[int | None], tuple[int, int], bool]:
+        """Time stamps of the images of packets `first` .. `end - 1`, their size, and whether there was no error."""
         stamps, size, is_good = list[int | None](), index.size, True
         decoder = Decoder(source, index, strict)
         try:
-            for images, is_decoded in decoder.decode_packets(early_pts, end):
+            for images, is_decoded in decoder.decode_packets(first, end):
                 stamps += [image.pts for image in images]
                 size = (images[0].height, images[0].width) if images else size
                 is_good = is_good and is_decoded
         except MissingFrame:
-            return index.packet_pts[early_pts:end].tolist(), size, False
+            return index.packet_pts[first:end].tolist(), size, False
         finally:
             decoder.close()
         return stamps, size, is_good
@@ -339,6 +340,7 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
     if whole:
         stamps, size, _ = decode_range(0, count, False)
         times = [x for x in stamps if x is not None]
+        # Time stamps tell frames apart if each frame and each packet has one of its own, and the first packet is a key.
         is_stamped = (
             len(times) == len(stamps)
             and bool((np.diff(times) > 0).all())
@@ -348,7 +350,7 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
             is_stamped and len(np.unique(index.packet_pts)) == count and len(index.keys) > 0 and index.keys[0] == 0
         )
         if not is_stamped:
-            rate = index.rate or Fraction(25)
+            rate = index.rate or Fraction(25)  # FFmpeg's default for streams without a rate
             times = np.round(np.arange(len(stamps)) / float(rate * index.time_base)).astype(np.int64).tolist()
         index = dataclasses.replace(
             index, pts=np.array(times, np.int64), size=size if len(stamps) else index.size, is_counted=not is_stamped

@@ -124,6 +124,7 @@ def read_annotations(
         boxes = _boxes(list(map(getter("bbox"), objects)))
         image_ids = np.array(list(map(getter("image_id"), objects)), np.int64)
         image = np.searchsorted(ids, image_ids)  # the number of each object's image
+        # Objects whose image the file does not list are left out, too.
         is_kept = (
             (boxes[:, 2:].min(axis=1) >= size_threshold) & (np.append(ids, 0)[image] == image_ids) & (image < len(ids))
         )
@@ -133,6 +134,7 @@ def read_annotations(
         if not avoid_class_remapping:
             labels = _remap_labels(labels, is_kept, list(map(getter("id"), categories)))
 
+        # From here on, `order` are the numbers of the returned images, and `index` those of the returned objects.
         order = np.arange(len(ids))
         if images is not None:
             places = {name: i for i, name in enumerate(names)}
@@ -145,6 +147,7 @@ def read_annotations(
             order, counts = order[counts > 0], counts[counts > 0]
         ends = np.cumsum(counts)
         place_in_image = np.arange(counts.sum()) - np.repeat(ends - counts, counts)  # of each object
+        # An image that is named twice in `images` has its objects twice.
         index = index[np.repeat(begins[order], counts) + place_in_image]
         rows, scales = boxes[index].astype(np.float32), np.repeat(sizes[order], counts, axis=0)
         if ltrb:

@@ -56,6 +56,7 @@ class _ArrayRecords(Records):
         self._first = None  # the number of each chunk's first record, if chunks have several records
         self._sizes = _concatenate([t.size for t in tables]) if (counts == 1).all() else None  # in bytes, by record
         if self._direct:
+            # From the places of the chunks to those of their only records.
             for t in tables:
                 t.start += record_begin(t.size)
             self.stored = PlainRecords(

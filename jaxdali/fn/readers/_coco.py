@@ -142,6 +142,7 @@ class ReadCOCO(Reader):
         if bool(self.annotations_file) == bool(self.preprocessed_annotations):
             raise ArgumentError("one of annotations_file and preprocessed_annotations must be given")
         if self.preprocessed_annotations:
+            # Arguments that have another value than their default, as they would have no effect.
             changed = [
                 n
                 for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping", "pixelwise_masks")

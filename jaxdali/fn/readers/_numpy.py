@@ -99,6 +99,7 @@ class _Arrays(Records):
         """The headers of local files, checked for type and dimensions; a message in place of an invalid header."""
         heads_or_errors: dict[int, Any] = {}
         unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
+        # Natively, all at once; headers that are longer are read again one by one.
         heads, sizes, error = (
             np.empty((len(unknown), _HEAD_SIZE), np.uint8),
             np.empty(len(unknown), np.int64),

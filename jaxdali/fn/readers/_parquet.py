@@ -97,6 +97,7 @@ class _Table:
             return []
         ranges = []
         for part in self._parts(group, columns):
+            # The dictionary, if there is one, stands before the data. Offset 0 also means that there is none.
             begin = part.data_page_offset
             if part.dictionary_page_offset is not None and part.dictionary_page_offset > 0:
                 begin = min(begin, part.dictionary_page_offset)
@@ -311,6 +312,7 @@ class _Rows(Records):
         return int(self.bounds[-1])
 
     def groups(self) -> Groups | None:
+        # A list that fits into the cache, or whose columns to decode do, is shuffled row by row.
         nbytes = self._nbytes
         if (
             nbytes.sum() <= _CACHE_BYTES

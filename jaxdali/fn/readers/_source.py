@@ -191,6 +191,7 @@ class _Items(Records):
         self.specs, self.seen_shapes = data.specs, data.seen_shapes
         if mixed:
             self.bounds = data.bounds
+        # The digest can't depend on the items, which are only known when they are read.
         kinds = [
             (type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())
         ]

@@ -217,6 +217,7 @@ class _Sequences(Records):
                 failed.add(sequence)
                 ctx.fail(first + sequence, code, reason)
 
+        # The records of all sequences are read as one batch of one shard; a record that fails fails its sequence.
         inner = dataclasses.replace(
             ctx, fail=fail, S=1, B=len(records), N=len(records), empty=lambda n, dtype, _: np.empty((1, n), dtype)
         )

@@ -28,9 +28,9 @@ def test_videos_come_in_batches_of_sequences(tmp_path, policy, device):
     pipe = pipeline(policy, device, exec_pipelined=False, exec_async=False)
     for path in paths:
         pipe.feed_input("video", [content(path)])
-    found = [[np.asarray(x) for x in pipe.run()[0].as_cpu()] for _ in range(4)]
-    assert [len(batch) for batch in found] == [3, 3, 2, 3]
-    for sequences, frames in (([x for batch in found[:3] for x in batch], expected[0]), (found[3], expected[1])):
+    batches = [[np.asarray(x) for x in pipe.run()[0].as_cpu()] for _ in range(4)]
+    assert [len(batch) for batch in batches] == [3, 3, 2, 3]
+    for sequences, frames in (([x for batch in batches[:3] for x in batch], expected[0]), (batches[3], expected[1])):
         joined = np.concatenate(sequences)
         np.testing.assert_array_equal(joined[: len(frames)], frames)
         assert len(joined) == (40 if policy == "pad" and len(frames) == 37 else len(frames))
@@ -66,14 +66,14 @@ def test_upright_frames_and_colours_of_the_stream(tmp_path):
     assert len(caught) == 1
 
 
-def test_what_is_fed_is_checked(tmp_path):
+def test_fed_data_are_checked(tmp_path):
     path = videos.write(tmp_path / "a.mp4", 5)
     pipe = pipeline()
-    for data, why in (
+    for data, message in (
         ([content(path)] * 2, "one video at a time must be fed, got 2"),
         ([np.zeros(100, np.uint8)], "the video can't be read"),
         ([np.zeros((2, 2, 2), np.uint8)], "must be 1-D uint8"),
     ):
-        with pytest.raises((ValueError, TypeError), match=why):
+        with pytest.raises((ValueError, TypeError), match=message):
             pipe.feed_input("video", data)
     pipe.close()
