@@ -128,8 +128,8 @@ def packed(ctx: HostContext, encoded: Value) -> Packed:
 def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
     """Copies byte strings into output 0 of a host operator."""
     shapes = np.array([[s.size] for s in samples], np.int64)
-    offsets, need = plan_offsets(shapes, ctx.S)
-    result = Packed(ctx.empty(need, np.uint8), offsets, shapes)
+    offsets, num_elements = plan_offsets(shapes, ctx.S)
+    result = Packed(ctx.empty(num_elements, np.uint8), offsets, shapes)
     for i, sample in enumerate(samples):
         result[i][...] = sample
     return result

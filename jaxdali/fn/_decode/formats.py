@@ -245,6 +245,7 @@ def _read_header(data: bytes, row: np.ndarray):
 
 
 def _check_avif_support():
+    """Raises DecodeError if Pillow can't decode AVIF."""
     from PIL import Image
 
     Image.init()

@@ -110,6 +110,7 @@ def _decode_by_pillow(data: bytes, kind: int, channels: int, height: int, width:
     mode = _PILLOW_MODES[channels]
 
     def load(level: int, factor: int) -> np.ndarray:
+        """The pixels at a resolution level of JPEG 2000, reduced further by a factor."""
         with pillow_image(data, kind) as im:
             if page:
                 im.seek(page)

@@ -201,6 +201,7 @@ def _round_to_float32(x: np.ndarray) -> np.ndarray:
 
 
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:
+    """The message for a window that is empty or reaches outside of its image."""
     (y, x), (height, width), (H, W) = start.tolist(), size.tolist(), extents.tolist()
     problem = "the window reaches outside the image" if height >= 1 and width >= 1 else "the window is empty"
     advice = (

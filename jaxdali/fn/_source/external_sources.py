@@ -195,6 +195,7 @@ class _BaseSource(Source):
             )
 
     def _check_extents(self, k: int, batch: np.ndarray | list[np.ndarray]):
+        """Raises ArgumentError if a sample of output k has other extents than those that the spec fixes."""
         spec = self._array_specs()[k]
         fixed = [(axis, n) for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
         for shape in shapes_of(batch) if fixed and len(batch) else ():
@@ -247,6 +248,7 @@ class _BaseSource(Source):
 
 
 def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] | None) -> Spec:
+    """The spec of an output of which some extents may be known; `dims` None: none is."""
     dims = (None,) * ndim if dims is None else dims
     fixed = tuple(n for n in dims if n is not None)
     return (
@@ -380,6 +382,7 @@ class _PulledSource(_BaseSource):
             return self._read(ctx, cursors)
 
     def _read(self, ctx: HostContext, cursors: Sequence[Any]):
+        """Takes a batch from the sources of all shards, and notes it in `_taken` until it is committed."""
         self._batch_size = ctx.B
         # The sources stand where the last batch ended. After a checkpoint, the cursors are others.
         is_there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]

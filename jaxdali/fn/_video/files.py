@@ -664,6 +664,7 @@ class OpenVideos:
             return any(k == key for k, *_ in self._idle.values())
 
     def give_back(self, key: Any, decoder: Decoder, pixels: Pixels) -> None:
+        """Keeps a decoder for the next `take`, and closes the least recently used ones beyond the limits."""
         surplus = []
         with self._lock:
             self._number += 1

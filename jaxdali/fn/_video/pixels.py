@@ -152,6 +152,7 @@ class Pixels:
         if out.ndim == 1:
             self._copy_planes(frame, out)
             return
+        # The pixel format whose planes `yuv_to_rgb` converts; "": swscale converts the frame.
         format_name, matrix = "", "bt601"
         if self._form.color_matrix == "stream":
             format_name = _lossless_format(frame.format.name)
@@ -175,13 +176,13 @@ class Pixels:
         options = self._options
         if self._form.ycbcr:
             options = options | {"src_color_range": frame.color_range, "dst_color_range": frame.color_range}
-        planar = self._reformatter.reformat(frame, format="yuv444p" if self._form.ycbcr else "rgb24", **options)
+        converted = self._reformatter.reformat(frame, format="yuv444p" if self._form.ycbcr else "rgb24", **options)
         height, width = frame.height, frame.width
         if not self._form.ycbcr:
-            out[:] = turned(_rows(planar.planes[0])[:height, : 3 * width].reshape(height, width, 3), self._turn)
+            out[:] = turned(_rows(converted.planes[0])[:height, : 3 * width].reshape(height, width, 3), self._turn)
             return
         for c in range(3):
-            out[..., c] = turned(_rows(planar.planes[c])[:height, :width], self._turn)
+            out[..., c] = turned(_rows(converted.planes[c])[:height, :width], self._turn)
 
     def _copy_planes(self, frame: Any, out: np.ndarray) -> None:
         """Writes planes Y, U and V of a frame, as 4:2:0, and the byte of its matrix and range into `out`."""
@@ -283,6 +284,7 @@ def _lossless_format(name: str) -> str:
     "" if the format has R, G and B, or a palette.
     """
     video_format = _format(name)
+    # FFmpeg's "pal" has a palette, "mono" 1 bit, "xyz" CIE XYZ, and "bayer" the colours of a sensor's filters.
     if name in _PLANES or video_format.is_rgb or name.startswith(("pal", "mono", "xyz", "bayer")):
         return name if name in _PLANES else ""
     planar = (

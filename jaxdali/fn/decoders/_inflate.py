@@ -91,6 +91,7 @@ class Inflate(HostOperator):
         return (np.stack(rows) if ctx.spec.shape is not None else rows,)
 
     def _inflate(self, compressed: np.ndarray, chunks: list[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:
+        """Decompresses the chunks (begin, end) of a sample to an array of this shape. Raises ValueError."""
         if reason := self.storage.too_large(math.prod(shape) * self.dtype.itemsize):
             raise ValueError(f"its shape is {shape}: {reason}")
         decompress, result = _decompressor(), np.zeros(shape, self.dtype)

@@ -52,6 +52,7 @@ class DecodeNumpy(SampleOperator):
         return [samples]
 
     def _decode(self, data: np.ndarray) -> np.ndarray:
+        """The array of one file, in C order and native byte order. Raises ValueError."""
         content = data.tobytes()
         with io.BytesIO(content) as f:
             shape, fortran, dtype = read_header(f)

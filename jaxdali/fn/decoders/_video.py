@@ -97,6 +97,7 @@ class DecodeVideo(HostOperator):
         packed = Packed(ctx.empty(num_bytes, np.uint8), offsets, shapes)
 
         def decode(i: int) -> Showing | str | None:
+            """Decodes the frames of a file into `packed`; returns the reason if that fails."""
             planned = plans[i]
             if isinstance(planned, str):
                 return None

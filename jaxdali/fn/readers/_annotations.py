@@ -227,6 +227,7 @@ def _images(
 
 
 def _boxes(boxes: Sequence[Any]) -> np.ndarray:
+    """Boxes as ``f64[objects, 4]``. Raises ValueError if one has another form."""
     sizes = np.fromiter(map(len, boxes), np.int64, len(boxes))
     if len(wrong := np.flatnonzero(sizes != 4)):
         raise ValueError(f"the bbox of annotation {wrong[0]} has {sizes[wrong[0]]} numbers, not 4")
@@ -357,6 +358,7 @@ def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: 
         )
 
     def read_column(name: str, dtype: type = np.int32, width: int = 1) -> np.ndarray:
+        """The numbers of a column with `width` numbers in each of its rows."""
         path = join(store.named(folder), f"{name}.dat")
         content = np.frombuffer(store.read(path), np.uint8)
         rows = int(content[:4].view(np.int32)[0]) if len(content) >= 4 else -1

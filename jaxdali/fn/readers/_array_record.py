@@ -161,7 +161,7 @@ class _ArrayRecords(Records):
             return super().read_batch(ctx, parts, threads)
         rows: list[Any] = []
         for records, index in parts:
-            rows += records._decoded_rows(ctx, index, len(rows), threads)
+            rows += records._read_compressed(ctx, index, len(rows), threads)
         return (rows,)
 
     @staticmethod
@@ -182,7 +182,7 @@ class _ArrayRecords(Records):
             first += len(index)
         return allowed_parts
 
-    def _decoded_rows(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
+    def _read_compressed(self, ctx: HostContext, index: np.ndarray, first: int, threads: Any) -> list[np.ndarray]:
         """Reads records that are a compressed chunk each. Chunks are read natively, and then decoded.
 
         Args:
@@ -190,16 +190,16 @@ class _ArrayRecords(Records):
           first: the place of the first one in the batch.
         """
         shapes = self._ranges.size[index].astype(np.int64)[:, None]
-        offsets, need = plan_offsets(shapes, 1)
-        packed = Packed(np.empty((1, need), np.uint8), offsets, shapes)
-        failed = self._ranges.read_to(index, packed, 0, ctx.pool)
-        for k, reason in failed.items():
+        offsets, num_bytes = plan_offsets(shapes, 1)
+        packed = Packed(np.empty((1, num_bytes), np.uint8), offsets, shapes)
+        reasons = self._ranges.read_to(index, packed, 0, ctx.pool)
+        for k, reason in reasons.items():
             ctx.fail(first + k, Status.RECORD, reason)
 
         settings = self._ranges.store.settings
 
         def decode(k: int) -> np.ndarray:
-            if k in failed:
+            if k in reasons:
                 return np.zeros(0, np.uint8)
             try:
                 return np.frombuffer(only_record_of(packed[k].data, settings), np.uint8)

@@ -63,7 +63,7 @@ class CompressedBatches:
         self.rows = [m.rows for m in self._batches]
 
     def read(self, k: int, columns: Sequence[str], settings: Storage) -> Any:
-        """Reads some columns of a batch. Raises ValueError if they or the dictionaries exceed the limits of `settings`."""
+        """Reads some columns of a batch. Raises ValueError if they or the dictionaries exceed a limit of `settings`."""
         pa = import_pyarrow()
         batch = self._batches[k]
         names = self.schema.names

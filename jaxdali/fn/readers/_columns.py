@@ -294,6 +294,7 @@ def _numbers(column: Any) -> np.ndarray:
 
 
 def _buffer(column: Any, number: int, dtype: Any, first: int, count: int) -> np.ndarray:
+    """Elements of a buffer of a column, from `first` on; zeros if there is no such buffer."""
     buffer = column.buffers()[number]
     return (
         np.frombuffer(buffer, dtype, count, first * np.dtype(dtype).itemsize)

@@ -228,6 +228,7 @@ class _Items(Records):
             self._processes.ahead(map(self._data.item, index.tolist()), items_at_once)
 
     def _rows(self, index: Sequence[int]) -> list[Row]:
+        """Reads items, in worker processes if there are any. A row has the values of an item, or an error."""
         items = [self._data.item(i) for i in index]
         if self._processes is not None:
             return self._processes.take(items)
@@ -236,6 +237,7 @@ class _Items(Records):
         return [Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in results]
 
     def _check_row(self, i: int, row: Row) -> list[np.ndarray]:
+        """The arrays of item `i`, whose metadata are kept for `metadata`. Raises ValueError."""
         if row.error:
             raise ValueError(f"{self.name(i)}: {row.error}")
         self._objects[i] = row.objects

@@ -55,7 +55,7 @@ class _Videos(FedSource):
         self._apply_rotation = ops[0].apply_rotation
         self._form = PixelForm(upright=bool(self._apply_rotation), color_matrix=ops[0].color_matrix)
         self._warned: set[str] = set()  # the subjects of warnings so far
-        self._batch_size = 1  # sequences in a batch; known when the first batch is read
+        self._max_sequences = 1  # of a batch: the batch size, known when the first batch is read
 
     def feed(self, data: Any, layout: str | None = None, shard: int = 0) -> None:
         """Appends a video: an array ``uint8[bytes]``, or a list or an array of one."""
@@ -84,14 +84,15 @@ class _Videos(FedSource):
 
     @property
     def available(self) -> int:
-        frames = self._batch_size * self._length
+        frames = self._max_sequences * self._length
         return min(sum(-(-(len(v.index) - v.next_frame) // frames) for v in list(queue)) for queue in self._queues)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
-        self._batch_size = ctx.B
+        self._max_sequences = ctx.B
         return super().read(ctx, cursors)
 
     def _next(self, shard: int, keep: bool) -> list[Any]:
+        """Decodes the next sequences of the first video in the queue, as many as the batch has. `keep` is not used."""
         queue = self._queues[shard]
         with self._changed:
             if self._op.blocking:
@@ -99,10 +100,11 @@ class _Videos(FedSource):
             if not queue:
                 raise IndexError(f"{NAME}: there is no video left; call feed_input before this run")
             video: _Video = queue[0]
-        frames = range(video.next_frame, min(video.next_frame + self._batch_size * self._length, len(video.index)))
+        frames = range(video.next_frame, min(video.next_frame + self._max_sequences * self._length, len(video.index)))
         shape = (self._length, *video.index.extents(self._form.upright), 3)
         clips = [np.empty(shape, np.uint8) for _ in range(-(-len(frames) // self._length))]
         places = {f: [clips[k // self._length][k % self._length]] for k, f in enumerate(frames)}
+        # The position moves before decoding, so that a frame that fails is not decoded again.
         with self._changed:
             video.next_frame = frames.stop
             if video.next_frame >= len(video.index):
