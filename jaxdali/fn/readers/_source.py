@@ -1,4 +1,7 @@
-"""readers.source: the items of a user's data set."""
+"""readers.source: the items of a user's data set.
+
+`fn/_source` has external_source; `_data/source.py` is the interface of both to the executor.
+"""
 
 from __future__ import annotations
 

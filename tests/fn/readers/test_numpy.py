@@ -8,7 +8,7 @@ import pytest
 
 from jaxdali import SampleError, fn, pipeline_def, types
 
-# [arguments, result of NVIDIA DALI 2.4, or null where it refuses them]: of the array 5x7 in tests/data/readers_numpy.py.
+# [arguments, result of NVIDIA DALI 2.4, null if it refuses them], for the 5x7 array of tests/data/readers_numpy.py.
 REGIONS = json.loads((places.DATA / "readers_numpy.json").read_text())
 
 
