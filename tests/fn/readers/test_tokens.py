@@ -239,7 +239,7 @@ def test_unpacked_sequences(tmp_path, options):
 
 
 @pytest.mark.parametrize("reader", ["array_record", "tokens"])
-@pytest.mark.parametrize("how", [{}, {"zstd": True}, {"group": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"zstd": True}, {"group": 3}], ids=str)
 def test_batches_of_similar_lengths(tmp_path, reader, options):
     """Each record once, in runs of similar lengths; shards read parts of the list, and a checkpoint with other lengths
     is refused.
