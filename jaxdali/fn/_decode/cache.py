@@ -81,6 +81,7 @@ class ImageCache:
         with self._lock:
             if key in self._images or not o.least <= pixels.nbytes <= o.limit:
                 return
+            # The first image of `_images` is the least recently used one.
             while self.nbytes + pixels.nbytes > o.limit:
                 if o.policy == "threshold" or (o.policy == "largest" and self._smallest[0][0] >= pixels.nbytes):
                     return

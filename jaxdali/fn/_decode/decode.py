@@ -435,6 +435,7 @@ class ImageHeaders(HostOperator):
             return dataclasses.replace(self, on_gpu=self.on_device and self.images.kernel in ctx.kernels)
         if pixels.ndim != 3 and self.replace_shape is not None:
             raise ArgumentError("replace_shape is the shape of an image, but the samples are volumes")
+        # Images HWC or volumes DHWC; UINT8, the default of `dtype`, keeps the type of the registered decoder's arrays.
         dims = (*self.images.extents, None) if pixels.ndim == 3 else (None, *self.images.extents, None)
         dtype = pixels.dtype if self.images.dtype == np.uint8 else self.images.dtype
         return dataclasses.replace(self, pixels=dataclasses.replace(pixels, dtype=dtype, dims=dims))
@@ -864,6 +865,7 @@ class ImageHeaders(HostOperator):
         if not chosen or op.use_fast_idct:
             return []
         info, tables = x.info[chosen], x.tables[chosen]
+        # The sizes of the pixels, above which a file is left out.
         max_bytes = output_shapes(info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
         results = _cpu.compact_jpegs(
             [x.bytes_of(i) for i in chosen], info, max_bytes, tables, int(op.output_type), ctx.pool
@@ -892,6 +894,7 @@ class ImageHeaders(HostOperator):
         """
         for i in sorted(x.failed):
             if self.replace_shape is not None:
+                # GPU programs take finished pixels in the output's dtype; those of the CPU take a raster of 8 bits.
                 height, width, channels = self.replace_shape
                 x.data[i] = np.zeros(
                     height * width * channels * (self.images.dtype.itemsize if self.on_gpu else 1), np.uint8

@@ -312,15 +312,15 @@ class _PulledSource(_BaseSource):
 
     def initial(self) -> list[Any]:
         if self._initial is None:  # before anything was read
-            self._initial = self._with_state(super().initial())
+            self._initial = self._add_states(super().initial())
         return self._initial
 
     @staticmethod
-    def _with_state_of(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
+    def _add_state(cursor: dict[str, Any], state: dict[str, Any] | None) -> dict[str, Any]:
         return cursor if state is None else {**cursor, "state": state}
 
-    def _with_state(self, cursors: list[Any]) -> list[Any]:
-        return [self._with_state_of(c, p.state()) for c, p in zip(cursors, self._pulls)]
+    def _add_states(self, cursors: list[Any]) -> list[Any]:
+        return [self._add_state(c, p.state()) for c, p in zip(cursors, self._pulls)]
 
     def _argument(self, cursor: Any, i: int) -> Any:
         """The argument of the source for a batch, or for sample `i` of it."""
@@ -512,7 +512,7 @@ class _PulledSource(_BaseSource):
             states = [c.get("state") for c in first.cursors[: len(first.items)]]
             self.reopen()
         states += [p.state() for p in self._pulls[len(states) :]]
-        self._expected = [self._with_state_of(c, state) for c, state in zip(super().after_end(cursors), states)]
+        self._expected = [self._add_state(c, state) for c, state in zip(super().after_end(cursors), states)]
         return self._expected
 
     def reopen(self) -> None:
@@ -520,7 +520,7 @@ class _PulledSource(_BaseSource):
             self.undo()
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        self._expected = self._with_state(super().after_error(cursors))
+        self._expected = self._add_states(super().after_error(cursors))
         return self._expected
 
     def saved(self, cursors: Sequence[Any]) -> list[Saved]:

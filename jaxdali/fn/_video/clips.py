@@ -96,7 +96,7 @@ def _read_file_list(operator: str, path: Path, store: Store) -> list[VideoEntry]
     for number, line in read_lines(path, store):
         fields = os.fsdecode(line).split()
         try:
-            # DALI holds them in float32, which decides how they round.
+            # DALI holds start and end in float32, which decides how they round.
             label, *bounds = int(fields[1]), *map(np.float32, fields[2:])
             is_valid = label >= 0 and len(bounds) <= 2 and bool(np.isfinite(bounds).all())
         except (IndexError, ValueError):

@@ -236,7 +236,8 @@ def _is_mostly_dictionary(part: Any) -> bool:
 
 def _decoded_size(parts: Sequence[Any]) -> int:
     """A lower bound of the size of parts in memory, in bytes, by pyarrow's metadata of them."""
-    width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes of a value, even if it is null; strings have an offset
+    # Bytes of a value of a physical type, even if it is null. Others have 8 bytes or an offset.
+    width = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
     return sum(max(c.total_uncompressed_size, c.num_values * width.get(c.physical_type, 8)) for c in parts)
 
 
