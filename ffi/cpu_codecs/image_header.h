@@ -1,7 +1,7 @@
 // Reads the header of an encoded image: format, size, channels, depth, orientation. It reads a few bytes, calls no
 // codec, and accepts any data: every access is checked against the end.
-#ifndef JAXDALI_FFI_IMAGE_HEADER_H_
-#define JAXDALI_FFI_IMAGE_HEADER_H_
+#ifndef JAXDALI_FFI_CPU_CODECS_IMAGE_HEADER_H_
+#define JAXDALI_FFI_CPU_CODECS_IMAGE_HEADER_H_
 
 #include <cstdint>
 
@@ -93,4 +93,4 @@ ImageInfo ParseHeader(const uint8_t* data, int64_t size);
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_IMAGE_HEADER_H_
+#endif  // JAXDALI_FFI_CPU_CODECS_IMAGE_HEADER_H_

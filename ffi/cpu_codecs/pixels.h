@@ -1,8 +1,8 @@
 // Values and positions of pixels: conversion between element types, colour spaces, orientation. The CPU's decoders and
 // the CUDA kernels share this file and give the same bits, so floating-point expressions have one order (and no
 // contraction).
-#ifndef JAXDALI_FFI_PIXELS_H_
-#define JAXDALI_FFI_PIXELS_H_
+#ifndef JAXDALI_FFI_CPU_CODECS_PIXELS_H_
+#define JAXDALI_FFI_CPU_CODECS_PIXELS_H_
 
 #include <cstdint>
 #include <limits>
@@ -96,4 +96,4 @@ struct Placement {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_PIXELS_H_
+#endif  // JAXDALI_FFI_CPU_CODECS_PIXELS_H_

@@ -1,7 +1,7 @@
 // What the CPU's decoders share: it moves the rows of a stored raster into the output, cuts out the region, and
 // converts colour space, element type and orientation. It also declares the decoders.
-#ifndef JAXDALI_FFI_RASTER_OUTPUT_H_
-#define JAXDALI_FFI_RASTER_OUTPUT_H_
+#ifndef JAXDALI_FFI_CPU_CODECS_RASTER_OUTPUT_H_
+#define JAXDALI_FFI_CPU_CODECS_RASTER_OUTPUT_H_
 
 #include <cstdint>
 #include <vector>
@@ -104,4 +104,4 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RASTER_OUTPUT_H_
+#endif  // JAXDALI_FFI_CPU_CODECS_RASTER_OUTPUT_H_

@@ -5,8 +5,8 @@
 // comes a u32 for each kIdctBlocks of them: the place of the first one's values. The values of all blocks follow: those
 // of the nonzero coefficients, without DC, the last one in zigzag order first. They take one byte each, or two if the
 // block is wide.
-#ifndef JAXDALI_FFI_JPEG_COMPACT_H_
-#define JAXDALI_FFI_JPEG_COMPACT_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_COMPACT_H_
+#define JAXDALI_FFI_CUDA_JPEG_COMPACT_H_
 
 #include <cstdint>
 #include <memory>
@@ -71,4 +71,4 @@ bool MakeCompact(const uint8_t* data, int64_t size, const ImageInfo& info, Image
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_COMPACT_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_COMPACT_H_

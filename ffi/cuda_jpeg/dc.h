@@ -1,8 +1,8 @@
 // DC values from their differences, which entropy decoding wrote in the scan's order. They are sums modulo 2^16 that
 // start again in each segment, separately for each component. Each block of threads sums up kDcValues of them in place,
 // another launch adds up the blocks' sums, and whoever reads a value adds the sum before its block.
-#ifndef JAXDALI_FFI_JPEG_DC_H_
-#define JAXDALI_FFI_JPEG_DC_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_DC_H_
+#define JAXDALI_FFI_CUDA_JPEG_DC_H_
 
 #include <cstdint>
 
@@ -112,4 +112,4 @@ JAXDALI_HD inline int16_t ReadDc(const Shard& shard, const ScanTable& scan, int 
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_DC_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_DC_H_

@@ -8,8 +8,8 @@
 // subsequence were counted, or from that in the middle of the same count, and checks that the subsequence before ends
 // in the former. By induction the result is that of one thread alone. Data that do not synchronise within kMaxLookups
 // are refused, and so is every error in the data.
-#ifndef JAXDALI_FFI_JPEG_ENTROPY_H_
-#define JAXDALI_FFI_JPEG_ENTROPY_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_ENTROPY_H_
+#define JAXDALI_FFI_CUDA_JPEG_ENTROPY_H_
 
 #include <cstdint>
 
@@ -348,4 +348,4 @@ struct DecodeWrite : EntropyWork {
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_ENTROPY_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_ENTROPY_H_

@@ -1,6 +1,6 @@
 // Huffman codes: look-up tables and reading of bits.
-#ifndef JAXDALI_FFI_JPEG_HUFFMAN_H_
-#define JAXDALI_FFI_JPEG_HUFFMAN_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_HUFFMAN_H_
+#define JAXDALI_FFI_CUDA_JPEG_HUFFMAN_H_
 
 #include <cstdint>
 
@@ -136,4 +136,4 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_HUFFMAN_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_HUFFMAN_H_

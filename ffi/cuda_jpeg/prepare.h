@@ -1,7 +1,7 @@
 // The first kernel: it checks the operands, writes the directory of the work, builds look-up tables, and clears the
 // coefficients of a group.
-#ifndef JAXDALI_FFI_JPEG_PREPARE_H_
-#define JAXDALI_FFI_JPEG_PREPARE_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_PREPARE_H_
+#define JAXDALI_FFI_CUDA_JPEG_PREPARE_H_
 
 #include <cstdint>
 
@@ -125,4 +125,4 @@ struct Prepare {
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_PREPARE_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_PREPARE_H_

@@ -1,8 +1,8 @@
 // The second half of decoding on a GPU: coefficients to planes, planes to pixels, and copies of finished pixels. The
 // kernels follow ffi/common/launch.h. Each block does every `grid`th unit of work, so a launch depends only on
 // capacities.
-#ifndef JAXDALI_FFI_JPEG_RASTER_H_
-#define JAXDALI_FFI_JPEG_RASTER_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_RASTER_H_
+#define JAXDALI_FFI_CUDA_JPEG_RASTER_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -382,4 +382,4 @@ inline const char* LaunchPixels(const DecodeBatch& b, const Shard& shard, void* 
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_RASTER_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_RASTER_H_

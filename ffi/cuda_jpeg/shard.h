@@ -1,7 +1,7 @@
 // What all kernels of the JPEG decoder share: the operands, offsets in the working memory, and how a CUDA block finds
 // its work.
-#ifndef JAXDALI_FFI_JPEG_SHARD_H_
-#define JAXDALI_FFI_JPEG_SHARD_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_SHARD_H_
+#define JAXDALI_FFI_CUDA_JPEG_SHARD_H_
 
 #include <cstdint>
 
@@ -76,4 +76,4 @@ struct Shard {
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_SHARD_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_SHARD_H_

@@ -1,6 +1,6 @@
 // Decodes the symbols of one subsequence of entropy-coded data from any state; see entropy.h.
-#ifndef JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
-#define JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_SUBSEQUENCE_H_
+#define JAXDALI_FFI_CUDA_JPEG_SUBSEQUENCE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -484,4 +484,4 @@ JAXDALI_HD int32_t DecodeSubsequence(const ScanView& v, int32_t number, uint16_t
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_SUBSEQUENCE_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_SUBSEQUENCE_H_

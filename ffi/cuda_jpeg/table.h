@@ -2,8 +2,8 @@
 // them, without pointers. The entropy-coded bytes stay in the packed input.
 //
 // Offsets of arrays in the working memory are in units of kPlaceUnit bytes, so that they fit into 32 bits.
-#ifndef JAXDALI_FFI_JPEG_TABLE_H_
-#define JAXDALI_FFI_JPEG_TABLE_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_TABLE_H_
+#define JAXDALI_FFI_CUDA_JPEG_TABLE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -167,4 +167,4 @@ int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits = 0, int gro
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_TABLE_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_TABLE_H_

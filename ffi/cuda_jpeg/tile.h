@@ -1,8 +1,8 @@
 // A tile of an image on its way from the planes to the output. A block of threads makes its pixels, with the output's
 // channels, in shared memory. Then it stores them: in wide words if bytes can be copied, otherwise one by one,
 // converted to the element type and moved to the place that the orientation gives.
-#ifndef JAXDALI_FFI_JPEG_TILE_H_
-#define JAXDALI_FFI_JPEG_TILE_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_TILE_H_
+#define JAXDALI_FFI_CUDA_JPEG_TILE_H_
 
 #include <cstdint>
 
@@ -193,4 +193,4 @@ JAXDALI_HD inline void StoreTile(const Tile& t, const uint8_t* rows, int32_t row
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_TILE_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_TILE_H_

@@ -4,8 +4,8 @@
 // is FF and 00 follows. A scan ends at the first marker other than RST; after the file's last scan this must be EOI.
 // Segments end where restart markers were. FF FF 00 counts as a marker and is therefore refused: FF before data is not
 // a fill byte, and libjpeg-turbo, which decodes such an MCU twice, mixes the results.
-#ifndef JAXDALI_FFI_JPEG_UNSTUFF_H_
-#define JAXDALI_FFI_JPEG_UNSTUFF_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_UNSTUFF_H_
+#define JAXDALI_FFI_CUDA_JPEG_UNSTUFF_H_
 
 #include <cstdint>
 
@@ -254,4 +254,4 @@ struct UnstuffWrite : UnstuffWork {
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_UNSTUFF_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_UNSTUFF_H_

@@ -1,8 +1,8 @@
 // Upsamples a component to the image's size, to the bit as libjpeg does it: "fancy" upsampling, with 3/4 of the nearer
 // sample and 1/4 of the farther one along an axis, or repetition. Neighbours are clamped to the component's true size,
 // not to the size of its blocks.
-#ifndef JAXDALI_FFI_JPEG_UPSAMPLE_H_
-#define JAXDALI_FFI_JPEG_UPSAMPLE_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_UPSAMPLE_H_
+#define JAXDALI_FFI_CUDA_JPEG_UPSAMPLE_H_
 
 #include <cstdint>
 
@@ -111,4 +111,4 @@ JAXDALI_HD inline void UpsampleGroup(const Plane& p, int32_t y, int32_t x, uint3
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_UPSAMPLE_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_UPSAMPLE_H_

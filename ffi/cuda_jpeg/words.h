@@ -1,6 +1,6 @@
 // Wide accesses to memory, one instruction each on a GPU. Addresses must be multiples of the size.
-#ifndef JAXDALI_FFI_JPEG_WORDS_H_
-#define JAXDALI_FFI_JPEG_WORDS_H_
+#ifndef JAXDALI_FFI_CUDA_JPEG_WORDS_H_
+#define JAXDALI_FFI_CUDA_JPEG_WORDS_H_
 
 #include <cstdint>
 #include <cstring>
@@ -56,4 +56,4 @@ JAXDALI_HD inline void Store4(void* to, const Words4& w) {
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_WORDS_H_
+#endif  // JAXDALI_FFI_CUDA_JPEG_WORDS_H_

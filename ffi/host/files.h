@@ -1,6 +1,6 @@
 // Reads files and ranges of files, many at once, without the GIL.
-#ifndef JAXDALI_FFI_COMMON_FILES_H_
-#define JAXDALI_FFI_COMMON_FILES_H_
+#ifndef JAXDALI_FFI_HOST_FILES_H_
+#define JAXDALI_FFI_HOST_FILES_H_
 
 #include <cstdint>
 #include <functional>
@@ -103,4 +103,4 @@ void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const in
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_COMMON_FILES_H_
+#endif  // JAXDALI_FFI_HOST_FILES_H_

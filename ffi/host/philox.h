@@ -1,7 +1,7 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random numbers as a function of
 // (key, counter), and the distributions of random.*.
-#ifndef JAXDALI_FFI_COMMON_PHILOX_H_
-#define JAXDALI_FFI_COMMON_PHILOX_H_
+#ifndef JAXDALI_FFI_HOST_PHILOX_H_
+#define JAXDALI_FFI_HOST_PHILOX_H_
 
 #include <array>
 #include <cstdint>
@@ -42,4 +42,4 @@ void Fill(uint64_t key, Distribution distribution, const int64_t* epoch, const i
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_COMMON_PHILOX_H_
+#endif  // JAXDALI_FFI_HOST_PHILOX_H_
