@@ -321,7 +321,7 @@ void DefineFiles(nb::module_& m) {
          Vector<uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes, int pool_id) {
         const size_t n = which.size();
         if (offsets.size() != n || starts.size() != n || sizes.size() != n) throw nb::value_error("lengths differ");
-        std::vector<Copied> parts;
+        std::vector<ByteCopy> parts;
         parts.reserve(n);
         for (size_t i = 0; i < n; i++) {
           const int64_t b = which.data()[i], from = offsets.data()[i], to = starts.data()[i], size = sizes.data()[i];
@@ -333,7 +333,7 @@ void DefineFiles(nb::module_& m) {
         }
         auto pool = Pool(pool_id);
         nb::gil_scoped_release release;
-        CopyAll(parts, pool.get());
+        CopyBytes(parts, pool.get());
       },
       "Copies parts of buffers, each to its place in another buffer.");
   m.def(

@@ -1,3 +1,4 @@
+// CRC-32C, the checksum of TFRecord. By SSE4.2's instruction on x86-64, by a table of bytes elsewhere.
 #ifndef JAXDALI_FFI_HOST_CRC32C_H_
 #define JAXDALI_FFI_HOST_CRC32C_H_
 

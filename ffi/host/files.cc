@@ -1,3 +1,5 @@
+// Reading by pread and preadv, which need no shared file position, so that several threads can read one file. A batch
+// reads its files in the pool's threads, the largest first.
 #include "ffi/host/files.h"
 
 #include <fcntl.h>
@@ -16,8 +18,8 @@
 namespace jaxdali {
 namespace {
 
-// Linux transfers at most about this much in one read().
-constexpr int64_t kMostAtOnce = int64_t{1} << 30;
+// Larger reads are split: Linux transfers at most 2 GB - 4 KB in one call.
+constexpr int64_t kMaxReadBytes = int64_t{1} << 30;
 
 // An open file, or the error that prevented opening it.
 struct OpenFile {
@@ -42,45 +44,45 @@ struct OpenFile {
 
 // Reads a file that should have `size` bytes. It asks for one byte more, which shows that the file has grown.
 int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
-  uint8_t more;
-  const iovec places[] = {{to, static_cast<size_t>(size)}, {&more, 1}};
-  const ssize_t got = preadv(fd, places, 2, 0);
-  if (got == size) return 0;
-  if (got > size) return kSizeChanged;
+  uint8_t extra;
+  const iovec buffers[] = {{to, static_cast<size_t>(size)}, {&extra, 1}};
+  const ssize_t num_read = preadv(fd, buffers, 2, 0);
+  if (num_read == size) return 0;
+  if (num_read > size) return kSizeChanged;
   if (int32_t e = ReadAt(fd, 0, to, size)) return e;  // interrupted, or too large for one read
-  return ReadAt(fd, size, &more, 1) == kSizeChanged ? 0 : kSizeChanged;
+  return ReadAt(fd, size, &extra, 1) == kSizeChanged ? 0 : kSizeChanged;
 }
 
 }  // namespace
 
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
   while (n > 0) {
-    const ssize_t got = pread(fd, to, static_cast<size_t>(std::min(n, kMostAtOnce)), offset);
-    if (got == 0) return kSizeChanged;
-    if (got < 0) {
+    const ssize_t num_read = pread(fd, to, static_cast<size_t>(std::min(n, kMaxReadBytes)), offset);
+    if (num_read == 0) return kSizeChanged;
+    if (num_read < 0) {
       if (errno == EINTR) continue;
       return errno;
     }
-    offset += got;
-    to += got;
-    n -= got;
+    offset += num_read;
+    to += num_read;
+    n -= num_read;
   }
   return 0;
 }
 
 void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
                  const std::function<void(FileRange* begin, FileRange* end)>& read) {
-  constexpr size_t kMostRanges = 64;         // of a part
-  constexpr int64_t kMostBytes = 256 << 10;  // so that few files still keep all threads busy
-  const auto before = [](const FileRange& a, const FileRange& b) {
+  constexpr size_t kMaxRanges = 64;         // of a part
+  constexpr int64_t kMaxBytes = 256 << 10;  // so that few files still keep all threads busy
+  const auto is_before = [](const FileRange& a, const FileRange& b) {
     return a.file != b.file ? a.file < b.file : a.offset != b.offset ? a.offset < b.offset : a.id < b.id;
   };
   std::vector<FileRange>& r = *ranges;
-  if (!std::is_sorted(r.begin(), r.end(), before)) std::sort(r.begin(), r.end(), before);
+  if (!std::is_sorted(r.begin(), r.end(), is_before)) std::sort(r.begin(), r.end(), is_before);
   std::vector<size_t> parts;  // where each part begins
   int64_t bytes = 0;
   for (size_t k = 0; k < r.size(); k++) {
-    if (k == 0 || r[k].file != r[k - 1].file || k - parts.back() == kMostRanges || bytes >= kMostBytes) {
+    if (k == 0 || r[k].file != r[k - 1].file || k - parts.back() == kMaxRanges || bytes >= kMaxBytes) {
       parts.push_back(k);
       bytes = 0;
     }
@@ -91,22 +93,24 @@ void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
 }
 
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end) {
-  constexpr int64_t kMostBetween = 4096;  // reading these bytes between ranges costs less than a call
-  constexpr int kMostPlaces = 128;
-  uint8_t between[kMostBetween];
+  constexpr int64_t kMaxGap = 4096;  // reading these bytes between ranges costs less than a call
+  constexpr int kMaxBuffers = 128;
+  // The bytes of all gaps go to the same place, which nobody reads.
+  uint8_t gap_bytes[kMaxGap];
   for (FileRange *first = begin, *next; first < end; first = next) {
-    iovec places[kMostPlaces];
+    iovec buffers[kMaxBuffers];
     int n = 0;
-    int64_t at = first->offset;
-    for (next = first; next < end && n + 2 <= kMostPlaces; next++) {
-      const int64_t gap = next->offset - at;
-      if (gap < 0 || gap > kMostBetween) break;
-      if (gap > 0) places[n++] = {between, static_cast<size_t>(gap)};
-      places[n++] = {next->to, static_cast<size_t>(next->size)};
-      at = next->offset + next->size;
+    int64_t end_offset = first->offset;
+    for (next = first; next < end && n + 2 <= kMaxBuffers; next++) {
+      const int64_t gap = next->offset - end_offset;
+      if (gap < 0 || gap > kMaxGap) break;
+      if (gap > 0) buffers[n++] = {gap_bytes, static_cast<size_t>(gap)};
+      buffers[n++] = {next->to, static_cast<size_t>(next->size)};
+      end_offset = next->offset + next->size;
     }
-    const bool together = next - first > 1 && preadv(fd, places, n, first->offset) == at - first->offset;
-    for (FileRange* r = first; r < next; r++) r->error = together ? 0 : ReadAt(fd, r->offset, r->to, r->size);
+    // If the one call reads too little, each range is read alone, so that only the bad ones get an error.
+    const bool is_read = next - first > 1 && preadv(fd, buffers, n, first->offset) == end_offset - first->offset;
+    for (FileRange* r = first; r < next; r++) r->error = is_read ? 0 : ReadAt(fd, r->offset, r->to, r->size);
   }
 }
 
@@ -117,6 +121,7 @@ FileTable::FileTable(std::string root, std::string names, std::vector<int64_t> e
 
 std::string FileTable::path(int64_t i) const {
   if (i < 0 || i >= size()) return {};
+  // Names are stored one after another, without separators.
   int64_t begin = i == 0 ? 0 : ends_[i - 1];
   std::string name = names_.substr(begin, ends_[i] - begin);
   return !name.empty() && name[0] == '/' ? name : root_ + name;
@@ -134,23 +139,23 @@ namespace {
 std::atomic<int> g_kept_open{0};
 }  // namespace
 
-bool KeepsOpen() {
+bool ReserveOpenFile() {
   if (g_kept_open.fetch_add(1) < 256) return true;
   g_kept_open--;
   return false;
 }
 
-void KeepsNoLonger() { g_kept_open--; }
+void ReleaseOpenFile() { g_kept_open--; }
 
 void OpenFiles::Keep(int i, int fd) {
-  if (fd < 0) KeepsNoLonger();
+  if (fd < 0) ReleaseOpenFile();
   descriptors_[static_cast<size_t>(i)] = fd;
 }
 
 int OpenFiles::Take(int i) {
   if (static_cast<size_t>(i) >= descriptors_.size()) return -1;
   const int fd = std::exchange(descriptors_[static_cast<size_t>(i)], -1);
-  if (fd >= 0) KeepsNoLonger();
+  if (fd >= 0) ReleaseOpenFile();
   return fd;
 }
 
@@ -168,7 +173,7 @@ void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* siz
     sizes[i] = 0;
     error[i] = 0;
     int fd = -1;
-    if (KeepsOpen()) {
+    if (ReserveOpenFile()) {
       fd = OpenToRead(path);
       opened->Keep(i, fd);
     }
@@ -188,15 +193,15 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
   pool->Run(n, [&](int i) {
     sizes[i] = 0;
     error[i] = 0;
-    uint8_t* const to = heads + i * head;
-    std::fill(to, to + head, uint8_t{0});
+    uint8_t* const bytes = heads + i * head;
+    std::fill(bytes, bytes + head, uint8_t{0});
     const int fd = OpenToRead(table.path(index[i]));
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       error[i] = errno;
     else if (!S_ISREG(st.st_mode))
       error[i] = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-    else if (int32_t e = ReadAt(fd, 0, to, std::min<int64_t>(head, st.st_size)))
+    else if (int32_t e = ReadAt(fd, 0, bytes, std::min<int64_t>(head, st.st_size)))
       error[i] = e;
     else
       sizes[i] = st.st_size;
@@ -207,7 +212,7 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, OpenFiles* opened, ThreadPool* pool) {
   std::vector<int64_t> cost(sizes, sizes + n);
-  auto read = [&](int i) {
+  auto read_file = [&](int i) {
     OpenFile file(table.path(index[i]), sizes[i]);
     error[i] = file.error != 0 ? file.error : ReadAt(file.fd, 0, data + starts[i], sizes[i]);
   };
@@ -219,56 +224,58 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
           if (error[i] == 0) error[i] = ReadWhole(fd, data + starts[i], sizes[i]);
           close(fd);
         } else if (error[i] == 0) {
-          read(i);
+          read_file(i);
         }
       },
       LargestFirst(cost));
-  for (int i = 0; i < n; i++)  // now that all other files of the batch are closed
-    if (error[i] == EMFILE || error[i] == ENFILE) read(i);
+  // EMFILE, ENFILE: there were no descriptors left.
+  for (int i = 0; i < n; i++)  // all other files of the batch are closed now
+    if (error[i] == EMFILE || error[i] == ENFILE) read_file(i);
 }
 
 void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,
                      const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool) {
-  const auto before = static_cast<int64_t>(head.size());
+  const auto head_size = static_cast<int64_t>(head.size());
   std::vector<int64_t> cost(sizes, sizes + n);
   pool->Run(
       n,
       [&](int i) {
-        OpenFile file(table.path(index[i]), before + sizes[i]);
+        OpenFile file(table.path(index[i]), head_size + sizes[i]);
         if (file.error != 0) {
           error[i] = file.error == kSizeChanged ? kOtherHead : file.error;
           return;
         }
-        std::string found(head.size(), '\0');
-        const iovec places[] = {{found.data(), head.size()}, {data + starts[i], static_cast<size_t>(sizes[i])}};
-        const ssize_t got = preadv(file.fd, places, 2, 0);
+        std::string actual_head(head.size(), '\0');
+        const iovec buffers[] = {{actual_head.data(), head.size()}, {data + starts[i], static_cast<size_t>(sizes[i])}};
+        const ssize_t num_read = preadv(file.fd, buffers, 2, 0);
         error[i] = 0;
-        if (got != before + sizes[i]) {  // interrupted, or too large for one read
-          error[i] = ReadAt(file.fd, 0, reinterpret_cast<uint8_t*>(found.data()), before);
-          if (error[i] == 0) error[i] = ReadAt(file.fd, before, data + starts[i], sizes[i]);
+        if (num_read != head_size + sizes[i]) {  // interrupted, or too large for one read
+          error[i] = ReadAt(file.fd, 0, reinterpret_cast<uint8_t*>(actual_head.data()), head_size);
+          if (error[i] == 0) error[i] = ReadAt(file.fd, head_size, data + starts[i], sizes[i]);
         }
-        if (error[i] == kSizeChanged || (error[i] == 0 && found != head)) error[i] = kOtherHead;
+        if (error[i] == kSizeChanged || (error[i] == 0 && actual_head != head)) error[i] = kOtherHead;
       },
       LargestFirst(cost));
 }
 
 void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool) {
   // Threads share an open file. The last part of a file closes it, so that few files are open at once.
-  struct Shared {
+  struct SharedFile {
     std::once_flag once;
-    std::optional<OpenFile> file;
-    std::atomic<int> left{0};
+    std::optional<OpenFile> open_file;
+    std::atomic<int> ranges_left{0};
   };
-  std::map<int64_t, Shared> files;
-  for (const FileRange& r : *ranges) files[r.file].left++;
+  std::map<int64_t, SharedFile> files;
+  for (const FileRange& r : *ranges) files[r.file].ranges_left++;
   ForEachPart(ranges, pool, [&](FileRange* begin, FileRange* end) {
-    Shared& shared = files.find(begin->file)->second;
-    std::call_once(shared.once, [&] { shared.file.emplace(table.path(begin->file), file_sizes[begin->file]); });
-    if (shared.file->error == 0)
-      ReadNeighbours(shared.file->fd, begin, end);
+    SharedFile& shared_file = files.find(begin->file)->second;
+    std::call_once(shared_file.once,
+                   [&] { shared_file.open_file.emplace(table.path(begin->file), file_sizes[begin->file]); });
+    if (shared_file.open_file->error == 0)
+      ReadNeighbours(shared_file.open_file->fd, begin, end);
     else
-      for (FileRange* r = begin; r < end; r++) r->error = shared.file->error;
-    if ((shared.left -= static_cast<int>(end - begin)) == 0) shared.file.reset();
+      for (FileRange* r = begin; r < end; r++) r->error = shared_file.open_file->error;
+    if ((shared_file.ranges_left -= static_cast<int>(end - begin)) == 0) shared_file.open_file.reset();
   });
 }
 

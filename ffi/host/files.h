@@ -27,18 +27,19 @@ class FileTable {
 // Returns a descriptor, or -1 and errno. Does not wait for a pipe.
 int OpenToRead(const std::string& path);
 
-// Whether one more file may stay open for a batch. All batches of the process together keep at most 256 open, since a
-// process may usually have 1024. Call KeepsNoLonger for each true.
-bool KeepsOpen();
-void KeepsNoLonger();
+// Reserves one more file that stays open for a batch. False: too many are open. All batches of the process together
+// keep at most 256, since a process may usually have 1024. Call ReleaseOpenFile once for each true.
+bool ReserveOpenFile();
+void ReleaseOpenFile();
 
+// Errors beside errno, which is positive.
 inline constexpr int32_t kSizeChanged = -1;
 inline constexpr int32_t kOtherHead = -2;
 
 // Reads exactly n bytes. Returns 0, errno, or kSizeChanged if the file ends before.
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n);
 
-// A range of a file, and where it goes. error: see `ReadAt`.
+// A range of a file, and its destination. error: see `ReadAt`.
 struct FileRange {
   int64_t file, offset, size;
   uint8_t* to;
@@ -51,7 +52,7 @@ struct FileRange {
 void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
                  const std::function<void(FileRange* begin, FileRange* end)>& read);
 
-// Reads sorted ranges of an open file. Ranges that lie close together are read with one call.
+// Reads sorted ranges of an open file. One call reads ranges that lie close together, and the bytes between them.
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end);
 
 // The files of a batch between `FileSizes` and `ReadFiles`. Some stay open, so that they are opened only once.
@@ -66,8 +67,8 @@ class OpenFiles {
   friend void FileSizes(const FileTable&, const int64_t*, int, int64_t*, int32_t*, OpenFiles*, ThreadPool*);
   friend void ReadFiles(const FileTable&, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*, int32_t*,
                         OpenFiles*, ThreadPool*);
-  void Keep(int i, int fd);
-  int Take(int i);  // -1: not open
+  void Keep(int i, int fd);  // -1: was not opened
+  int Take(int i);           // -1: not open
 
   std::vector<int> descriptors_;
 };
@@ -98,7 +99,7 @@ void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* off
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool);
 
-// The same. It sorts the ranges and sets their errors.
+// The same for ranges that are already collected. It sorts them and sets their errors.
 void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool);
 
 }  // namespace jaxdali

@@ -1,3 +1,5 @@
+// HighwayHash-64 with AVX2, and portable. Both follow the reference implementation (github.com/google/highwayhash),
+// whose names of the state they use: v0, v1, mul0, mul1, of four lanes of 64 bits each.
 #include "ffi/host/highway_hash.h"
 
 #include <algorithm>
@@ -14,7 +16,8 @@ namespace {
 
 using State = HighwayHash::State;
 
-uint64_t Word(const uint8_t* p) {
+// A little-endian word, on any machine.
+uint64_t LoadWord(const uint8_t* p) {
   uint64_t x = 0;
   for (int i = 0; i < 8; i++) x |= uint64_t{p[i]} << 8 * i;
   return x;
@@ -22,7 +25,8 @@ uint64_t Word(const uint8_t* p) {
 
 uint64_t SwapHalves(uint64_t x) { return x << 32 | x >> 32; }
 
-// A permutation of the bytes of two neighbouring lanes.
+// The reference's "zipper merge": a permutation of the 16 bytes of two neighbouring lanes, which mixes the bytes of
+// their products. Byte k of the result is byte kZipper[k].
 constexpr uint8_t kZipper[16] = {3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7};
 
 // to += the bytes of `from`, permuted within both pairs of lanes.
@@ -38,6 +42,7 @@ void AddPermuted(const uint64_t* from, uint64_t* to) {
   }
 }
 
+// Mixes one packet of 32 bytes, four lanes, into the state.
 void Update(State* s, const uint64_t* lanes) {
   for (int i = 0; i < 4; i++) {
     s->v1[i] += s->mul0[i] + lanes[i];
@@ -51,17 +56,18 @@ void Update(State* s, const uint64_t* lanes) {
 
 void UpdatePackets(State* s, const uint8_t* data, int64_t packets) {
   for (; packets > 0; packets--, data += 32) {
-    const uint64_t lanes[4] = {Word(data), Word(data + 8), Word(data + 16), Word(data + 24)};
+    const uint64_t lanes[4] = {LoadWord(data), LoadWord(data + 8), LoadWord(data + 16), LoadWord(data + 24)};
     Update(s, lanes);
   }
 }
 
 #if defined(__x86_64__)
+// The same, with a register for each array of four lanes: the state is stored in the order v0, v1, mul0, mul1.
 __attribute__((target("avx2"))) void UpdatePacketsByAvx2(State* s, const uint8_t* data, int64_t packets) {
   const __m256i zipper = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kZipper)));
-  auto* const at = reinterpret_cast<__m256i*>(s);
-  __m256i v0 = _mm256_load_si256(at), v1 = _mm256_load_si256(at + 1);
-  __m256i mul0 = _mm256_load_si256(at + 2), mul1 = _mm256_load_si256(at + 3);
+  auto* const state = reinterpret_cast<__m256i*>(s);
+  __m256i v0 = _mm256_load_si256(state), v1 = _mm256_load_si256(state + 1);
+  __m256i mul0 = _mm256_load_si256(state + 2), mul1 = _mm256_load_si256(state + 3);
   for (; packets > 0; packets--, data += 32) {
     const __m256i lanes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
     v1 = _mm256_add_epi64(v1, _mm256_add_epi64(mul0, lanes));
@@ -71,12 +77,13 @@ __attribute__((target("avx2"))) void UpdatePacketsByAvx2(State* s, const uint8_t
     v0 = _mm256_add_epi64(v0, _mm256_shuffle_epi8(v1, zipper));
     v1 = _mm256_add_epi64(v1, _mm256_shuffle_epi8(v0, zipper));
   }
-  _mm256_store_si256(at, v0), _mm256_store_si256(at + 1, v1);
-  _mm256_store_si256(at + 2, mul0), _mm256_store_si256(at + 3, mul1);
+  _mm256_store_si256(state, v0), _mm256_store_si256(state + 1, v1);
+  _mm256_store_si256(state + 2, mul0), _mm256_store_si256(state + 3, mul1);
 }
 #endif
 
-void Packets(State* s, const uint8_t* data, int64_t packets) {
+// Chooses the version at run time.
+void UpdateAll(State* s, const uint8_t* data, int64_t packets) {
 #if defined(__x86_64__)
   if (ThisCpu().avx2) return UpdatePacketsByAvx2(s, data, packets);
 #endif
@@ -86,6 +93,7 @@ void Packets(State* s, const uint8_t* data, int64_t packets) {
 }  // namespace
 
 HighwayHash::HighwayHash(const HashKey& key) {
+  // The initial state of the reference.
   static constexpr uint64_t kMul0[] = {0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3};
   static constexpr uint64_t kMul1[] = {0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377};
   for (int i = 0; i < 4; i++) {
@@ -97,41 +105,44 @@ HighwayHash::HighwayHash(const HashKey& key) {
 }
 
 void HighwayHash::Append(const uint8_t* data, int64_t size) {
-  if (held_ > 0) {
-    const auto n = static_cast<int>(std::min<int64_t>(size, 32 - held_));
-    std::copy_n(data, n, rest_ + held_);
-    held_ += n;
+  if (num_pending_ > 0) {
+    const auto n = static_cast<int>(std::min<int64_t>(size, 32 - num_pending_));
+    std::copy_n(data, n, pending_ + num_pending_);
+    num_pending_ += n;
     data += n;
     size -= n;
-    if (held_ < 32) return;
-    Packets(&state_, rest_, 1);
+    if (num_pending_ < 32) return;
+    UpdateAll(&state_, pending_, 1);
   }
-  Packets(&state_, data, size / 32);
-  held_ = static_cast<int>(size % 32);
-  std::copy_n(data + size - held_, held_, rest_);
+  UpdateAll(&state_, data, size / 32);
+  num_pending_ = static_cast<int>(size % 32);
+  std::copy_n(data + size - num_pending_, num_pending_, pending_);
 }
 
 uint64_t HighwayHash::Finish() {
   State& s = state_;
-  if (held_ > 0) {
-    const auto n = static_cast<uint32_t>(held_);
+  // The last bytes, 1 to 31 of them, become a packet, and their number is mixed into the state. Four bytes at a time
+  // keep their place; of up to three more, the reference copies the first, the middle and the last one.
+  if (num_pending_ > 0) {
+    const auto n = static_cast<uint32_t>(num_pending_);
     for (int i = 0; i < 4; i++) {
       s.v0[i] += uint64_t{n} << 32 | n;
       const auto low = static_cast<uint32_t>(s.v1[i]), high = static_cast<uint32_t>(s.v1[i] >> 32);
       s.v1[i] = low << n | low >> (32 - n) | uint64_t{high << n | high >> (32 - n)} << 32;
     }
     uint8_t packet[32] = {};
-    const int whole = held_ & ~3, last = held_ & 3;
-    std::copy_n(rest_, whole, packet);
-    if (held_ & 16) {
-      std::copy_n(rest_ + held_ - 4, 4, packet + 28);
+    const int whole = num_pending_ & ~3, last = num_pending_ & 3;
+    std::copy_n(pending_, whole, packet);
+    if (num_pending_ & 16) {
+      std::copy_n(pending_ + num_pending_ - 4, 4, packet + 28);
     } else if (last) {
-      packet[16] = rest_[whole];
-      packet[17] = rest_[whole + (last >> 1)];
-      packet[18] = rest_[whole + last - 1];
+      packet[16] = pending_[whole];
+      packet[17] = pending_[whole + (last >> 1)];
+      packet[18] = pending_[whole + last - 1];
     }
     UpdatePackets(&s, packet, 1);
   }
+  // Four more rounds, each with the lanes of v0 permuted.
   for (int round = 0; round < 4; round++) {
     const uint64_t lanes[4] = {SwapHalves(s.v0[2]), SwapHalves(s.v0[3]), SwapHalves(s.v0[0]), SwapHalves(s.v0[1])};
     Update(&s, lanes);

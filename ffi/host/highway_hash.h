@@ -10,7 +10,7 @@ namespace jaxdali {
 
 using HashKey = std::array<uint64_t, 4>;
 
-// Hashes bytes that are given in several parts.
+// Hashes bytes that come in several parts.
 class HighwayHash {
  public:
   explicit HighwayHash(const HashKey& key);
@@ -23,8 +23,8 @@ class HighwayHash {
 
  private:
   State state_;
-  uint8_t rest_[32];  // bytes that do not fill a packet yet
-  int held_ = 0;
+  uint8_t pending_[32];  // bytes that do not fill a packet of 32 yet
+  int num_pending_ = 0;
 };
 
 }  // namespace jaxdali

@@ -7,8 +7,8 @@
 
 namespace jaxdali {
 
-// Parses nonnegative integers that white space separates. Returns how many were read. `*bad`: offset of the first text
-// that is not an integer, or -1.
+// Parses nonnegative integers that white space separates, at most `room` of them. Returns how many were read. `*bad`:
+// offset of the first text that is not an integer, or has no room; or -1.
 int64_t ParseIntegers(std::string_view text, int64_t* out, int64_t room, int64_t* bad);
 
 }  // namespace jaxdali

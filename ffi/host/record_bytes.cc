@@ -1,3 +1,4 @@
+// Bounds are checked as `n > size() - offset`, which can't overflow, unlike `offset + n > size()`.
 #include "ffi/host/record_bytes.h"
 
 #include <algorithm>
@@ -7,43 +8,45 @@
 
 namespace jaxdali {
 
-std::string Why(int error) {
+std::string ErrorText(int error) {
   return error == kSizeChanged ? "the file ends before the record does" : std::strerror(error);
 }
 
-const uint8_t* RecordBytes::Held(int64_t at, int64_t n) const {
-  if (at < 0 || n < 0 || at > size() || n > size() - at) return nullptr;
-  if (place_.data != nullptr) return place_.data + at;
+const uint8_t* RecordBytes::PeekLoaded(int64_t offset, int64_t n) const {
+  if (offset < 0 || n < 0 || offset > size() || n > size() - offset) return nullptr;
+  if (place_.data != nullptr) return place_.data + offset;
   if (window_ == nullptr || window_->fd != place_.fd) return nullptr;
-  const int64_t from = place_.offset + at - window_->at;
-  return from >= 0 && from <= window_->size && n <= window_->size - from ? window_->data + from : nullptr;
+  const int64_t begin = place_.offset + offset - window_->offset;  // in the window
+  return begin >= 0 && begin <= window_->size && n <= window_->size - begin ? window_->data + begin : nullptr;
 }
 
-const uint8_t* RecordBytes::Peek(int64_t at, int64_t n) {
+const uint8_t* RecordBytes::Peek(int64_t offset, int64_t n) {
   constexpr int64_t kAhead = 512;  // bytes to read at least; the keys and lengths of messages lie close together
-  if (const uint8_t* held = Held(at, n)) return held;
-  if (place_.data != nullptr || at < 0 || n < 0 || at > size() || n > size() - at) return nullptr;
+  if (const uint8_t* bytes = PeekLoaded(offset, n)) return bytes;
+  if (place_.data != nullptr || offset < 0 || n < 0 || offset > size() || n > size() - offset) return nullptr;
   if (n > kWindow || window_ == nullptr) return nullptr;
-  const int64_t from = place_.offset + at, end = std::max(place_.offset + place_.size, place_.end);
-  const int64_t some = std::min(std::max(n, kAhead), end - from);
-  window_->fd = -1;
-  if (int e = ReadAt(place_.fd, from, window_->data, some)) {
+  // It may read beyond the record, because the next one probably begins there, but not beyond the readable part of the
+  // file.
+  const int64_t begin = place_.offset + offset, end = std::max(place_.offset + place_.size, place_.end);
+  const int64_t count = std::min(std::max(n, kAhead), end - begin);
+  window_->fd = -1;  // nothing is in the window if the read fails
+  if (int e = ReadAt(place_.fd, begin, window_->data, count)) {
     error_ = e;
     return nullptr;
   }
   window_->fd = place_.fd;
-  window_->at = from;
-  window_->size = some;
+  window_->offset = begin;
+  window_->size = count;
   return window_->data;
 }
 
-bool RecordBytes::Copy(int64_t at, int64_t n, uint8_t* to) {
-  if (at < 0 || n < 0 || at > size() || n > size() - at) return false;
+bool RecordBytes::Copy(int64_t offset, int64_t n, uint8_t* to) {
+  if (offset < 0 || n < 0 || offset > size() || n > size() - offset) return false;
   if (place_.data != nullptr) {
-    std::memcpy(to, place_.data + at, static_cast<size_t>(n));
+    std::memcpy(to, place_.data + offset, static_cast<size_t>(n));
     return true;
   }
-  if (int e = ReadAt(place_.fd, place_.offset + at, to, n)) {
+  if (int e = ReadAt(place_.fd, place_.offset + offset, to, n)) {
     error_ = e;
     return false;
   }

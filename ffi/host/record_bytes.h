@@ -7,7 +7,7 @@
 
 namespace jaxdali {
 
-// Where a record is: in memory, or in an open file, of which the first `end` bytes may be read.
+// The place of a record: in memory, or in an open file, of which the first `end` bytes may be read.
 struct RecordPlace {
   const uint8_t* data = nullptr;
   int fd = -1;
@@ -23,7 +23,7 @@ class RecordBytes {
   // next.
   struct Window {
     int fd = -1;
-    int64_t at = 0, size = 0;
+    int64_t offset = 0, size = 0;
     uint8_t data[kWindow];
   };
 
@@ -33,11 +33,12 @@ class RecordBytes {
   int64_t size() const { return place_.size; }
   int error() const { return error_; }  // errno, or kSizeChanged: the file ends early
 
-  // n <= kWindow bytes, valid until the next call. Null: they are not all there.
-  const uint8_t* Peek(int64_t at, int64_t n);
-  // The same, but null if they would have to be read.
-  const uint8_t* Held(int64_t at, int64_t n) const;
-  bool Copy(int64_t at, int64_t n, uint8_t* to);
+  // Returns n <= kWindow bytes of the record from `offset` on, valid until the next call. Null: not all of them exist.
+  const uint8_t* Peek(int64_t offset, int64_t n);
+  // The same, but null if they would have to be read from the file.
+  const uint8_t* PeekLoaded(int64_t offset, int64_t n) const;
+  // Copies n bytes, without the window. False: not all of them exist.
+  bool Copy(int64_t offset, int64_t n, uint8_t* to);
 
  private:
   const RecordPlace place_;
@@ -46,7 +47,7 @@ class RecordBytes {
 };
 
 // The text of an error of RecordBytes or ReadAt.
-std::string Why(int error);
+std::string ErrorText(int error);
 
 }  // namespace jaxdali
 

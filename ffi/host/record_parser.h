@@ -1,4 +1,7 @@
-// The parsers of records, one for each format, and what they share. They accept any bytes.
+// The parsers of records, one for each format, and the types that they share. They accept any bytes.
+//
+// A parser walks through the head of a record and tells a FieldCollector where the values of each field are (Piece). It
+// copies no values. Message reads protobuf's wire format: tf.Example in tfrecord.cc, Caffe's messages in caffe.cc.
 #ifndef JAXDALI_FFI_HOST_RECORD_PARSER_H_
 #define JAXDALI_FFI_HOST_RECORD_PARSER_H_
 
@@ -34,7 +37,7 @@ struct Piece {
   std::array<uint8_t, kMostKept> bytes = {};
 };
 
-// What the parser found for one field of a record. dims: the shape that the record states, or zeros.
+// The type and the number of values of one field of a record. dims: the shape that the record states, or zeros.
 struct FieldInfo {
   ValueType type = ValueType::kNone;
   int64_t count = 0;
@@ -43,8 +46,8 @@ struct FieldInfo {
 
 // How an output is made from the values of one field.
 struct RecordOutput {
-  // Its shape. kCount: the number of values. kRows: `dims`, after the axis that results. kStated: what the record
-  // states. kFixed: `dims`.
+  // kCount: [number of values]. kRows: [number of rows, dims...]. kStated: the three extents that the record states.
+  // kFixed: dims.
   enum class Shape : int32_t { kCount, kRows, kStated, kFixed };
 
   std::string name, dtype;  // of the field and of the output, for messages
@@ -64,7 +67,8 @@ struct RecordLayout {
   std::vector<RecordOutput> outputs = {};
 };
 
-inline uint64_t Little(const uint8_t* p, int bytes) {
+// An unsigned little-endian integer of at most 8 bytes.
+inline uint64_t LittleEndian(const uint8_t* p, int bytes) {
   uint64_t x = 0;
   for (int i = 0; i < bytes; i++) x |= uint64_t{p[i]} << 8 * i;
   return x;
@@ -81,46 +85,48 @@ struct WireField {
 // The fields of a message that is part of a record.
 class Message {
  public:
-  Message(RecordBytes* record, int64_t begin, int64_t end) : record_(record), at_(begin), end_(end) {}
+  Message(RecordBytes* record, int64_t begin, int64_t end) : record_(record), position_(begin), end_(end) {}
 
   bool Next(WireField* f) {
-    if (at_ >= end_ || bad_) return false;
+    if (position_ >= end_ || bad_) return false;
     uint64_t key;
-    if (!Varint(&key)) return Fail();
+    if (!Varint(&key)) return SetBad();
+    // The key of a field: its number in the upper bits (1 to 2^29 - 1), its wire type in the lower three.
     const uint64_t number = key >> 3;
-    if (number == 0 || number >= uint64_t{1} << 29) return Fail();
+    if (number == 0 || number >= uint64_t{1} << 29) return SetBad();
     f->number = static_cast<uint32_t>(number);
     f->wire = static_cast<int>(key & 7);
-    f->offset = at_;
+    f->offset = position_;
     if (f->wire == 0) {
-      if (!Varint(&f->value)) return Fail();
-      f->size = at_ - f->offset;
+      if (!Varint(&f->value)) return SetBad();
+      f->size = position_ - f->offset;
       return true;
     }
     uint64_t size = f->wire == 1 ? 8 : 4;
     if (f->wire == 2) {
-      if (!Varint(&size)) return Fail();
-      f->offset = at_;
+      if (!Varint(&size)) return SetBad();
+      f->offset = position_;
     } else if (f->wire != 1 && f->wire != 5) {
-      return Fail();
+      return SetBad();
     }
-    if (size > static_cast<uint64_t>(end_ - at_)) return Fail();
+    if (size > static_cast<uint64_t>(end_ - position_)) return SetBad();
     f->size = static_cast<int64_t>(size);
-    at_ += f->size;
+    position_ += f->size;
     return true;
   }
 
   bool bad() const { return bad_; }
 
+  // Reads a varint of at most 10 bytes, enough for 64 bits.
   bool Varint(uint64_t* x) {
-    const int64_t n = std::min<int64_t>(end_ - at_, 10);
-    const uint8_t* p = n > 0 ? record_->Peek(at_, n) : nullptr;
+    const int64_t n = std::min<int64_t>(end_ - position_, 10);
+    const uint8_t* p = n > 0 ? record_->Peek(position_, n) : nullptr;
     if (p == nullptr) return false;
     *x = 0;
     for (int64_t i = 0; i < n; i++) {
       *x |= uint64_t{p[i] & 0x7Fu} << 7 * i;
       if (p[i] < 0x80) {
-        at_ += i + 1;
+        position_ += i + 1;
         return true;
       }
     }
@@ -128,23 +134,23 @@ class Message {
   }
 
  private:
-  bool Fail() {
+  bool SetBad() {
     bad_ = true;
     return false;
   }
 
   RecordBytes* record_;
-  int64_t at_, end_;
+  int64_t position_, end_;
   bool bad_ = false;
 };
 
 inline constexpr const char* kMalformed = "it is damaged: it can't be parsed";
 
-// Collects the fields of a record as its parser finds them.
-class FoundFields {
+// Collects the fields of a record while its parser finds them.
+class FieldCollector {
  public:
   // info: has layout.fields entries. pieces: those of this record are appended.
-  FoundFields(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces)
+  FieldCollector(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces)
       : layout(layout), record(*record), info_(info), pieces_(*pieces), first_(pieces->size()) {}
 
   const RecordLayout& layout;
@@ -158,6 +164,7 @@ class FoundFields {
     if (size > 0) pieces_.push_back({field, type, offset, size});
   }
 
+  // Forgets the values of a field: in protobuf the last of several fields with one number wins.
   void Clear(int field) {
     info_[field] = {};
     const auto first = pieces_.begin() + static_cast<std::ptrdiff_t>(first_);
@@ -173,18 +180,19 @@ class FoundFields {
     return true;
   }
 
+  // Varints, or a packed list of them. Counts the bytes without a high bit, each of which ends a varint.
   bool AddInts(int field, const WireField& f) {
     if (f.wire != 2 && f.wire != 0) return true;
     int64_t count = 0, length = 0;
-    for (int64_t at = 0; at < f.size;) {
-      const int64_t n = std::min(f.size - at, RecordBytes::kWindow);
-      const uint8_t* p = record.Peek(f.offset + at, n);
+    for (int64_t offset = 0; offset < f.size;) {
+      const int64_t n = std::min(f.size - offset, RecordBytes::kWindow);
+      const uint8_t* p = record.Peek(f.offset + offset, n);
       if (p == nullptr) return false;
       for (int64_t i = 0; i < n; i++) {
         if (++length > 10) return false;
         if (p[i] < 0x80) count++, length = 0;
       }
-      at += n;
+      offset += n;
     }
     if (length != 0) return false;
     Add(field, ValueType::kInts, f.offset, f.size, count);
@@ -197,13 +205,14 @@ class FoundFields {
   const size_t first_;
 };
 
-// Each finds the fields of a record. Returns an error message, or an empty text.
-std::string ParseExample(FoundFields* found);
-std::string ParseImageRecord(FoundFields* found);
-std::string ParseDatum(FoundFields* found);
-std::string ParseTensorProtos(FoundFields* found);
+// Each of these finds the fields of a record. Returns an error message, or an empty text.
+std::string ParseExample(FieldCollector* fields);
+std::string ParseImageRecord(FieldCollector* fields);
+std::string ParseDatum(FieldCollector* fields);
+std::string ParseTensorProtos(FieldCollector* fields);
 
-// Checks the two checksums of a record of a TFRecord file. Returns an error message, or an empty text.
+// Checks the two checksums (masked CRC-32C) of a record of a TFRecord file: of its length, and of its data. Returns an
+// error message, or an empty text.
 std::string CheckSums(RecordBytes* record);
 
 }  // namespace jaxdali

@@ -1,3 +1,5 @@
+// Scans and fills the records of a batch. RecordBatch::ScanFiles is the long part: it groups small neighbouring records
+// into runs, each read by one call, and runs into jobs for the pool's threads.
 #include "ffi/host/records.h"
 
 #include <sys/stat.h>
@@ -18,42 +20,47 @@
 namespace jaxdali {
 namespace {
 
-constexpr int64_t kSmall = 16384;       // records up to this size are read whole,
-constexpr int64_t kAtOnce = 256 << 10;  // and up to this many bytes of them together
-constexpr int kTogether = 8;            // reads, or records in memory, that a thread takes at once
+constexpr int64_t kSmall = 16384;            // records up to this size are read whole,
+constexpr int64_t kMaxRunBytes = 256 << 10;  // and up to this many bytes of them in one run
+constexpr int kRunsPerJob = 8;               // runs, or records in memory, that a thread takes at once
 
-// Checks the checksums or the header. A wrong checksum replaces the parser's error, which is only its consequence.
-void CheckIfFramed(const RecordLayout& layout, RecordBytes* record, std::string* error) {
+// Checks what frames a record: the header of a tar member, the checksums of TFRecord. A wrong checksum replaces the
+// parser's error, which is only its consequence.
+void CheckFraming(const RecordLayout& layout, RecordBytes* record, std::string* error) {
   if (layout.format == RecordFormat::kTarMember && error->empty()) *error = CheckTarMember(record);
   if (layout.format != RecordFormat::kExample || !(error->empty() || *error == kMalformed)) return;
-  std::string wrong = CheckSums(record);
-  if (!wrong.empty()) *error = wrong;
+  std::string checksum_error = CheckSums(record);
+  if (!checksum_error.empty()) *error = checksum_error;
 }
 
+// Decodes protobuf varints of at most 10 bytes each: groups of 7 bits, the lowest first, with the high bit set in all
+// bytes but the last. Bits beyond the 64th are dropped, as protobuf does. Returns whether the last one is complete.
 template <class T>
 bool CopyInts(const uint8_t* p, int64_t size, T*& to) {
-  uint64_t x = 0;
+  uint64_t value = 0;
   int shift = 0;
   for (int64_t i = 0; i < size; i++) {
-    if (shift < 64) x |= uint64_t{p[i] & 0x7Fu} << shift;
+    if (shift < 64) value |= uint64_t{p[i] & 0x7Fu} << shift;
     shift += 7;
     if (p[i] < 0x80) {
-      *to++ = static_cast<T>(x);
-      x = 0, shift = 0;
+      *to++ = static_cast<T>(value);
+      value = 0, shift = 0;
     }
   }
   return shift == 0;
 }
 
-// Whether the part of a record is missing.
-bool Absent(const RecordLayout& layout, int64_t size) { return layout.format == RecordFormat::kTarMember && size == 0; }
+// Whether this part of a record is missing: a tar sample without that member has an extent of zeros.
+bool IsMissing(const RecordLayout& layout, int64_t size) {
+  return layout.format == RecordFormat::kTarMember && size == 0;
+}
 
 int64_t Product(const std::vector<int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-// Whether the three extents that a record states give this number of values.
-bool Makes(const int64_t* dims, int64_t count) {
+// Whether the product of the three extents that a record states is `count`. It must not overflow.
+bool DimsMatch(const int64_t* dims, int64_t count) {
   int64_t product = 1;
   for (int k = 0; k < 3; k++) {
     if (dims[k] < 0) return false;
@@ -62,22 +69,22 @@ bool Makes(const int64_t* dims, int64_t count) {
   return product == count;
 }
 
-// Why an output can't be made from the field of a record, or an empty text.
-std::string WhyNot(const RecordOutput& o, const FieldInfo& f) {
+// The reason why an output can't be made from the field of a record, or an empty text.
+std::string Mismatch(const RecordOutput& output, const FieldInfo& field) {
   static constexpr const char* kTypes[] = {"nothing", "bytes", "floats", "integers"};
-  if (f.type != ValueType::kNone && f.type != o.type)
-    return "its " + o.name + " consists of " + kTypes[static_cast<int>(f.type)] + ", not of " + o.dtype;
-  const auto has = [&] { return "its " + o.name + " has " + std::to_string(f.count) + " values, "; };
-  const int64_t product = Product(o.dims);
-  switch (o.shape) {
+  if (field.type != ValueType::kNone && field.type != output.type)
+    return "its " + output.name + " consists of " + kTypes[static_cast<int>(field.type)] + ", not of " + output.dtype;
+  const auto count_text = [&] { return "its " + output.name + " has " + std::to_string(field.count) + " values, "; };
+  const int64_t product = Product(output.dims);
+  switch (output.shape) {
     case RecordOutput::Shape::kFixed:
-      if (f.count == product || (f.type == ValueType::kNone && !o.missing.empty())) return {};
-      return has() + "expected " + std::to_string(product);
+      if (field.count == product || (field.type == ValueType::kNone && !output.missing.empty())) return {};
+      return count_text() + "expected " + std::to_string(product);
     case RecordOutput::Shape::kStated:
-      return Makes(f.dims, f.count) ? "" : has() + "which does not match its shape";
+      return DimsMatch(field.dims, field.count) ? "" : count_text() + "which does not match its shape";
     case RecordOutput::Shape::kRows:
-      if (product == 0 ? f.count == 0 : f.count % product == 0) return {};
-      return has() + "not a multiple of " + std::to_string(product) + " as its shape requires";
+      if (product == 0 ? field.count == 0 : field.count % product == 0) return {};
+      return count_text() + "not a multiple of " + std::to_string(product) + " as its shape requires";
     case RecordOutput::Shape::kCount:
       return {};
   }
@@ -87,22 +94,22 @@ std::string WhyNot(const RecordOutput& o, const FieldInfo& f) {
 }  // namespace
 
 std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces) {
-  FoundFields found(layout, record, info, pieces);
+  FieldCollector fields(layout, record, info, pieces);
   switch (layout.format) {
     case RecordFormat::kBytes:
-      found.Add(0, ValueType::kBytes, 0, record->size(), record->size());
+      fields.Add(0, ValueType::kBytes, 0, record->size(), record->size());
       return {};
     case RecordFormat::kExample:
-      return ParseExample(&found);
+      return ParseExample(&fields);
     case RecordFormat::kImageRecord:
-      return ParseImageRecord(&found);
+      return ParseImageRecord(&fields);
     case RecordFormat::kDatum:
-      return ParseDatum(&found);
+      return ParseDatum(&fields);
     case RecordFormat::kTensorProtos:
-      return ParseTensorProtos(&found);
+      return ParseTensorProtos(&fields);
     case RecordFormat::kTarMember:
       if (record->size() < kTarBlock) return "it is too short for a header";
-      found.Add(0, ValueType::kBytes, kTarBlock, record->size() - kTarBlock, record->size() - kTarBlock);
+      fields.Add(0, ValueType::kBytes, kTarBlock, record->size() - kTarBlock, record->size() - kTarBlock);
       return {};
   }
   return "unknown format";
@@ -117,7 +124,7 @@ RecordBatch::RecordBatch(const RecordLayout& layout, int n)
 RecordBatch::~RecordBatch() {
   for (int fd : open_) {
     close(fd);
-    KeepsNoLonger();
+    ReleaseOpenFile();
   }
 }
 
@@ -128,35 +135,37 @@ const std::string& RecordBatch::error(int i) const {
   return parts_[first].error;
 }
 
-void RecordBatch::Parse(int r, int job, bool checked, RecordBytes::Window* window) {
-  Part& s = parts_[static_cast<size_t>(r)];
-  RecordBytes bytes(s.place, window);
+void RecordBatch::Parse(int r, int job, bool is_checked, RecordBytes::Window* window) {
+  StoredPart& part = parts_[static_cast<size_t>(r)];
+  RecordBytes bytes(part.place, window);
   std::vector<Piece>& pieces = pieces_[static_cast<size_t>(job)];
-  s.job = job;
-  s.first = static_cast<int>(pieces.size());
-  s.error = ParseRecord(layout_, &bytes, &infos_[static_cast<size_t>(r) * layout_.fields], &pieces);
-  s.count = static_cast<int>(pieces.size()) - s.first;
-  for (int k = s.first; k < s.first + s.count && s.place.data == nullptr; k++) {
+  part.job = job;
+  part.first = static_cast<int>(pieces.size());
+  part.error = ParseRecord(layout_, &bytes, &infos_[static_cast<size_t>(r) * layout_.fields], &pieces);
+  part.count = static_cast<int>(pieces.size()) - part.first;
+  // The window holds the head of the record, and often small values too. They are kept now, which saves a read in Fill.
+  for (int k = part.first; k < part.first + part.count && part.place.data == nullptr; k++) {
     Piece& p = pieces[static_cast<size_t>(k)];
-    const uint8_t* held = p.size <= Piece::kMostKept ? bytes.Held(p.offset, p.size) : nullptr;
-    if (held == nullptr) continue;
-    std::copy_n(held, p.size, p.bytes.begin());
+    const uint8_t* values = p.size <= Piece::kMostKept ? bytes.PeekLoaded(p.offset, p.size) : nullptr;
+    if (values == nullptr) continue;
+    std::copy_n(values, p.size, p.bytes.begin());
     p.kept = true;
   }
-  if (!checked) CheckIfFramed(layout_, &bytes, &s.error);
-  if (!s.error.empty() && bytes.error()) s.error = Why(bytes.error());
+  if (!is_checked) CheckFraming(layout_, &bytes, &part.error);
+  if (!part.error.empty() && bytes.error()) part.error = ErrorText(bytes.error());
 }
 
 void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, ThreadPool* pool) {
-  const int all = static_cast<int>(parts_.size()), jobs = (all + kTogether - 1) / kTogether;
+  const int num_parts = static_cast<int>(parts_.size()), jobs = (num_parts + kRunsPerJob - 1) / kRunsPerJob;
   pieces_.resize(static_cast<size_t>(jobs));
   pool->Run(jobs, [&](int job) {
-    for (int r = job * kTogether; r < std::min(all, (job + 1) * kTogether); r++) {
-      Part& s = parts_[static_cast<size_t>(r)];
-      s.place.data = reinterpret_cast<const uint8_t*>(records[static_cast<size_t>(r)].data());
-      if (s.place.data == nullptr) s.place.data = reinterpret_cast<const uint8_t*>("");
-      s.place.size = static_cast<int64_t>(records[static_cast<size_t>(r)].size());
-      if (!Absent(layout_, s.place.size)) Parse(r, job, false);
+    for (int r = job * kRunsPerJob; r < std::min(num_parts, (job + 1) * kRunsPerJob); r++) {
+      StoredPart& part = parts_[static_cast<size_t>(r)];
+      part.place.data = reinterpret_cast<const uint8_t*>(records[static_cast<size_t>(r)].data());
+      // A null pointer would mean a record in a file.
+      if (part.place.data == nullptr) part.place.data = reinterpret_cast<const uint8_t*>("");
+      part.place.size = static_cast<int64_t>(records[static_cast<size_t>(r)].size());
+      if (!IsMissing(layout_, part.place.size)) Parse(r, job, false);
     }
   });
 }
@@ -168,78 +177,86 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     bool is_open = true;
     std::string error;
   };
-  const auto open_checked = [&](int64_t number, std::string* error) {
-    const int fd = OpenToRead(table.path(number));
+  const auto open_checked = [&](int64_t file_number, std::string* error) {
+    const int fd = OpenToRead(table.path(file_number));
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       *error = std::strerror(errno);
-    else if (st.st_size != stamps[2 * number] || ModifiedNanoseconds(st) != stamps[2 * number + 1])
+    else if (st.st_size != stamps[2 * file_number] || ModifiedNanoseconds(st) != stamps[2 * file_number + 1])
       *error = "the file has changed since the pipeline was built";
     return fd;
   };
   std::map<int64_t, File> files;  // each file is opened once per batch, to notice that it has changed or is gone
-  const int all = static_cast<int>(parts_.size());
+  const int num_parts = static_cast<int>(parts_.size());
   const bool is_tar = layout_.format == RecordFormat::kTarMember;
   const bool parsed = layout_.format != RecordFormat::kBytes && !is_tar;
-  const auto small = [&](int r) {  // is kept in memory, as is a record whose file does not stay open
-    const Part& s = parts_[static_cast<size_t>(r)];
-    return s.file >= 0 || (parsed && s.place.size <= kSmall);
+  // Such a record is kept in memory. So is one whose file does not stay open, because Fill could not read it again.
+  const auto is_small = [&](int r) {
+    const StoredPart& part = parts_[static_cast<size_t>(r)];
+    return part.file >= 0 || (parsed && part.place.size <= kSmall);
   };
-  const auto good = [&](int r) { return parts_[static_cast<size_t>(r)].error.empty(); };
-  std::vector<int> runs;  // where each run begins: consecutive small records, which are read at once
-  std::vector<int> jobs;  // where each begins in `runs`; those of a job share a window and a list of pieces
-  int64_t room = 0, bytes = 0, of_job = 0, number = -1;
+  const auto has_no_error = [&](int r) { return parts_[static_cast<size_t>(r)].error.empty(); };
+  std::vector<int> runs;  // first part of each run: consecutive small records, which are read at once
+  std::vector<int> jobs;  // index in `runs` of the first run of each job; its runs share a window and a list of pieces
+  int64_t arena_size = 0, run_bytes = 0, job_bytes = 0, file_number = -1;
   const File* file = nullptr;
-  for (int r = 0; r < all; r++) {
-    Part& s = parts_[static_cast<size_t>(r)];
-    const int64_t i = index[r / layout_.parts];
+  for (int r = 0; r < num_parts; r++) {
+    StoredPart& part = parts_[static_cast<size_t>(r)];
+    const int64_t i = index[r / layout_.parts];  // the record's number in the list
     const int64_t* extent = parts[static_cast<size_t>(r % layout_.parts)].table + 2 * i;
-    if (file == nullptr || i < bounds[number] || i >= bounds[number + 1]) {
-      number = std::upper_bound(bounds, bounds + table.size(), i) - bounds - 1;
-      auto [it, added] = files.try_emplace(number);
-      File& f = it->second;
-      file = &f;
-      if (added) f.fd = open_checked(number, &f.error);
-      if (added && f.fd >= 0 && KeepsOpen()) {
-        open_.push_back(f.fd);
-      } else if (added && f.fd >= 0) {
-        close(std::exchange(f.fd, -1));
-        f.is_open = false;
+    // Neighbouring records are usually in the same file, so the search for it is rarely needed.
+    if (file == nullptr || i < bounds[file_number] || i >= bounds[file_number + 1]) {
+      file_number = std::upper_bound(bounds, bounds + table.size(), i) - bounds - 1;
+      auto [it, added] = files.try_emplace(file_number);
+      File& opened = it->second;
+      file = &opened;
+      if (added) opened.fd = open_checked(file_number, &opened.error);
+      if (added && opened.fd >= 0 && ReserveOpenFile()) {
+        open_.push_back(opened.fd);
+      } else if (added && opened.fd >= 0) {
+        // The process keeps enough files open already. Each record of this file opens it again.
+        close(std::exchange(opened.fd, -1));
+        opened.is_open = false;
       }
     }
-    const int64_t end = stamps[2 * number];
-    s.place = {nullptr, file->fd, extent[0], extent[1], end};
-    if (!file->is_open) s.file = number;
-    if (Absent(layout_, s.place.size)) {
-      s.place.offset = 0;
+    const int64_t end = stamps[2 * file_number];
+    part.place = {nullptr, file->fd, extent[0], extent[1], end};
+    if (!file->is_open) part.file = file_number;
+    if (IsMissing(layout_, part.place.size)) {
+      part.place.offset = 0;
     } else if (!file->error.empty()) {
-      s.error = file->error;
-    } else if (s.place.offset < 0 || s.place.size < 0 || s.place.size > end - s.place.offset) {
-      s.error = "it lies outside the file, which has " + std::to_string(end) +
-                " bytes: the index is of another file, or the file is truncated";
+      part.error = file->error;
+    } else if (part.place.offset < 0 || part.place.size < 0 || part.place.size > end - part.place.offset) {
+      part.error = "it lies outside the file, which has " + std::to_string(end) +
+                   " bytes: the index is of another file, or the file is truncated";
       if (is_tar && file->is_open)  // an index may state the size of the file that was archived
-        if (std::string why = CheckSparse(file->fd, s.place.offset); !why.empty()) s.error = std::move(why);
+        if (std::string message = CheckSparse(file->fd, part.place.offset); !message.empty())
+          part.error = std::move(message);
     }
-    const Part* before = r > 0 && good(r) && small(r) && good(r - 1) && small(r - 1) ? &s - 1 : nullptr;
-    const bool goes_on = before != nullptr && s.file < 0 && s.place.fd == before->place.fd &&
-                         s.place.offset == before->place.offset + before->place.size && bytes < kAtOnce;
-    if (!goes_on) {
+    // The part before it, if both are read whole.
+    const StoredPart* previous =
+        r > 0 && has_no_error(r) && is_small(r) && has_no_error(r - 1) && is_small(r - 1) ? &part - 1 : nullptr;
+    const bool continues_run = previous != nullptr && part.file < 0 && part.place.fd == previous->place.fd &&
+                               part.place.offset == previous->place.offset + previous->place.size &&
+                               run_bytes < kMaxRunBytes;
+    if (!continues_run) {
       const int k = static_cast<int>(runs.size());
-      if (k == 0 || k - jobs.back() == kTogether || of_job >= kAtOnce) jobs.push_back(k), of_job = 0;
+      if (k == 0 || k - jobs.back() == kRunsPerJob || job_bytes >= kMaxRunBytes) jobs.push_back(k), job_bytes = 0;
       runs.push_back(r);
-      bytes = 0;
+      run_bytes = 0;
     }
-    if (good(r) && small(r)) room += s.place.size, bytes += s.place.size, of_job += s.place.size;
+    if (has_no_error(r) && is_small(r))
+      arena_size += part.place.size, run_bytes += part.place.size, job_bytes += part.place.size;
   }
   jobs.push_back(static_cast<int>(runs.size()));
-  runs.push_back(all);
+  runs.push_back(num_parts);
   pieces_.resize(jobs.size() - 1);
-  arena_.reset(new uint8_t[static_cast<size_t>(std::max<int64_t>(room, 1))]);
-  std::vector<uint8_t*> places(parts_.size());
-  uint8_t* place = arena_.get();
-  for (int r = 0; r < all; r++) {
-    places[static_cast<size_t>(r)] = place;
-    if (good(r) && small(r)) place += parts_[static_cast<size_t>(r)].place.size;
+  arena_.reset(new uint8_t[static_cast<size_t>(std::max<int64_t>(arena_size, 1))]);
+  std::vector<uint8_t*> destinations(parts_.size());
+  uint8_t* destination = arena_.get();
+  for (int r = 0; r < num_parts; r++) {
+    destinations[static_cast<size_t>(r)] = destination;
+    if (has_no_error(r) && is_small(r)) destination += parts_[static_cast<size_t>(r)].place.size;
   }
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     RecordBytes::Window window;
@@ -247,28 +264,32 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     pieces_[static_cast<size_t>(job)].reserve(records * static_cast<size_t>(layout_.fields));
     for (int k = jobs[job]; k < jobs[job + 1]; k++) {
       const int first = runs[k], last = runs[k + 1] - 1;
-      const RecordPlace begin = parts_[static_cast<size_t>(first)].place, end = parts_[static_cast<size_t>(last)].place;
-      const bool together =
-          last > first && ReadAt(begin.fd, begin.offset, places[first], end.offset + end.size - begin.offset) == 0;
+      const RecordPlace first_place = parts_[static_cast<size_t>(first)].place,
+                        last_place = parts_[static_cast<size_t>(last)].place;
+      // One call reads the whole run. If it fails, its records are read one by one, so that only the bad ones get the
+      // error.
+      const bool is_run_read = last > first && ReadAt(first_place.fd, first_place.offset, destinations[first],
+                                                      last_place.offset + last_place.size - first_place.offset) == 0;
       for (int r = first; r <= last; r++) {
-        Part& s = parts_[static_cast<size_t>(r)];
-        if (!s.error.empty() || Absent(layout_, s.place.size)) continue;
+        StoredPart& part = parts_[static_cast<size_t>(r)];
+        if (!part.error.empty() || IsMissing(layout_, part.place.size)) continue;
         // Belongs to the whole list: other threads and batches may write it for the same record.
         uint8_t* const checked = parts[static_cast<size_t>(r % layout_.parts)].checked + index[r / layout_.parts];
-        const bool was_checked = __atomic_load_n(checked, __ATOMIC_RELAXED);
-        if (is_tar && !was_checked && s.file < 0) s.error = CheckSparse(s.place.fd, s.place.offset);
-        if (!s.error.empty()) continue;
-        if (small(r)) {
-          const int fd = s.file >= 0 ? open_checked(s.file, &s.error) : s.place.fd;
-          if (is_tar && !was_checked && s.file >= 0 && s.error.empty()) s.error = CheckSparse(fd, s.place.offset);
-          if (s.error.empty() && !together)
-            if (int e = ReadAt(fd, s.place.offset, places[r], s.place.size)) s.error = Why(e);
-          if (s.file >= 0 && fd >= 0) close(fd);
-          if (!s.error.empty()) continue;
-          s.place.data = places[r];
+        const bool is_checked = __atomic_load_n(checked, __ATOMIC_RELAXED);
+        if (is_tar && !is_checked && part.file < 0) part.error = CheckSparse(part.place.fd, part.place.offset);
+        if (!part.error.empty()) continue;
+        if (is_small(r)) {
+          const int fd = part.file >= 0 ? open_checked(part.file, &part.error) : part.place.fd;
+          if (is_tar && !is_checked && part.file >= 0 && part.error.empty())
+            part.error = CheckSparse(fd, part.place.offset);
+          if (part.error.empty() && !is_run_read)
+            if (int e = ReadAt(fd, part.place.offset, destinations[r], part.place.size)) part.error = ErrorText(e);
+          if (part.file >= 0 && fd >= 0) close(fd);
+          if (!part.error.empty()) continue;
+          part.place.data = destinations[r];
         }
-        Parse(r, job, was_checked, &window);
-        __atomic_store_n(checked, static_cast<uint8_t>(s.error.empty()), __ATOMIC_RELAXED);
+        Parse(r, job, is_checked, &window);
+        __atomic_store_n(checked, static_cast<uint8_t>(part.error.empty()), __ATOMIC_RELAXED);
       }
     }
   });
@@ -277,119 +298,123 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
 void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
   for (int i = 0; i < n(); i++) {
     for (size_t k = 0; k < shapes.size() && error(i).empty(); k++) {
-      const RecordOutput& o = layout_.outputs[k];
-      std::string why = WhyNot(o, info(i, o.field));
-      if (!why.empty()) Fail(i, std::move(why));
+      const RecordOutput& output = layout_.outputs[k];
+      std::string message = Mismatch(output, info(i, output.field));
+      if (!message.empty()) Fail(i, std::move(message));
     }
-    const bool good = error(i).empty();
+    const bool is_good = error(i).empty();
+    // All outputs of a record with an error become empty, also those that are good.
     for (size_t k = 0; k < shapes.size(); k++) {
-      const RecordOutput& o = layout_.outputs[k];
-      const FieldInfo& f = info(i, o.field);
-      const int64_t count = f.type == ValueType::kNone    ? static_cast<int64_t>(o.missing.size()) / o.bytes
-                            : o.type == ValueType::kBytes ? f.count / o.bytes
-                                                          : f.count;
-      if (o.shape == RecordOutput::Shape::kFixed) continue;
-      const size_t ndim = o.shape == RecordOutput::Shape::kStated ? 3 : 1 + o.dims.size();
+      const RecordOutput& output = layout_.outputs[k];
+      const FieldInfo& field = info(i, output.field);
+      const int64_t count = field.type == ValueType::kNone ? static_cast<int64_t>(output.missing.size()) / output.bytes
+                            : output.type == ValueType::kBytes ? field.count / output.bytes
+                                                               : field.count;
+      if (output.shape == RecordOutput::Shape::kFixed) continue;
+      // kStated: the three extents that the record states. Otherwise the axis that results, then `dims`.
+      const size_t ndim = output.shape == RecordOutput::Shape::kStated ? 3 : 1 + output.dims.size();
       int64_t* row = shapes[k] + static_cast<int64_t>(ndim) * i;
-      if (!good)
+      if (!is_good)
         std::fill_n(row, ndim, 0);
-      else if (o.shape == RecordOutput::Shape::kStated)
-        std::copy_n(f.dims, 3, row);
+      else if (output.shape == RecordOutput::Shape::kStated)
+        std::copy_n(field.dims, 3, row);
       else
-        row[0] = count / std::max<int64_t>(Product(o.dims), 1), std::copy(o.dims.begin(), o.dims.end(), row + 1);
+        row[0] = count / std::max<int64_t>(Product(output.dims), 1),
+        std::copy(output.dims.begin(), output.dims.end(), row + 1);
     }
   }
 }
 
 void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   std::vector<FileRange> ranges;  // pieces that go from a file to their places unchanged
-  std::vector<Copied> copies;     // pieces that go from memory to theirs
-  struct Other {
-    int part, field;
+  std::vector<ByteCopy> copies;   // pieces that go from memory to theirs
+  struct Conversion {
+    int r, field;  // the stored part, and its field
     uint8_t* to;
     int bytes;
   };
-  std::vector<Other> others;  // fields with pieces that need conversion
+  std::vector<Conversion> conversions;  // fields with pieces that need conversion
   ranges.reserve(parts_.size());
   copies.reserve(parts_.size());
   for (int i = 0; i < n(); i++) {
     if (!error(i).empty()) continue;
-    for (const Target& t : targets) {
-      const int r = i * layout_.parts + t.field / layout_.fields, field = t.field % layout_.fields;
-      const Part& s = parts_[static_cast<size_t>(r)];
-      uint8_t* to = t.data + t.starts[static_cast<size_t>(i)] * t.bytes;
-      if (info(i, t.field).type == ValueType::kNone) {
-        for (int64_t c = 0; c < t.count; c++) to = std::copy(t.missing.begin(), t.missing.end(), to);
+    for (const Target& target : targets) {
+      const int r = i * layout_.parts + target.field / layout_.fields, field = target.field % layout_.fields;
+      const StoredPart& part = parts_[static_cast<size_t>(r)];
+      uint8_t* to = target.data + target.starts[static_cast<size_t>(i)] * target.bytes;
+      if (info(i, target.field).type == ValueType::kNone) {
+        for (int64_t c = 0; c < target.count; c++) to = std::copy(target.missing.begin(), target.missing.end(), to);
         continue;
       }
       uint8_t* const begin = to;
-      bool all = true;
-      for (const Piece& p : PiecesOf(s)) {
+      bool is_complete = true;
+      for (const Piece& p : PiecesOf(part)) {
         if (p.field != field) continue;
-        const bool held = s.place.data != nullptr && p.type != ValueType::kInts;
-        if (held && p.offset >= 0 && p.offset <= s.place.size - p.size)
-          copies.push_back({s.place.data + p.offset, p.size, to});
-        else if (s.Direct(p))
-          ranges.push_back({s.place.fd, s.place.offset + p.offset, p.size, to, r});
+        const bool is_in_memory = part.place.data != nullptr && p.type != ValueType::kInts;
+        if (is_in_memory && p.offset >= 0 && p.offset <= part.place.size - p.size)
+          copies.push_back({part.place.data + p.offset, p.size, to});
+        else if (part.IsCopied(p))
+          ranges.push_back({part.place.fd, part.place.offset + p.offset, p.size, to, r});
         else
-          all = false;
+          is_complete = false;
         to += p.size;
       }
-      if (!all) others.push_back({r, field, begin, t.bytes});
+      if (!is_complete) conversions.push_back({r, field, begin, target.bytes});
     }
   }
+  // Here FileRange::file is a descriptor, not a number in a table.
   ForEachPart(&ranges, pool,
               [](FileRange* begin, FileRange* end) { ReadNeighbours(static_cast<int>(begin->file), begin, end); });
-  CopyAll(copies, pool);
+  CopyBytes(copies, pool);
   for (const FileRange& r : ranges)
-    if (r.error) parts_[static_cast<size_t>(r.id)].error = Why(r.error);
+    if (r.error) parts_[static_cast<size_t>(r.id)].error = ErrorText(r.error);
   std::vector<size_t> jobs;  // all fields of one part are in one job, because they share its error
-  for (size_t k = 0; k < others.size(); k++)
-    if (k == 0 || (k - jobs.back() >= kTogether && others[k].part != others[k - 1].part)) jobs.push_back(k);
-  jobs.push_back(others.size());
+  for (size_t k = 0; k < conversions.size(); k++)
+    if (k == 0 || (k - jobs.back() >= kRunsPerJob && conversions[k].r != conversions[k - 1].r)) jobs.push_back(k);
+  jobs.push_back(conversions.size());
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     for (size_t k = jobs[static_cast<size_t>(job)]; k < jobs[static_cast<size_t>(job) + 1]; k++)
-      Convert(others[k].part, others[k].field, others[k].to, others[k].bytes);
+      Convert(conversions[k].r, conversions[k].field, conversions[k].to, conversions[k].bytes);
   });
 }
 
 void RecordBatch::Convert(int r, int field, uint8_t* to, int bytes_per_element) {
-  Part& s = parts_[static_cast<size_t>(r)];
-  if (!s.error.empty()) return;
-  RecordBytes bytes(s.place);
-  std::vector<uint8_t> read;
-  int64_t room = infos_[static_cast<size_t>(r) * layout_.fields + field].count;
-  for (const Piece& p : PiecesOf(s)) {
+  StoredPart& part = parts_[static_cast<size_t>(r)];
+  if (!part.error.empty()) return;
+  RecordBytes bytes(part.place);
+  std::vector<uint8_t> buffer;
+  int64_t values_left = infos_[static_cast<size_t>(r) * layout_.fields + field].count;
+  for (const Piece& p : PiecesOf(part)) {
     if (p.field != field) continue;
-    bool good = true;
+    bool is_good = true;
     if (p.type != ValueType::kInts) {
       if (p.kept)
         std::copy_n(p.bytes.begin(), p.size, to);
-      else if (!s.Direct(p))
-        good = bytes.Held(p.offset, p.size) != nullptr;  // copied before
+      else if (!part.IsCopied(p))
+        is_good = bytes.PeekLoaded(p.offset, p.size) != nullptr;  // Fill copied it from memory
       to += p.size;
     } else {
       const uint8_t* varints = p.bytes.data();
       if (!p.kept) {
-        read.resize(static_cast<size_t>(p.size));
-        good = bytes.Copy(p.offset, p.size, read.data());
-        varints = read.data();
+        buffer.resize(static_cast<size_t>(p.size));
+        is_good = bytes.Copy(p.offset, p.size, buffer.data());
+        varints = buffer.data();
       }
-      // The file may have changed since its values were counted: it must not have more of them.
-      room -= std::count_if(varints, varints + p.size, [](uint8_t b) { return b < 0x80; });
-      good = good && room >= 0;
-      if (good && bytes_per_element == 8) {
+      // The file may have changed since its values were counted. More of them would overrun the output.
+      values_left -= std::count_if(varints, varints + p.size, [](uint8_t b) { return b < 0x80; });
+      is_good = is_good && values_left >= 0;
+      if (is_good && bytes_per_element == 8) {
         auto* out = reinterpret_cast<int64_t*>(to);
         CopyInts(varints, p.size, out);
         to = reinterpret_cast<uint8_t*>(out);
-      } else if (good) {
+      } else if (is_good) {
         auto* out = reinterpret_cast<int32_t*>(to);
         CopyInts(varints, p.size, out);
         to = reinterpret_cast<uint8_t*>(out);
       }
     }
-    if (!good) {
-      s.error = bytes.error() ? Why(bytes.error()) : "the file has changed while it was read";
+    if (!is_good) {
+      part.error = bytes.error() ? ErrorText(bytes.error()) : "the file has changed while it was read";
       return;
     }
   }

@@ -1,5 +1,10 @@
 // Reads records of containers, one batch at a time: finds them in their files (or in memory), parses them, and copies
-// their values to the outputs. Nothing in a record is trusted.
+// their values to the outputs. No byte of a record is trusted: lengths and offsets are checked before they are used.
+//
+// The reader of a batch calls ScanFiles (or ScanMemory), then Shape, then allocates the outputs and calls Fill. A
+// record up to 16 KB is read whole and parsed in memory. A larger one is parsed through a window (record_bytes.h), and
+// its values are read again in Fill, straight to their places. Read next: record_parser.h, then the parser of one
+// format (tfrecord.cc, recordio.cc, caffe.cc, tar.h).
 #ifndef JAXDALI_FFI_HOST_RECORDS_H_
 #define JAXDALI_FFI_HOST_RECORDS_H_
 
@@ -17,7 +22,8 @@
 
 namespace jaxdali {
 
-// Finds the fields of a part of a record. Returns an error message, or an empty text. `info` has layout.fields entries.
+// Finds the fields of one stored part of a record. Returns an error message, or an empty text. `info` has layout.fields
+// entries.
 std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces);
 
 // The records of one batch. `Scan...` reads small records and parses large ones in place. `Fill` then copies values,
@@ -49,14 +55,14 @@ class RecordBatch {
   const RecordLayout& layout() const { return layout_; }
   const FieldInfo& info(int i, int field) const { return infos_[static_cast<size_t>(i) * fields_ + field]; }
   const std::string& error(int i) const;
-  void Fail(int i, std::string why) { parts_[static_cast<size_t>(i) * layout_.parts].error = std::move(why); }
+  void Fail(int i, std::string message) { parts_[static_cast<size_t>(i) * layout_.parts].error = std::move(message); }
 
   // The shapes of the outputs. Row i of shapes[k] is the shape of record i in output k, or zeros if it has an error.
   // shapes[k] is null for an output of fixed shape. A record that does not fit an output gets an error.
   void Shape(const std::vector<int64_t*>& shapes);
 
-  // Where the values of a field go: those of record i to element starts[i]. missing: written `count` times for a record
-  // without the field, or empty.
+  // The destination of a field's values: those of record i begin at element starts[i]. missing: the bytes of an
+  // element, written `count` times for a record without the field; or empty.
   struct Target {
     int field;
     uint8_t* data;
@@ -71,32 +77,34 @@ class RecordBatch {
   void Fill(const std::vector<Target>& targets, ThreadPool* pool);
 
  private:
-  struct Part {
+  // One stored part of a record (RecordLayout::parts), and the result of its scan.
+  struct StoredPart {
     RecordPlace place;
     int64_t file = -1;                  // the file, opened only to read this record; -1: it stays open
     int job = 0, first = 0, count = 0;  // its pieces are `count` of pieces_[job], from `first` on
     std::string error;
-    // Whether a piece goes from the file to its place unchanged.
-    bool Direct(const Piece& p) const { return place.data == nullptr && p.type != ValueType::kInts && !p.kept; }
+    // Whether a piece is copied from the file to the output without conversion.
+    bool IsCopied(const Piece& p) const { return place.data == nullptr && p.type != ValueType::kInts && !p.kept; }
   };
 
-  // Parses part r, whose place is known. checked: its checksum was already checked.
-  void Parse(int r, int job, bool checked, RecordBytes::Window* window = nullptr);
+  // Parses stored part r, whose place is known. is_checked: its checksum was already checked. The pieces are appended
+  // to pieces_[job].
+  void Parse(int r, int job, bool is_checked, RecordBytes::Window* window = nullptr);
 
-  std::span<const Piece> PiecesOf(const Part& part) const {
+  std::span<const Piece> PiecesOf(const StoredPart& part) const {
     return {pieces_[static_cast<size_t>(part.job)].data() + part.first, static_cast<size_t>(part.count)};
   }
 
-  // Copies the pieces of a field that are not `Direct`.
+  // Copies the pieces of a field that are not IsCopied: varints become integers, and kept bytes are copied from memory.
   void Convert(int r, int field, uint8_t* to, int bytes_per_element);
 
   const RecordLayout& layout_;
   const int fields_;  // fields of all parts
-  std::vector<Part> parts_;
+  std::vector<StoredPart> parts_;
   std::vector<FieldInfo> infos_;
   std::vector<std::vector<Piece>> pieces_;
-  std::unique_ptr<uint8_t[]> arena_;  // contents of the small records
-  std::vector<int> open_;
+  std::unique_ptr<uint8_t[]> arena_;  // contents of the small records, one after another
+  std::vector<int> open_;             // descriptors that the destructor closes
 };
 
 }  // namespace jaxdali

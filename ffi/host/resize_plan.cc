@@ -1,3 +1,5 @@
+// The order of the operations and their precision decide which way an extent rounds, so each step has the precision of
+// DALI (float32, see Single) or of the library that it imitates.
 #include "ffi/host/resize_plan.h"
 
 #include <algorithm>
@@ -13,15 +15,15 @@ namespace {
 constexpr double kMinInterval = 1e-3;  // a narrower region is widened to this many pixels
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// DALI holds these numbers in float32; which way a size rounds depends on it.
+// Rounds to float32, in which DALI holds these numbers.
 double Single(double x) { return static_cast<double>(static_cast<float>(x)); }
 
-// NaN if one is.
-double Least(double a, double b) { return std::isnan(a) || a < b ? a : b; }
-double Largest(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+// The minimum and the maximum; NaN if one of the two is.
+double MinOrNan(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+double MaxOrNan(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-double Rounded(double x, ExtentRounding how) {
-  switch (how) {
+double Round(double x, ExtentRounding rounding) {
+  switch (rounding) {
     case ExtentRounding::kEven:
     case ExtentRounding::kPython:
     case ExtentRounding::kTorchvision:
@@ -38,61 +40,66 @@ double Rounded(double x, ExtentRounding how) {
 }
 
 struct Axis {
-  double extent, request, low, high, limit, scale;
-  bool given;
-  double scaled;  // see ScaledExtents
+  double extent, request;  // of the image; requested, 0 for an axis without a size
+  double low, high;        // the interval that is resized, in pixels
+  double limit, scale;     // the largest extent, or infinity; the scale that the request gives
+  bool has_size;
+  double scaled;  // see SetScaledExtents
 
   double source() const { return high - low; }
 };
 
-// The number by which axes without a size are scaled, or all axes.
+// The scale of all axes (kNotLarger, kNotSmaller), or of those without a size.
 double CommonScale(const std::vector<Axis>& axes, ResizeMode mode) {
-  double common = mode == ResizeMode::kNotLarger ? kInf : -kInf, least = kInf, logs = 0;
-  int given = 0;
+  double common = mode == ResizeMode::kNotLarger ? kInf : -kInf, limit_scale = kInf, sum_of_logs = 0;
+  int num_sizes = 0;
   for (const Axis& a : axes) {
-    least = Least(least, a.limit / a.source());
-    if (!a.given) continue;
-    given++;
-    logs += std::log(a.scale);
-    common = mode == ResizeMode::kNotLarger ? Least(common, a.scale) : Largest(common, a.scale);
+    limit_scale = MinOrNan(limit_scale, a.limit / a.source());
+    if (!a.has_size) continue;
+    num_sizes++;
+    sum_of_logs += std::log(a.scale);
+    common = mode == ResizeMode::kNotLarger ? MinOrNan(common, a.scale) : MaxOrNan(common, a.scale);
   }
   if (mode == ResizeMode::kStretch) return 1;
-  if (mode == ResizeMode::kDefault) return Single(std::exp(logs / std::max(given, 1)));  // the geometric mean
-  return Least(common, least);
+  if (mode == ResizeMode::kDefault)
+    return Single(std::exp(sum_of_logs / std::max(num_sizes, 1)));  // the geometric mean
+  return MinOrNan(common, limit_scale);
 }
 
-// Sets `scaled` of axes that get one scale, to whole numbers. Which way an extent rounds depends on the order of the
-// operations. Returns false if these are not the numbers of another library.
-bool ScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis>* axes) {
-  const bool by_library = rounding == ExtentRounding::kPython || rounding == ExtentRounding::kTorchvision ||
-                          rounding == ExtentRounding::kTimm;
-  if (!by_library || mode == ResizeMode::kDefault || mode == ResizeMode::kStretch) return false;
-  const Axis* first = nullptr;  // whose request is the scale of all
+// Sets `scaled`, the extents of axes that have one scale, as whole numbers, as another library computes them. Returns
+// false if none is imitated here.
+bool SetScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis>* axes) {
+  const bool imitates_library = rounding == ExtentRounding::kPython || rounding == ExtentRounding::kTorchvision ||
+                                rounding == ExtentRounding::kTimm;
+  if (!imitates_library || mode == ResizeMode::kDefault || mode == ResizeMode::kStretch) return false;
+  const Axis* scale_axis = nullptr;  // the axis whose request gives the scale of all
   for (const Axis& a : *axes) {
-    if (!a.given) continue;
-    if (first != nullptr) {
-      const double scale = std::abs(a.request) / a.source(), other = std::abs(first->request) / first->source();
-      if (mode == ResizeMode::kNotSmaller ? scale <= other : scale >= other) continue;
+    if (!a.has_size) continue;
+    if (scale_axis != nullptr) {
+      const double scale = std::abs(a.request) / a.source(),
+                   first_scale = std::abs(scale_axis->request) / scale_axis->source();
+      if (mode == ResizeMode::kNotSmaller ? scale <= first_scale : scale >= first_scale) continue;
     }
-    first = &a;
+    scale_axis = &a;
   }
-  if (first == nullptr) return false;
-  const double request = std::abs(first->request), source = first->source();
+  if (scale_axis == nullptr) return false;
+  const double request = std::abs(scale_axis->request), source = scale_axis->source();
   double scale = request / source, ratio = source / request;
   for (Axis& a : *axes) {
     scale = std::min(scale, a.limit / a.source());
     ratio = std::max(ratio, a.source() / a.limit);
     a.scaled = std::trunc(request * a.source() / source);
   }
+  // timm divides by the ratio, where the others multiply by the scale: the two can round differently.
   if (rounding != ExtentRounding::kTorchvision) {
     for (Axis& a : *axes)
       a.scaled = std::nearbyint(rounding == ExtentRounding::kTimm ? a.source() / ratio : a.source() * scale);
     return true;
   }
-  // It truncates the extents, and again where the limit scales them.
-  const auto most = std::max_element(
+  // torchvision truncates the extents, and again where the limit scales them.
+  const auto longest_axis = std::max_element(
       axes->begin(), axes->end(), [](const Axis& a, const Axis& b) { return a.scaled / a.limit < b.scaled / b.limit; });
-  const double longest = most->scaled, limit = most->limit;
+  const double longest = longest_axis->scaled, limit = longest_axis->limit;
   for (Axis& a : *axes)
     if (longest > limit) a.scaled = std::trunc(limit * a.scaled / longest);
   return true;
@@ -101,15 +108,15 @@ bool ScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis>* 
 }  // namespace
 
 bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* intervals) {
-  const bool each = r.mode == ResizeMode::kDefault || r.mode == ResizeMode::kStretch;
+  const bool is_per_axis = r.mode == ResizeMode::kDefault || r.mode == ResizeMode::kStretch;
   std::vector<Axis> axes(static_cast<size_t>(r.axes));
-  bool good = true;
+  bool is_valid = true;
   for (int64_t i = 0; i < r.n; i++) {
-    bool any = false;
+    bool has_any_size = false;
     for (int64_t d = 0; d < r.axes; d++) {
       const int64_t k = i * r.axes + d;
       Axis& a = axes[static_cast<size_t>(d)];
-      good = good && std::isfinite(r.request[k]);
+      is_valid = is_valid && std::isfinite(r.request[k]);
       a.extent = r.extents[k];
       // An empty axis stays so, and does not influence the others, as in DALI.
       a.request = a.extent == 0 ? 0 : Single(r.request[k]);
@@ -120,35 +127,40 @@ bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* int
         a.low = Single(Single(r.first[k]) * unit);
         a.high = Single(Single(r.last[k]) * unit);
       }
+      // A reversed region mirrors the image.
       if (a.high < a.low) {
         a.request = -a.request;
         std::swap(a.low, a.high);
       }
+      // A region without width is widened about its middle.
       if (a.high - a.low < kMinInterval) {
         const double middle = (a.low + a.high) / 2;
         a.low = middle - kMinInterval / 2;
         a.high = middle + kMinInterval / 2;
       }
       a.limit = r.max_size != nullptr && r.max_size[k] > 0 ? r.max_size[k] : kInf;
-      a.given = a.request != 0;
+      a.has_size = a.request != 0;
       a.scale = Single(std::abs(a.request / a.source()));
-      any = any || a.given;
+      has_any_size = has_any_size || a.has_size;
     }
     const double common = CommonScale(axes, r.mode);
-    const bool scaled = ScaledExtents(r.rounding, r.mode, &axes);
+    const bool scaled = SetScaledExtents(r.rounding, r.mode, &axes);
     for (int64_t d = 0; d < r.axes; d++) {
       const int64_t k = i * r.axes + d;
       const Axis& a = axes[static_cast<size_t>(d)];
       const double source = a.source();
-      double target = each ? Least(a.given ? std::abs(a.request) : source * common, a.limit) : source * common;
-      target = Single(any ? target : source);
-      const double size = a.extent == 0 ? 0 : Largest(scaled ? a.scaled : Rounded(target, r.rounding), 1);
+      double target =
+          is_per_axis ? MinOrNan(a.has_size ? std::abs(a.request) : source * common, a.limit) : source * common;
+      target = Single(has_any_size ? target : source);
+      const double size = a.extent == 0 ? 0 : MaxOrNan(scaled ? a.scaled : Round(target, r.rounding), 1);
       // An unset axis keeps the sign of its zero: a reversed region mirrors it, but only where all axes are scaled
       // alike (as in DALI).
-      const bool mirrored = each ? a.request < 0 : std::signbit(a.request);
+      const bool mirrored = is_per_axis ? a.request < 0 : std::signbit(a.request);
       double first = mirrored ? a.high : a.low, last = mirrored ? a.low : a.high;
+      // The interval grows as the extent does by its rounding, about the point `alignment` of it, so that the scale
+      // stays the requested one.
       if (r.subpixel_scale && size != target) {
-        const double factor = std::min(target > 0 ? Largest(size, 1) / target : kInf, 10.0);
+        const double factor = std::min(target > 0 ? MaxOrNan(size, 1) / target : kInf, 10.0);
         const double alignment = r.alignment != nullptr ? r.alignment[k] : 0.5;
         const double fixed = first * (1 - alignment) + last * alignment;
         first = fixed + (first - fixed) * factor;
@@ -157,10 +169,10 @@ bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* int
       intervals[2 * k] = static_cast<float>(first);
       intervals[2 * k + 1] = static_cast<float>(last);
       sizes[k] = std::isfinite(size) ? static_cast<int64_t>(std::min(size, 0x1p62)) : 1;
-      good = good && std::isfinite(intervals[2 * k]) && std::isfinite(intervals[2 * k + 1]) && sizes[k] <= most;
+      is_valid = is_valid && std::isfinite(intervals[2 * k]) && std::isfinite(intervals[2 * k + 1]) && sizes[k] <= most;
     }
   }
-  return good;
+  return is_valid;
 }
 
 }  // namespace jaxdali

@@ -1,4 +1,6 @@
-// Extents of resized images, and the intervals of the images that become them.
+// Extents of resized images, and the intervals of the images that become them. It follows DALI's rules (`resize_x`,
+// `resize_y`, `mode`, `max_size`, `roi_start`, `roi_end`) to the last bit of the extents; jaxdali/fn/_image/resize.py
+// calls it for a batch.
 #ifndef JAXDALI_FFI_HOST_RESIZE_PLAN_H_
 #define JAXDALI_FFI_HOST_RESIZE_PLAN_H_
 
@@ -6,11 +8,13 @@
 
 namespace jaxdali {
 
-// What becomes of axes without a size, and of the aspect ratio.
+// How axes without a size and the aspect ratio are handled. kDefault: an axis without a size is
+// scaled by the geometric mean of the others' scales. kStretch: it keeps its own size. kNotLarger, kNotSmaller: all
+// axes have one scale, with which none is larger, or smaller, than requested.
 enum class ResizeMode : int32_t { kDefault = 0, kStretch = 1, kNotLarger = 2, kNotSmaller = 3 };
-// How an extent becomes a whole number: halves up, halves to even, towards 0, up. The last three are like kEven, but
-// where one scale is for all axes, extents are computed in double precision as `round(x * scale)`, as torchvision does,
-// and as timm does.
+// How an extent becomes a whole number. kRound: halves up. kEven: halves to even. kTruncate: towards 0. kCeil: up. The
+// last three round like kEven. But where all axes have one scale, extents are computed in double precision: kPython as
+// `round(x * scale)`, the others as torchvision and timm do.
 enum class ExtentRounding : int32_t {
   kRound = 0,
   kEven = 1,
@@ -21,7 +25,8 @@ enum class ExtentRounding : int32_t {
   kTimm = 6
 };
 
-// A resize of n samples, see `plan` in jaxdali/fn/_image/resize.py. All arrays are [n, axes]; nullptr: not given.
+// A resize of n samples, see `plan` in jaxdali/fn/_image/resize.py. All arrays are [n, axes]; nullptr: absent. An
+// extent of `request` is 0 for an axis without a size, and negative for one that is mirrored.
 struct ResizeRequest {
   int64_t n, axes;
   const double* extents;

@@ -1,3 +1,5 @@
+// Offsets in a chunk's table and in records are logical positions, which skip the headers of blocks. ReadBlocked maps
+// them to those of the file.
 #include "ffi/host/riegeli.h"
 
 #include <algorithm>
@@ -8,17 +10,17 @@
 namespace jaxdali {
 namespace {
 
-constexpr int64_t kInside = kBlock - kBlockHeader;
+constexpr int64_t kBlockData = kBlock - kBlockHeader;  // bytes of a block after its header
 
 // A number of at most 63 bits. Returns the offset after it. 0: it is cut off; -1: it is invalid.
-int64_t Varint(const uint8_t* data, int64_t size, int64_t at, int64_t* x) {
+int64_t Varint(const uint8_t* data, int64_t size, int64_t offset, int64_t* x) {
   uint64_t value = 0;
-  for (int shift = 0; at < size; shift += 7, at++) {
+  for (int shift = 0; offset < size; shift += 7, offset++) {
     if (shift > 56) return -1;
-    value |= uint64_t{data[at] & 0x7Fu} << shift;
-    if (data[at] < 0x80) {
+    value |= uint64_t{data[offset] & 0x7Fu} << shift;
+    if (data[offset] < 0x80) {
       *x = static_cast<int64_t>(value);
-      return at + 1;
+      return offset + 1;
     }
   }
   return 0;
@@ -34,8 +36,10 @@ void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* be
   for (int i = 0; i < n; i++) {
     error[i] = 0;
     for (int64_t done = 0; done < sizes[i];) {
-      const int64_t at = begins[i] + done, inside = at % kInside, count = std::min(kInside - inside, sizes[i] - done);
-      ranges.push_back({files[i], at / kInside * kBlock + kBlockHeader + inside, count, data + starts[i] + done, i});
+      const int64_t position = begins[i] + done, offset_in_block = position % kBlockData,
+                    count = std::min(kBlockData - offset_in_block, sizes[i] - done);
+      ranges.push_back({files[i], position / kBlockData * kBlock + kBlockHeader + offset_in_block, count,
+                        data + starts[i] + done, i});
       done += count;
     }
   }
@@ -44,32 +48,34 @@ void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* be
     if (r.error != 0) error[r.id] = r.error;
 }
 
-int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool end, int64_t* rows, int64_t most, int64_t* used) {
+int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool is_end, int64_t* rows, int64_t max_rows,
+                        int64_t* num_used) {
   int64_t n = 0;
-  *used = 0;
-  while (*used < size && n < most) {
-    int64_t row[3] = {0, 0, 0}, at = *used, tag = 0, x = 0;
-    for (bool first = true;; first = false) {
-      const int64_t value = at == size ? 0 : Varint(data, size, at, &tag);
-      if (value < 0) return -1;
-      if (value == 0) {  // the end, or a part of a number
-        if (!end) return n;
-        if (at < size || first) return -1;
+  *num_used = 0;
+  while (*num_used < size && n < max_rows) {
+    int64_t row[3] = {0, 0, 0}, offset = *num_used, tag = 0, x = 0;
+    for (bool is_first = true;; is_first = false) {
+      const int64_t value_offset = offset == size ? 0 : Varint(data, size, offset, &tag);
+      if (value_offset < 0) return -1;
+      if (value_offset == 0) {  // the end, or a part of a number
+        if (!is_end) return n;
+        if (offset < size || is_first) return -1;
         break;
       }
-      if (first != (tag == 8)) {  // each entry begins with its place, which is never 0
-        if (first) return -1;
+      if (is_first != (tag == 8)) {  // each entry begins with its place, which is never 0
+        if (is_first) return -1;
         break;
+        // Tags: the field's number times 8, and 0 for a varint. 8, 16, 24 are the fields 1, 2, 3.
       }
       if (tag != 8 && tag != 16 && tag != 24) return -1;
-      const int64_t next = Varint(data, size, value, &x);
-      if (next < 0 || (next == 0 && end)) return -1;
+      const int64_t next = Varint(data, size, value_offset, &x);
+      if (next < 0 || (next == 0 && is_end)) return -1;
       if (next == 0) return n;
       row[tag / 8 - 1] = x;
-      at = next;
+      offset = next;
     }
     std::copy_n(row, 3, rows + 3 * n++);
-    *used = at;
+    *num_used = offset;
   }
   return n;
 }
@@ -80,20 +86,23 @@ void CheckChunks(const uint8_t* heads, int64_t stride, const int64_t* head_sizes
     if (error[i] != 0) return;
     const uint8_t* head = heads + i * stride;
     HighwayHash header(kRiegeliKey);
+    // The header has five words: hash of the other four, size of the data, hash of the data, then the kind of chunk
+    // ('r': records) in the lowest byte below the number of records, here 1, and the decoded size.
     header.Append(head + 8, kChunkHeader - 8);
-    if (header.Finish() != Little(head, 8)) {
+    if (header.Finish() != LittleEndian(head, 8)) {
       error[i] = kHeaderHash;
       return;
     }
-    const int64_t before = head_sizes[i] - kChunkHeader;
-    if (Little(head + 8, 8) != static_cast<uint64_t>(before + sizes[i]) || Little(head + 24, 8) != ('r' | 1 << 8)) {
+    const int64_t gap_size = head_sizes[i] - kChunkHeader;
+    if (LittleEndian(head + 8, 8) != static_cast<uint64_t>(gap_size + sizes[i]) ||
+        LittleEndian(head + 24, 8) != ('r' | 1 << 8)) {
       error[i] = kOtherChunk;
       return;
     }
     HighwayHash hash(kRiegeliKey);
-    hash.Append(head + kChunkHeader, before);
+    hash.Append(head + kChunkHeader, gap_size);
     hash.Append(data + starts[i], sizes[i]);
-    if (hash.Finish() != Little(head + 16, 8)) error[i] = kDataHash;
+    if (hash.Finish() != LittleEndian(head + 16, 8)) error[i] = kDataHash;
   });
 }
 

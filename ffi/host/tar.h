@@ -1,4 +1,10 @@
-// Tar archives in WebDataset's form: their members, and which of these make a sample. Nothing in a file is trusted.
+// Tar archives in WebDataset's form: their members, and how consecutive members make a sample. Nothing in a file is
+// trusted.
+//
+// Formats: POSIX ustar, pax (POSIX.1-2001), GNU's long names and sizes, and the headers from before POSIX. Sparse files
+// are refused in all their forms (GNU's old form, PAX 0.0, 0.1 and 1.0), because their bytes in the archive are not
+// those of the file. TarSamples finds the samples, by a scan of the archive (ForEachSample) or from an index of it
+// (Parse).
 #ifndef JAXDALI_FFI_HOST_TAR_H_
 #define JAXDALI_FFI_HOST_TAR_H_
 
@@ -14,22 +20,22 @@
 
 namespace jaxdali {
 
-inline constexpr int64_t kTarBlock = 512;  // bytes of a header; data begin at multiples of this
+inline constexpr int64_t kTarBlock = 512;  // bytes of a header; data begin at multiples of this, and are padded to it
 
 // Checks the header at the start of a record. It must be that of a file as long as the rest. Returns an error message,
 // or an empty text.
 std::string CheckTarMember(RecordBytes* record);
 
-// Checks whether the member whose header is at this offset of an open file is a sparse one, whose bytes are not those
-// of the archived file. Returns an error message, or an empty text. It searches for the PAX header before the member,
-// because an index need not tell.
+// Checks whether the member whose header is at this offset of an open file is a sparse one, whose bytes in the archive
+// are not those of the file. Returns an error message, or an empty text. It also searches for the PAX header before the
+// member, because an index does not say that there is one.
 std::string CheckSparse(int fd, int64_t offset);
 
 // The same for an archive that is not an open file, and only for PAX 0.0, which only a PAX header marks. before: whole
-// blocks of the archive up to the member's header. more: they begin within a PAX header, so pass more of them.
-std::string CheckSparse(std::string_view before, bool* more);
+// blocks of the archive up to the member's header. *needs_more: they begin within a PAX header, so pass more of them.
+std::string CheckSparse(std::string_view before, bool* needs_more);
 
-// A regular file in an archive, and where its bytes are.
+// A regular file in an archive, and the place of its bytes.
 struct TarMember {
   std::string name;
   int64_t offset = 0, size = 0;
@@ -45,16 +51,17 @@ class TarReader {
   // Reads the next member. False: the end, or `error` is set.
   bool Next(TarMember* member);
   const std::string& error() const { return error_; }
-  bool PaxSaysSparse();  // in the PAX header at the start of the bytes
+  bool HasSparsePax();  // whether the PAX header at the start of the bytes marks a sparse file
 
  private:
-  struct Extended;  // what extra headers say about the next member
-  bool Fail(std::string why);
-  bool Long(int64_t offset, int64_t size, std::string* text);
-  bool Pax(int64_t offset, int64_t size, Extended* extended);
+  struct Extended;  // facts about the next member from the extra headers before it
+  bool Fail(std::string message);
+  // Reads the text of a long name, or the lines of a PAX header. False: it does not fit; `error_` is set.
+  bool ReadText(int64_t offset, int64_t size, std::string* text);
+  bool ParsePax(int64_t offset, int64_t size, Extended* extended);
 
   RecordBytes& bytes_;
-  int64_t at_ = 0;
+  int64_t offset_ = 0;  // of the next header
   std::string error_;
 };
 
@@ -76,7 +83,7 @@ TarIndex IndexOf(const std::string& path, const std::function<void(int64_t)>& pr
 // The samples of archives. Each output has the first member with one of its extensions.
 class TarSamples {
  public:
-  enum class Missing : int32_t { kEmpty, kSkip, kError };  // what to do with an incomplete sample
+  enum class Missing : int32_t { kEmpty, kSkip, kError };  // how an incomplete sample is handled
   using Extent = std::array<int64_t, 2>;  // offset and size, including the header; zeros if it is missing
 
   // extensions[k]: of output k. fold_case: they are lower-case and match upper-case ones. keep_names: see `name`.
@@ -87,8 +94,8 @@ class TarSamples {
   std::string Scan(const std::string& path);
 
   // Parses whole lines of an index: extension, offset, size and, with a width of 4, name of each member of a sample.
-  // at: offset of the lines in the file.
-  std::string Parse(std::string_view lines, int width, int64_t at);
+  // offset: that of the lines in the file.
+  std::string Parse(std::string_view lines, int width, int64_t offset);
 
   // Begins the next file, which has about this many samples.
   void BeginFile(int64_t samples);
@@ -98,12 +105,12 @@ class TarSamples {
   int64_t lines() const { return lines_; }  // in the index of this file
   const std::vector<Extent>& column(int output) const { return columns_[static_cast<size_t>(output)]; }
 
-  // Samples that lack the output's member, and would have it if extensions matched in any case.
+  // The number of samples that lack the output's member, and would have it if extensions matched in any case.
   int64_t other_case(int output) const { return other_case_[static_cast<size_t>(output)]; }
 
-  // Name of the member of the first output that has one. Names are only kept for archives that are scanned. Those of an
-  // index are read again from it, starting from its `blocks`, (first sample, offset of its line), of which each file
-  // has at least one.
+  // The name of the first output's member, or of the next output's that has one. Names are only kept for archives that
+  // are scanned. Those of an index are read again from it, starting from its `blocks`, (first sample, offset of its
+  // line), of which each file has at least one.
   std::string_view name(int64_t i) const;
   const std::vector<Extent>& blocks() const { return blocks_; }
 
@@ -113,20 +120,20 @@ class TarSamples {
   void CountOtherCase();
   bool EndSample();  // false: a required member is missing, see `error_`
 
-  const std::vector<std::pair<std::string, int>> wanted_;  // extension, output
+  const std::vector<std::pair<std::string, int>> output_of_extension_;  // an output may have several extensions
   const bool fold_case_, keep_names_;
   const Missing missing_;
   std::vector<std::vector<Extent>> columns_;
   std::vector<Extent> blocks_;
-  std::string names_, error_;
+  std::string names_, error_;  // names of all samples, one after another
   std::vector<int64_t> name_ends_, other_case_;
-  int64_t lines_ = 0, file_begin_ = 0;
-  // The current sample.
+  int64_t lines_ = 0, file_begin_ = 0;  // in this file's index; number of its first sample
+  // The current sample. Vectors have an entry for each output.
   std::vector<Extent> sample_;
-  std::vector<bool> found_;
-  std::vector<size_t> found_in_other_case_;  // outputs
-  std::vector<std::string> found_names_;
-  std::string first_name_, folded_;
+  std::vector<bool> has_member_;
+  std::vector<size_t> outputs_in_other_case_;  // outputs whose extension occurs in another case, with repetitions
+  std::vector<std::string> member_names_;
+  std::string first_name_, lower_case_;  // of the sample's first member; buffer for an extension
 };
 
 }  // namespace jaxdali

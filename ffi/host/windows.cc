@@ -1,3 +1,4 @@
+// Orientations 1 to 8 are those of EXIF (JEITA CP-3451, tag 0x0112). From 5 on, they exchange rows and columns.
 #include "ffi/host/windows.h"
 
 #include <algorithm>
@@ -9,35 +10,36 @@ namespace {
 
 bool HasImage(const ImageInfo& row) { return row.status == static_cast<int32_t>(kOk) && row.height > 0; }
 
-bool Turned(const ImageInfo& row, bool adjust_orientation) { return adjust_orientation && row.orientation >= 5; }
+bool SwapsAxes(const ImageInfo& row, bool adjust_orientation) { return adjust_orientation && row.orientation >= 5; }
 
 }  // namespace
 
 void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* extents, std::array<double, 2> area,
                    std::array<double, 2> aspect_ratio, double* start, double* size) {
   // DALI's precision: whole images of just the allowed ratio depend on it.
-  const auto narrow = static_cast<float>(aspect_ratio[0]), wide = static_cast<float>(aspect_ratio[1]);
-  const double low = std::log(aspect_ratio[0]), high = std::log(aspect_ratio[1]);
+  const auto min_ratio = static_cast<float>(aspect_ratio[0]), max_ratio = static_cast<float>(aspect_ratio[1]);
+  const double log_min = std::log(aspect_ratio[0]), log_max = std::log(aspect_ratio[1]);
   for (int64_t i = 0; i < n; i++, u += 2 + 2 * attempts, extents += 2, start += 2, size += 2) {
     const auto height = static_cast<double>(extents[0]), width = static_cast<double>(extents[1]);
-    const double all = height * width;
-    // When no attempt fits, or none could be large enough, it is the largest window of the allowed aspect ratio nearest
-    // to the image's, shrunk to the largest allowed area.
-    const float tallest = std::floor(static_cast<float>(extents[1]) * (1.0f / narrow));
-    const float widest = std::floor(static_cast<float>(extents[0]) * wide);
-    size[0] = std::max(std::min(static_cast<double>(tallest), height), 1.0);
-    size[1] = std::max(std::min(static_cast<double>(widest), width), 1.0);
-    const double most = size[0] * size[1];
-    const bool hopeless = most < area[0] * height * width;
-    const double shrink = std::sqrt(std::min(area[1] * height * width / most, 1.0));
+    const double image_area = height * width;
+    // The fallback when no attempt fits, or none could be large enough: the largest window of the allowed aspect ratio
+    // nearest to the image's, shrunk to the largest allowed area.
+    const float max_height = std::floor(static_cast<float>(extents[1]) * (1.0f / min_ratio));
+    const float max_width = std::floor(static_cast<float>(extents[0]) * max_ratio);
+    size[0] = std::max(std::min(static_cast<double>(max_height), height), 1.0);
+    size[1] = std::max(std::min(static_cast<double>(max_width), width), 1.0);
+    const double max_area = size[0] * size[1];
+    const bool none_fits = max_area < area[0] * height * width;
+    const double shrink = std::sqrt(std::min(area[1] * height * width / max_area, 1.0));
     for (int k = 0; k < 2; k++) size[k] = std::max(std::floor(size[k] * shrink), 1.0);
-    for (int k = 0; k < attempts && !hopeless; k++) {
-      const double target = (area[0] + (area[1] - area[0]) * u[2 + k]) * all;
-      const double ratio = std::exp(low + (high - low) * u[2 + attempts + k]);
+    // The area is uniform, the aspect ratio log-uniform. An attempt is accepted if it fits after rounding.
+    for (int k = 0; k < attempts && !none_fits; k++) {
+      const double target = (area[0] + (area[1] - area[0]) * u[2 + k]) * image_area;
+      const double ratio = std::exp(log_min + (log_max - log_min) * u[2 + attempts + k]);
       const double h = std::max(std::floor(std::sqrt(target / ratio) + 0.5), 1.0);
       const double w = std::max(std::floor(std::sqrt(target * ratio) + 0.5), 1.0);
-      const auto got = static_cast<float>(w / h);
-      if (h <= height && w <= width && got >= narrow && got <= wide) {
+      const auto actual_ratio = static_cast<float>(w / h);
+      if (h <= height && w <= width && actual_ratio >= min_ratio && actual_ratio <= max_ratio) {
         size[0] = h;
         size[1] = w;
         break;
@@ -50,18 +52,18 @@ void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* exte
 
 void UprightExtents(const ImageInfo* info, int64_t n, bool adjust_orientation, int64_t* extents) {
   for (int64_t i = 0; i < n; i++) {
-    const bool there = HasImage(info[i]), turned = Turned(info[i], adjust_orientation);
-    extents[2 * i] = !there ? 1 : turned ? info[i].width : info[i].height;
-    extents[2 * i + 1] = !there ? 1 : turned ? info[i].height : info[i].width;
+    const bool has_image = HasImage(info[i]), swaps_axes = SwapsAxes(info[i], adjust_orientation);
+    extents[2 * i] = !has_image ? 1 : swaps_axes ? info[i].width : info[i].height;
+    extents[2 * i + 1] = !has_image ? 1 : swaps_axes ? info[i].height : info[i].width;
   }
 }
 
 void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int channels, int64_t* shapes) {
   for (int64_t i = 0; i < n; i++, shapes += 3) {
     const ImageInfo& row = info[i];
-    const bool turned = Turned(row, adjust_orientation);
-    shapes[0] = turned ? row.region_w : row.region_h;
-    shapes[1] = turned ? row.region_h : row.region_w;
+    const bool swaps_axes = SwapsAxes(row, adjust_orientation);
+    shapes[0] = swaps_axes ? row.region_w : row.region_h;
+    shapes[1] = swaps_axes ? row.region_h : row.region_w;
     shapes[2] = channels != 0 ? channels : row.channels;
   }
 }
@@ -72,27 +74,30 @@ std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation,
   for (int64_t i = 0; i < n; i++) {
     ImageInfo& row = info[i];
     if (!HasImage(row)) continue;
-    const bool turned = Turned(row, adjust_orientation);
-    const int32_t extents[] = {turned ? row.width : row.height, turned ? row.height : row.width};
-    bool inside = true;  // also false for NaN
+    const bool swaps_axes = SwapsAxes(row, adjust_orientation);
+    const int32_t extents[] = {swaps_axes ? row.width : row.height, swaps_axes ? row.height : row.width};
+    bool is_inside = true;  // also false for NaN
     for (int k = 0; k < 2; k++) {
       const double first = start[2 * i + k], count = size[2 * i + k];
-      inside = inside && first >= 0 && count >= 1 && first + count <= extents[k];
+      is_inside = is_inside && first >= 0 && count >= 1 && first + count <= extents[k];
     }
-    if (!inside) {
+    if (!is_inside) {
       row.status = static_cast<int32_t>(kOutOfBounds);
       outside.push_back(static_cast<int>(i));
       continue;
     }
-    const int y = turned ? 1 : 0;  // which of the window's axes is the raster's first
+    const int y = swaps_axes ? 1 : 0;  // the axis of the window that is the raster's first
     row.region_y = static_cast<int32_t>(start[2 * i + y]);
     row.region_x = static_cast<int32_t>(start[2 * i + 1 - y]);
     row.region_h = static_cast<int32_t>(size[2 * i + y]);
     row.region_w = static_cast<int32_t>(size[2 * i + 1 - y]);
     if (!adjust_orientation) continue;
-    const int32_t o = row.orientation;
-    if (o == 3 || o == 4 || o == 6 || o == 7) row.region_y = row.height - row.region_y - row.region_h;
-    if (o == 2 || o == 3 || o == 7 || o == 8) row.region_x = row.width - row.region_x - row.region_w;
+    const int32_t orientation = row.orientation;
+    // These orientations reverse the raster's rows; the next ones its columns.
+    if (orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7)
+      row.region_y = row.height - row.region_y - row.region_h;
+    if (orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8)
+      row.region_x = row.width - row.region_x - row.region_w;
   }
   return outside;
 }
@@ -101,9 +106,9 @@ std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bo
                               int64_t* extent) {
   std::vector<int> outside;
   for (int64_t i = 0; i < n; i++, shapes += ndim, start += ndim, extent += ndim) {
-    bool inside = true;
-    for (int64_t d = 0; d < ndim; d++) inside = inside && start[d] >= 0 && start[d] + extent[d] <= shapes[d];
-    if (inside) continue;
+    bool is_inside = true;
+    for (int64_t d = 0; d < ndim; d++) is_inside = is_inside && start[d] >= 0 && start[d] + extent[d] <= shapes[d];
+    if (is_inside) continue;
     if (!trim) {
       outside.push_back(static_cast<int>(i));
       continue;
@@ -117,11 +122,11 @@ std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bo
   return outside;
 }
 
-void MirrorWindows(int64_t n, int64_t ndim, int64_t axis, const bool* which, const int64_t* extent, int64_t* start,
-                   int64_t* step) {
+void MirrorWindows(int64_t n, int64_t ndim, int64_t axis, const bool* is_mirrored, const int64_t* extent,
+                   int64_t* start, int64_t* step) {
   for (int64_t i = 0; i < n; i++) {
     const int64_t k = i * ndim + axis;
-    if (!which[i]) continue;
+    if (!is_mirrored[i]) continue;
     start[k] += (extent[k] - 1) * step[k];
     step[k] = -step[k];
   }
